@@ -1,0 +1,85 @@
+//! A piece is ruled out only if no frame of it passes: expressions of every kind, on frames of every kind.
+
+#[allow(dead_code, reason = "shared with the tests of weir-filter")]
+#[path = "../../weir-filter/tests/locations/expressions.rs"]
+mod expressions;
+#[allow(dead_code, reason = "shared with the tests of weir-filter")]
+#[path = "../../weir-filter/tests/locations/frames.rs"]
+mod frames;
+
+use pcap::{Capture, Linktype};
+use weir_filter::possible::possible;
+use weir_filter::{Frame, Program, interpret};
+use weir_store::index::{HEAD_BYTES, Scan};
+
+/// `None`: a program that this version of libpcap makes, and Weir does not take.
+fn compile(text: &str) -> Option<Program> {
+    let capture = Capture::dead(Linktype::ETHERNET).expect("libpcap");
+    let program = capture.compile(text, true).ok()?;
+    let insns = program.get_instructions();
+    let lines: Vec<_> = insns.iter().map(ToString::to_string).collect();
+    Program::parse(&format!("{}\n{}", insns.len(), lines.join("\n"))).ok()
+}
+
+#[test]
+fn no_piece_is_ruled_out_of_which_a_frame_passes() {
+    let frames = frames::all();
+    let mut scan = Scan::new();
+    let sets: Vec<_> = frames
+        .iter()
+        .map(|frame| {
+            scan.add(1, 1, &frame[..frame.len().min(HEAD_BYTES)], frame.len() as u32);
+            scan.finish(0, 4096).set
+        })
+        .collect();
+    let (mut programs, mut ruled_out) = (0, 0);
+    for text in expressions::all() {
+        let Some(program) = compile(&text) else { continue };
+        programs += 1;
+        for (bytes, set) in frames.iter().zip(&sets) {
+            let passes = interpret::run(&program, &Frame::whole(bytes)) > 0;
+            let may = possible(&program, 1, set);
+            assert!(may || !passes, "'{text}' on {bytes:02x?}");
+            ruled_out += u32::from(!may);
+        }
+    }
+    assert!(programs > 300 && ruled_out > 1000, "{programs} programs, {ruled_out} ruled out");
+    println!("{programs} programs, {ruled_out} ruled out");
+}
+
+/// TCP frames of `flows` flows to port 443, each between two hosts of its own.
+fn set_of(scan: &mut Scan, frames: u32, flows: u64, random: &mut u64) -> weir_store::index::Set {
+    for _ in 0..frames {
+        *random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        let flow = ((*random >> 33) % flows) as u32;
+        let mut frame = [&[2; 12][..], &[8, 0, 0x45], &[0; 45]].concat();
+        frame[23] = 6;
+        frame[26..30].copy_from_slice(&(0x0a00_0000 + flow).to_be_bytes());
+        frame[30..34].copy_from_slice(&(0x0b00_0000 + flow).to_be_bytes());
+        frame[34..36].copy_from_slice(&(flow as u16).to_be_bytes());
+        frame[36..38].copy_from_slice(&443u16.to_be_bytes());
+        scan.add(1, 1, &frame, frame.len() as u32);
+    }
+    scan.finish(0, 1 << 20).set
+}
+
+#[test]
+fn an_absent_host_is_ruled_out_of_nearly_all_pieces() {
+    let (mut scan, mut random) = (Scan::new(), 1);
+    // As many as fit in 1 MiB at 800 B, and at 64 B, from a million flows.
+    for (frames, most) in [(1250, 2.0), (10_900, 50.0)] {
+        let (mut found, mut bytes) = (0, 0);
+        for piece in 0..20 {
+            let set = set_of(&mut scan, frames, 1_000_000, &mut random);
+            bytes += set.words().len() * 8;
+            for host in 0..50 {
+                let text = format!("host 203.0.{piece}.{host} and port 443");
+                let program = compile(&text).expect("an expression");
+                found += u32::from(possible(&program, 1, &set));
+            }
+        }
+        let found = f64::from(found) / 10.0;
+        println!("{frames} frames: {} bytes a piece, {found} % not ruled out", bytes / 20);
+        assert!(found <= most, "{found} % of pieces of {frames} frames");
+    }
+}
