@@ -14,6 +14,7 @@ mod guest;
 mod input;
 mod lab;
 mod pages;
+mod rotate;
 mod run;
 mod serve;
 mod status;
@@ -47,6 +48,7 @@ pub use lab::{
     SoakArgs,
 };
 pub use pages::PagesArgs;
+pub use rotate::RotateArgs;
 pub use run::RunArgs;
 pub use serve::ServeArgs;
 pub use status::StatusArgs;

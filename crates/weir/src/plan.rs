@@ -21,8 +21,8 @@ use weir_probe::CpuList;
 use weir_ring::memory::Pages;
 
 use crate::cli::{
-    CaptureArgs, DirectionName, FlowMonitorArgs, HookName, LatencyName, NetdevArgs, TcAttachName,
-    TimestampName, XdpModeName,
+    CaptureArgs, DirectionName, FlowMonitorArgs, HookName, LatencyName, NetdevArgs, RotateArgs,
+    TcAttachName, TimestampName, XdpModeName,
 };
 use crate::feeds::FeedPlan;
 use crate::flows::watch::Watch;
@@ -99,6 +99,8 @@ pub struct Outputs {
     pub write: Option<PathBuf>,
     /// Directories that are recorded into.
     pub record: Vec<PathBuf>,
+    /// When the recorder goes on in another file, and how many bytes its files may have.
+    pub rotate: RotateArgs,
     /// Permissions of files that it makes.
     pub file_mode: u32,
     /// Their delays are measured.
@@ -159,6 +161,7 @@ impl CapturePlan {
                 write: args.write.first().filter(|_| !names::is_recorder(args)).cloned(),
                 record: args.write.iter().filter(|_| names::is_recorder(args)).cloned().collect(),
                 file_mode: args.file_mode,
+                rotate: args.rotate,
                 latency: args.latency,
                 count: args.count,
                 netdev: args.netdev.clone(),

@@ -7,6 +7,8 @@ use weir_capture::replay::Speed;
 use weir_client::limits::{BLOCK_TIME_MAX, BLOCK_TIME_MIN};
 use weir_lab::generator::Flows;
 use weir_lab::generator::sizes::{IMIX, Sizes};
+use weir_store::limits::FILE_BYTES_MIN;
+use weir_store::recorder::settings::Quota;
 
 /// `64MiB`, `1GiB`, `512KiB`, or plain bytes. Memory is counted in powers of two, so `64M` and `64MB` mean the same.
 pub fn bytes(text: &str) -> Result<u64, String> {
@@ -21,6 +23,35 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         _ => return Err(bad()),
     };
     number.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(bad)
+}
+
+/// The size of a file: `1GiB`.
+pub fn file_size(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        size if size < FILE_BYTES_MIN => {
+            Err(format!("'{text}': a recorded file has at least {FILE_BYTES_MIN} bytes"))
+        }
+        size => Ok(size),
+    }
+}
+
+/// How long a file is written.
+pub fn rotate_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time < Duration::from_secs(1) => Err(format!("'{text}': the shortest time is 1s")),
+        time => Ok(time),
+    }
+}
+
+/// How much of a disk files may take: `20GiB`, or `50%` of all of it.
+pub fn quota(text: &str) -> Result<Quota, String> {
+    match text.strip_suffix('%').map(str::parse::<u8>) {
+        None => bytes(text).map(Quota::Bytes),
+        Some(Ok(percent @ 1..=100)) => Ok(Quota::Percent(percent)),
+        Some(_) => {
+            Err(format!("'{text}' is no share; write a whole number of 1% to 100%, or 20GiB"))
+        }
+    }
 }
 
 /// `10s`, `500ms`, `2m`, `1h`, `1.5s`; a bare number is seconds.
@@ -300,6 +331,17 @@ mod tests {
         assert_eq!(frame_rate("1.5Mpps"), Ok(FrameRate::Pps(1.5e6)));
         assert_eq!(frame_rate("10Gbit/s"), frame_rate("10Gbps"));
         assert_eq!(speed("2x"), Ok(Speed::Times(2.0)));
+    }
+
+    #[test]
+    fn files_have_sizes_times_and_a_quota() {
+        assert_eq!((file_size("4MiB"), quota("50%")), (Ok(4 << 20), Ok(Quota::Percent(50))));
+        assert_eq!(quota("1GiB"), Ok(Quota::Bytes(1 << 30)));
+        for bad in ["0", "-1", "1.5", "", "%", "1MiB"] {
+            assert!(file_size(bad).is_err(), "{bad}");
+        }
+        assert!(quota("0%").is_err() && quota("101%").is_err() && quota("1.5%").is_err());
+        assert!(rotate_time("999ms").unwrap_err().contains("1s") && rotate_time("1").is_ok());
     }
 
     #[test]

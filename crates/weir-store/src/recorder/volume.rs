@@ -105,10 +105,6 @@ impl Volumes {
         &self.all[volume].directory
     }
 
-    pub fn works(&self, volume: usize) -> bool {
-        self.all[volume].error.is_none()
-    }
-
     pub fn all_failed(&self) -> bool {
         !self.all.iter().any(|volume| volume.error.is_none())
     }

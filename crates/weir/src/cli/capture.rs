@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use super::attach::NetdevArgs;
 use super::flows::FlowMonitorArgs;
 use super::input::InputArgs;
+use super::rotate::RotateArgs;
 use super::tcpdump_flags::TcpdumpFlags;
 use crate::feeds::FeedName;
 use crate::source_name::SourceName;
@@ -40,6 +41,8 @@ pub struct CaptureArgs {
     /// Permissions of the files that --write creates, in octal, before the umask
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = units::file_mode, requires = "write")]
     pub file_mode: u32,
+    #[command(flatten)]
+    pub rotate: RotateArgs,
     #[command(flatten)]
     pub input: InputArgs,
     /// A feed: frames with a filter and rings of their own, such as 'web: tcp port 80' or 'dns: udp port 53, snaplen
@@ -79,6 +82,7 @@ impl CaptureArgs {
             count: false,
             write: Vec::new(),
             file_mode: 0,
+            rotate: RotateArgs::default(),
             input: input.clone(),
             feed: Vec::new(),
             record_queue: false,

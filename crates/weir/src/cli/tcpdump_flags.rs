@@ -28,12 +28,10 @@ pub struct TcpdumpFlags {
     buffer: Option<String>,
     #[arg(short = 'F', value_name = "FILE", hide = true)]
     filter_file: Option<String>,
-    #[arg(short = 'C', long = "rotate-size", value_name = "SIZE", hide = true)]
+    #[arg(short = 'C', value_name = "SIZE", hide = true)]
     rotate_size: Option<String>,
-    #[arg(short = 'G', long = "rotate-time", value_name = "TIME", hide = true)]
+    #[arg(short = 'G', value_name = "TIME", hide = true)]
     rotate_time: Option<String>,
-    #[arg(long = "quota", value_name = "SHARE", hide = true)]
-    quota: Option<String>,
     /// Names are never looked up.
     #[arg(short = 'n', action = ArgAction::Count, hide = true)]
     _numbers: u8,
@@ -54,8 +52,8 @@ impl TcpdumpFlags {
             words => format!(" --filter '{}'", words.join(" ")),
         };
         let bytes = "bytes are shown by others: --write - | tcpdump -r -";
-        let later =
-            "a file for each size or time is not in this release; stop by --duration or --frames";
+        let files = "files of a size or time are written into a directory: --write DIR/ with --rotate-size 100MiB, \
+             --rotate-time 1h, --quota 20GiB";
         let hints = [
             self.interface.as_ref().map(|name| {
                 format!("-i: sources are named without a flag: weir capture {name}{filter}")
@@ -85,9 +83,8 @@ impl TcpdumpFlags {
             self.filter_file.as_ref().map(|path| {
                 format!("-F: a filter goes behind --filter: --filter \"$(cat {path})\"")
             }),
-            self.rotate_size.as_ref().map(|_| format!("--rotate-size (-C): {later}")),
-            self.rotate_time.as_ref().map(|_| format!("--rotate-time (-G): {later}")),
-            self.quota.as_ref().map(|_| format!("--quota: {later}")),
+            self.rotate_size.as_ref().map(|_| format!("-C: {files}")),
+            self.rotate_time.as_ref().map(|_| format!("-G: {files}")),
         ];
         hints.into_iter().flatten().next()
     }
@@ -124,7 +121,7 @@ mod tests {
             ("eth0 -B 4096", "--ring-size 4096KiB"),
             ("eth0 -F f", "--filter \"$(cat f)\""),
             ("eth0 -G 60", "--duration"),
-            ("eth0 --rotate-size 1GiB", "not in this release"),
+            ("eth0 -C 1", "--write DIR/"),
         ] {
             let hint = parsed(typed).tcpdump_hint().expect(typed);
             assert!(hint.contains(meant), "{typed}: {hint}");

@@ -9,6 +9,8 @@ use weir_disk::{AnyDisk, How};
 use weir_store::Recorder;
 use weir_store::recorder::{RecorderReport, Settings};
 
+use crate::cli::RotateArgs;
+
 use super::{Input, RunConsumer};
 
 pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn RunConsumer>> {
@@ -23,10 +25,15 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
     }
     let disk = weir_disk::open(&directories[0], How::Best);
     let disk = disk.with_context(|| directories[0].display().to_string())?;
+    let RotateArgs { rotate_size, rotate_time, quota } = input.plan.outputs.rotate;
+    let defaults = Settings::default();
     let settings = Settings {
         directories: directories.to_vec(),
         file_mode: input.plan.outputs.file_mode,
-        ..Settings::default()
+        file_bytes: rotate_size.unwrap_or(defaults.file_bytes),
+        file_time: rotate_time,
+        quota,
+        ..defaults
     };
     Ok(Box::new(Recorder::new(settings, disk)?))
 }

@@ -1,0 +1,228 @@
+//! `--write DIR/`: the recorder, held against tools that are not ours.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use weir_frame::read::FrameReader;
+
+use common::{LIMIT, Run, bed, closes, folder, generate, number, program, ready, settle, weir};
+
+/// The files of a recorder, complete or not.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries =
+        fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry"));
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.retain(|path| {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        name.ends_with(".pcapng") || name.ends_with(".pcapng.open")
+    });
+    files.sort();
+    files
+}
+
+/// Frames that our own reader finds in a file before it ends, or contradicts itself.
+fn frames(file: &Path) -> Vec<(u64, Vec<u8>)> {
+    let Ok(mut reader) = FrameReader::open(fs::File::open(file).expect("a file")) else {
+        return Vec::new();
+    };
+    let mut frames = Vec::new();
+    while let Ok(Some(frame)) = reader.next() {
+        frames.push((frame.ts_ns, frame.data.to_vec()));
+    }
+    frames
+}
+
+/// Lines of `tshark`, which fails on a file that it does not take to the end.
+fn by_tshark(file: &Path, fields: &[&str]) -> (Vec<String>, bool) {
+    let mut command = Command::new("tshark");
+    command.args(["-n", "-r"]).arg(file).args(["-T", "fields"]);
+    fields.iter().for_each(|field| drop(command.args(["-e", field])));
+    let output = command.output().expect("tshark");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (text.lines().map(str::to_owned).collect(), output.status.success())
+}
+
+#[test]
+fn frames_of_a_source_without_a_clock_come_back_as_they_went_in() {
+    let dir = folder();
+    let whole = dir.path().join("whole.pcapng");
+    let record = dir.path().join("rec");
+    let source = "gen:size=300,flows=500,frames=200000,rate=200kpps";
+    let line = format!("capture {source} --write {} --json", whole.display());
+    let ended = weir(&line).output().expect("weir");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    // The same frames from a file, so that both have the same times.
+    let line = format!("capture file:{} --write {}/ --json", whole.display(), record.display());
+    let ended = weir(&line).output().expect("weir");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("a ledger");
+    closes(&json);
+    assert_eq!((number(&json, "delivered"), number(&json, "lapped")), (200_000, 0), "{json}");
+    let files = files(&record);
+    assert_eq!(json["recorder"]["files"].as_u64(), Some(files.len() as u64));
+    let recorded: Vec<_> = files.iter().flat_map(|file| frames(file)).collect();
+    assert!(recorded == frames(&whole), "{} frames", recorded.len());
+}
+
+#[test]
+fn what_cannot_be_recorded_is_refused_with_a_way_out() {
+    let dir = folder();
+    let refused = |line: &str, words: &[&str]| {
+        let output = weir(line).output().expect("weir");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{line}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{line}: {text}");
+        }
+    };
+    let at = dir.path().display();
+    refused(&format!("capture gen:frames=1 --write {at}/no/where/"), &["no/where", "No such file"]);
+    refused(
+        &format!("capture gen:frames=1 --write {at}/ --write {at}/file"),
+        &["only be directories", "slash"],
+    );
+    refused(&format!("capture gen:frames=1 --write {at}/ --write {at}/."), &["named twice"]);
+    refused(&format!("capture gen:frames=1 --write {at}/ --quota 1MiB"), &["quota", "16777216"]);
+}
+
+#[test]
+fn two_recorders_do_not_share_a_directory() {
+    let dir = folder();
+    let line = format!("capture gen:rate=1kpps --write {}/ --duration 30s", dir.path().display());
+    let mut first = weir(&line).stderr(std::process::Stdio::null()).spawn().expect("weir");
+    let begun = Instant::now();
+    while files(dir.path()).is_empty() && begun.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let second = weir(&format!("capture gen:frames=1 --write {}/", dir.path().display()));
+    let second = { second }.output().expect("weir");
+    let text = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(2), "{text}");
+    assert!(text.contains("another recorder"), "{text}");
+    first.kill().expect("it runs");
+    first.wait().expect("it ended");
+    // Its lock went with it, and what it left is there.
+    let third = weir(&format!("capture gen:frames=5 --write {}/", dir.path().display())).output();
+    assert!(third.expect("weir").status.success());
+}
+
+#[test]
+fn root_all_tools_agree_on_what_was_recorded_of_a_link() {
+    let test = "root_all_tools_agree_on_what_was_recorded_of_a_link";
+    let Some(_alone) = ready(test, &["tshark", "capinfos", "tcpdump", "mergecap"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let line =
+        format!("--write {}/ --json --ring-size 64MiB --rotate-size 20MiB", dir.path().display());
+    let run = Run::capture(&bed.rx, &line);
+    generate(&bed.tx, "--frames 100000 --size 600 --flows 64 --rate 100kpps");
+    settle();
+    let json = run.stop().expect(0).json();
+    closes(&json);
+    let delivered = number(&json, "delivered");
+    assert!(delivered >= 100_000, "{json}");
+    let files = files(dir.path());
+    assert!(files.len() >= 3, "{files:?}");
+    assert!(files.iter().all(|file| file.extension().is_some_and(|end| end == "pcapng")));
+    let (mut by_ours, mut by_theirs) = (0, 0);
+    for file in &files {
+        let own = frames(file);
+        by_ours += own.len() as u64;
+        let (lines, whole) = by_tshark(file, &["frame.time_epoch", "frame.len"]);
+        assert!(whole, "{file:?}");
+        by_theirs += lines.len() as u64;
+        let tcpdump =
+            Command::new("tcpdump").args(["-nn", "-r"]).arg(file).output().expect("tcpdump");
+        assert!(tcpdump.status.success(), "{}", String::from_utf8_lossy(&tcpdump.stderr));
+        assert_eq!(String::from_utf8_lossy(&tcpdump.stdout).lines().count(), own.len());
+        let infos = Command::new("capinfos").arg("-cM").arg(file).output().expect("capinfos");
+        let text = String::from_utf8_lossy(&infos.stdout).into_owned();
+        assert!(text.contains(&format!("{}", own.len())), "{text}");
+    }
+    assert_eq!((by_ours, by_theirs), (delivered, delivered));
+    let merged = dir.path().join("merged");
+    let mut mergecap = Command::new("mergecap");
+    let status = mergecap.arg("-w").arg(&merged).args(&files).status().expect("mergecap");
+    assert!(status.success());
+    assert_eq!(frames(&merged).len() as u64, delivered);
+}
+
+#[test]
+fn root_kills_leave_files_that_others_read() {
+    let test = "root_kills_leave_files_that_others_read";
+    let Some(_alone) = ready(test, &["tshark"]) else { return };
+    let rounds = if common::soaks() { 50 } else { 5 };
+    let bed = bed();
+    for round in 0..rounds {
+        let dir = folder();
+        // A small ring, so that the writer comes near, or around.
+        let line = format!("--consume --write {}/ --ring-size 4MiB", dir.path().display());
+        let mut run = Run::capture(&bed.rx, &line);
+        let sender = weir(&format!("gen {} --duration 2s --size 700", bed.tx.iface));
+        let sender = Run::start(&bed.tx, sender);
+        let wait = 300 + 137 * (round % 7);
+        std::thread::sleep(Duration::from_millis(wait));
+        run.signal(libc::SIGKILL);
+        drop(run);
+        drop(sender);
+        let files = files(dir.path());
+        assert!(!files.is_empty(), "round {round}");
+        let mut all = 0;
+        for file in &files {
+            let own = frames(file);
+            let (lines, _) = by_tshark(file, &["frame.len", "ip.checksum.status", "_ws.malformed"]);
+            assert_eq!(lines.len(), own.len(), "round {round}: {file:?}");
+            // Every frame is whole: all the generator's are alike but for their addresses.
+            let alike = own.iter().filter(|(_, frame)| frame.len() == 696);
+            let kinds: BTreeMap<&[u8], usize> =
+                alike.fold(BTreeMap::new(), |mut kinds, (_, frame)| {
+                    *kinds.entry(&frame[42..]).or_default() += 1;
+                    kinds
+                });
+            assert!(kinds.len() <= 1, "round {round}: {} kinds of payload", kinds.len());
+            all += own.len();
+        }
+        assert!(all > 0, "round {round}");
+    }
+}
+
+#[test]
+fn root_a_full_file_system_ends_the_run_and_leaves_whole_files() {
+    let test = "root_a_full_file_system_ends_the_run_and_leaves_whole_files";
+    let Some(_alone) = ready(test, &["mkfs.ext4", "tshark", "losetup"]) else { return };
+    let dir = folder();
+    let (image, mount) = (dir.path().join("image"), dir.path().join("mount"));
+    fs::create_dir(&mount).expect("a directory");
+    fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("an image");
+    let (image, mount) = (image.display().to_string(), mount.display().to_string());
+    let ran = |line: &str| {
+        let output = program(line).output().expect("a program");
+        output
+            .status
+            .success()
+            .then_some(())
+            .ok_or(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    ran(&format!("mkfs.ext4 -q -F {image}")).expect("a file system");
+    if let Err(error) = ran(&format!("mount -o loop {image} {mount}")) {
+        return weir_lab::testbed::skip(test, &format!("no loop devices: {error}"));
+    }
+    let output =
+        weir(&format!("capture gen:size=1000,rate=100kpps --write {mount}/ --json --duration 30s"));
+    let output = { output }.output().expect("weir");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a ledger");
+    let recorded: Vec<_> =
+        files(Path::new(&mount)).iter().map(|file| by_tshark(file, &["frame.len"])).collect();
+    ran(&format!("umount {mount}")).expect("unmounted");
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("No space left"), "{stderr}");
+    closes(&json);
+    assert!(recorded.iter().all(|(_, whole)| *whole), "{stderr}");
+    let frames: usize = recorded.iter().map(|(lines, _)| lines.len()).sum();
+    assert_eq!(number(&json, "delivered"), frames as u64, "{json}");
+}
