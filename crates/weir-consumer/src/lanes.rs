@@ -31,7 +31,8 @@ pub trait Rings<M: Words = Mapping> {
         self.readers().iter().map(|(line, reader)| (*line, reader.ordinal())).collect()
     }
 
-    /// How far a ring of a feed was read: the ordinal of its next frame. `None` once it is read no more.
+    /// How far a ring of a feed was taken: the ordinal of its next frame that is still needed. `None` once it is read no
+    /// more.
     fn ordinal(&self, key: u64, ring: usize) -> Option<u64>;
 
     /// The output's number of the first interface of a feed's `output`, if such a feed has joined.
@@ -319,7 +320,7 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
     fn ordinal(&self, key: u64, ring: usize) -> Option<u64> {
         let mut lanes = self.lanes.iter();
         let lane = lanes.find(|lane| lane.key == key && lane.ring == ring)?;
-        Some(lane.cursor.reader().ordinal())
+        Some(lane.cursor.ordinal())
     }
 
     fn first_interface(&self, output: usize) -> Option<u32> {

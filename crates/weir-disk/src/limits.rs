@@ -1,7 +1,7 @@
 //! Limits of this crate. ARCHITECTURE.md lists them all.
 
-/// Writes that are under way at a time; one more waits until one of them is over. Eight fill every disk that was
-/// measured (`cargo bench -p weir-disk`), so this bounds memory alone.
+/// Writes that are under way at a time; one more waits until one of them is over. Bounds memory alone: a recorder has
+/// fewer of them a volume.
 pub const WRITES_MAX: usize = 64;
 
 /// Tries in a row that write nothing (interrupted, no resources, nothing taken) until a write fails.

@@ -27,7 +27,7 @@ impl Shared {
         self.say("the kernel does not write from this ring's memory, so it is copied first");
         if !self.is_refused(mapping) {
             let mut refused = lock(&self.refused);
-            // The memory of one that is gone is freed here, so that its address may be that of another one.
+            // A `Weak` keeps the place of what is gone, though nothing is there.
             refused.retain(|mapping| mapping.strong_count() > 0);
             refused.push(Arc::downgrade(mapping));
         }

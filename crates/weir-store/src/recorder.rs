@@ -13,9 +13,10 @@
 //! | `error` | why it cannot go on |
 //!
 //! A write is over some milliseconds after its bytes were read; until then the ring's writer may overtake the block. So
-//! what is written counts once the ring still holds that block *after* the write. A block that is not held any more is
-//! hidden from readers of the file by padding, and its frames are lapped. Where the writer is near, blocks are copied
-//! first, and none is ever torn.
+//! what is written counts once the ring still holds that block *after* the write. The first page of a block is written
+//! then and not before: until that is there, readers of the file stop at zeros, so that nobody sees a torn frame, however
+//! the recorder ends. A block that is not held any more is hidden by padding, and its frames are lapped. Where the writer
+//! is near, blocks are copied first, and none is ever torn.
 
 mod error;
 mod file;
@@ -56,6 +57,7 @@ pub struct Recorder<D: Disk> {
     shop: Shop<D>,
     completed: Vec<Completed>,
     looked: Instant,
+    has_begun: bool,
 }
 
 /// What all streams share.
@@ -95,6 +97,7 @@ impl<D: Disk> Recorder<D> {
             },
             completed: Vec::new(),
             looked: Instant::now(),
+            has_begun: false,
         })
     }
 
@@ -201,6 +204,12 @@ impl<D: Disk> Consumer for Recorder<D> {
     }
 
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError> {
+        if !self.has_begun {
+            self.has_begun = (self.shop.settings.may_begin)();
+            if !self.has_begun {
+                return Ok(Step::Waiting);
+            }
+        }
         self.collect(false)?;
         self.look_at_clock()?;
         let mut left = frames_max.saturating_sub(self.unsettled());

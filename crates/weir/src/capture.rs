@@ -196,6 +196,7 @@ impl<'a> Run<'a> {
                 "giving up rights that a capture has no need of once it runs; is /proc mounted?",
             )?;
         }
+        privileges::settle();
         Ok(())
     }
 

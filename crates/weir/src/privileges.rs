@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use weir_capture::bpf;
@@ -106,6 +106,19 @@ pub fn give_up(keep: u64) -> io::Result<()> {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Rights are as they will be from now on.
+static SETTLED: AtomicBool = AtomicBool::new(false);
+
+/// The process has the rights that it will have: those that it does not need are given up, if any are.
+pub fn settle() {
+    SETTLED.store(true, Ordering::Release);
+}
+
+/// Whether [`settle`] was called.
+pub fn are_settled() -> bool {
+    SETTLED.load(Ordering::Acquire)
 }
 
 /// Does something as it will be done once all capabilities are given up.

@@ -18,6 +18,9 @@ pub struct Settings {
     pub quota: Option<Quota>,
     /// Whether files get an index.
     pub index: bool,
+    /// Nothing is written before this says true. The kernel's workers have the rights of the thread whose write made
+    /// them, for as long as they live: whoever gives up rights first does so before the first write.
+    pub may_begin: fn() -> bool,
 }
 
 /// Bytes that files of a recorder may have in one directory.
@@ -38,6 +41,7 @@ impl Default for Settings {
             file_time: None,
             quota: None,
             index: true,
+            may_begin: || true,
         }
     }
 }

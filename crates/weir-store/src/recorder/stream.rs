@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use weir_consumer::{ConsumerError, Cursor};
-use weir_disk::{Buffer, Bytes, Disk, Ticket};
+use weir_disk::{ALIGN_BYTES, Buffer, Bytes, Disk, Ticket};
 use weir_frame::pcapng::Statistics;
-use weir_ring::{Batch, BlockLook, Mapping, Poll, Reader, Ring, RingError, Whole};
+use weir_ring::{Batch, BlockLook, Mapping, Poll, Reader, Ring, RingError, Whole, Words};
 
 use super::file::OpenFile;
 use super::gather::{self, Gather};
@@ -18,8 +19,11 @@ mod files;
 
 /// Bytes that a poll copies at most.
 const CHUNK_BYTES: u32 = 256 << 10;
-/// A ring that is fuller than this has its blocks copied before they are written: the writer is near.
+/// Where more than this share of a ring lies before the writer, or is being written to disk, blocks are copied first:
+/// the writer is near, or will be by the time a write is over.
 const NEAR: f64 = 0.5;
+/// The share of a ring that may be on its way to the disk in place.
+const IN_PLACE: f64 = 0.25;
 /// A block of which so much is padding is copied without it.
 const SPARSE: f64 = 0.75;
 
@@ -43,11 +47,14 @@ struct Entry {
     at: u64,
     bytes: usize,
     state: State,
+    /// The first page of a block that is written in place: written last, once the block is known to be whole. Until then
+    /// there are zeros, at which every reader of the file stops.
+    first_page: Option<Buffer>,
 }
 
 enum What {
     /// Frames; of a block of the ring, where they were not copied.
-    Frames { frames: u64, wire_bytes: u64, block: Option<u64>, highest: u32, piece: Piece },
+    Frames { frames: u64, wire_bytes: u64, block: Option<Whole>, highest: u32, piece: Piece },
     /// Headers, statistics.
     Blocks,
     /// Padding over what was torn.
@@ -196,6 +203,7 @@ impl<D: Disk> Stream<D> {
                     at: 0,
                     bytes: 0,
                     state: State::Done,
+                    first_page: None,
                 });
                 self.add_lapped(frames);
                 Progress::Moved
@@ -282,16 +290,11 @@ impl<D: Disk> Stream<D> {
     fn take_block(&mut self, cursor: &Cursor, whole: &Whole, shop: &mut Shop<D>) {
         let piece = self.scan.finish(0, 0);
         let Whole { block, frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
-        let is_near = cursor.reader().fill() > NEAR;
+        let is_near = cursor.reader().fill() > NEAR || self.is_full_of_writes();
         let is_sparse = (whole.used as f64) < SPARSE * whole.bytes as f64;
         if !is_near && !is_sparse {
-            let what = What::Frames { frames, wire_bytes, block: Some(block), highest, piece };
-            let memory = std::sync::Arc::clone(self.ring.memory());
-            return self.submit(
-                what,
-                Bytes::Ring { memory, at: whole.at, bytes: whole.bytes },
-                shop,
-            );
+            let what = What::Frames { frames, wire_bytes, block: Some(*whole), highest, piece };
+            return self.submit_in_place(what, whole, shop);
         }
         let buffer = self.copy(whole, is_sparse);
         if !self.reader.holds(block) {
@@ -301,6 +304,7 @@ impl<D: Disk> Stream<D> {
                 at: 0,
                 bytes: 0,
                 state: State::Torn,
+                first_page: None,
             });
             return self.add_lapped(frames);
         }
@@ -309,9 +313,18 @@ impl<D: Disk> Stream<D> {
         self.submit(what, Bytes::Own(buffer), shop);
     }
 
+    /// Whether as many blocks are being written in place as may be.
+    fn is_full_of_writes(&self) -> bool {
+        let in_place = self.entries.iter().filter(|entry| {
+            let is_block = matches!(entry.what, What::Frames { block: Some(_), .. });
+            is_block && matches!(entry.state, State::Pending)
+        });
+        let most = (self.ring.geometry().data_blocks as f64 * IN_PLACE) as usize;
+        in_place.count() >= most
+    }
+
     /// A block, without its padding if that is much.
     fn copy(&self, whole: &Whole, is_sparse: bool) -> Buffer {
-        use weir_ring::Words;
         let words = &self.ring.memory().words()[whole.at / 8..(whole.at + whole.bytes) / 8];
         let mut buffer = Buffer::new(whole.bytes);
         if !is_sparse {
@@ -327,18 +340,48 @@ impl<D: Disk> Stream<D> {
         let (length, highest) = (length(&bytes), highest(&what));
         let Some((file, at)) = self.place(length, highest, shop) else {
             // No volume works: what cannot be written is lost in the store.
-            let state = State::Failed(bytes);
-            return self.entries.push_back(Entry { what, file: 0, at: 0, bytes: length, state });
+            let (state, first_page) = (State::Failed(bytes), None);
+            let entry = Entry { what, file: 0, at: 0, bytes: length, state, first_page };
+            return self.entries.push_back(entry);
         };
-        let entry = Entry { what, file, at, bytes: length, state: State::Pending };
-        self.entries.push_back(entry);
-        let number = self.first_entry + self.entries.len() as u64 - 1;
+        let number = self.push(what, file, at, length, None);
         self.write(number, file, at, bytes, shop);
     }
 
+    /// The same of a block, all but its first page.
+    fn submit_in_place(&mut self, what: What, whole: &Whole, shop: &mut Shop<D>) {
+        let mut first_page = Buffer::new(ALIGN_BYTES);
+        let words = &self.ring.memory().words()[whole.at / 8..];
+        first_page.fill_from_ring(&words[..ALIGN_BYTES / 8]);
+        let memory = Arc::clone(self.ring.memory());
+        let (at, bytes) = (whole.at + ALIGN_BYTES, whole.bytes - ALIGN_BYTES);
+        let rest = Bytes::Ring { memory, at, bytes };
+        let Some((file, at)) = self.place(whole.bytes, highest(&what), shop) else {
+            return self.submit(what, rest, shop);
+        };
+        let number = self.push(what, file, at, whole.bytes, Some(first_page));
+        self.write(number, file, at + ALIGN_BYTES as u64, rest, shop);
+    }
+
+    /// One more to be settled. Gives its number.
+    fn push(
+        &mut self,
+        what: What,
+        file: u64,
+        at: u64,
+        bytes: usize,
+        first_page: Option<Buffer>,
+    ) -> u64 {
+        if let Some(open) = self.files.get_mut(&file) {
+            open.pending += 1;
+        }
+        let state = State::Pending;
+        self.entries.push_back(Entry { what, file, at, bytes, state, first_page });
+        self.first_entry + self.entries.len() as u64 - 1
+    }
+
     fn write(&mut self, entry: u64, file: u64, at: u64, bytes: Bytes, shop: &mut Shop<D>) {
-        let Some(open) = self.files.get_mut(&file) else { return };
-        open.pending += 1;
+        let Some(open) = self.files.get(&file) else { return };
         let ticket = Ticket(shop.next_ticket);
         shop.next_ticket += 1;
         shop.tickets.insert(ticket, (self.id, entry));
@@ -359,11 +402,22 @@ impl<D: Disk> Stream<D> {
         let Some(file) = self.files.get_mut(&own.file) else { return };
         shop.volumes.end(file.volume);
         let block = match own.what {
-            What::Frames { block, .. } => block,
+            What::Frames { block, .. } => block.map(|whole| whole.block),
             _ => None,
         };
+        if result.is_ok()
+            && block.is_some_and(|block| self.reader.holds(block))
+            && let Some(first_page) = own.first_page.take()
+        {
+            // What is there is whole and stays so: readers of the file may see it.
+            let (file, at) = (own.file, own.at);
+            return self.write(entry, file, at, Bytes::Own(first_page), shop);
+        }
+        let is_hidden = own.first_page.is_some();
         own.state = match result {
-            Ok(()) if block.is_some_and(|block| !self.reader.holds(block)) => State::Torn,
+            Ok(()) if is_hidden && block.is_some_and(|block| !self.reader.holds(block)) => {
+                State::Torn
+            }
             Ok(()) => State::Done,
             Err(error) => {
                 shop.volumes.fail(file.volume, error);
@@ -384,10 +438,7 @@ impl<D: Disk> Stream<D> {
         let [first, last] = gather::cover(bytes);
         let last_at = at + (bytes - last.filled()) as u64;
         for (at, buffer) in [(last_at, last), (at, first)] {
-            let bytes = buffer.filled();
-            let entry = Entry { what: What::Cover, file, at, bytes, state: State::Pending };
-            self.entries.push_back(entry);
-            let number = self.first_entry + self.entries.len() as u64 - 1;
+            let number = self.push(What::Cover, file, at, buffer.filled(), None);
             self.write(number, file, at, Bytes::Own(buffer), shop);
         }
     }
@@ -421,15 +472,29 @@ impl<D: Disk> Stream<D> {
     fn again(&mut self, bytes: Bytes, shop: &mut Shop<D>) -> Option<Bytes> {
         let entry = self.entries.front()?;
         let What::Frames { block, highest, .. } = entry.what else { return Some(bytes) };
-        if block.is_some_and(|block| !self.reader.holds(block)) {
-            return Some(bytes);
-        }
         let (old, length) = (entry.file, entry.bytes);
+        let bytes = match block {
+            // Its first page may have been written or not: all of it once more.
+            Some(whole) => {
+                let copy = self.copy(&whole, false);
+                if !self.reader.holds(whole.block) {
+                    return Some(bytes);
+                }
+                Bytes::Own(copy)
+            }
+            None => bytes,
+        };
         let number = self.first_entry;
         let Some((file, at)) = self.place(length, highest, shop) else { return Some(bytes) };
         self.release(old);
+        if let Some(open) = self.files.get_mut(&file) {
+            open.pending += 1;
+        }
         let entry = self.entries.front_mut()?;
-        (entry.file, entry.at, entry.state) = (file, at, State::Pending);
+        (entry.file, entry.at, entry.state, entry.first_page) = (file, at, State::Pending, None);
+        if let What::Frames { block, .. } = &mut entry.what {
+            *block = None;
+        }
         self.write(number, file, at, bytes, shop);
         None
     }

@@ -29,9 +29,9 @@ pub struct TcpdumpFlags {
     #[arg(short = 'F', value_name = "FILE", hide = true)]
     filter_file: Option<String>,
     #[arg(short = 'C', value_name = "SIZE", hide = true)]
-    rotate_size: Option<String>,
+    by_size: Option<String>,
     #[arg(short = 'G', value_name = "TIME", hide = true)]
-    rotate_time: Option<String>,
+    by_time: Option<String>,
     /// Names are never looked up.
     #[arg(short = 'n', action = ArgAction::Count, hide = true)]
     _numbers: u8,
@@ -83,8 +83,8 @@ impl TcpdumpFlags {
             self.filter_file.as_ref().map(|path| {
                 format!("-F: a filter goes behind --filter: --filter \"$(cat {path})\"")
             }),
-            self.rotate_size.as_ref().map(|_| format!("-C: {files}")),
-            self.rotate_time.as_ref().map(|_| format!("-G: {files}")),
+            self.by_size.as_ref().map(|_| format!("-C: {files}")),
+            self.by_time.as_ref().map(|_| format!("-G: {files}")),
         ];
         hints.into_iter().flatten().next()
     }

@@ -10,6 +10,7 @@ use weir_store::Recorder;
 use weir_store::recorder::{RecorderReport, Settings};
 
 use crate::cli::RotateArgs;
+use crate::privileges;
 
 use super::{Input, RunConsumer};
 
@@ -33,9 +34,15 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
         file_bytes: rotate_size.unwrap_or(defaults.file_bytes),
         file_time: rotate_time,
         quota,
+        may_begin: privileges::are_settled,
         ..defaults
     };
-    Ok(Box::new(Recorder::new(settings, disk)?))
+    // Files are made once the rights are given up: a directory that is closed then is found to be so now.
+    let recorder = privileges::without(|| Recorder::new(settings, disk))?;
+    if let (Some(note), true) = (recorder.note(), input.plan.talks) {
+        eprintln!("weir: {}: {note}", directories[0].display());
+    }
+    Ok(Box::new(recorder))
 }
 
 impl RunConsumer for Recorder<AnyDisk> {

@@ -14,7 +14,7 @@ use super::super::Shop;
 use super::super::file::{OPEN_SUFFIX, OpenFile};
 use super::super::gather;
 use super::super::volume::index_path;
-use super::{Entry, State, Stream, What};
+use super::{Stream, What};
 use crate::index::{self, Piece};
 
 /// Names that are tried for a file before it is given up.
@@ -162,9 +162,7 @@ impl<D: Disk> Stream<D> {
         let Some(file) = self.files.get_mut(&id) else { return };
         let (at, bytes) = (file.end, buffer.filled());
         file.end += bytes as u64;
-        let entry = Entry { what: What::Blocks, file: id, at, bytes, state: State::Pending };
-        self.entries.push_back(entry);
-        let number = self.first_entry + self.entries.len() as u64 - 1;
+        let number = self.push(What::Blocks, id, at, bytes, None);
         self.write(number, id, at, Bytes::Own(buffer), shop);
     }
 
