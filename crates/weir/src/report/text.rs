@@ -150,7 +150,7 @@ pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
         (cut_off, "frames end before their addresses"),
         (malformed, "frames are malformed"),
         (too_many_vlans, "frames have too many VLAN tags"),
-        (other_link_type, "frames are not Ethernet's"),
+        (other_link_type, "frames are neither Ethernet nor raw IP"),
         (
             flows.fragments_unattributed,
             "fragments came without their first, and count as flows without ports",
