@@ -72,6 +72,18 @@ fn packets_without_ethernet_are_flows_and_other_link_types_are_counted() {
     }
 }
 
+#[test]
+fn the_clock_does_not_move_the_time_of_made_up_frames() {
+    // Slow enough that the run waits for frames, hundreds of times.
+    let source = "gen:size=64,flows=10,frames=1000,rate=1kpps";
+    let output = weir(&format!("flows {source} --json")).output().expect("it runs");
+    let (flows, report) = lines(&output.stdout);
+    closes(&report);
+    assert_eq!(number(&report["flows"], "clock_steps_back"), 0, "{report}");
+    assert_eq!(number(&report["flows"], "clock_steps_ahead"), 0, "{report}");
+    assert_eq!(flows.len(), 10, "{report}");
+}
+
 /// Traces that others have taken: tests/traces.sh gets some hundred, and names their folder.
 #[test]
 fn traces_of_others_have_the_packets_and_bytes_that_tshark_counts() {

@@ -56,7 +56,7 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
         out: Outlets::open(&outlets)?,
         reports: Vec::new(),
         kept: Count::default(),
-        is_live,
+        has_clock_stamps: input.plan.has_clock_stamps(),
         reporter: watch.and_then(Watch::take_reporter),
     };
     Ok(Named::new("flows", input.ordered(sink)))
@@ -81,7 +81,7 @@ struct Flows {
     reports: Vec<ExportReport>,
     kept: Count,
     /// Time goes on where no frames come.
-    is_live: bool,
+    has_clock_stamps: bool,
     /// Tells those who look on.
     reporter: Option<Reporter>,
 }
@@ -162,7 +162,7 @@ impl Sink for Flows {
     }
 
     fn flush(&mut self) -> Result<(), ConsumerError> {
-        if self.is_live
+        if self.has_clock_stamps
             && let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH)
         {
             let Flows { table, out, .. } = self;
