@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use weir_flow::{FlowConfig, FlowTable, Octets, Seen, community_id};
+use weir_flow::{FlowConfig, FlowTable, LinkLayer, Octets, Seen, community_id};
 
 fuzz_target!(|input: (u8, Vec<(Vec<u8>, u64, u32, u32)>)| {
     let (bits, frames) = input;
@@ -29,6 +29,7 @@ fuzz_target!(|input: (u8, Vec<(Vec<u8>, u64, u32, u32)>)| {
     for part in frames.chunks(40) {
         let seen = part.iter().map(|(frame, ts_ns, wire_len, interface)| Seen {
             frame,
+            link: [LinkLayer::Ethernet, LinkLayer::Ip, LinkLayer::Other][*interface as usize % 3],
             wire_len: *wire_len,
             ts_ns: *ts_ns,
             interface: *interface,

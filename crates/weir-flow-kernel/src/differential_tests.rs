@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use weir_capture::Direction;
-use weir_flow::{EndReason, FlowConfig, FlowRecord, FlowTable, Octets, Seen, merge};
+use weir_flow::{EndReason, FlowConfig, FlowRecord, FlowTable, LinkLayer, Octets, Seen, merge};
 use weir_lab::testbed::require_root;
 
 use crate::config::{Hook, KernelConfig};
@@ -85,7 +85,8 @@ fn same_records_at(hook: Hook, by_vlan: bool, octets: Octets) {
         for _ in 0..2 {
             run(&program, frame).unwrap_or_else(|error| panic!("{frame:02x?}: {error}"));
             let (wire_len, interface) = (frame.len() as u32, 0);
-            let seen = Seen { frame, wire_len, ts_ns: 1_000_000_000 + count, interface };
+            let (link, ts_ns) = (LinkLayer::Ethernet, 1_000_000_000 + count);
+            let seen = Seen { frame, link, wire_len, ts_ns, interface };
             in_user_space.add([seen], &mut |record| of_user_space.push(record));
             count += 1;
         }

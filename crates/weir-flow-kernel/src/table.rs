@@ -164,6 +164,7 @@ impl KernelTable {
                     cut_off: not_flow(2),
                     malformed: not_flow(3),
                     too_many_vlans: not_flow(4),
+                    other_link_type: 0,
                 },
                 flows: if self.programs.is_some() { began.saturating_sub(gone) } else { 0 },
                 began,

@@ -41,13 +41,17 @@ pub struct NotFlows {
     pub malformed: u64,
     /// More VLAN tags than are walked.
     pub too_many_vlans: u64,
+    /// Frames of [`LinkLayer::Other`](crate::LinkLayer::Other).
+    pub other_link_type: u64,
 }
 
 impl NotFlows {
     /// All of them.
     #[must_use]
     pub const fn total(&self) -> u64 {
-        self.arp + self.other_protocol + self.cut_off + self.malformed + self.too_many_vlans
+        let NotFlows { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =
+            *self;
+        arp + other_protocol + cut_off + malformed + too_many_vlans + other_link_type
     }
 
     /// Counts a frame that has no IP header.

@@ -45,4 +45,4 @@ pub use config::{FlowConfig, FlowError, Octets};
 pub use counters::{Counters, NotFlows};
 pub use lines::NoMemory;
 pub use record::{EndReason, FlowRecord, Totals, merge};
-pub use table::{FlowTable, Seen};
+pub use table::{FlowTable, LinkLayer, Seen};

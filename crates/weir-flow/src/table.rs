@@ -15,6 +15,7 @@ use std::ops::Range;
 use weir_frame::record::{Meta, Record};
 
 use self::headers::Headers;
+pub use self::link::LinkLayer;
 use crate::config::{FlowConfig, FlowError, Octets};
 use crate::counters::Counters;
 use crate::fragments::Fragments;
@@ -28,6 +29,7 @@ use crate::slots::{
 use crate::ticks::{OVER_TICKS, TableTime, Ticks};
 
 mod headers;
+mod link;
 mod sweep;
 
 /// Frames that are taken at a time.
@@ -36,8 +38,10 @@ const BATCH: usize = 32;
 /// A frame as a table takes it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// The kept bytes, from the Ethernet header on, without FCS.
+    /// The kept bytes, from the link layer's header on, without FCS.
     pub frame: &'a [u8],
+    /// What they begin with.
+    pub link: LinkLayer,
     /// Bytes on the wire.
     pub wire_len: u32,
     /// Nanoseconds since the Unix epoch.
@@ -46,10 +50,12 @@ pub struct Seen<'a> {
     pub interface: u32,
 }
 
+/// An Ethernet frame.
 impl<'a> From<Record<'a>> for Seen<'a> {
     fn from(record: Record<'a>) -> Seen<'a> {
         let Meta { wire_len, ts_ns, interface_id, .. } = record.meta;
-        Seen { frame: record.frame, wire_len, ts_ns, interface: interface_id }
+        let link = LinkLayer::Ethernet;
+        Seen { frame: record.frame, link, wire_len, ts_ns, interface: interface_id }
     }
 }
 

@@ -7,6 +7,7 @@ use weir_frame::headers::Addresses;
 
 use crate::key::tests::any_key;
 use crate::limits::{CLOCK_AHEAD_MAX, FLOWS_MIN};
+use crate::table::LinkLayer;
 use crate::{EndReason, FlowConfig, FlowError, FlowRecord, FlowTable, Octets, Seen, Totals, merge};
 
 const SECOND: u64 = 1_000_000_000;
@@ -49,7 +50,8 @@ fn frame(key: &FlowKey, payload: usize, fragment: u16, tcp_flags: u8) -> Vec<u8>
 }
 
 fn seen(frame: &[u8], ts_ns: u64) -> Seen<'_> {
-    Seen { frame, wire_len: (frame.len() as u32).max(60), ts_ns, interface: 0 }
+    let (link, wire_len) = (LinkLayer::Ethernet, (frame.len() as u32).max(60));
+    Seen { frame, link, wire_len, ts_ns, interface: 0 }
 }
 
 fn table(config: FlowConfig) -> FlowTable {
@@ -389,7 +391,8 @@ proptest! {
         }).collect();
         let config = FlowConfig { biflow: true, by_vlan: true, by_interface: true, ..FlowConfig::default() };
         let seen = frames.iter().map(|(frame, ts_ns, wire_len)| {
-            Seen { frame, wire_len: *wire_len, ts_ns: *ts_ns, interface: *wire_len % 3 }
+            let link = [LinkLayer::Ethernet, LinkLayer::Ip][*ts_ns as usize % 2];
+            Seen { frame, link, wire_len: *wire_len, ts_ns: *ts_ns, interface: *wire_len % 3 }
         });
         let (ended, table) = run(config, seen);
         let packets: u64 = ended.iter().map(FlowRecord::packets).sum();

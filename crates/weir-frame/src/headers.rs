@@ -125,6 +125,22 @@ impl<'a> FrameView<'a> {
         FrameView { frame, vlans, vlan_count, ending, ether_type, network_at: at as u32, ip }
     }
 
+    /// Walks the headers of a packet that has no link layer, as on `tun` devices: IPv4 or IPv6, as its version says.
+    ///
+    /// Its [`ether_type`](Self::ether_type) is what Ethernet would say; there are no MAC addresses and no tags. As
+    /// bounded as [`parse`](Self::parse). Source: LINKTYPE_RAW, draft-ietf-opsawg-pcaplinktype.
+    #[must_use]
+    pub fn parse_packet(packet: &'a [u8]) -> FrameView<'a> {
+        let (ether_type, (ip, ending)) = match packet.first().map(|byte| byte >> 4) {
+            Some(4) => (Some(ether_type::IPV4), ip::walk_v4(packet, 0)),
+            Some(6) => (Some(ether_type::IPV6), ip::walk_v6(packet, 0)),
+            Some(_) => (None, (None, Ending::Malformed(Layer::Ip))),
+            None => (None, (None, Ending::CutOff(Layer::Ip))),
+        };
+        let vlans = [VlanTag::default(); VLANS_MAX];
+        FrameView { frame: packet, vlans, vlan_count: 0, ending, ether_type, network_at: 0, ip }
+    }
+
     #[cold]
     fn without_header(frame: &'a [u8]) -> FrameView<'a> {
         FrameView {
@@ -147,13 +163,17 @@ impl<'a> FrameView<'a> {
     /// Where the frame goes, if those 6 bytes are there.
     #[must_use]
     pub fn dst_mac(&self) -> Option<[u8; 6]> {
-        self.frame.first_chunk().copied()
+        self.link_header().first_chunk().copied()
     }
 
     /// Where the frame comes from, if those 6 bytes are there.
     #[must_use]
     pub fn src_mac(&self) -> Option<[u8; 6]> {
-        self.frame.get(6..)?.first_chunk().copied()
+        self.link_header().get(6..)?.first_chunk().copied()
+    }
+
+    fn link_header(&self) -> &'a [u8] {
+        self.frame.get(..self.network_at as usize).unwrap_or(self.frame)
     }
 
     /// The VLAN tags, outermost first.
@@ -319,6 +339,21 @@ mod tests {
         assert_eq!((view.ether_type(), view.packet()), (Some(0x88cc), &[1, 2, 3][..]));
     }
 
+    #[test]
+    fn a_packet_without_a_link_layer_has_what_it_has_behind_ethernet() {
+        let (whole, packet) =
+            (FrameView::parse(&QINQ_SYN), FrameView::parse_packet(&QINQ_SYN[22..]));
+        assert_eq!(packet.ending(), Ending::Whole);
+        assert_eq!(packet.ether_type(), Some(ether_type::IPV4));
+        assert_eq!((packet.packet(), packet.upper()), (whole.packet(), whole.upper()));
+        assert_eq!(packet.tcp_flags(), Some(2));
+        let addresses = |view: &FrameView<'_>| view.ip().map(|ip| (ip.addresses, ip.upper));
+        assert_eq!(addresses(&packet), addresses(&whole));
+        assert_eq!((packet.src_mac(), packet.dst_mac(), packet.vlans()), (None, None, &[][..]));
+        assert_eq!(FrameView::parse_packet(&[]).ending(), Ending::CutOff(Layer::Ip));
+        assert_eq!(FrameView::parse_packet(&[0x50; 40]).ending(), Ending::Malformed(Layer::Ip));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
@@ -336,8 +371,12 @@ mod tests {
             }
             let view = FrameView::parse(&frame);
             let _ = (view.packet(), view.upper(), view.tcp_flags(), view.src_mac());
-            if let Some(ip) = view.ip() {
-                prop_assert!(ip.upper_at as usize <= frame.len());
+            let behind = FrameView::parse_packet(frame.get(14..).unwrap_or(&frame));
+            let _ = (behind.packet(), behind.upper(), behind.tcp_flags(), behind.src_mac());
+            for view in [view, behind] {
+                if let Some(ip) = view.ip() {
+                    prop_assert!(ip.upper_at as usize <= view.frame().len());
+                }
             }
         }
     }

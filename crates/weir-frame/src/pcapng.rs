@@ -32,6 +32,12 @@ pub const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 pub const BLOCK_MIN_BYTES: u32 = 12;
 /// Link type of Ethernet. Source: draft-ietf-opsawg-pcaplinktype.
 pub const LINKTYPE_ETHERNET: u16 = 1;
+/// Link type of IPv4 and IPv6 packets without a link layer: `tun`, WireGuard.
+pub const LINKTYPE_RAW: u16 = 101;
+/// Link type of IPv4 packets without a link layer.
+pub const LINKTYPE_IPV4: u16 = 228;
+/// Link type of IPv6 packets without a link layer.
+pub const LINKTYPE_IPV6: u16 = 229;
 
 /// Option codes, by the block that they belong to. Source: the sections named above.
 pub(crate) mod option {

@@ -119,6 +119,14 @@ impl CapturePlan {
         self.sources.iter().any(|source| !source.request.options.waits)
     }
 
+    /// Whether frames have stamps of the machine's clock, so that it tells the time where none come. Those of files and
+    /// made-up ones have a time of their own.
+    pub fn has_clock_stamps(&self) -> bool {
+        let has_own_time =
+            |name: &SourceName| matches!(name, SourceName::File(_) | SourceName::Gen(_));
+        self.sources.iter().all(|source| !has_own_time(&source.name))
+    }
+
     /// What these arguments ask for.
     ///
     /// # Errors

@@ -44,6 +44,46 @@ fn root_flows_of_traces_are_those_of_tshark() {
     }
 }
 
+/// A pcap file of this link type with a UDP packet of 10.0.0.1 to 10.0.0.9, 32 bytes of IP.
+fn write_packet(file: &std::path::Path, link_type: u32) {
+    // Version 2.4; then stamp, bytes kept and on the wire.
+    let words = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, link_type, 1_700_000_000, 0, 32, 32];
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
+    bytes.extend([0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 9]);
+    bytes.extend([0, 53, 0x30, 0x39, 0, 12, 0, 0, 0, 0, 0, 0]);
+    std::fs::write(file, bytes).expect("a file");
+}
+
+#[test]
+fn packets_without_ethernet_are_flows_and_other_link_types_are_counted() {
+    let dir = folder();
+    let (file, name) = path(&dir, "raw.pcap");
+    // LINKTYPE_RAW, LINKTYPE_IPV4; LINKTYPE_LINUX_SLL.
+    for (link_type, is_ip) in [(101, true), (228, true), (113, false)] {
+        write_packet(&file, link_type);
+        let output = weir(&format!("flows file:{name} --json")).output().expect("it runs");
+        let (flows, report) = lines(&output.stdout);
+        closes(&report);
+        let key = ("10.0.0.1".to_owned(), "10.0.0.9".to_owned(), 53, 12_345, 17);
+        let expected = if is_ip { [(key, (1, 32))].into() } else { Flows::new() };
+        assert_eq!(by_key(&flows), expected, "{link_type}: {report}");
+        let others = number(&report["flows"]["not_flows"], "other_link_type");
+        assert_eq!(others, u64::from(!is_ip), "{link_type}: {report}");
+    }
+}
+
+#[test]
+fn the_clock_does_not_move_the_time_of_made_up_frames() {
+    // Slow enough that the run waits for frames, hundreds of times.
+    let source = "gen:size=64,flows=10,frames=1000,rate=1kpps";
+    let output = weir(&format!("flows {source} --json")).output().expect("it runs");
+    let (flows, report) = lines(&output.stdout);
+    closes(&report);
+    assert_eq!(number(&report["flows"], "clock_steps_back"), 0, "{report}");
+    assert_eq!(number(&report["flows"], "clock_steps_ahead"), 0, "{report}");
+    assert_eq!(flows.len(), 10, "{report}");
+}
+
 /// Traces that others have taken: tests/traces.sh gets some hundred, and names their folder.
 #[test]
 fn traces_of_others_have_the_packets_and_bytes_that_tshark_counts() {

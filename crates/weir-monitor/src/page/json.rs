@@ -267,13 +267,15 @@ impl From<Rates> for Speed {
 }
 
 /// Frames without a flow, by reason.
-pub(super) fn not_flows(counts: &NotFlows) -> [(&'static str, u64); 5] {
-    let NotFlows { arp, other_protocol, cut_off, malformed, too_many_vlans } = *counts;
+pub(super) fn not_flows(counts: &NotFlows) -> [(&'static str, u64); 6] {
+    let NotFlows { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =
+        *counts;
     [
         ("arp", arp),
         ("other_protocol", other_protocol),
         ("cut_off", cut_off),
         ("malformed", malformed),
         ("too_many_vlans", too_many_vlans),
+        ("other_link_type", other_link_type),
     ]
 }

@@ -38,6 +38,7 @@ pub fn entries(view: &View) -> Vec<Entry> {
         ("  cut off", not_flows.cut_off),
         ("  malformed", not_flows.malformed),
         ("  too many VLANs", not_flows.too_many_vlans),
+        ("  other link type", not_flows.other_link_type),
     ] {
         if frames > 0 {
             entries.push(count(name, frames, false));

@@ -7,8 +7,8 @@ use anyhow::{Result, anyhow};
 use thiserror::Error;
 use weir_consumer::{ConsumerError, Count, Run, Sink, Stalled};
 use weir_export::ExportError;
-use weir_flow::{FlowConfig, FlowError, FlowTable, Octets, Seen};
-use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET, Statistics};
+use weir_flow::{FlowConfig, FlowError, FlowTable, LinkLayer, Octets, Seen};
+use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
 use weir_monitor::Reporter;
 
@@ -52,12 +52,11 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
     let outlets = OutletPlan { args, json: input.plan.json, is_live, stop: &input.stop, watch };
     let sink = Flows {
         table,
-        is_ethernet: Vec::new(),
+        links: Vec::new(),
         out: Outlets::open(&outlets)?,
         reports: Vec::new(),
-        other_link_type: 0,
         kept: Count::default(),
-        is_live,
+        has_clock_stamps: input.plan.has_clock_stamps(),
         reporter: watch.and_then(Watch::take_reporter),
     };
     Ok(Named::new("flows", input.ordered(sink)))
@@ -76,14 +75,13 @@ fn named(error: FlowError) -> anyhow::Error {
 struct Flows {
     table: FlowTable,
     /// Interfaces, by number.
-    is_ethernet: Vec<bool>,
+    links: Vec<LinkLayer>,
     out: Outlets,
     /// Of exports that have ended.
     reports: Vec<ExportReport>,
-    other_link_type: u64,
     kept: Count,
     /// Time goes on where no frames come.
-    is_live: bool,
+    has_clock_stamps: bool,
     /// Tells those who look on.
     reporter: Option<Reporter>,
 }
@@ -101,15 +99,12 @@ fn failed(failure: ExportError) -> ConsumerError {
 
 impl Flows {
     fn take_all<'a>(&mut self, records: impl Iterator<Item = Record<'a>>) {
-        let Flows { table, is_ethernet, out, other_link_type, kept, .. } = self;
-        let seen = records.filter_map(|record| {
+        let Flows { table, links, out, kept, .. } = self;
+        let seen = records.map(|record| {
             let meta = &record.meta;
             *kept += Count::one(meta.wire_len);
-            if !is_ethernet.get(meta.interface_id as usize).copied().unwrap_or(false) {
-                *other_link_type += 1;
-                return None;
-            }
-            Some(Seen::from(record))
+            let link = links.get(meta.interface_id as usize).copied();
+            Seen { link: link.unwrap_or(LinkLayer::Other), ..Seen::from(record) }
         });
         table.add(seen, &mut |record| out.take(&record));
     }
@@ -141,7 +136,7 @@ impl Sink for Flows {
         interface: &Interface,
         _label: &str,
     ) -> Result<(), ConsumerError> {
-        self.is_ethernet.push(interface.link_type == LINKTYPE_ETHERNET);
+        self.links.push(LinkLayer::of(interface.link_type));
         self.out.describe(interface);
         Ok(())
     }
@@ -167,7 +162,7 @@ impl Sink for Flows {
     }
 
     fn flush(&mut self) -> Result<(), ConsumerError> {
-        if self.is_live
+        if self.has_clock_stamps
             && let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH)
         {
             let Flows { table, out, .. } = self;
@@ -196,6 +191,6 @@ impl RunSink for Flows {
     fn flows(&self) -> Option<FlowsReport> {
         let reports = self.reports.clone();
         let counters = self.table.counters();
-        Some(FlowsReport::new(&counters, self.other_link_type, reports, &self.out))
+        Some(FlowsReport::new(&counters, reports, &self.out))
     }
 }

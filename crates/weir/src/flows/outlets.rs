@@ -68,7 +68,7 @@ pub struct ExportReport {
     pub name: String,
     /// Records that were sent.
     pub sent: u64,
-    /// Records that could not be sent: the other end was too slow, or not there.
+    /// Records that could not be sent: the other end was too slow, or not there, or it failed with `error`.
     pub unsent: u64,
     /// Why it could not go on.
     pub error: Option<String>,

@@ -37,18 +37,13 @@ pub struct NotFlowsReport {
     pub cut_off: u64,
     pub malformed: u64,
     pub too_many_vlans: u64,
-    /// Of interfaces that have no Ethernet frames.
+    /// Of interfaces whose frames are neither Ethernet nor raw IP.
     pub other_link_type: u64,
 }
 
 impl FlowsReport {
     /// Of a table that has ended, and what became of its records.
-    pub fn new(
-        counters: &Counters,
-        other_link_type: u64,
-        exports: Vec<ExportReport>,
-        out: &Outlets,
-    ) -> FlowsReport {
+    pub fn new(counters: &Counters, exports: Vec<ExportReport>, out: &Outlets) -> FlowsReport {
         let Counters { began, evicted, not_flows, .. } = *counters;
         FlowsReport {
             records: out.records(),
@@ -60,7 +55,7 @@ impl FlowsReport {
                 cut_off: not_flows.cut_off,
                 malformed: not_flows.malformed,
                 too_many_vlans: not_flows.too_many_vlans,
-                other_link_type,
+                other_link_type: not_flows.other_link_type,
             },
             fragments_attributed: counters.fragments_attributed,
             fragments_unattributed: counters.fragments_unattributed,

@@ -176,7 +176,7 @@ pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
         (cut_off, "frames end before their addresses"),
         (malformed, "frames are malformed"),
         (too_many_vlans, "frames have too many VLAN tags"),
-        (other_link_type, "frames are not Ethernet's"),
+        (other_link_type, "frames are neither Ethernet nor raw IP"),
         (
             flows.fragments_unattributed,
             "fragments came without their first, and count as flows without ports",
@@ -195,12 +195,12 @@ pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
 /// An export of flows.
 fn of_export(export: &ExportReport) -> String {
     let mut text = format!("  {}: {} records sent", export.name, grouped(export.sent));
+    let why = export.error.as_deref();
     if export.unsent > 0 {
-        let _ = write!(
-            text,
-            ", {} not: the other end is too slow, or not there",
-            grouped(export.unsent)
-        );
+        let why = why.unwrap_or("the other end is too slow, or not there");
+        let _ = write!(text, ", {} not: {why}", grouped(export.unsent));
+    } else if let Some(why) = why {
+        let _ = write!(text, "; {why}");
     }
     text
 }
@@ -345,5 +345,23 @@ fn left_out(counted: u64, ledger: &Ledger) -> String {
         (0, true) => "uncounted".to_owned(),
         (_, true) => format!("{} or more", grouped(counted)),
         (_, false) => grouped(counted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_that_failed_says_its_error() {
+        let mut export = ExportReport { name: "json:a".to_owned(), sent: 12, ..Default::default() };
+        assert_eq!(of_export(&export), "  json:a: 12 records sent");
+        export.error = Some("No space left on device".to_owned());
+        assert_eq!(of_export(&export), "  json:a: 12 records sent; No space left on device");
+        export.unsent = 5;
+        assert_eq!(of_export(&export), "  json:a: 12 records sent, 5 not: No space left on device");
+        export.error = None;
+        let slow = "  json:a: 12 records sent, 5 not: the other end is too slow, or not there";
+        assert_eq!(of_export(&export), slow);
     }
 }

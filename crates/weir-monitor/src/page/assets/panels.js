@@ -166,6 +166,7 @@ const REASONS = {
   cut_off: "headers cut off",
   malformed: "malformed headers",
   too_many_vlans: "too many VLAN tags",
+  other_link_type: "neither Ethernet nor raw IP",
 };
 
 export function health(view) {

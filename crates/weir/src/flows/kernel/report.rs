@@ -55,7 +55,7 @@ impl KernelReport<'_> {
         failure: Option<ExportError>,
         stop: &Arc<AtomicBool>,
     ) -> Result<u8> {
-        let flows = FlowsReport::new(&self.counters.table, 0, self.exports.clone(), self.out);
+        let flows = FlowsReport::new(&self.counters.table, self.exports.clone(), self.out);
         let table = &self.counters.table;
         let recorded = self.out.packets();
         let delivered = recorded + table.not_flows.total();
