@@ -31,8 +31,8 @@ pub trait Rings<M: Words = Mapping> {
         self.readers().iter().map(|(line, reader)| (*line, reader.ordinal())).collect()
     }
 
-    /// How far a ring of a feed was taken: the ordinal of its next frame that is still needed. `None` once it is read no
-    /// more.
+    /// How far a ring of a feed was taken: the ordinal of its next frame that is still needed. `None` once it is read
+    /// no more.
     fn ordinal(&self, key: u64, ring: usize) -> Option<u64>;
 
     /// The output's number of the first interface of a feed's `output`, if such a feed has joined.

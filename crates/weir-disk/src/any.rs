@@ -24,7 +24,7 @@ pub enum How {
 /// One of the two.
 pub enum AnyDisk {
     /// By io_uring.
-    Uring(Uring),
+    Uring(Box<Uring>),
     /// By `pwrite` on threads.
     Plain(Plain),
 }
@@ -38,9 +38,9 @@ pub fn open(directory: &Path, how: How) -> io::Result<AnyDisk> {
         return Err(io::ErrorKind::NotADirectory.into());
     }
     match how {
-        How::Uring => Uring::new().map(AnyDisk::Uring),
+        How::Uring => Uring::new().map(|disk| AnyDisk::Uring(Box::new(disk))),
         How::Plain => Plain::new().map(AnyDisk::Plain),
-        How::Best => Uring::new().map(AnyDisk::Uring).or_else(without_uring),
+        How::Best => Uring::new().map(|disk| AnyDisk::Uring(Box::new(disk))).or_else(without_uring),
     }
 }
 

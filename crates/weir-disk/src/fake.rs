@@ -75,8 +75,8 @@ impl Script {
         state.failing.push((write, errno));
     }
 
-    /// Fails all writes by which there would be more than `bytes` written in all since the disk was made, as a full disk
-    /// does; `None` frees it again. What failed counts as written, too, so that what comes later fails as well.
+    /// Fails all writes by which there would be more than `bytes` written in all since the disk was made, as a full
+    /// disk does; `None` frees it again. What failed counts as written, too, so that what comes later fails as well.
     pub fn fail_from_byte(&self, limit: Option<(u64, i32)>) {
         self.state().fail_from = limit;
     }

@@ -50,9 +50,9 @@ pub trait Disk: Send {
     /// What the kernel says.
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<Self::File>>;
 
-    /// Asks for a write at byte `at` of a file. It is under way when this returns, or its failure is among the completed
-    /// ones. With [`WRITES_MAX`](crate::limits::WRITES_MAX) of them under way it waits for one to end. Writes that
-    /// are under way together end in any order, so none of them may touch what another one does.
+    /// Asks for a write at byte `at` of a file. It is under way when this returns, or its failure is among the
+    /// completed ones. With [`WRITES_MAX`](crate::limits::WRITES_MAX) of them under way it waits for one to end.
+    /// Writes that are under way together end in any order, so none of them may touch what another one does.
     ///
     /// # Panics
     /// If the place, and how many bytes there are, are no multiples of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES), or

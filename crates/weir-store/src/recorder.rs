@@ -1,7 +1,7 @@
 //! The recorder: frames to disk as they lie in the rings.
 //!
-//! Blocks of a ring are pcapng blocks, so a file is written out of ring memory, without a copy and many writes at a time.
-//! A ring has a file on each volume; whoever wants one stream in order [extracts](crate::extract) it.
+//! Blocks of a ring are pcapng blocks, so a file is written out of ring memory, without a copy and many writes at a
+//! time. A ring has a file on each volume; whoever wants one stream in order [extracts](crate::extract) it.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -14,9 +14,9 @@
 //!
 //! A write is over some milliseconds after its bytes were read; until then the ring's writer may overtake the block. So
 //! what is written counts once the ring still holds that block *after* the write. The first page of a block is written
-//! then and not before: until that is there, readers of the file stop at zeros, so that nobody sees a torn frame, however
-//! the recorder ends. A block that is not held any more is hidden by padding, and its frames are lapped. Where the writer
-//! is near, blocks are copied first, and none is ever torn.
+//! then and not before: until that is there, readers of the file stop at zeros, so that nobody sees a torn frame,
+//! however the recorder ends. A block that is not held any more is hidden by padding, and its frames are lapped. Where
+//! the writer is near, blocks are copied first, and none is ever torn.
 
 mod error;
 mod file;

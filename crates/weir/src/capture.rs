@@ -326,21 +326,17 @@ impl<'a> Run<'a> {
         } else {
             consumer.end();
         }
-        let by_interface = consumer.by_interface();
         let interfaces = (0..feeds.len()).map(|output| consumer.rings().interfaces(output));
-        let interfaces = interfaces.collect();
-        let (latency, netdev, flows) = (consumer.latency(), consumer.netdev(), consumer.flows());
-        let recorder = consumer.recorder();
         let mut result = ConsumerResult {
             name,
             delivered,
-            by_interface,
-            interfaces,
+            by_interface: consumer.by_interface(),
+            interfaces: interfaces.collect(),
             failure,
-            latency,
-            netdev,
-            flows,
-            recorder,
+            latency: consumer.latency(),
+            netdev: consumer.netdev(),
+            flows: consumer.flows(),
+            recorder: consumer.recorder(),
             ..Default::default()
         };
         let NotJoined { refused, left, let_go } = self.journal.not_joined(id);

@@ -186,6 +186,10 @@ mod tests {
             latency: Some(LatencyReport::default()),
             netdev: Some(NetdevReport { refused: 1, ..NetdevReport::default() }),
             flows: Some(FlowsReport::default()),
+            recorder: Some(RecorderReport {
+                volumes: vec![weir_store::recorder::VolumeReport::default()],
+                ..RecorderReport::default()
+            }),
             failure: None,
         };
         let asked = Subscribed {

@@ -9,8 +9,8 @@ use weir_ring::{Batch, BlockLook, FrameHead, Poll, RingError, Words};
 use super::Cursor;
 
 impl<M: Words> Cursor<M> {
-    /// As [`Reader::poll`](weir_ring::Reader::poll), whatever is still to be settled. Frames that are lapped are counted
-    /// at once and to be passed over in their turn. [`Poll::Closed`]: nothing more is to be read;
+    /// As [`Reader::poll`](weir_ring::Reader::poll), whatever is still to be settled. Frames that are lapped are
+    /// counted at once and to be passed over in their turn. [`Poll::Closed`]: nothing more is to be read;
     /// [`end`](Cursor::end_ahead) it once all is settled.
     ///
     /// # Errors
@@ -32,8 +32,8 @@ impl<M: Words> Cursor<M> {
         Ok(self.found_ahead(before, poll))
     }
 
-    /// As [`Reader::look_at_block`](weir_ring::Reader::look_at_block), and moves past a block that it finds; one that is
-    /// not to be read whole, or has more than `frames_max` frames, is a [`BlockLook::Part`].
+    /// As [`Reader::look_at_block`](weir_ring::Reader::look_at_block), and moves past a block that it finds; one that
+    /// is not to be read whole, or has more than `frames_max` frames, is a [`BlockLook::Part`].
     ///
     /// # Errors
     /// As [`Reader::look_at_block`](weir_ring::Reader::look_at_block).

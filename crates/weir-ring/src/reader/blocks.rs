@@ -61,8 +61,8 @@ pub struct Whole {
 pub enum BlockLook {
     /// A whole block. The reader still stands before it: [`Reader::pass_block`].
     Whole(Whole),
-    /// Frames that are not a whole block: the reader stands within one, or the one it stands before is still written to.
-    /// [`Reader::poll`] copies them.
+    /// Frames that are not a whole block: the reader stands within one, or the one it stands before is still written
+    /// to. [`Reader::poll`] copies them.
     Part,
     /// No frames.
     Other(Poll),

@@ -1,32 +1,24 @@
 //! A ring on its way to files: what was read of it, and what is still being written.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
-use std::sync::Arc;
 use std::time::Instant;
 
 use weir_consumer::{ConsumerError, Cursor};
-use weir_disk::{ALIGN_BYTES, Buffer, Bytes, Disk, Ticket};
+use weir_disk::{Buffer, Bytes, Disk, Ticket};
 use weir_frame::pcapng::Statistics;
-use weir_ring::{Batch, BlockLook, Mapping, Poll, Reader, Ring, RingError, Whole, Words};
+use weir_ring::{Batch, BlockLook, Mapping, Poll, Reader, Ring, RingError, Whole};
 
 use super::file::OpenFile;
-use super::gather::{self, Gather};
+use super::gather::Gather;
 use super::{FLUSH_EVERY, Shop};
 use crate::index::{Piece, Scan};
 
+mod blocks;
 mod files;
+mod settle;
 
 /// Bytes that a poll copies at most.
 const CHUNK_BYTES: u32 = 256 << 10;
-/// Where more than this share of a ring lies before the writer, or is being written to disk, blocks are copied first:
-/// the writer is near, or will be by the time a write is over.
-const NEAR: f64 = 0.5;
-/// The share of a ring that may be on its way to the disk in place.
-const IN_PLACE: f64 = 0.25;
-/// A block of which so much is padding is copied without it.
-const SPARSE: f64 = 0.75;
-
 /// What reading on brought.
 pub enum Progress {
     /// Frames.
@@ -47,8 +39,8 @@ struct Entry {
     at: u64,
     bytes: usize,
     state: State,
-    /// The first page of a block that is written in place: written last, once the block is known to be whole. Until then
-    /// there are zeros, at which every reader of the file stops.
+    /// The first page of a block that is written in place: written last, once the block is known to be whole. Until
+    /// then there are zeros, at which every reader of the file stops.
     first_page: Option<Buffer>,
 }
 
@@ -287,54 +279,6 @@ impl<D: Disk> Stream<D> {
         self.submit(what, Bytes::Own(buffer), shop);
     }
 
-    fn take_block(&mut self, cursor: &Cursor, whole: &Whole, shop: &mut Shop<D>) {
-        let piece = self.scan.finish(0, 0);
-        let Whole { block, frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
-        let is_near = cursor.reader().fill() > NEAR || self.is_full_of_writes();
-        let is_sparse = (whole.used as f64) < SPARSE * whole.bytes as f64;
-        if !is_near && !is_sparse {
-            let what = What::Frames { frames, wire_bytes, block: Some(*whole), highest, piece };
-            return self.submit_in_place(what, whole, shop);
-        }
-        let buffer = self.copy(whole, is_sparse);
-        if !self.reader.holds(block) {
-            self.entries.push_back(Entry {
-                what: What::Frames { frames, wire_bytes, block: None, highest, piece },
-                file: 0,
-                at: 0,
-                bytes: 0,
-                state: State::Torn,
-                first_page: None,
-            });
-            return self.add_lapped(frames);
-        }
-        shop.report.copied_blocks += u64::from(is_near);
-        let what = What::Frames { frames, wire_bytes, block: None, highest, piece };
-        self.submit(what, Bytes::Own(buffer), shop);
-    }
-
-    /// Whether as many blocks are being written in place as may be.
-    fn is_full_of_writes(&self) -> bool {
-        let in_place = self.entries.iter().filter(|entry| {
-            let is_block = matches!(entry.what, What::Frames { block: Some(_), .. });
-            is_block && matches!(entry.state, State::Pending)
-        });
-        let most = (self.ring.geometry().data_blocks as f64 * IN_PLACE) as usize;
-        in_place.count() >= most
-    }
-
-    /// A block, without its padding if that is much.
-    fn copy(&self, whole: &Whole, is_sparse: bool) -> Buffer {
-        let words = &self.ring.memory().words()[whole.at / 8..(whole.at + whole.bytes) / 8];
-        let mut buffer = Buffer::new(whole.bytes);
-        if !is_sparse {
-            buffer.fill_from_ring(words);
-            return buffer;
-        }
-        buffer.fill_from_ring(&words[..whole.used.div_ceil(8)]);
-        gather::piece(&buffer.as_slice()[..whole.used])
-    }
-
     /// Has these bytes written to the file that they belong to, and settled in their turn.
     fn submit(&mut self, what: What, bytes: Bytes, shop: &mut Shop<D>) {
         let (length, highest) = (length(&bytes), highest(&what));
@@ -346,21 +290,6 @@ impl<D: Disk> Stream<D> {
         };
         let number = self.push(what, file, at, length, None);
         self.write(number, file, at, bytes, shop);
-    }
-
-    /// The same of a block, all but its first page.
-    fn submit_in_place(&mut self, what: What, whole: &Whole, shop: &mut Shop<D>) {
-        let mut first_page = Buffer::new(ALIGN_BYTES);
-        let words = &self.ring.memory().words()[whole.at / 8..];
-        first_page.fill_from_ring(&words[..ALIGN_BYTES / 8]);
-        let memory = Arc::clone(self.ring.memory());
-        let (at, bytes) = (whole.at + ALIGN_BYTES, whole.bytes - ALIGN_BYTES);
-        let rest = Bytes::Ring { memory, at, bytes };
-        let Some((file, at)) = self.place(whole.bytes, highest(&what), shop) else {
-            return self.submit(what, rest, shop);
-        };
-        let number = self.push(what, file, at, whole.bytes, Some(first_page));
-        self.write(number, file, at + ALIGN_BYTES as u64, rest, shop);
     }
 
     /// One more to be settled. Gives its number.
@@ -389,176 +318,6 @@ impl<D: Disk> Stream<D> {
         shop.report.bytes += length(&bytes) as u64;
         shop.disk.write(&open.file, at, bytes, ticket);
     }
-
-    /// A write is over.
-    pub fn completed(
-        &mut self,
-        entry: u64,
-        result: io::Result<()>,
-        bytes: Bytes,
-        shop: &mut Shop<D>,
-    ) {
-        let Some(own) = self.entries.get_mut((entry - self.first_entry) as usize) else { return };
-        let Some(file) = self.files.get_mut(&own.file) else { return };
-        shop.volumes.end(file.volume);
-        let block = match own.what {
-            What::Frames { block, .. } => block.map(|whole| whole.block),
-            _ => None,
-        };
-        if result.is_ok()
-            && block.is_some_and(|block| self.reader.holds(block))
-            && let Some(first_page) = own.first_page.take()
-        {
-            // What is there is whole and stays so: readers of the file may see it.
-            let (file, at) = (own.file, own.at);
-            return self.write(entry, file, at, Bytes::Own(first_page), shop);
-        }
-        let is_hidden = own.first_page.is_some();
-        own.state = match result {
-            Ok(()) if is_hidden && block.is_some_and(|block| !self.reader.holds(block)) => {
-                State::Torn
-            }
-            Ok(()) => State::Done,
-            Err(error) => {
-                shop.volumes.fail(file.volume, error);
-                file.broken_at = Some(file.broken_at.map_or(own.at, |at| at.min(own.at)));
-                file.is_closing = true;
-                State::Failed(bytes)
-            }
-        };
-        if matches!(own.state, State::Torn) {
-            shop.report.torn_blocks += 1;
-            let (file, at, bytes) = (own.file, own.at, own.bytes);
-            self.cover(file, at, bytes, shop);
-        }
-    }
-
-    /// Hides a torn piece from readers of the file.
-    fn cover(&mut self, file: u64, at: u64, bytes: usize, shop: &mut Shop<D>) {
-        let [first, last] = gather::cover(bytes);
-        let last_at = at + (bytes - last.filled()) as u64;
-        for (at, buffer) in [(last_at, last), (at, first)] {
-            let number = self.push(What::Cover, file, at, buffer.filled(), None);
-            self.write(number, file, at, Bytes::Own(buffer), shop);
-        }
-    }
-
-    /// Settles what is known of the oldest entries. Without a cursor, that of a ring that was read to its end: there are
-    /// no frames among them then.
-    pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shop: &mut Shop<D>) {
-        while let Some(entry) = self.entries.front_mut() {
-            let state = std::mem::replace(&mut entry.state, State::Done);
-            match state {
-                State::Pending => {
-                    entry.state = State::Pending;
-                    break;
-                }
-                State::Failed(bytes) => {
-                    if let Some(bytes) = self.again(bytes, shop) {
-                        drop(bytes);
-                        self.settle_front(cursor, Fate::Lost, shop);
-                    } else {
-                        break;
-                    }
-                }
-                State::Torn => self.settle_front(cursor, Fate::Lapped, shop),
-                State::Done => self.settle_front(cursor, Fate::Kept, shop),
-            }
-        }
-        self.complete_files(shop);
-    }
-
-    /// Tries the oldest entry, whose write has failed, on another volume. Gives its bytes back where that cannot be.
-    fn again(&mut self, bytes: Bytes, shop: &mut Shop<D>) -> Option<Bytes> {
-        let entry = self.entries.front()?;
-        let What::Frames { block, highest, .. } = entry.what else { return Some(bytes) };
-        let (old, length) = (entry.file, entry.bytes);
-        let bytes = match block {
-            // Its first page may have been written or not: all of it once more.
-            Some(whole) => {
-                let copy = self.copy(&whole, false);
-                if !self.reader.holds(whole.block) {
-                    return Some(bytes);
-                }
-                Bytes::Own(copy)
-            }
-            None => bytes,
-        };
-        let number = self.first_entry;
-        let Some((file, at)) = self.place(length, highest, shop) else { return Some(bytes) };
-        self.release(old);
-        if let Some(open) = self.files.get_mut(&file) {
-            open.pending += 1;
-        }
-        let entry = self.entries.front_mut()?;
-        (entry.file, entry.at, entry.state, entry.first_page) = (file, at, State::Pending, None);
-        if let What::Frames { block, .. } = &mut entry.what {
-            *block = None;
-        }
-        self.write(number, file, at, bytes, shop);
-        None
-    }
-
-    /// The oldest entry is settled.
-    fn settle_front(&mut self, cursor: &mut Option<&mut Cursor>, fate: Fate, shop: &mut Shop<D>) {
-        let Some(entry) = self.entries.pop_front() else { return };
-        self.first_entry += 1;
-        let is_cut_off = self
-            .files
-            .get(&entry.file)
-            .is_some_and(|file| file.broken_at.is_some_and(|broken| entry.at >= broken));
-        let (at, bytes) = (entry.at, entry.bytes as u32);
-        match entry.what {
-            What::Gap(frames) => {
-                if let Some(cursor) = cursor {
-                    cursor.pass(frames);
-                }
-                return;
-            }
-            What::Blocks => self.tell_index(entry.file, Piece::headers(at, bytes), shop),
-            What::Cover => {}
-            What::Frames { frames, .. } if matches!(fate, Fate::Lapped) => {
-                if let Some(cursor) = cursor {
-                    cursor.lose(frames);
-                }
-                if bytes == 0 {
-                    return;
-                }
-                self.add_lapped(frames);
-                self.tell_index(entry.file, Piece::nothing(at, bytes), shop);
-            }
-            What::Frames { frames, wire_bytes, piece, .. } => {
-                if let Some(cursor) = cursor {
-                    cursor.take(frames);
-                }
-                shop.taken.frames += frames;
-                shop.taken.wire_bytes += wire_bytes;
-                if matches!(fate, Fate::Kept) && !is_cut_off {
-                    shop.kept.frames += frames;
-                    shop.kept.wire_bytes += wire_bytes;
-                    if let Some(file) = self.files.get_mut(&entry.file) {
-                        file.frames += frames;
-                    }
-                    self.tell_index(entry.file, Piece { at, bytes, ..piece }, shop);
-                }
-            }
-        }
-        self.release(entry.file);
-    }
-
-    /// A write of a file is settled.
-    fn release(&mut self, file: u64) {
-        if let Some(file) = self.files.get_mut(&file) {
-            file.pending = file.pending.saturating_sub(1);
-        }
-    }
-}
-
-/// What became of frames.
-enum Fate {
-    Kept,
-    Lapped,
-    Lost,
 }
 
 fn length(bytes: &Bytes) -> usize {

@@ -1,0 +1,85 @@
+//! Whole blocks of a ring: written where they lie, or copied first.
+
+use std::sync::Arc;
+
+use weir_consumer::Cursor;
+use weir_disk::{ALIGN_BYTES, Buffer, Bytes, Disk};
+use weir_ring::{Whole, Words};
+
+use super::super::Shop;
+use super::super::gather;
+use super::{Entry, State, Stream, What, highest};
+
+/// Where more than this share of a ring lies before the writer, or is being written to disk, blocks are copied first:
+/// the writer is near, or will be by the time a write is over.
+const NEAR: f64 = 0.5;
+/// The share of a ring that may be on its way to the disk in place.
+const IN_PLACE: f64 = 0.25;
+/// A block of which so much is padding is copied without it.
+const SPARSE: f64 = 0.75;
+
+impl<D: Disk> Stream<D> {
+    /// A whole block goes out: where it lies, or copied.
+    pub(super) fn take_block(&mut self, cursor: &Cursor, whole: &Whole, shop: &mut Shop<D>) {
+        let piece = self.scan.finish(0, 0);
+        let Whole { block, frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
+        let is_near = cursor.reader().fill() > NEAR || self.is_full_of_writes();
+        let is_sparse = (whole.used as f64) < SPARSE * whole.bytes as f64;
+        if !is_near && !is_sparse {
+            let what = What::Frames { frames, wire_bytes, block: Some(*whole), highest, piece };
+            return self.submit_in_place(what, whole, shop);
+        }
+        let buffer = self.copy(whole, is_sparse);
+        if !self.reader.holds(block) {
+            self.entries.push_back(Entry {
+                what: What::Frames { frames, wire_bytes, block: None, highest, piece },
+                file: 0,
+                at: 0,
+                bytes: 0,
+                state: State::Torn,
+                first_page: None,
+            });
+            return self.add_lapped(frames);
+        }
+        shop.report.copied_blocks += u64::from(is_near);
+        let what = What::Frames { frames, wire_bytes, block: None, highest, piece };
+        self.submit(what, Bytes::Own(buffer), shop);
+    }
+
+    /// Whether as many blocks are being written in place as may be.
+    fn is_full_of_writes(&self) -> bool {
+        let in_place = self.entries.iter().filter(|entry| {
+            let is_block = matches!(entry.what, What::Frames { block: Some(_), .. });
+            is_block && matches!(entry.state, State::Pending)
+        });
+        let most = (self.ring.geometry().data_blocks as f64 * IN_PLACE) as usize;
+        in_place.count() >= most
+    }
+
+    /// A block, without its padding if that is much.
+    pub(super) fn copy(&self, whole: &Whole, is_sparse: bool) -> Buffer {
+        let words = &self.ring.memory().words()[whole.at / 8..(whole.at + whole.bytes) / 8];
+        let mut buffer = Buffer::new(whole.bytes);
+        if !is_sparse {
+            buffer.fill_from_ring(words);
+            return buffer;
+        }
+        buffer.fill_from_ring(&words[..whole.used.div_ceil(8)]);
+        gather::piece(&buffer.as_slice()[..whole.used])
+    }
+
+    /// Has a block written where it lies, all but its first page.
+    fn submit_in_place(&mut self, what: What, whole: &Whole, shop: &mut Shop<D>) {
+        let mut first_page = Buffer::new(ALIGN_BYTES);
+        let words = &self.ring.memory().words()[whole.at / 8..];
+        first_page.fill_from_ring(&words[..ALIGN_BYTES / 8]);
+        let memory = Arc::clone(self.ring.memory());
+        let (at, bytes) = (whole.at + ALIGN_BYTES, whole.bytes - ALIGN_BYTES);
+        let rest = Bytes::Ring { memory, at, bytes };
+        let Some((file, at)) = self.place(whole.bytes, highest(&what), shop) else {
+            return self.submit(what, rest, shop);
+        };
+        let number = self.push(what, file, at, whole.bytes, Some(first_page));
+        self.write(number, file, at + ALIGN_BYTES as u64, rest, shop);
+    }
+}
