@@ -120,7 +120,7 @@ mod tests {
             ("eth0 -Q inout", "--direction both"),
             ("eth0 -B 4096", "--ring-size 4096KiB"),
             ("eth0 -F f", "--filter \"$(cat f)\""),
-            ("eth0 -G 60", "--duration"),
+            ("eth0 -G 60", "--rotate-time"),
             ("eth0 -C 1", "--write DIR/"),
         ] {
             let hint = parsed(typed).tcpdump_hint().expect(typed);
