@@ -3,6 +3,8 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`by_link_type`] | several of them, where frames have several link types |
+//! | [`catalog`] | the files of a recording |
+//! | [`extract`] | frames out of them, in order of time |
 //! | [`file`] | a pcapng file or pipe that stays readable whatever happens |
 //! | [`file_error`] | why it cannot be written |
 //! | [`index`] | what stands where in a recorded file |
@@ -12,6 +14,8 @@
 #![forbid(unsafe_code)]
 
 pub mod by_link_type;
+pub mod catalog;
+pub mod extract;
 pub mod file;
 pub mod file_error;
 pub mod index;

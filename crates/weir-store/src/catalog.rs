@@ -1,0 +1,178 @@
+//! The files of a recording: what lies in its directories, and which of it a recorder made.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// How names of complete files end.
+pub const COMPLETE_ENDING: &str = ".pcapng";
+/// How names of files end that are being written, or were when their recorder was killed.
+pub const OPEN_ENDING: &str = ".pcapng.open";
+/// What is added to the complete name for the index.
+pub const INDEX_ENDING: &str = ".index";
+/// The file that a recorder holds locked in its directory.
+pub const LOCK_NAME: &str = ".weir-recorder";
+
+/// Why there is no list of files.
+#[derive(Debug, Error)]
+pub enum CatalogError {
+    /// A directory or file cannot be looked at.
+    #[error("{}: cannot be read; name a directory that weir capture --write DIR/ made, or a pcapng file", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// Something that is neither a directory nor a file.
+    #[error("{}: is no directory and no file; name a directory that weir capture --write DIR/ made", path.display())]
+    NeitherOne {
+        /// What it is called.
+        path: PathBuf,
+    },
+}
+
+/// How far a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has its final name.
+    Complete,
+    /// Its name still ends with `.open`.
+    Open {
+        /// A recorder holds the directory: the file grows.
+        recording: bool,
+    },
+}
+
+/// A recorded file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Complete or open.
+    pub state: State,
+    /// It was named itself, so it may be a link, and have any name.
+    pub named: bool,
+}
+
+impl Listed {
+    /// The name that it has when it is complete.
+    #[must_use]
+    pub fn complete_path(&self) -> PathBuf {
+        let bytes = self.path.as_os_str().as_bytes();
+        let is_open = matches!(self.state, State::Open { .. });
+        match bytes.strip_suffix(b".open").filter(|_| is_open) {
+            Some(bytes) => OsString::from_vec(bytes.to_vec()).into(),
+            None => self.path.clone(),
+        }
+    }
+
+    /// Where its index is, if it has one.
+    #[must_use]
+    pub fn index_path(&self) -> PathBuf {
+        let mut path = self.complete_path().into_os_string();
+        path.push(INDEX_ENDING);
+        path.into()
+    }
+}
+
+/// The files of some directories.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Catalog {
+    /// By name, so by the time at which each begins; the directory counts only between equal names.
+    pub files: Vec<Listed>,
+    /// What else lies in the directories: names that no recorder gives, links, subdirectories.
+    pub passed_over: Vec<PathBuf>,
+}
+
+impl Catalog {
+    /// Lists directories, and files that are named themselves. What is named twice is listed once.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn list<P: AsRef<Path>>(paths: &[P]) -> Result<Catalog, CatalogError> {
+        let mut catalog = Catalog::default();
+        for path in paths.iter().map(AsRef::as_ref) {
+            let fail = |source| CatalogError::Unreadable { path: path.into(), source };
+            let kind = fs::metadata(path).map_err(fail)?.file_type();
+            if kind.is_dir() {
+                catalog.add_directory(path).map_err(fail)?;
+            } else if kind.is_file() {
+                let state = match is_open_name(path.as_os_str()) {
+                    true => State::Open { recording: is_recording(&directory_of(path)) },
+                    false => State::Complete,
+                };
+                catalog.files.push(Listed { path: path.into(), state, named: true });
+            } else {
+                return Err(CatalogError::NeitherOne { path: path.into() });
+            }
+        }
+        let order = |listed: &Listed| {
+            (listed.complete_path().file_name().map(OsStr::to_owned), listed.path.clone())
+        };
+        catalog.files.sort_by_cached_key(order);
+        let mut seen = std::collections::HashSet::new();
+        let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        catalog.files.retain(|listed| seen.insert(real(&listed.path)));
+        Ok(catalog)
+    }
+
+    fn add_directory(&mut self, directory: &Path) -> io::Result<()> {
+        // Before the names are read: a recorder that comes later makes files that are not among them.
+        let recording = is_recording(directory);
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            let (path, name) = (entry.path(), entry.file_name());
+            // Not through links: whoever may write here is not to choose what is read.
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            let state = match () {
+                () if !is_file => None,
+                () if is_open_name(&name) => Some(State::Open { recording }),
+                () if name.as_bytes().ends_with(COMPLETE_ENDING.as_bytes()) => {
+                    Some(State::Complete)
+                }
+                () => None,
+            };
+            match state {
+                Some(state) => self.files.push(Listed { path, state, named: false }),
+                None if is_companion(&name) => {}
+                None => self.passed_over.push(path),
+            }
+        }
+        self.passed_over.sort();
+        Ok(())
+    }
+}
+
+fn is_open_name(name: &OsStr) -> bool {
+    name.as_bytes().ends_with(OPEN_ENDING.as_bytes())
+}
+
+/// Files that belong to a recording and hold no frames.
+fn is_companion(name: &OsStr) -> bool {
+    let index = [COMPLETE_ENDING, INDEX_ENDING].concat();
+    name == LOCK_NAME || name.as_bytes().ends_with(index.as_bytes())
+}
+
+pub(crate) fn directory_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent.into(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Whether a recorder holds the directory. If that cannot be found out, it is assumed to.
+#[must_use]
+pub fn is_recording(directory: &Path) -> bool {
+    use rustix::fs::{FlockOperation, flock};
+    match fs::File::open(directory.join(LOCK_NAME)) {
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+        // Shared: two who look at once do not take each other for a recorder.
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+    }
+}

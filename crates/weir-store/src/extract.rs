@@ -1,0 +1,109 @@
+//! Frames out of recorded files: those that are wanted, in order of time.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`query`] | which frames are wanted |
+//! | [`stats`] | what was read and what was not |
+//! | `source` | one file: which pieces of it have to be read |
+//! | `walk`, `blocks` | blocks of a file, from bytes that anybody may have written |
+//! | `reading` | pieces are read and chosen from, on several threads |
+//! | `order` | their frames in order of time |
+//! | `interfaces` | interfaces of all files, numbered anew |
+//!
+//! The index says of most pieces that nothing in them is wanted; the others are read by several threads, in the order of
+//! their first frames. A frame goes out once no piece is left that could have an earlier one. Frames of the same time
+//! stand in the order of files, and within a file as they lie there.
+
+mod blocks;
+mod interfaces;
+mod order;
+pub mod query;
+mod reading;
+mod source;
+pub mod stats;
+mod walk;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use weir_consumer::{ConsumerError, Sink};
+
+use crate::catalog::Catalog;
+use interfaces::Interfaces;
+pub use query::{Compile, Flow, FlowTest, Query};
+use source::{Context, Source, Wanted};
+pub use stats::{Note, Pieces, Stats};
+
+/// How it is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads that read and choose; at least one.
+    pub threads: usize,
+    /// It ends after so many frames.
+    pub frames_max: u64,
+}
+
+/// A piece that has to be read, and the file that it is in.
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    /// Number of the file.
+    file: usize,
+    wanted: Wanted,
+}
+
+/// Hands the wanted frames of these files to `sink`, which is not finished then. Ends early, and well, once `stop` is
+/// true.
+///
+/// # Errors
+/// Those of the sink. Files that cannot be read are in [`Stats::notes`].
+pub fn extract(
+    catalog: &Catalog,
+    query: &Query,
+    options: &Options,
+    sink: &mut dyn Sink,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Result<Stats, ConsumerError> {
+    let interfaces = Interfaces::default();
+    let context = Context { query, interfaces: &interfaces };
+    let (sources, mut stats) = plan(catalog, &context, options, stop);
+    let mut jobs: Vec<Job> = Vec::new();
+    for (file, source) in sources.iter().enumerate() {
+        let Some((_, wanted)) = source else { continue };
+        jobs.extend(wanted.iter().map(|wanted| Job { file, wanted: *wanted }));
+    }
+    jobs.sort_by_key(|job| (job.wanted.first_ns, job.file, job.wanted.at));
+    let files: Vec<Option<&Source>> =
+        sources.iter().map(|source| source.as_ref().map(|(source, _)| source)).collect();
+    order::run(&files, &jobs, &context, options, sink, stop, &mut stats)?;
+    Ok(stats)
+}
+
+/// Looks at all files, several at a time.
+fn plan(
+    catalog: &Catalog,
+    context: &Context<'_>,
+    options: &Options,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> (Vec<Option<(Source, Vec<Wanted>)>>, Stats) {
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new((Vec::new(), Stats::default()));
+    thread::scope(|scope| {
+        for _ in 0..options.threads.max(1).min(catalog.files.len()) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(listed) = catalog.files.get(at).filter(|_| !stop()) else { break };
+                    let mut stats = Stats::default();
+                    let source = Source::plan(listed, context, &mut stats);
+                    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                    found.0.push((at, source));
+                    found.1 += stats;
+                }
+            });
+        }
+    });
+    let (mut sources, stats) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    sources.sort_by_key(|(at, _)| *at);
+    (sources.into_iter().map(|(_, source)| source).collect(), stats)
+}

@@ -1,0 +1,82 @@
+//! Blocks of a recorded file, from bytes that anybody may have written.
+
+use weir_frame::pcapng::{
+    BYTE_ORDER_MAGIC, IDB_TYPE, Interface, PB_TYPE, SHB_TYPE, SPB_TYPE, SectionInfo, write,
+};
+use weir_frame::read::FrameReader;
+use weir_frame::record::{CAPLEN_MAX, EPB_TYPE, Meta, Outline};
+
+/// The longest block that is believed, as in libpcap.
+pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
+/// Bytes of a block's type and length.
+pub(crate) const HEAD_BYTES: usize = 8;
+/// The shortest block.
+const BLOCK_BYTES_MIN: usize = 12;
+/// The longest record: what is longer is no frame of a recorder.
+pub(crate) const RECORD_BYTES_MAX: usize = CAPLEN_MAX as usize + 4096;
+
+/// A block, by what it means to those who look for frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An Enhanced Packet Block.
+    Frame,
+    /// An Interface Description Block.
+    Interface,
+    /// The header of a section.
+    Section,
+    /// A frame in a block that Weir does not write.
+    ForeignFrame,
+    /// Statistics, names, padding.
+    Other,
+}
+
+/// Type and length at the start of `bytes`, if they can be those of a block.
+pub(crate) fn head(bytes: &[u8]) -> Option<(Kind, usize)> {
+    let [a, b, c, d, e, f, g, h] = *bytes.first_chunk::<HEAD_BYTES>()?;
+    let length = u32::from_le_bytes([e, f, g, h]) as usize;
+    if length < BLOCK_BYTES_MIN || length > BLOCK_BYTES_MAX || !length.is_multiple_of(4) {
+        return None;
+    }
+    let kind = match u32::from_le_bytes([a, b, c, d]) {
+        EPB_TYPE if length > RECORD_BYTES_MAX => return None,
+        EPB_TYPE => Kind::Frame,
+        IDB_TYPE => Kind::Interface,
+        SHB_TYPE => Kind::Section,
+        PB_TYPE | SPB_TYPE => Kind::ForeignFrame,
+        // A type of zero is reserved; it is what was never written.
+        0 => return None,
+        _ => Kind::Other,
+    };
+    Some((kind, length))
+}
+
+/// Whether the length at the end of a whole block is that at its start.
+pub(crate) fn is_whole(block: &[u8]) -> bool {
+    block.len() >= BLOCK_BYTES_MIN && block[4..8] == block[block.len() - 4..]
+}
+
+/// The frame in a whole block; `None` if its lengths contradict each other.
+#[inline]
+pub(crate) fn frame(block: &[u8]) -> Option<(Outline, &[u8])> {
+    let outline = Outline::read(block).ok()?;
+    Some((outline, &block[28..28 + outline.caplen as usize]))
+}
+
+/// Whether these are the first bytes of a section that is written as Weir writes it: little-endian, version 1.
+pub(crate) fn is_our_section(bytes: &[u8]) -> bool {
+    let Some((Kind::Section, _)) = head(bytes) else { return false };
+    bytes.get(8..12) == Some(&BYTE_ORDER_MAGIC.to_le_bytes()) && bytes.get(12..14) == Some(&[1, 0])
+}
+
+/// The interface that a whole block describes; `None` if it is damaged, or counts time otherwise than in nanoseconds.
+pub(crate) fn interface(block: &[u8]) -> Option<Interface> {
+    // The reader of all kinds of files decides. A frame shows how it takes times.
+    const TICKS: u64 = 1_234_567_890_123_456_789;
+    let mut file = Vec::new();
+    write::section_header(&mut file, &SectionInfo::default());
+    file.extend_from_slice(block);
+    write::frame(&mut file, &Meta { ts_ns: TICKS, ..Meta::default() }, &[]);
+    let mut reader = FrameReader::open(&file[..]).ok()?;
+    let frame = reader.next().ok()??;
+    (frame.ts_ns == TICKS).then(|| reader.interfaces()[0].clone())
+}

@@ -1,0 +1,93 @@
+//! A piece is read, and its wanted frames are put in order.
+
+use std::os::unix::fs::FileExt;
+
+use super::Job;
+use super::blocks::{self, Kind};
+use super::source::{Context, FileInterface, Source};
+use super::stats::{Note, Stats};
+
+/// Where a record's interface number stands. Source: draft-ietf-opsawg-pcapng, section 4.3.
+const INTERFACE_ID_AT: usize = 8;
+
+/// A wanted frame in a piece that was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub ts_ns: u64,
+    /// Its block in the piece's bytes.
+    pub at: u32,
+    pub bytes: u32,
+    /// The number of its interface among those of all files.
+    pub interface: u32,
+}
+
+/// A piece that was read.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    pub bytes: Vec<u8>,
+    /// In order of time; equal ones as they lie in the file.
+    pub found: Vec<Found>,
+}
+
+/// Reads a piece.
+pub(super) fn load(job: &Job, source: &Source, context: &Context<'_>, stats: &mut Stats) -> Loaded {
+    let mut loaded = Loaded { bytes: vec![0; job.wanted.bytes as usize], found: Vec::new() };
+    if let Err(error) = source.file.read_exact_at(&mut loaded.bytes, job.wanted.at) {
+        stats.files_unreadable += 1;
+        stats.note(Note::Unreadable(source.path.clone(), error.to_string()));
+        return Loaded::default();
+    }
+    stats.read.add(job.wanted.bytes.into());
+    let mut interfaces = source.interfaces();
+    let mut at = 0;
+    while let Some((kind, length)) = blocks::head(&loaded.bytes[at..]) {
+        let Some(block) = loaded.bytes.get(at..at + length) else { break };
+        if kind == Kind::Frame {
+            match choose(block, &mut interfaces, source, context, job, stats) {
+                Some((ts_ns, interface)) => {
+                    let (at, bytes) = (at as u32, length as u32);
+                    loaded.found.push(Found { ts_ns, at, bytes, interface });
+                }
+                None => {}
+            }
+        }
+        at += length;
+    }
+    for found in &loaded.found {
+        let id_at = found.at as usize + INTERFACE_ID_AT;
+        loaded.bytes[id_at..id_at + 4].copy_from_slice(&found.interface.to_le_bytes());
+    }
+    if loaded.found.is_empty() {
+        return Loaded::default();
+    }
+    loaded.found.sort_by_key(|found| found.ts_ns);
+    loaded
+}
+
+/// Time and interface of a frame that is wanted.
+fn choose(
+    block: &[u8],
+    interfaces: &mut Vec<FileInterface>,
+    source: &Source,
+    context: &Context<'_>,
+    job: &Job,
+    stats: &mut Stats,
+) -> Option<(u64, u32)> {
+    let Some((outline, frame)) = blocks::frame(block) else {
+        stats.frames_damaged += 1;
+        return None;
+    };
+    // What was scanned was counted then.
+    stats.frames_read += u64::from(!job.wanted.is_scanned);
+    let id = outline.interface_id as usize;
+    if id >= interfaces.len() {
+        *interfaces = source.learn_interfaces(context).unwrap_or_default();
+    }
+    let Some(interface) = interfaces.get(id) else {
+        stats.frames_damaged += 1;
+        return None;
+    };
+    let (filter, link_type) = (&interface.filter, interface.link_type);
+    let is_wanted = context.query.wants(filter, link_type, outline.ts_ns, outline.wire_len, frame);
+    is_wanted.then_some((outline.ts_ns, interface.number))
+}

@@ -1,0 +1,358 @@
+//! One recorded file: which pieces of it have to be read.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use weir_frame::pcapng::Interface;
+
+use super::blocks::{self, Kind};
+use super::interfaces::Interfaces;
+use super::query::{LinkFilter, Query};
+use super::stats::{Note, Stats};
+use super::walk::{Walk, Walked};
+use crate::catalog::{Listed, State};
+use crate::index::{self, Piece, Set};
+
+/// How often, and how long apart, a lock is asked for that whoever deletes old files holds for a moment.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// The longest piece that an index is believed to tell of.
+const PIECE_BYTES_MAX: u32 = 64 << 20;
+/// As many bytes of frames that no index tells of are read at once.
+const SCANNED_BYTES: u64 = 1 << 20;
+
+/// A file with pieces that have to be read. Dropped, its lock is given back.
+pub(super) struct Source {
+    pub path: PathBuf,
+    pub file: File,
+    /// Those of the file's interfaces that were met.
+    interfaces: Mutex<Vec<FileInterface>>,
+}
+
+/// An interface of a file.
+#[derive(Clone)]
+pub(super) struct FileInterface {
+    /// Its number among those of all files.
+    pub number: u32,
+    pub link_type: u16,
+    pub filter: Arc<LinkFilter>,
+}
+
+/// A piece that has to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub first_ns: u64,
+    pub at: u64,
+    pub bytes: u32,
+    /// It was read before, to learn its times.
+    pub is_scanned: bool,
+}
+
+/// What planning needs besides the file.
+pub(super) struct Context<'a> {
+    pub query: &'a Query,
+    pub interfaces: &'a Interfaces,
+}
+
+impl Context<'_> {
+    pub fn interface(&self, interface: Interface) -> FileInterface {
+        let link_type = interface.link_type;
+        let filter = self.query.filter_for(link_type);
+        FileInterface { number: self.interfaces.number(interface), link_type, filter }
+    }
+}
+
+/// Opens a file without waiting, and so that no one deletes it for room. `None`: it has been deleted.
+fn open(listed: &Listed) -> io::Result<Option<File>> {
+    let follow = if listed.named { OFlags::empty() } else { OFlags::NOFOLLOW };
+    // Not to wait for a writer, should it have become a pipe.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | follow;
+    let open = |path| match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => Ok(Some(File::from(file))),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(io::Error::from(error)),
+    };
+    let file = match open(&listed.path)? {
+        // Meanwhile it may have been completed.
+        None if listed.state != State::Complete => open(&listed.complete_path())?,
+        other => other,
+    };
+    let Some(file) = file else { return Ok(None) };
+    for _ in 0..LOCK_TRIES {
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
+            // Not all file systems have locks; nobody holds one there.
+            _ => break,
+        }
+    }
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is no file any more"));
+    }
+    Ok((meta.nlink() > 0).then_some(file))
+}
+
+impl Source {
+    /// Finds out which pieces of a file have to be read. `None`: none.
+    pub fn plan(
+        listed: &Listed,
+        context: &Context<'_>,
+        stats: &mut Stats,
+    ) -> Option<(Source, Vec<Wanted>)> {
+        let path = listed.path.clone();
+        let file = match open(listed) {
+            Ok(Some(file)) => file,
+            Ok(None) => {
+                stats.files_deleted += 1;
+                return None;
+            }
+            Err(error) => {
+                stats.files_unreadable += 1;
+                stats.note(Note::Unreadable(path, error.to_string()));
+                return None;
+            }
+        };
+        let source = Source { path, file, interfaces: Mutex::default() };
+        let mut plan = Plan { source: &source, context, stats, wanted: Vec::new() };
+        plan.stats.files += 1;
+        match plan.make(listed) {
+            Ok(()) => {}
+            Err(Trouble::Foreign(why)) => {
+                plan.stats.files -= 1;
+                plan.stats.files_foreign += 1;
+                plan.stats.note(Note::Foreign(source.path.clone(), why, listed.named));
+                return None;
+            }
+            Err(Trouble::Io(error)) => {
+                plan.stats.files_unreadable += 1;
+                plan.stats.note(Note::Unreadable(source.path.clone(), error.to_string()));
+            }
+        }
+        let wanted = plan.wanted;
+        (!wanted.is_empty()).then_some((source, wanted))
+    }
+
+    /// The file's own number `id`, if it was met.
+    pub fn interfaces(&self) -> Vec<FileInterface> {
+        self.interfaces.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks through the whole file for its interfaces: an index was wrong about where they are.
+    pub fn learn_interfaces(&self, context: &Context<'_>) -> io::Result<Vec<FileInterface>> {
+        let length = self.file.metadata()?.len();
+        let (mut walk, mut all) = (Walk::headers(&self.file, 0, length), Vec::new());
+        while let Some(walked) = walk.next()? {
+            if let Walked::Block { kind: Kind::Interface, bytes, .. } = walked
+                && let Some(interface) = blocks::interface(bytes)
+            {
+                all.push(context.interface(interface));
+            }
+        }
+        *self.interfaces.lock().unwrap_or_else(PoisonError::into_inner) = all.clone();
+        Ok(all)
+    }
+
+    fn add_interface(&self, interface: FileInterface) {
+        self.interfaces.lock().unwrap_or_else(PoisonError::into_inner).push(interface);
+    }
+}
+
+/// Why a file cannot be planned.
+enum Trouble {
+    Io(io::Error),
+    /// No file of a recorder.
+    Foreign(&'static str),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Trouble {
+        Trouble::Io(error)
+    }
+}
+
+struct Plan<'a, 'b> {
+    source: &'a Source,
+    context: &'a Context<'b>,
+    stats: &'a mut Stats,
+    wanted: Vec<Wanted>,
+}
+
+impl Plan<'_, '_> {
+    fn make(&mut self, listed: &Listed) -> Result<(), Trouble> {
+        let file = &self.source.file;
+        // Read before the length: what it tells of is there then.
+        let pieces = index::read(&listed.index_path()).ok().map(|index| index.pieces);
+        let length = file.metadata()?.len();
+        self.stats.bytes += length;
+        let mut start = [0; 16];
+        match length {
+            0 => return Ok(()),
+            1..16 => return Err(Trouble::Foreign("it is no pcapng file")),
+            _ => file.read_exact_at(&mut start, 0)?,
+        }
+        if !blocks::is_our_section(&start) {
+            return Err(Trouble::Foreign("it is no pcapng file as Weir writes it"));
+        }
+        let (pieces, is_indexed) = match pieces {
+            Some(pieces) if tiles(&pieces, length) => (pieces, true),
+            Some(_) => {
+                self.stats.indexes_wrong += 1;
+                (Vec::new(), false)
+            }
+            None => {
+                self.stats.indexes_missing += 1;
+                (Vec::new(), false)
+            }
+        };
+        let mut at = 0;
+        for piece in &pieces {
+            self.scan(at, piece.at)?;
+            self.take(piece)?;
+            at = piece.at + u64::from(piece.bytes);
+        }
+        match listed.state {
+            // Behind what is confirmed a recorder may be writing just now.
+            State::Open { recording: true } if is_indexed => Ok(()),
+            _ => self.scan(at, length),
+        }
+    }
+
+    /// Takes a piece as its index describes it.
+    fn take(&mut self, piece: &Piece) -> Result<(), Trouble> {
+        self.stats.pieces += 1;
+        let bytes = u64::from(piece.bytes);
+        if piece.frames == 0 && piece.set == Set::default() {
+            // Torn, and hidden by padding.
+            return Ok(());
+        }
+        if piece.frames == 0 {
+            return self.read_headers(piece.at, piece.at + bytes);
+        }
+        let query = self.context.query;
+        if !query.overlaps(piece.first_ns, piece.last_ns) {
+            self.stats.skipped_by_time.add(bytes);
+            return Ok(());
+        }
+        let interfaces = self.source.interfaces();
+        let possible = |one: &FileInterface| query.possible(&one.filter, one.link_type, &piece.set);
+        // Without any, the piece says what is wrong.
+        if !interfaces.is_empty() && !interfaces.iter().any(possible) {
+            self.stats.skipped_by_index.add(bytes);
+            return Ok(());
+        }
+        let Piece { first_ns, at, bytes, .. } = *piece;
+        self.wanted.push(Wanted { first_ns, at, bytes, is_scanned: false });
+        Ok(())
+    }
+
+    /// Reads interfaces out of blocks among which no frame is.
+    fn read_headers(&mut self, from: u64, to: u64) -> Result<(), Trouble> {
+        let mut walk = Walk::headers(&self.source.file, from, to);
+        while let Some(walked) = walk.next()? {
+            if let Walked::Block { kind, bytes, at } = walked {
+                self.header(kind, bytes, at)?;
+            }
+        }
+        self.stats.read.add(walk.bytes_read());
+        Ok(())
+    }
+
+    fn header(&mut self, kind: Kind, block: &[u8], at: u64) -> Result<(), Trouble> {
+        match kind {
+            Kind::Interface => match blocks::interface(block) {
+                Some(interface) => self.source.add_interface(self.context.interface(interface)),
+                None => return Err(Trouble::Foreign("its times are not in nanoseconds")),
+            },
+            Kind::Section if at > 0 => return Err(Trouble::Foreign("it has several sections")),
+            Kind::ForeignFrame => {
+                return Err(Trouble::Foreign("it has frames in blocks that Weir does not write"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Learns what no index tells: which frames between these places are wanted, and of what times.
+    fn scan(&mut self, from: u64, to: u64) -> Result<(), Trouble> {
+        if from >= to {
+            return Ok(());
+        }
+        let mut walk = Walk::frames(&self.source.file, from, to);
+        let mut piece: Option<Scanned> = None;
+        let mut interfaces = self.source.interfaces();
+        let mut end = from;
+        while let Some(walked) = walk.next()? {
+            let (kind, block, at) = match walked {
+                Walked::Block { kind, bytes, at } => (kind, bytes, at),
+                Walked::Damage { at } => {
+                    self.stats.cut_off(&self.source.path, at, to - at);
+                    break;
+                }
+            };
+            end = at + block.len() as u64;
+            if kind != Kind::Frame {
+                self.header(kind, block, at)?;
+                interfaces = self.source.interfaces();
+                continue;
+            }
+            let Some((outline, frame)) = blocks::frame(block) else {
+                self.stats.frames_damaged += 1;
+                continue;
+            };
+            self.stats.frames_read += 1;
+            let Some(interface) = interfaces.get(outline.interface_id as usize) else {
+                self.stats.frames_damaged += 1;
+                continue;
+            };
+            let (query, ts_ns) = (self.context.query, outline.ts_ns);
+            if !query.wants(&interface.filter, interface.link_type, ts_ns, outline.wire_len, frame)
+            {
+                continue;
+            }
+            match &mut piece {
+                Some(piece) if end - piece.at <= SCANNED_BYTES => {
+                    piece.first_ns = piece.first_ns.min(ts_ns);
+                    piece.end = end;
+                }
+                other => {
+                    let begun = Scanned { at, end, first_ns: ts_ns };
+                    self.wanted.extend(other.replace(begun).map(Scanned::wanted));
+                }
+            }
+        }
+        self.wanted.extend(piece.map(Scanned::wanted));
+        self.stats.pieces += 1 + (end - from) / SCANNED_BYTES;
+        self.stats.read.add(walk.bytes_read());
+        Ok(())
+    }
+}
+
+/// Frames that follow each other and that no index tells of.
+struct Scanned {
+    at: u64,
+    end: u64,
+    first_ns: u64,
+}
+
+impl Scanned {
+    fn wanted(self) -> Wanted {
+        let bytes = (self.end - self.at) as u32;
+        Wanted { first_ns: self.first_ns, at: self.at, bytes, is_scanned: true }
+    }
+}
+
+/// Whether these can be pieces of a file of this length, in their order.
+fn tiles(pieces: &[Piece], length: u64) -> bool {
+    let mut end = 0;
+    pieces.iter().all(|piece| {
+        let fits = piece.at >= end && piece.at.is_multiple_of(4) && piece.bytes <= PIECE_BYTES_MAX;
+        end = piece.at.saturating_add(piece.bytes.into());
+        fits && end <= length && piece.first_ns <= piece.last_ns
+    })
+}

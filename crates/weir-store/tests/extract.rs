@@ -1,0 +1,254 @@
+//! What was recorded is extracted: the same frames, in order of time, whatever the files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use weir_consumer::{Begin, Consumer, ConsumerError, Count, JoinedFeed, Sink, Step};
+use weir_disk::How;
+use weir_frame::pcapng::{Interface, Statistics};
+use weir_frame::record::{Meta, Record};
+use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
+use weir_store::Recorder;
+use weir_store::catalog::Catalog;
+use weir_store::extract::{Options, Query, Stats, extract};
+use weir_store::recorder::Settings;
+
+/// A frame as it went in: its time, the name of its interface, its bytes.
+type Frame = (u64, String, Vec<u8>);
+
+#[derive(Default)]
+struct Collect {
+    names: Vec<String>,
+    frames: Vec<Frame>,
+}
+
+impl Sink for Collect {
+    fn describe(
+        &mut self,
+        number: u32,
+        interface: &Interface,
+        _: &str,
+    ) -> Result<(), ConsumerError> {
+        assert_eq!(number as usize, self.names.len());
+        self.names.push(interface.name.clone());
+        Ok(())
+    }
+
+    fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
+        let name = self.names[record.meta.interface_id as usize].clone();
+        self.frames.push((record.meta.ts_ns, name, record.frame.to_vec()));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), ConsumerError> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &[Statistics]) -> Result<(), ConsumerError> {
+        Ok(())
+    }
+
+    fn kept(&self) -> Count {
+        Count::default()
+    }
+}
+
+fn ring(names: &[&str]) -> Ring<Mapping> {
+    let interface =
+        |name: &&str| Interface { name: (*name).into(), link_type: 1, ..Interface::default() };
+    let spec = RingSpec {
+        data_blocks: 8,
+        interfaces: names.iter().map(interface).collect(),
+        cpu: None,
+        clock: Clock::Foreign,
+        writer: WriterKind::User,
+    };
+    memory::create_memfd("extract-test", &spec).unwrap()
+}
+
+/// A frame of IPv4 and UDP whose bytes tell its time.
+fn frame(ts_ns: u64, bytes: usize) -> Vec<u8> {
+    let mut frame = vec![0; bytes.max(60)];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14] = 0x45;
+    frame[23] = 17;
+    frame[26..30].copy_from_slice(&[10, 0, 0, (ts_ns % 7) as u8]);
+    frame[30..34].copy_from_slice(&[10, 1, 0, (ts_ns % 5) as u8]);
+    frame[34..36].copy_from_slice(&(1000 + (ts_ns % 100) as u16).to_be_bytes());
+    frame[36..38].copy_from_slice(&443_u16.to_be_bytes());
+    frame[42..50].copy_from_slice(&ts_ns.to_be_bytes());
+    frame
+}
+
+struct Rig {
+    directories: Vec<tempfile::TempDir>,
+    writers: Vec<Writer<Mapping>>,
+    recorder: Recorder<weir_disk::AnyDisk>,
+    frames: Vec<Frame>,
+}
+
+impl Rig {
+    /// Rings of one feed into some directories.
+    fn new(rings: usize, volumes: usize, index: bool) -> Rig {
+        let directory = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let directories: Vec<_> = (0..volumes).map(|_| directory()).collect();
+        let paths = directories.iter().map(|one| one.path().to_owned()).collect();
+        let settings =
+            Settings { directories: paths, file_bytes: 5 << 20, index, ..Settings::default() };
+        let disk = weir_disk::open(directories[0].path(), How::Best).unwrap();
+        let mut recorder = Recorder::new(settings, disk).unwrap();
+        let rings: Vec<_> = (0..rings).map(|_| ring(&["eth0", "eth1"])).collect();
+        let writers = rings.iter().map(|ring| Writer::new(ring.clone())).collect();
+        let (label, begin) = (String::new(), Begin::Oldest);
+        let feed =
+            JoinedFeed { key: 0, output: 0, label, rings, first_line: 0, channel: None, begin };
+        recorder.join(feed).unwrap();
+        Rig { directories, writers, recorder, frames: Vec::new() }
+    }
+
+    fn push(&mut self, ring: usize, ts_ns: u64, interface_id: u32, bytes: usize) {
+        let bytes = frame(ts_ns, bytes);
+        let meta = Meta { ts_ns, interface_id, wire_len: bytes.len() as u32, ..Meta::default() };
+        self.writers[ring].push(&meta, &bytes);
+        self.frames.push((ts_ns, format!("eth{interface_id}"), bytes));
+    }
+
+    fn settle(&mut self) {
+        self.writers.iter_mut().for_each(Writer::publish);
+        while self.recorder.step(u64::MAX).unwrap() == Step::Busy {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn finish(&mut self) {
+        self.writers.iter_mut().for_each(Writer::close);
+        while self.recorder.step(u64::MAX).unwrap() != Step::Ended {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.recorder.finish(&[]).unwrap();
+        self.frames.sort_by_key(|(ts_ns, ..)| *ts_ns);
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        self.directories.iter().map(|one| one.path().to_owned()).collect()
+    }
+}
+
+fn extracted(paths: &[PathBuf], query: &Query, threads: usize) -> (Vec<Frame>, Stats) {
+    let catalog = Catalog::list(paths).unwrap();
+    let options = Options { threads, frames_max: u64::MAX };
+    let mut sink = Collect::default();
+    let stats = extract(&catalog, query, &options, &mut sink, &|| false).unwrap();
+    (sink.frames, stats)
+}
+
+fn index_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.extension().is_some_and(|end| end == "index")).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn what_went_in_comes_out_in_order(
+        rings in 1..4_usize,
+        volumes in 1..3_usize,
+        index in any::<bool>(),
+        threads in 1..4_usize,
+        pushes in prop::collection::vec((0..4_usize, 0..2_u32, 60..9000_usize, -3..4_i64), 1..3000),
+        from_to in (0..3000_u64, 0..3000_u64),
+    ) {
+        let mut rig = Rig::new(rings, volumes, index);
+        for (at, (ring, interface, bytes, shift)) in pushes.iter().enumerate() {
+            // Nearly in order, and no two alike.
+            let ts_ns = ((at as i64 + 10) * 1000 + shift * 2_345 + at as i64) as u64;
+            rig.push(ring % rings, ts_ns, *interface, *bytes);
+            if at % 97 == 0 {
+                rig.settle();
+            }
+        }
+        rig.finish();
+        let (frames, stats) = extracted(&rig.paths(), &Query::default(), threads);
+        prop_assert!(frames == rig.frames, "{} of {}: {stats:?}", frames.len(), rig.frames.len());
+        prop_assert_eq!((stats.frames_late, stats.frames_damaged), (0, 0));
+        let times = from_to.0 * 1000..=from_to.1 * 1000;
+        let expected: Vec<_> =
+            rig.frames.iter().filter(|(ts_ns, ..)| times.contains(ts_ns)).cloned().collect();
+        let (frames, _) = extracted(&rig.paths(), &Query::new(times, None, None), threads);
+        prop_assert!(frames == expected);
+    }
+}
+
+#[test]
+fn an_index_that_is_gone_damaged_or_of_another_file_changes_nothing() {
+    let mut rig = Rig::new(2, 1, true);
+    for at in 0..4000 {
+        rig.push(at as usize % 2, 1000 + at, 0, 1000);
+        if at % 500 == 0 {
+            rig.settle();
+        }
+    }
+    rig.finish();
+    let all = |rig: &Rig| extracted(&rig.paths(), &Query::default(), 2).0 == rig.frames;
+    assert!(all(&rig));
+    let indexes = index_files(rig.directories[0].path());
+    let bytes = fs::read(&indexes[0]).unwrap();
+    fs::write(&indexes[0], &bytes[..bytes.len() - 3]).unwrap();
+    assert!(all(&rig));
+    let mut damaged = bytes.clone();
+    damaged[bytes.len() / 2] ^= 0x40;
+    fs::write(&indexes[0], damaged).unwrap();
+    assert!(all(&rig));
+    fs::write(&indexes[0], b"no index").unwrap();
+    assert!(all(&rig));
+    indexes.iter().for_each(|path| fs::remove_file(path).unwrap());
+    assert!(all(&rig));
+}
+
+#[test]
+fn open_files_foreign_files_and_files_that_end_early_are_read_as_far_as_they_go() {
+    let mut rig = Rig::new(1, 1, true);
+    for at in 0..3000 {
+        rig.push(0, 1000 + at, 0, 1000);
+    }
+    rig.settle();
+    rig.finish();
+    let (paths, Rig { directories, recorder, frames: went_in, .. }) = (rig.paths(), rig);
+    drop(recorder);
+    let directory = directories[0].path();
+    let catalog = Catalog::list(&[directory]).unwrap();
+    let file = catalog.files[0].path.clone();
+    // As a recorder leaves it that is killed: open, and with something behind that was not confirmed.
+    let mut bytes = fs::read(&file).unwrap();
+    bytes.extend_from_slice(&[0; 4096]);
+    bytes.extend_from_slice(&[0xa5; 9000]);
+    let mut open = file.clone().into_os_string();
+    open.push(".open");
+    fs::remove_file(&file).unwrap();
+    fs::write(&open, &bytes).unwrap();
+    fs::write(directory.join("20991231T000000.000000000Z_x_0.pcapng"), b"no capture at all")
+        .unwrap();
+    fs::write(directory.join("notes.txt"), b"mine").unwrap();
+    let (frames, stats) = extracted(&paths, &Query::default(), 2);
+    assert!(frames == went_in, "{stats:?}");
+    assert_eq!((stats.files, stats.files_foreign), (1, 1));
+    assert!(stats.cut_off_bytes > 0 && !stats.notes.is_empty());
+}
+
+#[test]
+fn pieces_of_other_times_are_not_read() {
+    let mut rig = Rig::new(1, 1, true);
+    for at in 0..20_000 {
+        rig.push(0, at * 1_000_000, 0, 1000);
+        if at % 1000 == 0 {
+            rig.settle();
+        }
+    }
+    rig.finish();
+    let query = Query::new(5_000_000_000..=5_010_000_000, None, None);
+    let (frames, stats) = extracted(&rig.paths(), &query, 2);
+    assert_eq!(frames.len(), 11);
+    assert!(stats.skipped_by_time.bytes > 15 << 20 && stats.read.bytes < 3 << 20, "{stats:?}");
+}
