@@ -10,9 +10,9 @@
 //! | `order` | their frames in order of time |
 //! | `interfaces` | interfaces of all files, numbered anew |
 //!
-//! The index says of most pieces that nothing in them is wanted; the others are read by several threads, in the order of
-//! their first frames. A frame goes out once no piece is left that could have an earlier one. Frames of the same time
-//! stand in the order of files, and within a file as they lie there.
+//! The index says of most pieces that nothing in them is wanted; the others are read by several threads, in the order
+//! of their first frames. A frame goes out once no piece is left that could have an earlier one. Frames of the same
+//! time stand in the order of files, and within a file as they lie there.
 
 mod blocks;
 mod interfaces;
@@ -79,13 +79,16 @@ pub fn extract(
     Ok(stats)
 }
 
+/// A file, and what of it has to be read; `None` if nothing has.
+type Planned = Option<(Source, Vec<Wanted>)>;
+
 /// Looks at all files, several at a time.
 fn plan(
     catalog: &Catalog,
     context: &Context<'_>,
     options: &Options,
     stop: &(dyn Fn() -> bool + Sync),
-) -> (Vec<Option<(Source, Vec<Wanted>)>>, Stats) {
+) -> (Vec<Planned>, Stats) {
     let next = AtomicUsize::new(0);
     let found = Mutex::new((Vec::new(), Stats::default()));
     thread::scope(|scope| {

@@ -9,6 +9,7 @@
 //! | [`file_error`] | why it cannot be written |
 //! | [`index`] | what stands where in a recorded file |
 //! | [`names`] | names of addresses, for files |
+//! | [`pcap_file`] | a classic pcap file |
 //! | [`printer`] | one line a frame |
 //! | [`recorder`] | frames to disk as they lie in the rings |
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ pub mod file_error;
 pub mod index;
 pub mod limits;
 pub mod names;
+pub mod pcap_file;
 pub mod printer;
 pub mod recorder;
 
@@ -28,5 +30,6 @@ pub use by_link_type::FilesByLinkType;
 pub use file::FileWriter;
 pub use file_error::FileError;
 pub use names::Names;
+pub use pcap_file::PcapFile;
 pub use printer::Printer;
 pub use recorder::Recorder;

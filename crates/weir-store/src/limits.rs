@@ -18,6 +18,6 @@ pub const SET_BYTES_MAX: usize = 16 << 10;
 /// Flows that a scan keeps, so that their next frames cost one comparison.
 pub(crate) const SCAN_FLOWS: usize = 256;
 
-/// Bytes of pieces that an extraction holds at most, to put their frames in order: some hundred rings that overlap. Beyond,
-/// frames may go out late, and are counted.
+/// Bytes of pieces that an extraction holds at most, to put their frames in order: some hundred rings that overlap.
+/// Beyond, frames may go out late, and are counted.
 pub const EXTRACT_BYTES_MAX: usize = 512 << 20;

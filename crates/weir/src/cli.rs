@@ -8,6 +8,7 @@ mod choices;
 mod demo;
 mod doctor;
 mod extcap;
+mod extract;
 mod flows;
 mod generate;
 mod guest;
@@ -39,6 +40,7 @@ pub use choices::{DirectionName, EngineName, HookName, TcAttachName, TimestampNa
 pub use demo::DemoArgs;
 pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
+pub use extract::{ExtractArgs, FormatName};
 pub use flows::{FlowMonitorArgs, FlowsArgs, ShowArgs};
 pub use generate::GenArgs;
 pub use guest::GuestArgs;
@@ -162,6 +164,8 @@ pub enum Command {
     Vm(VmArgs),
     /// Run a tool that captures by libpcap, unchanged, on feeds of a daemon: host:NAME
     Run(RunArgs),
+    /// Get frames out of what was recorded, in order of time: by time, filter or flow
+    Extract(ExtractArgs),
     /// Count frames by flow: who talks to whom, how much, and since when
     Flows(Box<FlowsArgs>),
     /// Feed an interface, for tools that read interfaces only: tcpdump, Suricata

@@ -16,6 +16,7 @@ mod demo;
 mod doctor;
 mod ending;
 mod extcap;
+mod extract;
 mod feeds;
 mod flows;
 mod generate;
@@ -86,6 +87,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         cli::Command::Capture(args) => {
             capture::run(&args).map_err(usage_hints::with_sources_of_all)
         }
+        cli::Command::Extract(args) => extract::run(&args),
         cli::Command::Flows(args) => flows::run(&args),
         cli::Command::Attach(args) => attach::run(&args),
         cli::Command::Serve(args) => serve::run(&args),

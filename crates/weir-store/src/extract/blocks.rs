@@ -34,7 +34,7 @@ pub(crate) enum Kind {
 pub(crate) fn head(bytes: &[u8]) -> Option<(Kind, usize)> {
     let [a, b, c, d, e, f, g, h] = *bytes.first_chunk::<HEAD_BYTES>()?;
     let length = u32::from_le_bytes([e, f, g, h]) as usize;
-    if length < BLOCK_BYTES_MIN || length > BLOCK_BYTES_MAX || !length.is_multiple_of(4) {
+    if !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&length) || !length.is_multiple_of(4) {
         return None;
     }
     let kind = match u32::from_le_bytes([a, b, c, d]) {

@@ -42,14 +42,12 @@ pub(super) fn load(job: &Job, source: &Source, context: &Context<'_>, stats: &mu
     let mut at = 0;
     while let Some((kind, length)) = blocks::head(&loaded.bytes[at..]) {
         let Some(block) = loaded.bytes.get(at..at + length) else { break };
-        if kind == Kind::Frame {
-            match choose(block, &mut interfaces, source, context, job, stats) {
-                Some((ts_ns, interface)) => {
-                    let (at, bytes) = (at as u32, length as u32);
-                    loaded.found.push(Found { ts_ns, at, bytes, interface });
-                }
-                None => {}
-            }
+        if kind == Kind::Frame
+            && let Some((ts_ns, interface)) =
+                choose(block, &mut interfaces, source, context, job, stats)
+        {
+            let (at, bytes) = (at as u32, length as u32);
+            loaded.found.push(Found { ts_ns, at, bytes, interface });
         }
         at += length;
     }

@@ -1,0 +1,212 @@
+//! `weir extract`: frames out of what was recorded.
+
+mod flow;
+mod time;
+
+use std::fs::OpenOptions;
+use std::io::IsTerminal;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use chrono::Local;
+use serde::Serialize;
+use weir_consumer::{ConsumerError, Sink};
+use weir_filter::Program;
+use weir_filter_compile::{Compiler, is_bytecode};
+use weir_store::catalog::Catalog;
+use weir_store::extract::{Compile, Options, Query, Stats, extract};
+use weir_store::{FileWriter, FilesByLinkType, PcapFile};
+
+use crate::cli::{ExtractArgs, FormatName};
+use crate::interruptible_writer::{InterruptibleWriter, Stop};
+use crate::units::grouped;
+use crate::{EXIT_RAN, signals};
+
+/// Runs the command.
+pub fn run(args: &ExtractArgs) -> Result<u8> {
+    let begin = Instant::now();
+    let query = query(args)?;
+    let catalog = Catalog::list(&args.paths)?;
+    if catalog.files.is_empty() {
+        bail!("nothing was recorded there; weir capture SOURCE --write DIR/ records");
+    }
+    let stop = Stop::new(signals::stop_flag()?, None);
+    let mut sink = output(args, &catalog, &stop)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = Options {
+        threads: args.threads.map_or(threads, usize::from),
+        frames_max: args.frames.unwrap_or(u64::MAX),
+    };
+    let extracted = extract(&catalog, &query, &options, sink.as_mut(), &|| stop.is_asked_for());
+    let (stats, mut failure) = match extracted {
+        Ok(stats) => (stats, None),
+        Err(error) => (Stats::default(), Some(error)),
+    };
+    if failure.is_none() {
+        failure = sink.finish(&[]).err();
+    }
+    for (link_type, why) in query.refused() {
+        eprintln!("weir: --filter: no frame of link type {link_type} is taken: {why}");
+    }
+    for note in &stats.notes {
+        eprintln!("weir: {note}");
+    }
+    say(args, &stats, begin.elapsed().as_secs_f64())?;
+    match failure {
+        // Whoever reads wanted no more.
+        Some(ConsumerError::ReaderGone(_) | ConsumerError::ReaderStalled(_)) | None => {}
+        Some(error) => return Err(error.into()),
+    }
+    if stats.files == 0 && stats.files_unreadable + stats.files_foreign > 0 {
+        bail!("no file there can be read");
+    }
+    Ok(EXIT_RAN)
+}
+
+fn query(args: &ExtractArgs) -> Result<Query> {
+    let now = Local::now();
+    let time = |flag: &str, text: &Option<String>| {
+        text.as_ref()
+            .map(|text| time::parse(text, now).with_context(|| flag.to_owned()))
+            .transpose()
+    };
+    let (from, to) = (time("--from", &args.from)?, time("--to", &args.to)?);
+    let (flow, times) = match &args.flow {
+        None => (None, None),
+        Some(text) => {
+            let (flow, times) = flow::parse(text)?;
+            (Some(flow), times)
+        }
+    };
+    let (first, last) = times.unwrap_or((0, u64::MAX));
+    let first = first.max(from.unwrap_or(0));
+    let last = last.min(to.map_or(u64::MAX, |to| to.saturating_sub(1)));
+    if first > last {
+        bail!("--from is not before --to: no frame is of such a time");
+    }
+    let filter = args.filter.as_ref().map(|text| compile(text)).transpose()?;
+    Ok(Query::new(first..=last, filter, flow))
+}
+
+/// The filter for any link type. That for Ethernet is made now, so that a mistake is found before files are read.
+fn compile(text: &str) -> Result<Compile> {
+    let compile = |text: &str, link_type: u16| -> Result<Program> {
+        Ok(match is_bytecode(text) {
+            true => Program::parse(text)?,
+            false => Compiler::default().with_link_type(link_type).compile(text)?,
+        })
+    };
+    let ethernet = weir_frame::pcapng::LINKTYPE_ETHERNET;
+    compile(text, ethernet).with_context(|| format!("--filter '{text}'"))?;
+    let text = text.to_owned();
+    Ok(Box::new(move |link_type| compile(&text, link_type).map_err(|error| format!("{error:#}"))))
+}
+
+fn output(args: &ExtractArgs, catalog: &Catalog, stop: &Stop) -> Result<Box<dyn Sink>> {
+    let path = match &args.write {
+        Some(path) => path.as_path(),
+        None if std::io::stdout().is_terminal() => bail!(
+            "standard output is a terminal; write to a file (--write out.pcapng), or into a tool: | tcpdump -nn -r -"
+        ),
+        None => Path::new("-"),
+    };
+    if path == Path::new("-") {
+        let out = InterruptibleWriter::stdout(stop.clone()).context("standard output")?;
+        return Ok(match args.format {
+            FormatName::Pcapng => Box::new(FileWriter::pipe(out, "standard output")),
+            FormatName::Pcap => Box::new(PcapFile::new(out, "standard output")),
+        });
+    }
+    let is_same = |one: &Path| {
+        one.canonicalize().ok().is_some_and(|one| path.canonicalize().is_ok_and(|two| one == two))
+    };
+    if catalog.files.iter().any(|file| is_same(&file.path)) {
+        bail!("--write {} is a file that is read; write to another", path.display());
+    }
+    Ok(match args.format {
+        FormatName::Pcapng if path.metadata().is_ok_and(|meta| !meta.is_file()) => {
+            Box::new(FileWriter::create(path, args.file_mode)?)
+        }
+        FormatName::Pcapng => {
+            let say = |paths: &[&Path]| {
+                let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+                eprintln!("weir: a file for each link type: {}", names.join(", "));
+            };
+            Box::new(FilesByLinkType::create(path, args.file_mode, say)?)
+        }
+        FormatName::Pcap => {
+            let mut open = OpenOptions::new();
+            open.write(true).create(true).truncate(true).mode(args.file_mode);
+            let file = open.open(path).with_context(|| path.display().to_string())?;
+            Box::new(PcapFile::new(file, &path.display().to_string()))
+        }
+    })
+}
+
+#[derive(Serialize)]
+struct Json {
+    files: u64,
+    bytes: u64,
+    pieces: u64,
+    skipped_by_time_bytes: u64,
+    skipped_by_index_bytes: u64,
+    read_bytes: u64,
+    frames_read: u64,
+    frames: u64,
+    frames_late: u64,
+    frames_damaged: u64,
+    files_deleted: u64,
+    files_unreadable: u64,
+    files_foreign: u64,
+    indexes_missing: u64,
+    indexes_wrong: u64,
+    cut_off_bytes: u64,
+    duration_s: f64,
+}
+
+/// What was read and what was not: on standard error, since standard output may have the frames.
+fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
+    if args.json {
+        let json = Json {
+            files: stats.files,
+            bytes: stats.bytes,
+            pieces: stats.pieces,
+            skipped_by_time_bytes: stats.skipped_by_time.bytes,
+            skipped_by_index_bytes: stats.skipped_by_index.bytes,
+            read_bytes: stats.read.bytes,
+            frames_read: stats.frames_read,
+            frames: stats.frames,
+            frames_late: stats.frames_late,
+            frames_damaged: stats.frames_damaged,
+            files_deleted: stats.files_deleted,
+            files_unreadable: stats.files_unreadable,
+            files_foreign: stats.files_foreign,
+            indexes_missing: stats.indexes_missing,
+            indexes_wrong: stats.indexes_wrong,
+            cut_off_bytes: stats.cut_off_bytes,
+            duration_s,
+        };
+        let line = serde_json::to_string(&json).context("the counts as JSON")?;
+        match args.write.as_deref() {
+            Some(path) if path != Path::new("-") => println!("{line}"),
+            _ => eprintln!("{line}"),
+        }
+        return Ok(());
+    }
+    if args.stats {
+        eprintln!(
+            "weir: {} frames of {} looked at, in {duration_s:.3} s; {} files of {} bytes: {} read, {} of other times, {} \
+             ruled out by the index",
+            grouped(stats.frames),
+            grouped(stats.frames_read),
+            grouped(stats.files),
+            grouped(stats.bytes),
+            grouped(stats.read.bytes),
+            grouped(stats.skipped_by_time.bytes),
+            grouped(stats.skipped_by_index.bytes),
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! The flow that `--flow` names: a line of `weir flows --json`, or a Community ID.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use weir_flow::community_id;
+use weir_frame::flow::FlowKey;
+use weir_frame::headers::Addresses;
+use weir_store::extract::Flow;
+
+/// Time before the first and behind the last frame of a record: it may have been counted by another clock.
+const MARGIN_NS: u64 = 1_000_000_000;
+/// Flows whose Community ID is kept.
+const KNOWN_MAX: usize = 1 << 20;
+
+/// What of a record of `weir flows` is looked at. Names are those of docs/flows.md.
+#[derive(Deserialize)]
+struct Line {
+    src_ip: IpAddr,
+    dst_ip: IpAddr,
+    #[serde(default)]
+    src_port: u16,
+    #[serde(default)]
+    dst_port: u16,
+    proto: u8,
+    start: Option<String>,
+    end: Option<String>,
+}
+
+/// The flow, and its times if the record has them.
+pub fn parse(text: &str) -> Result<(Flow, Option<(u64, u64)>)> {
+    if let Some(path) = text.strip_prefix('@') {
+        let line = std::fs::read_to_string(path).with_context(|| format!("--flow {text}"))?;
+        return parse(line.lines().next().unwrap_or_default());
+    }
+    if text.starts_with("1:") {
+        return Ok((by_community_id(text.to_owned()), None));
+    }
+    let line: Line = serde_json::from_str(text).with_context(|| {
+        "--flow: neither a line of `weir flows --json` nor a Community ID (1:...)".to_owned()
+    })?;
+    let addresses = match (line.src_ip, line.dst_ip) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => Addresses::V4 { src, dst },
+        (IpAddr::V6(src), IpAddr::V6(dst)) => Addresses::V6 { src, dst },
+        _ => bail!("--flow: one address is of IPv4, the other of IPv6"),
+    };
+    let protocol = line.proto;
+    let key = FlowKey { addresses, src_port: line.src_port, dst_port: line.dst_port, protocol };
+    let time = |text: &String| {
+        let time = chrono::DateTime::parse_from_rfc3339(text).ok()?;
+        u64::try_from(time.timestamp_nanos_opt()?).ok()
+    };
+    let times = match (line.start.as_ref().and_then(time), line.end.as_ref().and_then(time)) {
+        (Some(first), Some(last)) => {
+            Some((first.saturating_sub(MARGIN_NS), last.saturating_add(MARGIN_NS)))
+        }
+        _ => None,
+    };
+    Ok((Flow::Key(key), times))
+}
+
+fn by_community_id(wanted: String) -> Flow {
+    let known: Mutex<HashMap<(FlowKey, Option<(u8, u8)>), bool>> = Mutex::default();
+    Flow::Test(Box::new(move |key, icmp| {
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        *known.entry((*key, icmp)).or_insert_with(|| community_id(key, icmp) == wanted)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_weir_flows_names_a_flow_and_its_times() {
+        let line = r#"{"event":"flow","start":"2026-11-26T09:27:19.5Z","end":"2026-11-26T09:27:21Z","src_ip":"10.0.0.1",
+            "dst_ip":"10.0.0.2","src_port":1000,"dst_port":80,"proto":6,"packets":3,"community_id":"1:x"}"#;
+        let (flow, times) = parse(line).unwrap();
+        let Flow::Key(key) = flow else { panic!("no key") };
+        assert_eq!((key.src_port, key.dst_port, key.protocol), (1000, 80, 6));
+        let second = 1_000_000_000;
+        let start = 1_795_685_239 * second + second / 2;
+        assert_eq!(times, Some((start - second, start + second / 2 * 3 + second)));
+        let id = community_id(&key, None);
+        let Flow::Test(test) = parse(&id).unwrap().0 else { panic!("no test") };
+        assert!(test(&key, None) && test(&key.reversed(), None));
+        assert!(!test(&FlowKey { src_port: 1001, ..key }, None));
+        for bad in ["", "{}", "10.0.0.1", "@/no/such/file"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `weir extract`, held against tools that are not ours.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weir_frame::read::FrameReader;
+
+use common::{LIMIT, Run, bed, folder, generate, number, ready, settle, weir};
+
+/// Times and bytes of the frames of a file.
+fn frames(file: &Path) -> Vec<(u64, Vec<u8>)> {
+    let mut reader = FrameReader::open(fs::File::open(file).expect("a file")).expect("a capture");
+    let mut frames = Vec::new();
+    while let Some(frame) = reader.next().expect("frames") {
+        frames.push((frame.ts_ns, frame.data.to_vec()));
+    }
+    frames
+}
+
+fn ran(line: &str) -> Output {
+    let output = weir(line).env("TZ", "UTC").output().expect("weir");
+    assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+/// A file of frames in order of time, and the same recorded.
+fn recorded(dir: &Path, source: &str) -> Vec<(u64, Vec<u8>)> {
+    let whole = dir.join("whole.pcapng");
+    ran(&format!("capture {source} --write {}", whole.display()));
+    let into = dir.join("rec");
+    ran(&format!(
+        "capture file:{} --write {}/ --rotate-size 4MiB",
+        whole.display(),
+        into.display()
+    ));
+    frames(&whole)
+}
+
+/// What is extracted into a file, and what the command says of it.
+fn extract(dir: &Path, flags: &str) -> (Vec<(u64, Vec<u8>)>, Value) {
+    let out = dir.join("out");
+    let line = format!("extract {}/rec {flags} --json --write {}", dir.display(), out.display());
+    let output = ran(&line);
+    (frames(&out), serde_json::from_slice(&output.stdout).expect("counts"))
+}
+
+#[test]
+fn all_of_it_and_parts_come_back_to_the_byte() {
+    let dir = folder();
+    let all = recorded(dir.path(), "gen:size=400,flows=200,frames=60000,rate=1Mpps");
+    assert_eq!(all.len(), 60_000);
+    let (frames, json) = extract(dir.path(), "");
+    assert!(frames == all, "{json}");
+    assert!(number(&json, "files") >= 5, "{json}");
+    assert_eq!((number(&json, "frames"), number(&json, "frames_late")), (60_000, 0));
+    // A time to the nanosecond, as others print it.
+    let epoch = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    let (from, to) = (all[20_000].0, all[20_500].0);
+    let (frames, json) = extract(dir.path(), &format!("--from {} --to {}", epoch(from), epoch(to)));
+    let expected: Vec<_> =
+        all.iter().filter(|(ts_ns, _)| (from..to).contains(ts_ns)).cloned().collect();
+    assert!(frames == expected && !frames.is_empty(), "{json}");
+    assert!(number(&json, "skipped_by_time_bytes") > number(&json, "read_bytes"), "{json}");
+    let (frames, _) = extract(dir.path(), "--frames 1234 --threads 1");
+    assert!(frames == all[..1234]);
+    let (frames, json) =
+        extract(dir.path(), "--filter host_203.0.113.77".replace('_', " ").as_str());
+    assert_eq!((frames.len(), number(&json, "read_bytes")), (0, 0), "{json}");
+}
+
+#[test]
+fn formats_are_read_by_others() {
+    let dir = folder();
+    let all = recorded(dir.path(), "gen:size=100,frames=2000,rate=1Mpps");
+    let (rec, out) = (dir.path().join("rec"), dir.path().join("out.pcap"));
+    ran(&format!("extract {} --format pcap --write {}", rec.display(), out.display()));
+    assert!(frames(&out) == all);
+    let bytes = fs::read(&out).expect("a file");
+    assert_eq!(bytes[..4], 0xa1b2_3c4d_u32.to_le_bytes());
+    // Into a pipe, and from there to whoever reads little of it.
+    let mut first = weir(&format!("extract {}", rec.display()));
+    let mut child = first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
+    let mut reader = FrameReader::open(child.stdout.take().expect("a pipe")).expect("a capture");
+    assert_eq!(reader.next().expect("a frame").expect("one").ts_ns, all[0].0);
+    drop(reader);
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_flow_is_found_by_its_record() {
+    let dir = folder();
+    let all = recorded(dir.path(), "gen:size=300,flows=500,frames=50000,rate=1Mpps");
+    let flows = ran(&format!("flows file:{}/whole.pcapng --json", dir.path().display()));
+    let text = String::from_utf8_lossy(&flows.stdout).into_owned();
+    let line = text.lines().find(|line| line.contains("community_id")).expect("a flow");
+    let record: Value = serde_json::from_str(line).expect("a record");
+    let file = dir.path().join("flow.json");
+    fs::write(&file, line).expect("a file");
+    let (by_record, json) = extract(dir.path(), &format!("--flow @{}", file.display()));
+    assert_eq!(by_record.len() as u64, number(&record, "packets"), "{record} {json}");
+    assert!(by_record.iter().all(|frame| all.contains(frame)));
+    let id = record["community_id"].as_str().expect("an id");
+    let (by_id, _) = extract(dir.path(), &format!("--flow {id}"));
+    assert!(by_id == by_record);
+}
+
+#[test]
+fn what_cannot_be_extracted_is_refused_with_a_way_out() {
+    let dir = folder();
+    recorded(dir.path(), "gen:frames=10");
+    let at = dir.path().display();
+    let refused = |line: &str, words: &[&str]| {
+        let output = weir(line).output().expect("weir");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{line}: {text}");
+        words.iter().for_each(|word| assert!(text.contains(word), "{line}: {text}"));
+    };
+    refused("extract /no/such/dir", &["/no/such/dir", "--write DIR/"]);
+    refused(&format!("extract {at}/rec --from yesterday"), &["--from", "-5m"]);
+    refused(&format!("extract {at}/rec --from 10:00 --to 09:00"), &["not before"]);
+    refused(&format!("extract {at}/rec --filter nonsense"), &["--filter", "nonsense"]);
+    refused(&format!("extract {at}/rec --flow 10.0.0.1"), &["--flow", "Community ID"]);
+    let file = fs::read_dir(dir.path().join("rec"))
+        .expect("files")
+        .map(|entry| entry.expect("one").path());
+    let file =
+        { file }.find(|path| path.extension().is_some_and(|end| end == "pcapng")).expect("a file");
+    let before = fs::read(&file).expect("a file");
+    refused(&format!("extract {at}/rec --write {}", file.display()), &["is read"]);
+    assert!(fs::read(&file).expect("a file") == before);
+    fs::create_dir(dir.path().join("empty")).expect("a directory");
+    refused(&format!("extract {at}/empty"), &["nothing was recorded"]);
+}
+
+#[test]
+fn root_frames_are_extracted_while_more_are_recorded_and_after_a_kill() {
+    let test = "root_frames_are_extracted_while_more_are_recorded_and_after_a_kill";
+    let Some(_alone) = ready(test, &["tshark"]) else { return };
+    let (bed, dir) = (bed(), folder());
+    let rec = dir.path().join("rec");
+    let mut run = Run::capture(&bed.rx, &format!("--write {}/", rec.display()));
+    generate(&bed.tx, "--frames 30000 --size 500 --rate 100kpps");
+    settle();
+    let begun = Instant::now();
+    // What is on the disk grows to all of it, in a second or two.
+    let mut seen = Vec::new();
+    while begun.elapsed() < LIMIT && seen.len() < 30_000 {
+        std::thread::sleep(Duration::from_millis(200));
+        seen = extract(dir.path(), "").0;
+    }
+    assert!(seen.len() >= 30_000, "{}", seen.len());
+    assert!(seen.windows(2).all(|two| two[0].0 <= two[1].0));
+    run.signal(libc::SIGKILL);
+    drop(run);
+    let (after, json) = extract(dir.path(), "");
+    assert!(after.len() >= seen.len(), "{json}");
+    let out = dir.path().join("out");
+    let tshark = Command::new("tshark").args(["-n", "-r"]).arg(&out).output().expect("tshark");
+    assert!(tshark.status.success());
+    assert_eq!(String::from_utf8_lossy(&tshark.stdout).lines().count(), after.len());
+}
