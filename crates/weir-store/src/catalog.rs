@@ -21,7 +21,10 @@ pub const LOCK_NAME: &str = ".weir-recorder";
 #[derive(Debug, Error)]
 pub enum CatalogError {
     /// A directory or file cannot be looked at.
-    #[error("{}: cannot be read; name a directory that weir capture --write DIR/ made, or a pcapng file", path.display())]
+    #[error(
+        "{}: cannot be read; name a directory that weir capture --write DIR/ made, or a pcapng file",
+        path.display()
+    )]
     Unreadable {
         /// Which.
         path: PathBuf,

@@ -26,7 +26,8 @@ pub enum PcapError {
     },
     /// Interfaces of different link types.
     #[error(
-        "{name}: a pcap file has one link type, and the frames have {first} and {second}; choose by a filter, or write pcapng"
+        "{name}: a pcap file has one link type, and the frames have {first} and {second}; choose by a filter, \
+         or write pcapng"
     )]
     LinkTypes {
         /// What it is called.

@@ -197,8 +197,8 @@ fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
     }
     if args.stats {
         eprintln!(
-            "weir: {} frames of {} looked at, in {duration_s:.3} s; {} files of {} bytes: {} read, {} of other times, {} \
-             ruled out by the index",
+            "weir: {} frames of {} looked at, in {duration_s:.3} s; {} files of {} bytes: {} read, {} of other \
+             times, {} ruled out by the index",
             grouped(stats.frames),
             grouped(stats.frames_read),
             grouped(stats.files),

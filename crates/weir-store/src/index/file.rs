@@ -40,7 +40,7 @@ pub enum IndexError {
         source: io::Error,
     },
     /// It does not begin as one does.
-    #[error("{}: no index of this version; make it anew: weir index", path.display())]
+    #[error("{}: no index of this version; without it the file is read whole", path.display())]
     Foreign {
         /// Which.
         path: PathBuf,

@@ -13,6 +13,9 @@ use weir_store::extract::Flow;
 
 /// Time before the first and behind the last frame of a record: it may have been counted by another clock.
 const MARGIN_NS: u64 = 1_000_000_000;
+/// By flow and, of ICMP, type and code: whether it is the one.
+type Known = HashMap<(FlowKey, Option<(u8, u8)>), bool>;
+
 /// Flows whose Community ID is kept.
 const KNOWN_MAX: usize = 1 << 20;
 
@@ -63,7 +66,7 @@ pub fn parse(text: &str) -> Result<(Flow, Option<(u64, u64)>)> {
 }
 
 fn by_community_id(wanted: String) -> Flow {
-    let known: Mutex<HashMap<(FlowKey, Option<(u8, u8)>), bool>> = Mutex::default();
+    let known: Mutex<Known> = Mutex::default();
     Flow::Test(Box::new(move |key, icmp| {
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN_MAX {

@@ -11,10 +11,11 @@ use crate::units;
 /// How to write it.
 pub fn parse(text: &str, now: DateTime<Local>) -> Result<u64> {
     let text = text.trim();
-    if let Some(ago) = text.strip_prefix('-').or_else(|| text.strip_suffix(" ago")) {
-        if let Ok(ago) = units::duration(ago) {
-            return Ok(nanoseconds(now).saturating_sub(ago.as_nanos() as u64));
-        }
+    if let Some(ago) = text.strip_prefix('-').or_else(|| text.strip_suffix(" ago"))
+        && let Ok(ago) = units::duration(ago)
+    {
+        let ago = u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX);
+        return Ok(nanoseconds(now).saturating_sub(ago));
     }
     if let Some(seconds) = since_epoch(text) {
         return Ok(seconds);
