@@ -45,6 +45,8 @@ use volume::Volumes;
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// How soon to look for writes that are over.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
+/// How soon to look whether a block was closed, where nothing is being written.
+const LOOK_LATER: Duration = Duration::from_millis(5);
 /// Files of rings that have ended are kept open for so long: at the end of a run they have its statistics.
 const ENDED_OPEN: Duration = Duration::from_secs(5);
 
@@ -128,11 +130,13 @@ impl<D: Disk> Recorder<D> {
             stream.settle(&mut Some(&mut lane.cursor), shop);
             if stream.has_ended() {
                 lane.cursor.end_ahead();
-                stream.ended = Some(Instant::now());
+                stream.end();
             }
         }
         lanes.retire();
-        for stream in streams.values_mut().filter(|stream| stream.ended.is_some()) {
+        let read: Vec<usize> = lanes.iter().filter_map(|lane| lane.work).collect();
+        for (_, stream) in streams.iter_mut().filter(|(id, _)| !read.contains(id)) {
+            stream.end();
             stream.settle(&mut None, shop);
         }
         if shop.volumes.all_failed() {
@@ -163,7 +167,8 @@ impl<D: Disk> Recorder<D> {
     /// Waits for all writes.
     fn drain(&mut self) -> Result<(), ConsumerError> {
         while self.shop.disk.pending() > 0 {
-            self.collect(true)?;
+            // Also where no volume is left: what was under way decides where files are cut.
+            let _ = self.collect(true);
         }
         self.collect(false)
     }
@@ -280,7 +285,7 @@ impl<D: Disk> Consumer for Recorder<D> {
     }
 
     fn due(&self) -> Duration {
-        LOOK_AGAIN
+        if self.shop.disk.pending() > 0 { LOOK_AGAIN } else { LOOK_LATER }
     }
 }
 

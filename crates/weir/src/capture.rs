@@ -309,7 +309,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets out the rest of an output, and draws the consumer's account.
+    /// Lets out the rest of an output, and then draws the consumer's account: it may be known only then what became of
+    /// its last frames.
     fn conclude(
         &self,
         name: &'static str,
@@ -318,20 +319,20 @@ impl<'a> Run<'a> {
         feeds: &[FeedResult],
     ) -> ConsumerResult {
         let Finished { mut consumer, mut failure, limited, .. } = finished;
-        let delivered = consumer.delivered();
         if failure.is_none() {
             let times = (self.start_ns, statistics::now_ns());
-            let all = statistics::of(feeds, consumer.rings(), delivered.frames, times);
+            let all = statistics::of(feeds, consumer.rings(), consumer.delivered().frames, times);
             failure = consumer.finish(&all).err();
         } else {
             consumer.end();
         }
-        let interfaces = (0..feeds.len()).map(|output| consumer.rings().interfaces(output));
         let mut result = ConsumerResult {
             name,
-            delivered,
+            delivered: consumer.delivered(),
             by_interface: consumer.by_interface(),
-            interfaces: interfaces.collect(),
+            interfaces: (0..feeds.len())
+                .map(|output| consumer.rings().interfaces(output))
+                .collect(),
             failure,
             latency: consumer.latency(),
             netdev: consumer.netdev(),

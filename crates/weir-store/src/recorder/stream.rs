@@ -148,6 +148,12 @@ impl<D: Disk> Stream<D> {
         !self.files.is_empty()
     }
 
+    /// Nothing more comes: all was read, or the rest was let go and is counted.
+    pub fn end(&mut self) {
+        self.is_read = true;
+        self.ended.get_or_insert_with(Instant::now);
+    }
+
     fn gaps(&self) -> usize {
         self.entries.iter().filter(|entry| matches!(entry.what, What::Gap(_))).count()
     }
@@ -314,7 +320,7 @@ impl<D: Disk> Stream<D> {
         let ticket = Ticket(shop.next_ticket);
         shop.next_ticket += 1;
         shop.tickets.insert(ticket, (self.id, entry));
-        shop.volumes.begin(open.volume, length(&bytes) as u64, &mut shop.disk);
+        shop.volumes.begin(open.volume, length(&bytes) as u64);
         shop.report.bytes += length(&bytes) as u64;
         shop.disk.write(&open.file, at, bytes, ticket);
     }

@@ -302,3 +302,49 @@ fn no_more_frames_are_taken_than_were_asked_for() {
     rig.recorder.finish(&[]).unwrap();
     assert_eq!(rig.times(), (0..1500).collect::<Vec<_>>());
 }
+
+#[test]
+fn the_quota_counts_what_files_have_and_nothing_else() {
+    let mut rig = Rig::new(8, |settings| {
+        settings.file_bytes = 5 << 20;
+        settings.quota = Some(Quota::Bytes(32 << 20));
+    });
+    for _ in 0..300 {
+        rig.push_block();
+        rig.run();
+    }
+    rig.finish();
+    let total: u64 = rig.files().iter().map(|path| path.metadata().unwrap().len()).sum();
+    // Of the oldest file at most is less there than may be.
+    assert!((26 << 20..=32 << 20).contains(&total), "{total}");
+}
+
+#[test]
+fn what_is_under_way_when_a_ring_is_let_go_is_lapped_and_nothing_else() {
+    let mut rig = Rig::new(4, |_| ());
+    rig.script.hold();
+    rig.push_block();
+    let _ = rig.recorder.step(u64::MAX).unwrap();
+    assert!(rig.recorder.unsettled() > 0);
+    // Four more feeds of the output leave unread, and the first one is let go.
+    let rings: Vec<_> = (0..5).map(|_| ring(4)).collect();
+    rig.recorder.rings_mut().leave(0, &[1000]);
+    for (key, ring) in (1..).zip(&rings) {
+        let mut writer = Writer::new(ring.clone());
+        writer.push(&Meta { wire_len: 60, ..Meta::default() }, &[0; 60]);
+        writer.publish();
+        rig.recorder.join(JoinedFeed { key, ..feed(ring) }).unwrap();
+        rig.recorder.rings_mut().leave(key, &[1]);
+    }
+    rig.script.release_all();
+    for _ in 0..500 {
+        if rig.recorder.step(u64::MAX).unwrap() == Step::Ended {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rig.recorder.finish(&[]).unwrap();
+    let (delivered, kept) = (rig.recorder.delivered(), rig.recorder.kept());
+    assert_eq!(delivered.frames + delivered.lapped, 1005, "{delivered:?}");
+    assert_eq!(kept.frames, delivered.frames);
+}

@@ -122,10 +122,15 @@ impl Volumes {
     }
 
     /// A write of so many bytes begins.
-    pub fn begin<D: Disk>(&mut self, volume: usize, bytes: u64, disk: &mut D) {
+    pub fn begin(&mut self, volume: usize, bytes: u64) {
         let own = &mut self.all[volume];
         own.pending += 1;
         own.report.bytes += bytes;
+    }
+
+    /// A file is to be so many bytes longer.
+    pub fn grow<D: Disk>(&mut self, volume: usize, bytes: u64, disk: &mut D) {
+        let own = &mut self.all[volume];
         own.recorded += bytes;
         own.keep_quota(disk);
     }
@@ -135,9 +140,12 @@ impl Volumes {
         self.all[volume].pending -= 1;
     }
 
-    /// A file is complete, or as complete as it will be: it may be deleted.
-    pub fn add_past(&mut self, volume: usize, path: PathBuf, bytes: u64) {
-        self.all[volume].past.push_back((path, bytes));
+    /// A file is complete, or as complete as it will be: it may be deleted. It has so many bytes of those that it was to
+    /// have.
+    pub fn add_past(&mut self, volume: usize, path: PathBuf, bytes: u64, planned: u64) {
+        let own = &mut self.all[volume];
+        own.past.push_back((path, bytes));
+        own.recorded = (own.recorded + bytes).saturating_sub(planned);
     }
 
     /// It takes no more files.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use weir_consumer::Consumer;
 use weir_disk::{AnyDisk, How};
 use weir_store::Recorder;
 use weir_store::recorder::{RecorderReport, Settings};
@@ -46,6 +47,12 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
 }
 
 impl RunConsumer for Recorder<AnyDisk> {
+    /// Files of what was read are completed.
+    fn end(&mut self) {
+        // Why it ended is said already.
+        let _ = self.finish(&[]);
+    }
+
     fn recorder(&self) -> Option<RecorderReport> {
         Some(self.report())
     }

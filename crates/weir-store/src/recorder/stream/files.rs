@@ -79,6 +79,7 @@ impl<D: Disk> Stream<D> {
             let file = self.files.get_mut(&id)?;
             let at = file.end;
             file.end += length as u64;
+            shop.volumes.grow(volume, length as u64, &mut shop.disk);
             return Some((id, at));
         }
     }
@@ -162,6 +163,7 @@ impl<D: Disk> Stream<D> {
         let Some(file) = self.files.get_mut(&id) else { return };
         let (at, bytes) = (file.end, buffer.filled());
         file.end += bytes as u64;
+        shop.volumes.grow(file.volume, bytes as u64, &mut shop.disk);
         let number = self.push(What::Blocks, id, at, bytes, None);
         self.write(number, id, at, Bytes::Own(buffer), shop);
     }
@@ -208,11 +210,13 @@ impl<D: Disk> Stream<D> {
             self.current.retain(|_, current| *current != id);
             let (volume, path, open_path) =
                 (file.volume, file.final_path.clone(), file.path.clone());
+            let planned = file.end;
             match file.complete(&mut shop.disk) {
-                Ok(bytes) => shop.volumes.add_past(volume, path, bytes),
+                Ok(bytes) => shop.volumes.add_past(volume, path, bytes, planned),
                 Err(error) => {
                     shop.volumes.fail(volume, error);
-                    shop.volumes.add_past(volume, open_path, 0);
+                    let bytes = open_path.metadata().map_or(0, |meta| meta.len());
+                    shop.volumes.add_past(volume, open_path, bytes, planned);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use weir_consumer::Cursor;
+use weir_consumer::{Count, Cursor};
 use weir_disk::{Bytes, Disk};
 
 use super::super::Shop;
@@ -71,8 +71,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Settles what is known of the oldest entries. Without a cursor, that of a ring that was read to its end: there
-    /// are no frames among them then.
+    /// Settles what is known of the oldest entries. Without a cursor, those of a ring that is read no more: what there is
+    /// of frames among them was counted as lapped when the ring was let go.
     pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shop: &mut Shop<D>) {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);
@@ -156,14 +156,14 @@ impl<D: Disk> Stream<D> {
                 self.tell_index(entry.file, Piece::nothing(at, bytes), shop);
             }
             What::Frames { frames, wire_bytes, piece, .. } => {
+                let is_kept = matches!(fate, Fate::Kept) && !is_cut_off;
                 if let Some(cursor) = cursor {
                     cursor.take(frames);
+                    let count = Count { frames, wire_bytes };
+                    shop.taken += count;
+                    shop.kept += if is_kept { count } else { Count::default() };
                 }
-                shop.taken.frames += frames;
-                shop.taken.wire_bytes += wire_bytes;
-                if matches!(fate, Fate::Kept) && !is_cut_off {
-                    shop.kept.frames += frames;
-                    shop.kept.wire_bytes += wire_bytes;
+                if is_kept {
                     if let Some(file) = self.files.get_mut(&entry.file) {
                         file.frames += frames;
                     }
