@@ -52,18 +52,15 @@ struct Job {
     wanted: Wanted,
 }
 
-/// Hands the wanted frames of these files to `sink`, which is not finished then. Ends early, and well, once `stop` is
-/// true.
-///
-/// # Errors
-/// Those of the sink. Files that cannot be read are in [`Stats::notes`].
+/// Hands the wanted frames of these files to `sink`, which is not finished then, and says how it ended: with an error of
+/// the sink's, or well; early, and well, once `stop` is true. Files that cannot be read are in [`Stats::notes`].
 pub fn extract(
     catalog: &Catalog,
     query: &Query,
     options: &Options,
     sink: &mut dyn Sink,
     stop: &(dyn Fn() -> bool + Sync),
-) -> Result<Stats, ConsumerError> {
+) -> (Stats, Result<(), ConsumerError>) {
     let interfaces = Interfaces::default();
     let context = Context { query, interfaces: &interfaces };
     let (sources, mut stats) = plan(catalog, &context, options, stop);
@@ -75,8 +72,8 @@ pub fn extract(
     jobs.sort_by_key(|job| (job.wanted.first_ns, job.file, job.wanted.at));
     let files: Vec<Option<&Source>> =
         sources.iter().map(|source| source.as_ref().map(|(source, _)| source)).collect();
-    order::run(&files, &jobs, &context, options, sink, stop, &mut stats)?;
-    Ok(stats)
+    let result = order::run(&files, &jobs, &context, options, sink, stop, &mut stats);
+    (stats, result)
 }
 
 /// A file, and what of it has to be read; `None` if nothing has.

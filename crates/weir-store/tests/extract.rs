@@ -140,7 +140,8 @@ fn extracted(paths: &[PathBuf], query: &Query, threads: usize) -> (Vec<Frame>, S
     let catalog = Catalog::list(paths).unwrap();
     let options = Options { threads, frames_max: u64::MAX };
     let mut sink = Collect::default();
-    let stats = extract(&catalog, query, &options, &mut sink, &|| false).unwrap();
+    let (stats, result) = extract(&catalog, query, &options, &mut sink, &|| false);
+    result.unwrap();
     (sink.frames, stats)
 }
 

@@ -309,8 +309,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Lets out the rest of an output, and then draws the consumer's account: it may be known only then what became of
-    /// its last frames.
+    /// Lets out the rest of an output, and draws the consumer's account, which is complete only then.
     fn conclude(
         &self,
         name: &'static str,

@@ -39,14 +39,9 @@ pub fn run(args: &ExtractArgs) -> Result<u8> {
         threads: args.threads.map_or(threads, usize::from),
         frames_max: args.frames.unwrap_or(u64::MAX),
     };
-    let extracted = extract(&catalog, &query, &options, sink.as_mut(), &|| stop.is_asked_for());
-    let (stats, mut failure) = match extracted {
-        Ok(stats) => (stats, None),
-        Err(error) => (Stats::default(), Some(error)),
-    };
-    if failure.is_none() {
-        failure = sink.finish(&[]).err();
-    }
+    let (stats, result) =
+        extract(&catalog, &query, &options, sink.as_mut(), &|| stop.is_asked_for());
+    let failure = result.and_then(|()| sink.finish(&[])).err();
     for (link_type, why) in query.refused() {
         eprintln!("weir: --filter: no frame of link type {link_type} is taken: {why}");
     }
