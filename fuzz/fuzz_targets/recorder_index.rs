@@ -1,0 +1,23 @@
+//! The index of a recorded file, from any bytes: an error, or pieces that can be.
+#![no_main]
+
+use std::fs;
+
+use libfuzzer_sys::fuzz_target;
+use weir_store::index;
+
+fuzz_target!(|bytes: &[u8]| {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("a.pcapng.index");
+    // Such bytes as they are, and behind a header that is right.
+    fs::write(&path, bytes).expect("a file");
+    let _ = index::read(&path);
+    let file = directory.path().join("a.pcapng");
+    drop(index::Writer::create(&path, &file, 0o600).expect("an index"));
+    let mut whole = fs::read(&path).expect("a file");
+    whole.extend_from_slice(bytes);
+    fs::write(&path, whole).expect("a file");
+    let index = index::read(&path).expect("its header is right");
+    assert!(index.pieces.is_sorted_by_key(|piece| piece.at));
+    assert!(index.pieces.iter().all(|piece| piece.bytes > 0));
+});
