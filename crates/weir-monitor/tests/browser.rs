@@ -275,6 +275,17 @@ fn an_empty_view_and_an_overfull_one_fit_a_phone() {
     assert_eq!(text(&browser, "verdict"), "No frame lost");
     assert_eq!(rows(&browser, 0), Vec::<String>::new());
     picture(&browser, "phone-empty", true);
+    // What was missed before the hook is told apart from what was lost, as in the terminal.
+    let mut source = view.sources[0].clone();
+    (source.drops, source.missed_before) = ([("kernel".into(), 0)].into(), Some(17));
+    let missed = View { number: empty.number + 1, sources: vec![source], ..empty };
+    shown.latest.publish(missed.clone());
+    fits(missed.number);
+    assert_eq!(text(&browser, "verdict"), "No frame lost");
+    assert_eq!(text(&browser, "all-lost"), "17 missed before the hook");
+    assert!(text(&browser, "missed").contains("missed 17 frames before the hook"));
+    let good = "document.getElementById('verdict').classList.contains('is-good')";
+    assert_eq!(browser.value(good), json!(false));
     is_clean(&browser, &shown);
 }
 

@@ -25,14 +25,17 @@ function fill(tr, texts) {
   });
 }
 
-/** Frames lost, by place and source, most first. */
+/** Frames lost, by place and source, most first. What was missed before the hook is not among them: it was never offered. */
 export function losses(view) {
-  const all = view.sources.flatMap((source) => {
-    const places = Object.entries(source.drops).map(([place, frames]) => ({ place, source: source.name, frames }));
-    return [...places, { place: "before the hook", source: source.name, frames: source.missed_before ?? 0 }];
-  });
+  const all = view.sources.flatMap((source) =>
+    Object.entries(source.drops).map(([place, frames]) => ({ place, source: source.name, frames })));
   all.push({ place: "the monitor was too slow", source: "all", frames: view.lapped });
   return all.filter(({ frames }) => frames > 0).sort((a, b) => b.frames - a.frames);
+}
+
+/** Frames that were lost before the hook, as far as that is known. */
+function missed(view) {
+  return view.sources.reduce((sum, source) => sum + (source.missed_before ?? 0), 0);
 }
 
 export function figures(view) {
@@ -48,18 +51,21 @@ export function figures(view) {
   const lost = losses(view).reduce((sum, { frames }) => sum + frames, 0);
   const box = find("now-loss");
   box.classList.toggle("is-bad", lost > 0);
-  box.classList.toggle("is-good", lost === 0);
+  const before = missed(view);
+  box.classList.toggle("is-good", lost === 0 && before === 0);
   say(find("now-lost"), lost === 0 ? "none" : `${count(lost)} frames`);
   const now = view.lost_per_second > 0 ? `${rate(view.lost_per_second)} a second now` : "none just now";
-  say(find("all-lost"), lost === 0 ? "every frame is accounted for" : now);
+  const none = before === 0 ? "every frame is accounted for" : `${count(before)} missed before the hook`;
+  say(find("all-lost"), lost === 0 ? none : now);
 }
 
 export function loss(view) {
   const all = losses(view);
   const lost = all.reduce((sum, { frames }) => sum + frames, 0);
   const verdict = find("verdict");
-  verdict.className = lost > 0 ? "is-bad" : "is-good";
-  const of = view.sources.reduce((sum, source) => sum + source.offered + (source.missed_before ?? 0), 0);
+  const before = missed(view);
+  verdict.className = lost > 0 ? "is-bad" : before > 0 ? "" : "is-good";
+  const of = view.sources.reduce((sum, source) => sum + source.offered, 0);
   say(verdict, lost === 0 ? "No frame lost" : `${count(lost)} frames lost, ${share(lost, of)} of all`);
   find("places-region").hidden = lost === 0;
   const most = Math.max(1, ...all.map(({ frames }) => frames));
@@ -107,7 +113,9 @@ function ledger(sources) {
   const unknown = sources.filter((source) => source.missed_before === null).map((source) => source.name);
   const others = unknown.length > 3 ? ` and ${unknown.length - 3} others` : "";
   const text = `Not known: what the NIC of ${unknown.slice(0, 3).join(", ")}${others} lost before the hook.`;
-  say(find("missed"), unknown.length === 0 ? "" : text);
+  const before = sources.filter((source) => source.missed_before > 0);
+  const known = before.map((source) => `${source.name} missed ${count(source.missed_before)} frames before the hook.`);
+  say(find("missed"), [...known, ...(unknown.length === 0 ? [] : [text])].join(" "));
 }
 
 /** A bar for each source. What was lost can be seen however little it is. */
