@@ -22,11 +22,13 @@ use weir_store::{FileWriter, FilesByLinkType, PcapFile};
 use crate::cli::{ExtractArgs, FormatName};
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::units::grouped;
-use crate::{EXIT_RAN, signals};
+use crate::{EXIT_RAN, capture, signals};
 
 /// Runs the command.
 pub fn run(args: &ExtractArgs) -> Result<u8> {
     let begin = Instant::now();
+    // A file that has wanted frames stays open.
+    capture::raise_descriptor_limit();
     let query = query(args)?;
     let catalog = Catalog::list(&args.paths)?;
     if catalog.files.is_empty() {
@@ -48,14 +50,26 @@ pub fn run(args: &ExtractArgs) -> Result<u8> {
     for note in &stats.notes {
         eprintln!("weir: {note}");
     }
+    for path in &catalog.passed_over {
+        eprintln!("weir: {}: no file of a recorder; passed over", path.display());
+    }
+    for (count, what) in [
+        (stats.notes_left_out, "more things to say"),
+        (stats.frames_late, "frames behind later ones: too many pieces of the same time"),
+        (stats.frames_damaged, "frames that contradict themselves, left out"),
+    ] {
+        if count > 0 {
+            eprintln!("weir: {} {what}", grouped(count));
+        }
+    }
     say(args, &stats, begin.elapsed().as_secs_f64())?;
     match failure {
         // Whoever reads wanted no more.
         Some(ConsumerError::ReaderGone(_) | ConsumerError::ReaderStalled(_)) | None => {}
         Some(error) => return Err(error.into()),
     }
-    if stats.files == 0 && stats.files_unreadable + stats.files_foreign > 0 {
-        bail!("no file there can be read");
+    if stats.files_unreadable > 0 || stats.files == 0 && stats.files_foreign > 0 {
+        bail!("not all files there can be read; the others are extracted");
     }
     Ok(EXIT_RAN)
 }

@@ -122,7 +122,7 @@ impl<M: Words> Reader<M> {
         }
         let ends_well = match walked.end {
             WalkEnd::Everything => true,
-            WalkEnd::OtherBlock { bytes, .. } => {
+            WalkEnd::OtherBlock { block_type: PADDING_TYPE, bytes } => {
                 (whole.used as u32).checked_add(bytes) == Some(block_bytes)
             }
             _ => false,

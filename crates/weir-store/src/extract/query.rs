@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_filter::possible::possible;
+use weir_filter::possible::{has_ports, possible};
 use weir_filter::{Program, UserFilter};
 use weir_frame::flow::FlowKey;
-use weir_frame::flow::has_ports;
 use weir_frame::headers::{Addresses, FrameView, Upper};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 

@@ -187,7 +187,11 @@ impl Plan<'_, '_> {
     fn make(&mut self, listed: &Listed) -> Result<(), Trouble> {
         let file = &self.source.file;
         // Read before the length: what it tells of is there then.
-        let pieces = index::read(&listed.index_path()).ok().map(|index| index.pieces);
+        let index = index::read(&listed.index_path()).ok();
+        let complete = listed.complete_path();
+        // One of another file tells nothing of this one.
+        let index = index.filter(|index| complete.file_name() == index.file_name.file_name());
+        let pieces = index.map(|index| index.pieces);
         let length = file.metadata()?.len();
         self.stats.bytes += length;
         let mut start = [0; 16];

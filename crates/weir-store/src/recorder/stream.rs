@@ -19,6 +19,9 @@ mod settle;
 
 /// Bytes that a poll copies at most.
 const CHUNK_BYTES: u32 = 256 << 10;
+/// The number of no file.
+const NO_FILE: u64 = u64::MAX;
+
 /// What reading on brought.
 pub enum Progress {
     /// Frames.
@@ -89,6 +92,8 @@ pub struct Stream<D: Disk> {
     gathered: Scan,
     is_read: bool,
     statistics: Vec<Statistics>,
+    /// The ring contradicts itself.
+    corrupt: Option<RingError>,
     /// Since when nothing more comes.
     pub ended: Option<Instant>,
 }
@@ -125,6 +130,7 @@ impl<D: Disk> Stream<D> {
             gathered: Scan::default(),
             is_read: false,
             statistics: Vec::new(),
+            corrupt: None,
             ended: None,
         })
     }
@@ -165,6 +171,9 @@ impl<D: Disk> Stream<D> {
         left: u64,
         shop: &mut Shop<D>,
     ) -> Result<Progress, ConsumerError> {
+        if let Some(error) = self.corrupt.take() {
+            return Err(error.into());
+        }
         if self.is_read {
             return Ok(Progress::Nothing);
         }
@@ -197,7 +206,7 @@ impl<D: Disk> Stream<D> {
                 self.submit_gathered(shop);
                 self.entries.push_back(Entry {
                     what: What::Gap(frames),
-                    file: 0,
+                    file: NO_FILE,
                     at: 0,
                     bytes: 0,
                     state: State::Done,
@@ -291,7 +300,7 @@ impl<D: Disk> Stream<D> {
         let Some((file, at)) = self.place(length, highest, shop) else {
             // No volume works: what cannot be written is lost in the store.
             let (state, first_page) = (State::Failed(bytes), None);
-            let entry = Entry { what, file: 0, at: 0, bytes: length, state, first_page };
+            let entry = Entry { what, file: NO_FILE, at: 0, bytes: length, state, first_page };
             return self.entries.push_back(entry);
         };
         let number = self.push(what, file, at, length, None);

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use weir_disk::Disk;
 
 use super::file::OPEN_SUFFIX;
@@ -19,6 +20,10 @@ pub const LOCK_NAME: &str = ".weir-recorder";
 const FILE_SUFFIX: &str = ".pcapng";
 /// The end of its index's.
 const INDEX_SUFFIX: &str = ".index";
+
+/// How often, and how long apart, the lock of a directory is asked for.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// One directory.
 struct Volume {
@@ -179,7 +184,9 @@ impl Volume {
         while self.recorded > quota
             && let Some((path, bytes)) = self.past.get(at).cloned()
         {
-            if is_read(&path) || disk.remove(&path).is_err() && path.exists() {
+            // Held until it is removed.
+            let lock = lock_unread(&path);
+            if lock.is_err() || disk.remove(&path).is_err() && path.exists() {
                 at += 1;
                 continue;
             }
@@ -199,10 +206,16 @@ pub fn index_path(file: &Path) -> PathBuf {
     PathBuf::from(format!("{name}{INDEX_SUFFIX}"))
 }
 
-/// Whether somebody reads a file: readers hold a shared lock.
-fn is_read(path: &Path) -> bool {
-    let Ok(file) = File::open(path) else { return false };
-    flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+/// Locks a file that nobody reads: readers hold a shared lock. `None`: it is not there any more.
+fn lock_unread(path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(Some(file))
 }
 
 fn lock(directory: &Path) -> Result<File, RecorderError> {
@@ -210,7 +223,16 @@ fn lock(directory: &Path) -> Result<File, RecorderError> {
     let path = directory.join(LOCK_NAME);
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
     let file = file.map_err(failed)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    // Whoever looks whether a recorder is there holds it for a moment.
+    let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    for _ in 0..LOCK_TRIES {
+        if locked != Err(rustix::io::Errno::WOULDBLOCK) {
+            break;
+        }
+        std::thread::sleep(LOCK_PAUSE);
+        locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    }
+    match locked {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             Err(RecorderError::Taken { directory: directory.to_owned() })

@@ -8,7 +8,7 @@ use weir_ring::{Whole, Words};
 
 use super::super::Shop;
 use super::super::gather;
-use super::{Entry, State, Stream, What, highest};
+use super::{Entry, NO_FILE, State, Stream, What, highest};
 
 /// Where more than this share of a ring lies before the writer, or is being written to disk, blocks are copied first:
 /// the writer is near, or will be by the time a write is over.
@@ -33,7 +33,7 @@ impl<D: Disk> Stream<D> {
         if !self.reader.holds(block) {
             self.entries.push_back(Entry {
                 what: What::Frames { frames, wire_bytes, block: None, highest, piece },
-                file: 0,
+                file: NO_FILE,
                 at: 0,
                 bytes: 0,
                 state: State::Torn,

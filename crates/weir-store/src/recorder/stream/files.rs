@@ -71,10 +71,11 @@ impl<D: Disk> Stream<D> {
                 },
             };
             if self.files.get(&id)?.interfaces <= highest
-                && let Err(error) = self.describe(id, shop)
+                && let Err(error) = self.describe(id, highest, shop)
             {
-                shop.volumes.fail(volume, error);
-                continue;
+                // The ring's own fault, and no volume's.
+                self.corrupt = Some(error);
+                return None;
             }
             let file = self.files.get_mut(&id)?;
             let at = file.end;
@@ -143,10 +144,14 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Has the file describe the interfaces that it does not yet, behind a section header at its beginning.
-    fn describe(&mut self, id: u64, shop: &mut Shop<D>) -> io::Result<()> {
-        let identity = self.ring.identity().map_err(io::Error::other)?;
+    fn describe(&mut self, id: u64, highest: u32, shop: &mut Shop<D>) -> Result<(), RingError> {
+        let identity = self.ring.identity()?;
         let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
         let count = identity.interface_blocks().count() as u32;
+        if count <= highest {
+            let what = "a record of an interface that the ring does not describe";
+            return Err(RingError::Corrupt { block: 0, offset: 0, what });
+        }
         let blocks: Vec<u8> = if file.interfaces == 0 {
             identity.pcapng_header.clone()
         } else {
@@ -159,6 +164,9 @@ impl<D: Disk> Stream<D> {
 
     /// Has a file say these blocks.
     fn submit_blocks(&mut self, id: u64, blocks: &[u8], shop: &mut Shop<D>) {
+        if blocks.is_empty() {
+            return;
+        }
         let buffer = gather::piece(blocks);
         let Some(file) = self.files.get_mut(&id) else { return };
         let (at, bytes) = (file.end, buffer.filled());
@@ -203,8 +211,10 @@ impl<D: Disk> Stream<D> {
             if !file.has_statistics && file.broken_at.is_none() {
                 file.has_statistics = true;
                 let blocks = self.statistics_of(id);
-                self.submit_blocks(id, &blocks, shop);
-                continue;
+                if !blocks.is_empty() {
+                    self.submit_blocks(id, &blocks, shop);
+                    continue;
+                }
             }
             let Some(file) = self.files.remove(&id) else { continue };
             self.current.retain(|_, current| *current != id);

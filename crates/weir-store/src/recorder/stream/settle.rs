@@ -65,9 +65,10 @@ impl<D: Disk> Stream<D> {
     fn cover(&mut self, file: u64, at: u64, bytes: usize, shop: &mut Shop<D>) {
         let [first, last] = gather::cover(bytes);
         let last_at = at + (bytes - last.filled()) as u64;
-        for (at, buffer) in [(last_at, last), (at, first)] {
-            let number = self.push(What::Cover, file, at, buffer.filled(), None);
-            self.write(number, file, at, Bytes::Own(buffer), shop);
+        for (page_at, buffer) in [(last_at, last), (at, first)] {
+            // Where it fails, the file ends before the piece.
+            let number = self.push(What::Cover, file, at, bytes, None);
+            self.write(number, file, page_at, Bytes::Own(buffer), shop);
         }
     }
 
