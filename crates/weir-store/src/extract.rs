@@ -52,8 +52,8 @@ struct Job {
     wanted: Wanted,
 }
 
-/// Hands the wanted frames of these files to `sink`, which is not finished then, and says how it ended: with an error of
-/// the sink's, or well; early, and well, once `stop` is true. Files that cannot be read are in [`Stats::notes`].
+/// Hands the wanted frames of these files to `sink`, which is not finished then, and says how it ended: with an error
+/// of the sink's, or well; early, and well, once `stop` is true. Files that cannot be read are in [`Stats::notes`].
 pub fn extract(
     catalog: &Catalog,
     query: &Query,

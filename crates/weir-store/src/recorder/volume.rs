@@ -145,8 +145,8 @@ impl Volumes {
         self.all[volume].pending -= 1;
     }
 
-    /// A file is complete, or as complete as it will be: it may be deleted. It has so many bytes of those that it was to
-    /// have.
+    /// A file is complete, or as complete as it will be: it may be deleted. It has so many bytes of those that it was
+    /// to have.
     pub fn add_past(&mut self, volume: usize, path: PathBuf, bytes: u64, planned: u64) {
         let own = &mut self.all[volume];
         own.past.push_back((path, bytes));

@@ -72,8 +72,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Settles what is known of the oldest entries. Without a cursor, those of a ring that is read no more: what there is
-    /// of frames among them was counted as lapped when the ring was let go.
+    /// Settles what is known of the oldest entries. Without a cursor, those of a ring that is read no more: what there
+    /// is of frames among them was counted as lapped when the ring was let go.
     pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shop: &mut Shop<D>) {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);
