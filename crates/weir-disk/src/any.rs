@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::file::DiskFile;
 use crate::plain::Plain;
-use crate::queue::{Bytes, Completed, Disk, Space, Ticket};
+use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::uring::Uring;
 
 /// How a disk is written.
@@ -84,18 +84,6 @@ impl Disk for AnyDisk {
 
     fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
         either!(self, disk => disk.sync(file))
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        either!(self, disk => disk.rename(from, to))
-    }
-
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        either!(self, disk => disk.remove(path))
-    }
-
-    fn space(&self, directory: &Path) -> io::Result<Space> {
-        either!(self, disk => disk.space(directory))
     }
 
     fn note(&self) -> Option<&str> {

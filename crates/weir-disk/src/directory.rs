@@ -7,7 +7,14 @@ use std::path::Path;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use crate::queue::Space;
+/// How large a file system is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes of it.
+    pub total: u64,
+    /// Bytes that may be written by users without rights.
+    pub free: u64,
+}
 
 /// Gives a file another name, on the disk too, and takes no other file's name away.
 ///

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use crate::buffer::Buffer;
 use crate::directory;
-use crate::queue::{Bytes, Completed, Disk, Space, Ticket};
+use crate::directory::Space;
+use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::write::{check, length, ring_words};
 
 /// How long a test may let a disk wait for it.

@@ -32,7 +32,8 @@ mod write;
 
 pub use any::{AnyDisk, How, open};
 pub use buffer::{ALIGN_BYTES, Buffer};
+pub use directory::Space;
 pub use file::DiskFile;
 pub use plain::Plain;
-pub use queue::{Bytes, Completed, Disk, Space, Ticket};
+pub use queue::{Bytes, Completed, Disk, Ticket};
 pub use uring::Uring;

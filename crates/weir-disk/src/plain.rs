@@ -10,10 +10,9 @@ use std::thread::JoinHandle;
 
 use rustix::io::Errno;
 
-use crate::directory;
 use crate::file::DiskFile;
 use crate::limits::{PLAIN_THREADS, WRITES_MAX};
-use crate::queue::{Bytes, Completed, Disk, Space, Ticket};
+use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::shared::{Notes, Shared};
 use crate::write::{Next, Step, Write};
 
@@ -128,18 +127,6 @@ impl Disk for Plain {
 
     fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
         file.sync()
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        directory::rename(from, to)
-    }
-
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
-    }
-
-    fn space(&self, directory: &Path) -> io::Result<Space> {
-        directory::space(directory)
     }
 
     fn note(&self) -> Option<&str> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use weir_ring::Mapping;
 
 use crate::Buffer;
+use crate::directory::{self, Space};
 
 /// What a write takes its bytes from, kept until the write has completed.
 pub enum Bytes {
@@ -76,32 +77,29 @@ pub trait Disk: Send {
     ///
     /// # Errors
     /// What the kernel says: `EEXIST` where another file has the name.
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        directory::rename(from, to)
+    }
 
     /// Removes a file.
     ///
     /// # Errors
     /// What the kernel says.
-    fn remove(&mut self, path: &Path) -> io::Result<()>;
+    fn remove(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
 
     /// Bytes of the directory's file system: all of them, and those that are free.
     ///
     /// # Errors
     /// What the kernel says.
-    fn space(&self, directory: &Path) -> io::Result<Space>;
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        directory::space(directory)
+    }
 
     /// What a person should know about how it writes, such as that io_uring is refused: all so far, in a text without
     /// a full stop. It changes when there is more to say, after `create` and `completed`.
     fn note(&self) -> Option<&str> {
         None
     }
-}
-
-/// How large a file system is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
-    /// Bytes of it.
-    pub total: u64,
-    /// Bytes that may be written by users without rights.
-    pub free: u64,
 }

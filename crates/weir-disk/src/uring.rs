@@ -12,11 +12,10 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 
-use crate::directory;
 use crate::file::DiskFile;
 use crate::limits::WRITES_MAX;
 use crate::plain::FLUSH;
-use crate::queue::{Bytes, Completed, Disk, Space, Ticket};
+use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::shared::{Notes, Shared};
 use crate::write::{Next, Step, Write};
 
@@ -172,18 +171,6 @@ impl Disk for Uring {
 
     fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
         file.sync()
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        directory::rename(from, to)
-    }
-
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
-    }
-
-    fn space(&self, directory: &Path) -> io::Result<Space> {
-        directory::space(directory)
     }
 
     fn note(&self) -> Option<&str> {

@@ -10,8 +10,8 @@ use thiserror::Error;
 
 /// How names of complete files end.
 pub const COMPLETE_ENDING: &str = ".pcapng";
-/// How names of files end that are being written, or were when their recorder was killed.
-pub const OPEN_ENDING: &str = ".pcapng.open";
+/// What is added to the complete name of a file that is being written, or was when its recorder was killed.
+pub const OPEN_ENDING: &str = ".open";
 /// What is added to the complete name for the index.
 pub const INDEX_ENDING: &str = ".index";
 /// The file that a recorder holds locked in its directory.
@@ -67,21 +67,40 @@ impl Listed {
     /// The name that it has when it is complete.
     #[must_use]
     pub fn complete_path(&self) -> PathBuf {
-        let bytes = self.path.as_os_str().as_bytes();
-        let is_open = matches!(self.state, State::Open { .. });
-        match bytes.strip_suffix(b".open").filter(|_| is_open) {
-            Some(bytes) => OsString::from_vec(bytes.to_vec()).into(),
-            None => self.path.clone(),
+        match self.state {
+            State::Open { .. } => complete_path(&self.path),
+            State::Complete => self.path.clone(),
         }
     }
 
     /// Where its index is, if it has one.
     #[must_use]
     pub fn index_path(&self) -> PathBuf {
-        let mut path = self.complete_path().into_os_string();
-        path.push(INDEX_ENDING);
-        path.into()
+        index_path(&self.complete_path())
     }
+}
+
+/// The name that a file has when it is complete.
+pub(crate) fn complete_path(path: &Path) -> PathBuf {
+    let bytes = path.as_os_str().as_bytes();
+    let bytes = bytes.strip_suffix(OPEN_ENDING.as_bytes()).unwrap_or(bytes);
+    OsString::from_vec(bytes.to_vec()).into()
+}
+
+/// The name of a complete file while it is being written.
+pub(crate) fn open_path(complete: &Path) -> PathBuf {
+    with_ending(complete, OPEN_ENDING)
+}
+
+/// Where the index of a complete file is.
+pub(crate) fn index_path(complete: &Path) -> PathBuf {
+    with_ending(complete, INDEX_ENDING)
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(ending);
+    path.into()
 }
 
 /// The files of some directories.
@@ -153,7 +172,8 @@ impl Catalog {
 }
 
 fn is_open_name(name: &OsStr) -> bool {
-    name.as_bytes().ends_with(OPEN_ENDING.as_bytes())
+    let ending = [COMPLETE_ENDING, OPEN_ENDING].concat();
+    name.as_bytes().ends_with(ending.as_bytes())
 }
 
 /// Files that belong to a recording and hold no frames.

@@ -154,7 +154,7 @@ impl<D: Disk> Recorder<D> {
         let Recorder { streams, shop, .. } = self;
         for stream in streams.values_mut() {
             stream.rotate_if_due(shop);
-            stream.flush_index(shop);
+            stream.flush_index();
         }
         let is_past = |stream: &Stream<D>| stream.ended.is_some_and(|at| at.elapsed() > ENDED_OPEN);
         streams.values_mut().filter(|stream| is_past(stream)).for_each(|stream| {

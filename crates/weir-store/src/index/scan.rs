@@ -90,6 +90,13 @@ impl Scan {
         self.is_everything = true;
     }
 
+    /// Forgets the frames since the last piece.
+    pub fn discard(&mut self) {
+        if self.frames > 0 {
+            self.finish(0, 0);
+        }
+    }
+
     /// The piece of `bytes` bytes at `at`, with all frames since the last one. The next frame begins another.
     pub fn finish(&mut self, at: u64, bytes: u32) -> Piece {
         let set = self.set.finish();

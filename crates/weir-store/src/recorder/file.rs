@@ -9,9 +9,6 @@ use weir_disk::Disk;
 
 use crate::index;
 
-/// The end of the name of a file that is not complete.
-pub const OPEN_SUFFIX: &str = ".open";
-
 /// A file that is being written.
 pub struct OpenFile<D: Disk> {
     pub file: Arc<D::File>,

@@ -190,11 +190,11 @@ impl<D: Disk> Stream<D> {
                 Ok(Progress::Frames(whole.frames))
             }
             BlockLook::Part => {
-                self.scan.finish(0, 0);
+                self.scan.discard();
                 self.take_part(cursor, left, shop)
             }
             BlockLook::Other(poll) => {
-                self.scan.finish(0, 0);
+                self.scan.discard();
                 Ok(self.found(poll, shop))
             }
         }

@@ -9,17 +9,10 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use weir_disk::Disk;
 
-use super::file::OPEN_SUFFIX;
 use super::settings::{Quota, Settings};
 use super::{RecorderError, VolumeReport};
+use crate::catalog::{COMPLETE_ENDING, LOCK_NAME, OPEN_ENDING, complete_path, index_path};
 use crate::limits::{FILE_BYTES_MIN, VOLUME_WRITES_MAX};
-
-/// The file that a recorder holds a lock on as long as it writes into a directory.
-pub const LOCK_NAME: &str = ".weir-recorder";
-/// The end of a recorded file's name.
-const FILE_SUFFIX: &str = ".pcapng";
-/// The end of its index's.
-const INDEX_SUFFIX: &str = ".index";
 
 /// How often, and how long apart, the lock of a directory is asked for.
 const LOCK_TRIES: u32 = 20;
@@ -190,20 +183,13 @@ impl Volume {
                 at += 1;
                 continue;
             }
-            let _ = fs::remove_file(index_path(&path));
+            let _ = fs::remove_file(index_path(&complete_path(&path)));
             self.past.remove(at);
             self.recorded = self.recorded.saturating_sub(bytes);
             self.report.deleted_files += 1;
             self.report.deleted_bytes += bytes;
         }
     }
-}
-
-/// Where the index of a recorded file is, complete or not.
-pub fn index_path(file: &Path) -> PathBuf {
-    let name = file.to_string_lossy();
-    let name = name.strip_suffix(OPEN_SUFFIX).unwrap_or(&name);
-    PathBuf::from(format!("{name}{INDEX_SUFFIX}"))
 }
 
 /// Locks a file that nobody reads: readers hold a shared lock. `None`: it is not there any more.
@@ -260,7 +246,7 @@ fn past_files(directory: &Path) -> io::Result<VecDeque<(PathBuf, u64)>> {
 
 /// Whether a recorder gives files such names: `20261126T092719.123456789Z_eth0_0.pcapng`, perhaps `.open`.
 fn is_recorded(name: &str) -> bool {
-    let stem = name.strip_suffix(OPEN_SUFFIX).unwrap_or(name).strip_suffix(FILE_SUFFIX);
+    let stem = name.strip_suffix(OPEN_ENDING).unwrap_or(name).strip_suffix(COMPLETE_ENDING);
     let Some((start, rest)) = stem.and_then(|stem| stem.split_once('_')) else { return false };
     let is_time = start.len() == 26
         && start.bytes().zip(0..).all(|(byte, at)| match at {

@@ -11,10 +11,10 @@ use weir_frame::read::FrameReader;
 use weir_ring::{Mapping, Ring, RingError};
 
 use super::super::Shop;
-use super::super::file::{OPEN_SUFFIX, OpenFile};
+use super::super::file::OpenFile;
 use super::super::gather;
-use super::super::volume::index_path;
 use super::{Stream, What};
+use crate::catalog::{index_path, open_path};
 use crate::index::{self, Piece};
 
 /// Names that are tried for a file before it is given up.
@@ -95,11 +95,11 @@ impl<D: Disk> Stream<D> {
         for try_ in 1..=NAMES_MAX {
             let again = if try_ == 1 { String::new() } else { format!("-{try_}") };
             let name = format!("{start}_{}_{}{again}.pcapng", self.name, self.number);
-            path = directory.join(&name);
+            path = directory.join(name);
             if path.exists() {
                 continue;
             }
-            match shop.disk.create(&directory.join(name + OPEN_SUFFIX), shop.settings.file_mode) {
+            match shop.disk.create(&open_path(&path), shop.settings.file_mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 other => {
                     file = Some(other?);
@@ -108,23 +108,19 @@ impl<D: Disk> Stream<D> {
             }
         }
         let file = file.ok_or(io::ErrorKind::AlreadyExists)?;
-        let mut open_name = path.clone().into_os_string();
-        open_name.push(OPEN_SUFFIX);
-        let index = match shop.settings.index {
-            true => {
-                Some(index::Writer::create(&index_path(&path), &path, shop.settings.file_mode)?)
-            }
-            false => None,
-        };
+        // Where it cannot be made, the file is recorded and read without one.
+        let index = shop.settings.index.then(|| {
+            index::Writer::create(&index_path(&path), &path, shop.settings.file_mode).ok()
+        });
         let id = self.next_file;
         self.next_file += 1;
         self.files.insert(
             id,
             OpenFile {
                 file,
-                path: open_name.into(),
+                path: open_path(&path),
                 final_path: path,
-                index,
+                index: index.flatten(),
                 volume,
                 began: Instant::now(),
                 start_ns,
@@ -277,7 +273,7 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Takes a piece into its file's index. An index that cannot be written is given up: it is never needed.
-    pub(super) fn tell_index(&mut self, id: u64, piece: Piece, _shop: &mut Shop<D>) {
+    pub(super) fn tell_index(&mut self, id: u64, piece: Piece) {
         let Some(file) = self.files.get_mut(&id) else { return };
         if let Some(index) = &mut file.index
             && index.append(&piece).is_err()
@@ -287,7 +283,7 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Lets out what the indexes have collected.
-    pub fn flush_index(&mut self, _shop: &mut Shop<D>) {
+    pub fn flush_index(&mut self) {
         for file in self.files.values_mut() {
             if let Some(index) = &mut file.index
                 && index.flush().is_err()

@@ -144,7 +144,7 @@ impl<D: Disk> Stream<D> {
                 }
                 return;
             }
-            What::Blocks => self.tell_index(entry.file, Piece::headers(at, bytes), shop),
+            What::Blocks => self.tell_index(entry.file, Piece::headers(at, bytes)),
             What::Cover => {}
             What::Frames { frames, .. } if matches!(fate, Fate::Lapped) => {
                 if let Some(cursor) = cursor {
@@ -154,7 +154,7 @@ impl<D: Disk> Stream<D> {
                     return;
                 }
                 self.add_lapped(frames);
-                self.tell_index(entry.file, Piece::nothing(at, bytes), shop);
+                self.tell_index(entry.file, Piece::nothing(at, bytes));
             }
             What::Frames { frames, wire_bytes, piece, .. } => {
                 let is_kept = matches!(fate, Fate::Kept) && !is_cut_off;
@@ -168,7 +168,7 @@ impl<D: Disk> Stream<D> {
                     if let Some(file) = self.files.get_mut(&entry.file) {
                         file.frames += frames;
                     }
-                    self.tell_index(entry.file, Piece { at, bytes, ..piece }, shop);
+                    self.tell_index(entry.file, Piece { at, bytes, ..piece });
                 }
             }
         }
