@@ -30,6 +30,7 @@ pub(crate) fn add(one: Delivered, other: Delivered) -> Delivered {
         frames: one.frames.saturating_add(other.frames),
         wire_bytes: one.wire_bytes.saturating_add(other.wire_bytes),
         lapped: one.lapped.saturating_add(other.lapped),
+        untriggered: one.untriggered.saturating_add(other.untriggered),
         after_limit: one.after_limit.saturating_add(other.after_limit),
         late: one.late.saturating_add(other.late),
     }

@@ -10,6 +10,8 @@ pub struct Delivered {
     /// Frames that the writers overtook, or that were let go unread with feeds that had left
     /// ([`Rings::let_go`](crate::Rings::let_go)).
     pub lapped: u64,
+    /// Frames that were kept in the rings for the case that something happened, and nothing did.
+    pub untriggered: u64,
     /// Frames left in the rings because a limit of frames was reached.
     pub after_limit: u64,
     /// Frames that came too late to stand in order.
@@ -23,4 +25,6 @@ pub struct Taken {
     pub frames: u64,
     /// Frames that the writers overtook.
     pub lapped: u64,
+    /// See [`Delivered::untriggered`].
+    pub untriggered: u64,
 }

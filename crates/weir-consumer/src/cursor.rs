@@ -2,6 +2,8 @@
 
 mod ahead;
 
+pub use ahead::Skip;
+
 use weir_ring::geometry::WriterWord;
 use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Tally, Words};
 
@@ -19,6 +21,7 @@ pub struct Cursor<M: Words = Mapping> {
     until: u64,
     taken: u64,
     lapped: u64,
+    untriggered: u64,
     /// Ordinal of the first frame that is its own.
     from: u64,
     /// Ordinal of the first frame that was there when it began.
@@ -54,6 +57,7 @@ impl<M: Words> Cursor<M> {
             reader,
             until: u64::MAX,
             taken: 0,
+            untriggered: 0,
             lapped: began - from,
             from,
             began,
@@ -218,6 +222,12 @@ impl<M: Words> Cursor<M> {
     #[must_use]
     pub fn lapped(&self) -> u64 {
         self.lapped
+    }
+
+    /// Frames that were kept in the ring for the case that something happened, and nothing did.
+    #[must_use]
+    pub fn untriggered(&self) -> u64 {
+        self.untriggered
     }
 
     /// Frames that were copied and not taken.

@@ -259,6 +259,7 @@ impl<T, M: Words> Lanes<T, M> {
         for one in self.by_interface() {
             all.frames = all.frames.saturating_add(one.frames);
             all.lapped = all.lapped.saturating_add(one.lapped);
+            all.untriggered = all.untriggered.saturating_add(one.untriggered);
         }
         all
     }
@@ -275,6 +276,7 @@ fn add<T, M: Words>(all: &mut Vec<Taken>, lane: &Lane<T, M>) {
     let own = &mut all[id];
     own.frames = own.frames.saturating_add(lane.cursor.taken());
     own.lapped = own.lapped.saturating_add(lane.cursor.lapped());
+    own.untriggered = own.untriggered.saturating_add(lane.cursor.untriggered());
 }
 
 impl<T, M: Words> Rings<M> for Lanes<T, M> {

@@ -42,7 +42,7 @@ mod waiting;
 pub use account::{Delivered, Taken};
 pub use consumer::{Consumer, ConsumerError, Step};
 pub use counted::{Count, write_counted};
-pub use cursor::Cursor;
+pub use cursor::{Cursor, Skip};
 pub use lanes::{Lanes, Rings};
 pub use merge::{Merge, Turn};
 pub use null::Null;

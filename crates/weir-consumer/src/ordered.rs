@@ -90,6 +90,7 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
             wire_bytes: self.wire_bytes,
             lapped: self.merge.lapped(),
             late: self.merge.late(),
+            untriggered: 0,
             after_limit: 0,
         }
     }

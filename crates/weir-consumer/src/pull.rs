@@ -198,6 +198,7 @@ impl<S: FrameSource> Pull<S> {
             wire_bytes: self.wire_bytes,
             lapped: self.merge.lapped(),
             late: self.merge.late(),
+            untriggered: 0,
             after_limit: 0,
         }
     }

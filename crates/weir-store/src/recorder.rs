@@ -8,6 +8,9 @@
 //! | [`settings`] | what is asked for |
 //! | `volume` | a directory: its lock, its quota, whether it works |
 //! | `file` | a file that is being written |
+//! | [`look_back`] | what is asked for where only what lies around a trigger is written |
+//! | `history` | what of the rings is kept for that, and what of it is wanted |
+//! | `watcher` | triggers among the frames |
 //! | `stream` | a ring on its way to files: what was read, and what is still being written |
 //! | `gather` | frames of blocks that are not whole, collected |
 //! | `error` | why it cannot go on |
@@ -21,10 +24,13 @@
 mod error;
 mod file;
 mod gather;
+mod history;
+pub mod look_back;
 mod report;
 pub mod settings;
 mod stream;
 mod volume;
+mod watcher;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -36,6 +42,7 @@ use weir_disk::{Completed, Disk, Ticket};
 use weir_frame::pcapng::Statistics;
 
 pub use error::RecorderError;
+use history::History;
 pub use report::{RecorderReport, VolumeReport};
 pub use settings::Settings;
 use stream::{Progress, Stream};
@@ -56,6 +63,7 @@ pub struct Recorder<D: Disk> {
     /// Of rings that are read, and of those whose files are still open.
     streams: BTreeMap<usize, Stream<D>>,
     next_stream: usize,
+    history: Option<History>,
     shop: Shop<D>,
     completed: Vec<Completed>,
     looked: Instant,
@@ -83,10 +91,12 @@ impl<D: Disk> Recorder<D> {
     /// [`RecorderError`]: a directory is not there, cannot be written to, or another recorder has it.
     pub fn new(settings: Settings, disk: D) -> Result<Recorder<D>, RecorderError> {
         let volumes = Volumes::open(&settings, &disk)?;
+        let history = settings.look_back.clone().map(History::new);
         Ok(Recorder {
             lanes: Lanes::new(),
             streams: BTreeMap::new(),
             next_stream: 0,
+            history,
             shop: Shop {
                 disk,
                 volumes,
@@ -113,7 +123,8 @@ impl<D: Disk> Recorder<D> {
     #[must_use]
     pub fn report(&self) -> RecorderReport {
         let volumes = self.shop.volumes.report();
-        RecorderReport { volumes, ..self.shop.report.clone() }
+        let look_back = self.history.as_ref().map(|history| history.report);
+        RecorderReport { volumes, look_back, ..self.shop.report.clone() }
     }
 
     /// Takes note of the writes that are over; with `wait`, of one at least.
@@ -186,7 +197,11 @@ impl<D: Disk> Consumer for Recorder<D> {
         let numbering = self.lanes.numbering().clone();
         for (number, ring) in rings.iter().enumerate() {
             let numbers = numbering.interfaces_of(output).to_vec();
-            let stream = Stream::new(self.next_stream, number, ring, &label, numbers)?;
+            let mut stream = Stream::new(self.next_stream, number, ring, &label, numbers)?;
+            let watch = self.shop.settings.look_back.as_ref().map(|asks| &asks.watch);
+            if let Some(watch) = watch.filter(|watch| watch.is_asked_for()) {
+                stream.watch(watch)?;
+            }
             let own = |lane: &&mut weir_consumer::lanes::Lane<Option<usize>>| {
                 lane.work.is_none() && lane.is_ring(key, number)
             };
@@ -217,17 +232,40 @@ impl<D: Disk> Consumer for Recorder<D> {
         }
         self.collect(false)?;
         self.look_at_clock()?;
-        let mut left = frames_max.saturating_sub(self.unsettled());
         let (mut moved, mut waits) = (false, self.shop.disk.pending() > 0);
-        let Recorder { lanes, streams, shop, .. } = self;
+        let mut is_past = false;
+        if let Some(history) = &mut self.history {
+            moved = history.look(&self.lanes, &mut self.streams)?;
+            waits = true;
+            is_past = history.is_past(&self.lanes);
+            if !history.is_saving() {
+                moved |= history.let_go(&mut self.lanes, &mut self.streams)?;
+            }
+        }
+        let mut left = frames_max.saturating_sub(self.unsettled());
+        let mut has_more = false;
+        let Recorder { lanes, streams, shop, history, .. } = self;
         for lane in lanes.round() {
-            let Some(stream) = lane.work.and_then(|id| streams.get_mut(&id)) else { continue };
+            let Some((id, stream)) = lane.work.and_then(|id| Some((id, streams.get_mut(&id)?)))
+            else {
+                continue;
+            };
+            stream.is_last = is_past;
             loop {
-                if left == 0 || !shop.volumes.have_room() {
-                    waits = true;
+                if history.as_ref().is_some_and(|history| !history.wants(&lane.cursor)) {
                     break;
                 }
-                match stream.read_on(&mut lane.cursor, left, shop)? {
+                if left == 0 || !shop.volumes.have_room() {
+                    (waits, has_more) = (true, true);
+                    break;
+                }
+                let before = stream.bytes_read;
+                let progress = stream.read_on(&mut lane.cursor, left, shop)?;
+                has_more |= !matches!(progress, Progress::Nothing);
+                if let Some(history) = history {
+                    history.count(id, &lane.cursor, stream.bytes_read - before);
+                }
+                match progress {
                     Progress::Frames(frames) => {
                         left = left.saturating_sub(frames);
                         moved = true;
@@ -247,6 +285,13 @@ impl<D: Disk> Consumer for Recorder<D> {
                 stream.submit_gathered(shop);
             }
         }
+        if let Some(history) = history.as_mut().filter(|_| is_past && !has_more) {
+            history.end_saving();
+            for stream in streams.values_mut() {
+                stream.submit_gathered(shop);
+                stream.close_files(&[], shop);
+            }
+        }
         self.collect(false)?;
         Ok(match (moved, waits && !self.lanes.is_empty()) {
             (true, _) => Step::Busy,
@@ -256,9 +301,9 @@ impl<D: Disk> Consumer for Recorder<D> {
     }
 
     fn delivered(&self) -> Delivered {
-        let lapped = self.lanes.taken().lapped;
+        let Taken { lapped, untriggered, .. } = self.lanes.taken();
         let Count { frames, wire_bytes } = self.shop.taken;
-        Delivered { frames, wire_bytes, lapped, ..Delivered::default() }
+        Delivered { frames, wire_bytes, lapped, untriggered, ..Delivered::default() }
     }
 
     fn by_interface(&self) -> Vec<Taken> {
@@ -271,6 +316,10 @@ impl<D: Disk> Consumer for Recorder<D> {
             stream.submit_gathered(shop);
         }
         self.drain()?;
+        if self.history.as_ref().is_some_and(|history| !history.is_saving()) {
+            // Of rings that were not closed.
+            self.lanes.iter_mut().for_each(|lane| lane.cursor.let_rest_pass());
+        }
         let Recorder { streams, shop, .. } = self;
         for stream in streams.values_mut() {
             stream.close_files(statistics, shop);

@@ -4,9 +4,22 @@
 //! ([`Cursor::lose`]), or passed over because it had been lapped when it was to be read ([`Cursor::pass`]).
 
 use weir_ring::geometry::WriterWord;
-use weir_ring::{Batch, BlockLook, FrameHead, Poll, RingError, Words};
+use weir_ring::{Batch, BlockLook, FrameHead, Poll, Rest, RestLook, RingError, Words};
 
 use super::Cursor;
+
+/// What [`Cursor::skip_block`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// Passed over the rest of a block, of so many frames.
+    Passed(u64),
+    /// The block is to stay.
+    Stays,
+    /// The block is still written to, or is not to be read whole.
+    Part,
+    /// No frames.
+    Other(Poll),
+}
 
 impl<M: Words> Cursor<M> {
     /// As [`Reader::poll`](weir_ring::Reader::poll), whatever is still to be settled. Frames that are lapped are
@@ -61,6 +74,30 @@ impl<M: Words> Cursor<M> {
         })
     }
 
+    /// Passes over the rest of a closed block, unread, if it `may_go`. Its frames are to be settled as
+    /// [`untriggered`](Cursor::let_pass).
+    ///
+    /// # Errors
+    /// As [`Reader::look_at_rest`](weir_ring::Reader::look_at_rest).
+    pub fn skip_block(&mut self, may_go: impl FnOnce(&Rest) -> bool) -> Result<Skip, RingError> {
+        let before = self.reader.ordinal();
+        if before >= self.until {
+            return Ok(Skip::Other(Poll::Closed));
+        }
+        Ok(match self.reader.look_at_rest()? {
+            RestLook::Rest(rest) if self.until - before < rest.frames => Skip::Part,
+            RestLook::Rest(rest) if may_go(&rest) => {
+                self.reader.pass_rest(&rest)?;
+                Skip::Passed(rest.frames)
+            }
+            RestLook::Rest(_) => Skip::Stays,
+            RestLook::Part => Skip::Part,
+            // A poll looks a second time.
+            RestLook::Other(Poll::Empty) if self.is_abandoned => Skip::Part,
+            RestLook::Other(poll) => Skip::Other(self.found_ahead(before, poll)),
+        })
+    }
+
     fn found_ahead(&mut self, before: u64, poll: Poll) -> Poll {
         match poll {
             Poll::Lapped(_) => {
@@ -92,6 +129,24 @@ impl<M: Words> Cursor<M> {
     /// The next `frames` had been lapped when they were to be read, and are counted already.
     pub fn pass(&mut self, frames: u64) {
         self.ordinal += frames;
+    }
+
+    /// The next `frames` were kept in the ring for the case that something happened, and nothing did.
+    pub fn let_pass(&mut self, frames: u64) {
+        self.ordinal += frames;
+        self.untriggered += frames;
+    }
+
+    /// As [`pass`](Self::pass), where those frames were kept for the case that something happened, which had not by
+    /// then: they are untriggered, and lapped no more.
+    pub fn pass_untriggered(&mut self, frames: u64) {
+        self.lapped = self.lapped.saturating_sub(frames);
+        self.let_pass(frames);
+    }
+
+    /// Everything that is there and was not settled was kept for the case that something happened, and nothing did.
+    pub fn let_rest_pass(&mut self) {
+        self.let_pass(self.unread());
     }
 
     /// Nothing more is to be read, and all is settled.
@@ -179,5 +234,40 @@ mod tests {
         assert_eq!(cursor.poll_ahead(&mut batch).unwrap(), Poll::Lapped(5));
         assert_eq!(cursor.poll_ahead(&mut batch).unwrap(), Poll::Closed);
         assert_eq!(cursor.lapped(), 5);
+    }
+
+    #[test]
+    fn blocks_that_are_kept_are_passed_unread_or_read() {
+        let mut writer = writer();
+        push_block(&mut writer, 10);
+        push_block(&mut writer, 4);
+        let mut cursor = cursor(writer.ring());
+        assert_eq!(cursor.skip_block(|_| false).unwrap(), Skip::Stays);
+        assert_eq!(cursor.skip_block(|rest| rest.last_ns == 9).unwrap(), Skip::Passed(10));
+        cursor.let_pass(10);
+        assert!(matches!(cursor.next_block(u64::MAX, |_| ()).unwrap(), BlockLook::Whole(_)));
+        cursor.take(4);
+        push(&mut writer, 20);
+        assert_eq!(cursor.skip_block(|_| true).unwrap(), Skip::Part);
+        cursor.leave(14);
+        assert_eq!(cursor.skip_block(|_| true).unwrap(), Skip::Other(Poll::Closed));
+        assert_eq!((cursor.untriggered(), cursor.taken(), cursor.lapped()), (10, 4, 0));
+    }
+
+    #[test]
+    fn what_is_lapped_before_anything_happened_is_not_lost() {
+        let mut writer = writer();
+        let mut cursor = cursor(writer.ring());
+        for _ in 0..6 {
+            push_block(&mut writer, 5);
+        }
+        let Skip::Other(Poll::Lapped(missed)) = cursor.skip_block(|_| true).unwrap() else {
+            panic!()
+        };
+        assert!(missed > 0);
+        cursor.pass_untriggered(missed);
+        assert_eq!((cursor.lapped(), cursor.untriggered(), cursor.ordinal()), (0, missed, missed));
+        cursor.let_rest_pass();
+        assert_eq!((cursor.untriggered(), cursor.unread()), (30, 0));
     }
 }

@@ -12,8 +12,8 @@ use crate::Words;
 use crate::batch::WalkEnd;
 use crate::copy;
 use crate::error::RingError;
-use crate::geometry::{EntryWord, PADDING_TYPE, seq_of};
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::geometry::{EntryWord, PADDING_TYPE, WriterWord, seq_of};
+use crate::sync::{AtomicU64, Ordering, fence, load_acquire};
 
 /// Most bytes of a frame that a walk over a block copies out.
 pub const HEAD_BYTES: usize = 128;
@@ -68,7 +68,93 @@ pub enum BlockLook {
     Other(Poll),
 }
 
+/// What is left of a closed block, as the index has it: nothing of it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// The block's number since the ring began.
+    pub block: u64,
+    /// Frames of it that the reader has not passed.
+    pub frames: u64,
+    /// Time of its first and of its last frame, nanoseconds since the Unix epoch.
+    pub first_ns: u64,
+    /// See `first_ns`.
+    pub last_ns: u64,
+}
+
+/// What [`Reader::look_at_rest`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestLook {
+    /// The rest of a block, perhaps without a frame. The reader still stands before it: [`Reader::pass_rest`].
+    Rest(Rest),
+    /// The block is still written to. What is there of it has frames.
+    Part,
+    /// No frames.
+    Other(Poll),
+}
+
 impl<M: Words> Reader<M> {
+    /// Looks in the index what the rest of the block has that the reader stands in, if that block is closed. For
+    /// readers that pass over most of a ring.
+    ///
+    /// # Errors
+    /// As [`poll`](Reader::poll).
+    pub fn look_at_rest(&mut self) -> Result<RestLook, RingError> {
+        let committed = match self.look()? {
+            Look::Committed { bytes, .. } => bytes,
+            Look::Other(poll) => return Ok(RestLook::Other(poll)),
+        };
+        if committed < self.ring.geometry.block_bytes {
+            return Ok(RestLook::Part);
+        }
+        let load = |word| self.entry(word).load(Ordering::Relaxed);
+        let (first, frames) = (load(EntryWord::FirstOrdinal), load(EntryWord::Frames));
+        let (first_ns, last_ns) = (load(EntryWord::FirstNs), load(EntryWord::LastNs));
+        if !self.confirm() {
+            return Ok(RestLook::Other(self.lapped_now()?));
+        }
+        let left = first.checked_add(frames).and_then(|end| end.checked_sub(self.ordinal));
+        let Some(frames) = left else {
+            return Err(self.corrupt("a closed block of other frames than were read of it"));
+        };
+        Ok(RestLook::Rest(Rest { block: self.block, frames, first_ns, last_ns }))
+    }
+
+    /// Time of the first frame of the block that the reader stands in; `None` if the ring does not hold that.
+    #[must_use]
+    pub fn block_ns(&self) -> Option<u64> {
+        self.time_in_index(self.block, EntryWord::FirstNs)
+    }
+
+    /// Time of the last frame of the ring; `None` if it has none, or the writer is too fast to be asked.
+    #[must_use]
+    pub fn newest_ns(&self) -> Option<u64> {
+        let newest = self.ring.writer_word(WriterWord::Opened).checked_sub(1)?;
+        self.time_in_index(newest, EntryWord::LastNs)
+    }
+
+    fn time_in_index(&self, block: u64, word: EntryWord) -> Option<u64> {
+        let load = |word| &self.ring.words()[self.ring.geometry.entry_word(block, word)];
+        if load_acquire(load(EntryWord::Seq)) != seq_of(block) {
+            return None;
+        }
+        let time_ns = load(word).load(Ordering::Relaxed);
+        self.holds(block).then_some(time_ns)
+    }
+
+    /// Moves past what [`look_at_rest`](Reader::look_at_rest) has just found.
+    ///
+    /// # Errors
+    /// As [`pass_block`](Reader::pass_block).
+    pub fn pass_rest(&mut self, rest: &Rest) -> Result<(), RingError> {
+        if rest.block != self.block {
+            return Err(self.corrupt("another block than the one that was looked at"));
+        }
+        self.advance(0, rest.frames)?;
+        self.block = self.block.wrapping_add(1);
+        self.seen = NOWHERE;
+        Ok(())
+    }
+
     /// Walks over the next block if that is closed and the reader stands at its beginning; `each` is given its frames
     /// in order. They count only if this returns [`BlockLook::Whole`].
     ///
@@ -268,6 +354,40 @@ mod tests {
         reader.pass_block(&found).unwrap();
         assert_eq!((reader.ordinal(), reader.delivered()), (400, 400));
         assert_eq!(reader.look_at_block(|_| ()).unwrap(), BlockLook::Other(Poll::Empty));
+    }
+
+    #[test]
+    fn the_rest_of_a_closed_block_is_passed_unread() {
+        let ring = heap_ring();
+        let mut writer = Writer::new(ring.clone());
+        let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
+        let mut batch = Batch::new();
+        for frame in 0..400 {
+            writer.push(&meta(frame), &[1; 60]);
+        }
+        writer.publish();
+        assert_eq!(reader.look_at_rest().unwrap(), RestLook::Part);
+        let Poll::Frames(read) = reader.poll(&mut batch).unwrap() else { panic!() };
+        assert!(read < 400);
+        writer.close_block();
+        let RestLook::Rest(rest) = reader.look_at_rest().unwrap() else { panic!() };
+        let times = (meta(0).ts_ns, meta(399).ts_ns);
+        assert_eq!(
+            (rest.first_ns, rest.last_ns, rest.frames),
+            (times.0, times.1, 400 - u64::from(read))
+        );
+        assert_eq!((reader.block_ns(), reader.newest_ns()), (Some(times.0), Some(times.1)));
+        reader.pass_rest(&rest).unwrap();
+        assert_eq!((reader.ordinal(), reader.block_ns()), (400, None));
+        assert_eq!(reader.look_at_rest().unwrap(), RestLook::Other(Poll::Empty));
+        assert!(reader.pass_rest(&rest).is_err());
+        writer.push(&meta(400), &[1; 60]);
+        writer.publish();
+        assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
+        // More frames were read than the index has.
+        writer.close_block();
+        ring.words()[ring.geometry().entry_word(1, EntryWord::Frames)].store(0, Ordering::Relaxed);
+        assert!(reader.look_at_rest().is_err());
     }
 
     #[test]

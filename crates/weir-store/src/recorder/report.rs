@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::look_back::LookBackReport;
+
 /// What a recorder did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecorderReport {
@@ -13,6 +15,8 @@ pub struct RecorderReport {
     pub torn_blocks: u64,
     /// Blocks that were copied first because the writer was near.
     pub copied_blocks: u64,
+    /// What came of looking back, if that was asked for.
+    pub look_back: Option<LookBackReport>,
     /// By directory.
     pub volumes: Vec<VolumeReport>,
 }

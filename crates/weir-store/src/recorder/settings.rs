@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::look_back::LookBack;
+
 /// What is asked of a recorder.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -16,6 +18,8 @@ pub struct Settings {
     pub file_time: Option<Duration>,
     /// In each directory the recorded files have so many bytes at most: the oldest are deleted.
     pub quota: Option<Quota>,
+    /// Only what lies around a trigger is written.
+    pub look_back: Option<LookBack>,
     /// Whether files get an index.
     pub index: bool,
     /// Nothing is written before this says true. The kernel's workers have the rights of the thread whose write made
@@ -40,6 +44,7 @@ impl Default for Settings {
             file_bytes: crate::limits::FILE_BYTES,
             file_time: None,
             quota: None,
+            look_back: None,
             index: true,
             may_begin: || true,
         }

@@ -10,6 +10,8 @@ use weir_ring::{Batch, BlockLook, Mapping, Poll, Reader, Ring, RingError, Whole}
 
 use super::file::OpenFile;
 use super::gather::Gather;
+use super::look_back::Watch;
+use super::watcher::Watcher;
 use super::{FLUSH_EVERY, Shop};
 use crate::index::{Piece, Scan};
 
@@ -54,8 +56,19 @@ enum What {
     Blocks,
     /// Padding over what was torn.
     Cover,
-    /// Frames that were lapped before they were read.
-    Gap(u64),
+    /// Frames that were not read.
+    Gap(Gap, u64),
+}
+
+/// Why frames were not read.
+#[derive(Clone, Copy)]
+enum Gap {
+    /// They were lapped.
+    Lapped,
+    /// No trigger came.
+    Untriggered,
+    /// They were lapped while no trigger had come.
+    LappedUntriggered,
 }
 
 enum State {
@@ -92,6 +105,12 @@ pub struct Stream<D: Disk> {
     gathered: Scan,
     is_read: bool,
     statistics: Vec<Statistics>,
+    /// Looks for triggers among the frames.
+    pub watcher: Option<Watcher>,
+    /// What is there is wanted at once.
+    pub is_last: bool,
+    /// Bytes of blocks that were read.
+    pub bytes_read: u64,
     /// The ring contradicts itself.
     corrupt: Option<RingError>,
     /// Since when nothing more comes.
@@ -130,6 +149,9 @@ impl<D: Disk> Stream<D> {
             gathered: Scan::default(),
             is_read: false,
             statistics: Vec::new(),
+            watcher: None,
+            is_last: false,
+            bytes_read: 0,
             corrupt: None,
             ended: None,
         })
@@ -161,7 +183,39 @@ impl<D: Disk> Stream<D> {
     }
 
     fn gaps(&self) -> usize {
-        self.entries.iter().filter(|entry| matches!(entry.what, What::Gap(_))).count()
+        self.entries.iter().filter(|entry| matches!(entry.what, What::Gap(..))).count()
+    }
+
+    /// Whether everything was read.
+    pub fn is_read(&self) -> bool {
+        self.is_read
+    }
+
+    /// Everything was read.
+    pub fn set_read(&mut self) {
+        self.is_read = true;
+    }
+
+    /// The next frames pass unread: no trigger came. They may have been lapped, which is no loss then.
+    pub fn let_pass(&mut self, frames: u64, are_lapped: bool) {
+        self.push_gap(if are_lapped { Gap::LappedUntriggered } else { Gap::Untriggered }, frames);
+    }
+
+    fn push_gap(&mut self, gap: Gap, frames: u64) {
+        self.entries.push_back(Entry {
+            what: What::Gap(gap, frames),
+            file: NO_FILE,
+            at: 0,
+            bytes: 0,
+            state: State::Done,
+            first_page: None,
+        });
+    }
+
+    /// Looks for triggers among the frames of the ring.
+    pub fn watch(&mut self, watch: &Watch) -> Result<(), RingError> {
+        self.watcher = Some(Watcher::new(&self.ring, self.link_type, watch)?);
+        Ok(())
     }
 
     /// Reads on: a block, or a part of one, of at most `left` frames.
@@ -186,6 +240,7 @@ impl<D: Disk> Stream<D> {
         match look {
             BlockLook::Whole(whole) => {
                 self.submit_gathered(shop);
+                self.bytes_read += whole.bytes as u64;
                 self.take_block(cursor, &whole, shop);
                 Ok(Progress::Frames(whole.frames))
             }
@@ -204,14 +259,7 @@ impl<D: Disk> Stream<D> {
         match poll {
             Poll::Lapped(frames) => {
                 self.submit_gathered(shop);
-                self.entries.push_back(Entry {
-                    what: What::Gap(frames),
-                    file: NO_FILE,
-                    at: 0,
-                    bytes: 0,
-                    state: State::Done,
-                    first_page: None,
-                });
+                self.push_gap(Gap::Lapped, frames);
                 self.add_lapped(frames);
                 Progress::Moved
             }
@@ -236,7 +284,7 @@ impl<D: Disk> Stream<D> {
 
     /// Whether what is there of a block that is not whole goes out.
     fn is_due(&self) -> bool {
-        self.part_since.is_some_and(|since| since.elapsed() >= FLUSH_EVERY)
+        self.is_last || self.part_since.is_some_and(|since| since.elapsed() >= FLUSH_EVERY)
     }
 
     fn take_part(
@@ -269,6 +317,7 @@ impl<D: Disk> Stream<D> {
             }
         }
         let highest = self.batch.highest_interface_id();
+        self.bytes_read += self.batch.block_bytes().len() as u64;
         self.gather.add(self.batch.block_bytes(), frames, wire_bytes, highest);
         if self.gather.is_full() {
             self.submit_gathered(shop);

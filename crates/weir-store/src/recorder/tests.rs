@@ -12,6 +12,9 @@ use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
 use super::settings::Quota;
 use super::*;
 
+#[path = "look_back_tests.rs"]
+mod look_back_tests;
+
 const FRAME: usize = 1000;
 
 struct Rig {

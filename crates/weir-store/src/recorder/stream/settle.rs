@@ -7,7 +7,7 @@ use weir_disk::{Bytes, Disk};
 
 use super::super::Shop;
 use super::super::gather;
-use super::{State, Stream, What};
+use super::{Gap, State, Stream, What};
 use crate::index::Piece;
 
 /// What became of frames.
@@ -138,9 +138,13 @@ impl<D: Disk> Stream<D> {
             .is_some_and(|file| file.broken_at.is_some_and(|broken| entry.at >= broken));
         let (at, bytes) = (entry.at, entry.bytes as u32);
         match entry.what {
-            What::Gap(frames) => {
+            What::Gap(gap, frames) => {
                 if let Some(cursor) = cursor {
-                    cursor.pass(frames);
+                    match gap {
+                        Gap::Lapped => cursor.pass(frames),
+                        Gap::Untriggered => cursor.let_pass(frames),
+                        Gap::LappedUntriggered => cursor.pass_untriggered(frames),
+                    }
                 }
                 return;
             }

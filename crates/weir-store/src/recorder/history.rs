@@ -1,0 +1,256 @@
+//! The rings as history: what is kept in them, when it goes, and which of it is saved.
+//!
+//! While nothing happens, the recorder stands as far behind the writers as frames may be wanted, and passes over blocks
+//! that are older. A trigger has it read on from there, up to the end of what is wanted.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use weir_consumer::{ConsumerError, Cursor, Lanes, Skip};
+use weir_disk::Disk;
+use weir_ring::{Batch, Poll, Rest};
+
+use super::look_back::{Began, Cause, Clock, LookBack, LookBackReport, Span};
+use super::stream::Stream;
+use super::watcher::{Watcher, Windows};
+
+/// The share of a ring that is kept as history: the rest is room for what comes while that is written.
+const KEPT_MAX: f64 = 0.5;
+/// The same where frames were not looked at yet.
+const UNWATCHED_MAX: f64 = 0.75;
+
+/// What is wanted of the history.
+pub struct History {
+    asks: LookBack,
+    /// The end of what is being saved.
+    saving: Option<Saving>,
+    windows: Windows,
+    pub report: LookBackReport,
+}
+
+struct Saving {
+    /// Frames up to this time.
+    end_ns: u64,
+    /// Or so many bytes more.
+    bytes_left: u64,
+    /// Frames that the rings had when it began, by stream: what comes behind them takes of the bytes.
+    had: BTreeMap<usize, u64>,
+}
+
+impl History {
+    pub fn new(asks: LookBack) -> History {
+        History {
+            asks,
+            saving: None,
+            windows: Windows::default(),
+            report: LookBackReport::default(),
+        }
+    }
+
+    pub fn is_saving(&self) -> bool {
+        self.saving.is_some()
+    }
+
+    /// Looks for triggers. Gives whether there may be more to look at.
+    pub fn look<D: Disk>(
+        &mut self,
+        lanes: &Lanes<Option<usize>>,
+        streams: &mut BTreeMap<usize, Stream<D>>,
+    ) -> Result<bool, ConsumerError> {
+        let now_ns = self.now_ns(lanes);
+        // A second one that was pulled meanwhile is found in the next turn.
+        let mut triggers: Vec<(Cause, u64)> =
+            self.asks.asked.take().map(|cause| (cause, now_ns)).into_iter().collect();
+        let mut has_more = false;
+        for stream in streams.values_mut() {
+            let Some(watcher) = &mut stream.watcher else { continue };
+            let report = &mut self.report;
+            let (more, unseen) =
+                watcher.look(&self.asks.watch, &mut self.windows, &mut |cause, at_ns| {
+                    report.count(cause);
+                    // A later one of the same look moves the end.
+                    if let Some((_, last_ns)) = triggers.iter_mut().find(|(one, _)| *one == cause) {
+                        *last_ns = at_ns.max(*last_ns);
+                    } else {
+                        triggers.push((cause, at_ns));
+                    }
+                })?;
+            self.report.unwatched += unseen;
+            has_more |= more;
+        }
+        for (cause, at_ns) in triggers {
+            if matches!(cause, Cause::Signal | Cause::Command) {
+                self.report.count(cause);
+            }
+            self.pull(cause, at_ns, lanes);
+        }
+        Ok(has_more)
+    }
+
+    fn pull(&mut self, cause: Cause, at_ns: u64, lanes: &Lanes<Option<usize>>) {
+        let (end_ns, bytes_left) = match self.asks.after {
+            Span::Time(time) => (at_ns.saturating_add(nanoseconds(time)), u64::MAX),
+            Span::Bytes(bytes) => (u64::MAX, bytes),
+        };
+        let written = |lane: &weir_consumer::lanes::Lane<Option<usize>>| {
+            Some((lane.work?, lane.cursor.reader().ring().frames_written()))
+        };
+        let had = lanes.iter().filter_map(written).collect();
+        if let Some(saving) = &mut self.saving {
+            let end_ns = end_ns.max(saving.end_ns);
+            *saving = Saving { end_ns, bytes_left, had };
+            return;
+        }
+        let oldest = lanes.iter().filter_map(|lane| lane.cursor.reader().block_ns()).min();
+        let before = Duration::from_nanos(at_ns.saturating_sub(oldest.unwrap_or(at_ns)));
+        self.saving = Some(Saving { end_ns, bytes_left, had });
+        self.report.saves += 1;
+        (self.asks.began)(&Began { cause, at_ns, before });
+    }
+
+    /// Whether more of this ring is to be saved now.
+    pub fn wants(&self, cursor: &Cursor) -> bool {
+        let Some(saving) = &self.saving else { return false };
+        saving.bytes_left > 0 && cursor.reader().block_ns().is_none_or(|ns| ns <= saving.end_ns)
+    }
+
+    /// So many bytes of a ring were read.
+    pub fn count(&mut self, stream: usize, cursor: &Cursor, bytes: u64) {
+        let Some(saving) = &mut self.saving else { return };
+        let is_after =
+            cursor.reader().ordinal() > saving.had.get(&stream).copied().unwrap_or_default();
+        if is_after && saving.bytes_left != u64::MAX {
+            saving.bytes_left = saving.bytes_left.saturating_sub(bytes);
+        }
+    }
+
+    /// Whether what is wanted lies before now: what is there of it is all that there will be.
+    pub fn is_past(&self, lanes: &Lanes<Option<usize>>) -> bool {
+        let now_ns = self.now_ns(lanes);
+        self.saving.as_ref().is_some_and(|saving| saving.bytes_left == 0 || now_ns > saving.end_ns)
+    }
+
+    /// Everything that was wanted was read.
+    pub fn end_saving(&mut self) {
+        self.saving = None;
+    }
+
+    /// Lets go what is too old. Gives whether anything went.
+    pub fn let_go<D: Disk>(
+        &mut self,
+        lanes: &mut Lanes<Option<usize>>,
+        streams: &mut BTreeMap<usize, Stream<D>>,
+    ) -> Result<bool, ConsumerError> {
+        let before_ns = match self.asks.before {
+            Span::Time(time) => self.now_ns(lanes).saturating_sub(nanoseconds(time)),
+            Span::Bytes(_) => 0,
+        };
+        let mut moved = false;
+        for lane in lanes.round() {
+            let Some(stream) = lane.work.and_then(|id| streams.get_mut(&id)) else { continue };
+            let seen = stream.watcher.as_ref().map_or(u64::MAX, Watcher::ordinal);
+            while let Some(progress) = pass(&mut lane.cursor, stream, |rest, fill, end| {
+                let is_seen = seen >= end || fill > UNWATCHED_MAX;
+                is_seen && (fill > KEPT_MAX || rest.last_ns < before_ns)
+            })? {
+                moved |= progress;
+            }
+        }
+        if let Span::Bytes(bytes) = self.asks.before {
+            moved |= let_bytes_go(bytes, lanes, streams)?;
+        }
+        Ok(moved)
+    }
+
+    fn now_ns(&self, lanes: &Lanes<Option<usize>>) -> u64 {
+        match self.asks.clock {
+            Clock::Wall => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |time| time.as_nanos() as u64),
+            Clock::Frames => lanes
+                .iter()
+                .filter_map(|lane| lane.cursor.reader().newest_ns())
+                .max()
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// Has all rings together keep so many bytes at most; the oldest go.
+fn let_bytes_go<D: Disk>(
+    bytes: u64,
+    lanes: &mut Lanes<Option<usize>>,
+    streams: &mut BTreeMap<usize, Stream<D>>,
+) -> Result<bool, ConsumerError> {
+    let mut moved = false;
+    loop {
+        let kept = |cursor: &Cursor| {
+            let geometry = cursor.reader().ring().geometry();
+            cursor.reader().fill() * geometry.data_blocks as f64 * f64::from(geometry.block_bytes)
+        };
+        let sum: f64 = lanes.iter().map(|lane| kept(&lane.cursor)).sum();
+        if sum <= bytes as f64 {
+            return Ok(moved);
+        }
+        let has_blocks = |cursor: &Cursor| kept(cursor) > 0.0;
+        let lane = lanes.iter_mut().filter(|lane| has_blocks(&lane.cursor));
+        let Some(lane) = lane.min_by_key(|lane| lane.cursor.reader().block_ns()) else {
+            return Ok(moved);
+        };
+        let Some(stream) = lane.work.and_then(|id| streams.get_mut(&id)) else { return Ok(moved) };
+        let seen = stream.watcher.as_ref().map_or(u64::MAX, Watcher::ordinal);
+        match pass(&mut lane.cursor, stream, |_, fill, end| seen >= end || fill > UNWATCHED_MAX)? {
+            Some(true) => moved = true,
+            _ => return Ok(moved),
+        }
+    }
+}
+
+/// Passes over the next block of a ring if it may go: told what the index has of it, how full the ring is, and the
+/// ordinal behind it. What has ended goes anyway. `None`: nothing more goes now.
+fn pass<D: Disk>(
+    cursor: &mut Cursor,
+    stream: &mut Stream<D>,
+    may_go: impl FnOnce(&Rest, f64, u64) -> bool,
+) -> Result<Option<bool>, ConsumerError> {
+    if stream.is_read() {
+        return Ok(None);
+    }
+    let (fill, ordinal) = (cursor.reader().fill(), cursor.reader().ordinal());
+    let has_ended = cursor.has_left() || cursor.reader().ring().is_closed();
+    // What has ended was looked at, up to its last frame.
+    let written = cursor.reader().ring().frames_written().min(cursor.until());
+    let is_seen = stream.watcher.as_ref().is_none_or(|watcher| watcher.ordinal() >= written);
+    let skip = cursor.skip_block(|rest| {
+        has_ended && is_seen || may_go(rest, fill, ordinal.saturating_add(rest.frames))
+    })?;
+    Ok(match skip {
+        Skip::Passed(frames) => {
+            stream.let_pass(frames, false);
+            Some(true)
+        }
+        Skip::Part if has_ended && is_seen => {
+            let mut batch = Batch::new();
+            match cursor.poll_ahead(&mut batch)? {
+                Poll::Frames(frames) => stream.let_pass(frames.into(), false),
+                Poll::Lapped(frames) => stream.let_pass(frames, true),
+                Poll::Closed => stream.set_read(),
+                Poll::Empty => return Ok(None),
+            }
+            Some(true)
+        }
+        Skip::Other(Poll::Lapped(frames)) => {
+            stream.let_pass(frames, true);
+            Some(true)
+        }
+        Skip::Other(Poll::Closed) => {
+            stream.set_read();
+            Some(true)
+        }
+        Skip::Stays | Skip::Part | Skip::Other(_) => None,
+    })
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

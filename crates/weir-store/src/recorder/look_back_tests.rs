@@ -1,0 +1,163 @@
+//! Frames of these tests are a nanosecond apart, a thousand to a block.
+
+use super::*;
+use crate::recorder::look_back::{Asked, Clock, LookBack, LookBackReport, Span, Watch};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use weir_filter::Program;
+
+fn time(ns: u64) -> Span {
+    Span::Time(Duration::from_nanos(ns))
+}
+
+fn rig(blocks: u64, before: Span, after: Span, watch: Watch) -> (Rig, Asked) {
+    let asked = Asked::default();
+    let look_back = LookBack {
+        before,
+        after,
+        asked: asked.clone(),
+        watch,
+        clock: Clock::Frames,
+        began: |_| (),
+    };
+    (Rig::new(blocks, |settings| settings.look_back = Some(look_back)), asked)
+}
+
+impl Rig {
+    fn push_blocks(&mut self, count: u64) {
+        for _ in 0..count {
+            self.push_block();
+            self.run();
+        }
+    }
+
+    fn look_back(&self) -> LookBackReport {
+        self.recorder.report().look_back.expect("asked for")
+    }
+
+    /// Every frame is in exactly one count; those that are kept are in files.
+    #[track_caller]
+    fn is_accounted_for(&self) -> Vec<u64> {
+        let (delivered, times) = (self.recorder.delivered(), self.times());
+        assert_eq!(delivered.frames + delivered.untriggered + delivered.lapped, self.pushed);
+        assert_eq!(
+            (times.len() as u64, delivered.frames),
+            (self.recorder.kept().frames, self.recorder.kept().frames)
+        );
+        times
+    }
+}
+
+/// First and last of numbers that follow one another.
+fn runs(numbers: &[u64]) -> Vec<(u64, u64)> {
+    numbers.chunk_by(|one, next| one + 1 == *next).map(|run| (run[0], run[run.len() - 1])).collect()
+}
+
+#[test]
+fn without_a_trigger_nothing_is_saved_and_nothing_is_lost() {
+    let (mut rig, _) = rig(8, time(u64::MAX), time(0), Watch::default());
+    rig.push_blocks(20);
+    // The writer goes around, and nobody wanted what was there.
+    (0..20).for_each(|_| rig.push_block());
+    rig.push(3);
+    rig.finish();
+    let delivered = rig.recorder.delivered();
+    assert_eq!((delivered.untriggered, delivered.lapped), (rig.pushed, 0));
+    assert_eq!((rig.is_accounted_for(), rig.files()), (vec![], vec![]));
+}
+
+#[test]
+fn what_lies_around_a_trigger_is_saved() {
+    let (mut rig, asked) = rig(8, time(1500), time(2500), Watch::default());
+    rig.push_blocks(10);
+    asked.command.store(true, Ordering::Relaxed);
+    rig.run();
+    rig.push_blocks(10);
+    // The last frame was 9999 when it was pulled. Blocks are saved whole.
+    assert_eq!(runs(&rig.times()), [(8000, 12_999)]);
+    let files = rig.files();
+    assert!(
+        files.iter().all(|path| path.extension().is_some_and(|end| end == "pcapng")),
+        "{files:?}"
+    );
+    asked.signal.store(true, Ordering::Relaxed);
+    rig.run();
+    rig.push_blocks(1);
+    rig.finish();
+    let times = rig.is_accounted_for();
+    assert_eq!(runs(&times), [(8000, 12_999), (18_000, 20_999)]);
+    assert!(rig.files().len() > files.len());
+    let expected = LookBackReport { saves: 2, signal: 1, command: 1, ..LookBackReport::default() };
+    assert_eq!(rig.look_back(), expected);
+}
+
+#[test]
+fn half_of_the_ring_is_history_and_a_second_trigger_moves_the_end() {
+    let (mut rig, asked) = rig(16, time(u64::MAX), time(1000), Watch::default());
+    rig.push_blocks(40);
+    asked.command.store(true, Ordering::Relaxed);
+    rig.run();
+    rig.push(500);
+    asked.command.store(true, Ordering::Relaxed);
+    rig.push(500);
+    rig.run();
+    rig.push_blocks(8);
+    rig.finish();
+    let times = rig.is_accounted_for();
+    let [(first, last)] = runs(&times)[..] else { panic!("{:?}", runs(&times)) };
+    assert!(
+        (31_000..=33_000).contains(&first) && (41_499..43_000).contains(&last),
+        "{first} to {last}"
+    );
+    assert_eq!((rig.look_back().saves, rig.look_back().command), (1, 2));
+}
+
+#[test]
+fn so_many_bytes_before_and_after_are_saved() {
+    let (mut rig, asked) = rig(16, Span::Bytes(2 << 20), Span::Bytes(3 << 20), Watch::default());
+    rig.push_blocks(10);
+    asked.command.store(true, Ordering::Relaxed);
+    rig.run();
+    rig.push_blocks(10);
+    rig.finish();
+    let times = rig.is_accounted_for();
+    assert_eq!(runs(&times), [(7000, 12_999)]);
+}
+
+/// A filter of frames of 61 bytes.
+fn odd_frames() -> Watch {
+    let compile = |_| {
+        Program::parse("4,128 0 0 0,21 0 1 61,6 0 0 1,6 0 0 0").map_err(|error| error.to_string())
+    };
+    Watch { filters: vec![Arc::new(compile)], ..Watch::default() }
+}
+
+#[test]
+fn a_frame_that_the_filter_accepts_is_a_trigger_and_is_saved() {
+    let (mut rig, _) = rig(8, time(100), time(100), odd_frames());
+    rig.push_blocks(6);
+    rig.push(20);
+    let meta = Meta { ts_ns: rig.pushed, wire_len: 61, ..Meta::default() };
+    rig.writer.push(&meta, &[rig.pushed as u8; 61]);
+    rig.pushed += 1;
+    rig.push(500);
+    rig.run();
+    rig.push_blocks(6);
+    rig.finish();
+    let times = rig.is_accounted_for();
+    let [(first, last)] = runs(&times)[..] else { panic!("{:?}", runs(&times)) };
+    assert!(first <= 5920 && last >= 6120 && last - first < 3000, "{first} to {last}");
+    let LookBackReport { saves, filter, unwatched, .. } = rig.look_back();
+    assert_eq!((saves, filter, unwatched), (1, 1, 0));
+}
+
+#[test]
+fn the_last_frame_of_a_ring_may_be_a_trigger() {
+    let (mut rig, _) = rig(8, time(10), time(10), odd_frames());
+    rig.push_blocks(3);
+    let meta = Meta { ts_ns: rig.pushed, wire_len: 61, ..Meta::default() };
+    rig.writer.push(&meta, &[rig.pushed as u8; 61]);
+    rig.pushed += 1;
+    rig.finish();
+    assert_eq!(rig.is_accounted_for().last(), Some(&3000));
+}
