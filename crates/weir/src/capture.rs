@@ -110,15 +110,7 @@ impl<'a> Run<'a> {
         journal: Arc<Journal>,
     ) -> Result<Run<'a>> {
         let subscriptions = Arc::new(Subscriptions::open(probe, plan)?);
-        let control = match &plan.control {
-            Some(path) => Some(Control::listen(
-                path,
-                Arc::clone(probe),
-                Arc::clone(&journal),
-                Arc::clone(&subscriptions),
-            )?),
-            None => None,
-        };
+        let control = Control::of(plan, probe, &journal, &subscriptions)?;
         let is_complete = Arc::new(AtomicBool::new(false));
         let start_ns = statistics::now_ns();
         Ok(Run { plan, stop, probe, journal, subscriptions, is_complete, control, start_ns })

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use weir_plug::message::{REFUSED, RpcError};
 
-use crate::cli::FilterArgs;
+use crate::cli::{FilterArgs, TriggerArgs};
 use crate::control::PATIENCE;
-use crate::control::rpc::{self, Method, SetFilter};
+use crate::control::rpc::{self, Method, SetFilter, Trigger};
 
 /// `weir filter`: changes the filter of a capture that runs.
 pub fn set_filter(args: &FilterArgs) -> Result<u8> {
@@ -31,6 +31,17 @@ pub fn set_filter(args: &FilterArgs) -> Result<u8> {
         _ => String::new(),
     };
     println!("{}{what}{sources}", prefix(&feed));
+    Ok(crate::EXIT_RAN)
+}
+
+/// `weir trigger`: has a capture that runs record what lies around now.
+pub fn trigger(args: &TriggerArgs) -> Result<u8> {
+    let result = ask(&args.control, &Method::Trigger(Trigger {}))?;
+    if args.json {
+        println!("{result}");
+    } else {
+        println!("the recorder is told");
+    }
     Ok(crate::EXIT_RAN)
 }
 

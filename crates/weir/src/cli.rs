@@ -14,6 +14,7 @@ mod generate;
 mod guest;
 mod input;
 mod lab;
+mod look_back;
 mod pages;
 mod rotate;
 mod run;
@@ -49,6 +50,7 @@ pub use lab::{
     BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, RereadArgs, SimulateArgs,
     SoakArgs,
 };
+pub use look_back::{TriggerArgs, TriggerName};
 pub use pages::PagesArgs;
 pub use rotate::RotateArgs;
 pub use run::RunArgs;
@@ -172,6 +174,8 @@ pub enum Command {
     Attach(Box<AttachArgs>),
     /// Change the filter of a running capture, which was started with --control
     Filter(FilterArgs),
+    /// Have a running capture, which was started with --on-trigger and --control, record what has just passed
+    Trigger(TriggerArgs),
     /// Exclude frames from a feed while it runs, by address, prefix, flow or alert; the traffic goes on
     Block(BlockArgs),
     /// Send numbered frames out of an interface and report exactly how many were sent

@@ -8,7 +8,6 @@ pub mod rpc;
 mod served;
 
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -20,6 +19,7 @@ use weir_plug::socket::{SocketFile, bind};
 use weir_probe::Probe;
 
 use crate::journal::Journal;
+use crate::plan::CapturePlan;
 use crate::sources::Subscriptions;
 use clients::Clients;
 pub use served::InForce;
@@ -35,26 +35,29 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens at `path` for changes to these subscriptions of the probe's, which `journal` is kept of.
+    /// Listens where the plan has it for changes to these subscriptions of the probe's, which `journal` is kept of.
     ///
     /// # Errors
     /// If there is something at the path that is not a socket left behind.
-    pub fn listen(
-        path: &Path,
-        probe: Arc<Probe>,
-        journal: Arc<Journal>,
-        subscriptions: Arc<Subscriptions>,
-    ) -> Result<Control> {
+    pub fn of(
+        plan: &CapturePlan,
+        probe: &Arc<Probe>,
+        journal: &Arc<Journal>,
+        subscriptions: &Arc<Subscriptions>,
+    ) -> Result<Option<Control>> {
+        let Some(path) = &plan.control else { return Ok(None) };
         let name = || format!("--control {}", path.display());
         // Its owner's alone.
         let (listener, file) = bind(path, 0o600).with_context(name)?;
-        let served = Arc::new(Served::new(probe, journal, subscriptions));
+        let asked = plan.outputs.look_back.as_ref().map(|look_back| look_back.asked.clone());
+        let (probe, journal) = (Arc::clone(probe), Arc::clone(journal));
+        let served = Arc::new(Served::new(probe, journal, Arc::clone(subscriptions), asked));
         let control = Control { _file: file, served: Arc::clone(&served) };
         thread::Builder::new()
             .name("weir-control".into())
             .spawn(move || serve(&listener, &served))
             .context("starting a thread")?;
-        Ok(control)
+        Ok(Some(control))
     }
 
     /// What each feed chooses by now, in the order that they were given in.

@@ -13,16 +13,14 @@ use anyhow::{Context, Result, bail};
 use chrono::Local;
 use serde::Serialize;
 use weir_consumer::{ConsumerError, Sink};
-use weir_filter::Program;
-use weir_filter_compile::{Compiler, is_bytecode};
 use weir_store::catalog::Catalog;
-use weir_store::extract::{Compile, Options, Query, Stats, extract};
+use weir_store::extract::{Options, Query, Stats, extract};
 use weir_store::{FileWriter, FilesByLinkType, PcapFile};
 
 use crate::cli::{ExtractArgs, FormatName};
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::units::grouped;
-use crate::{EXIT_RAN, capture, signals};
+use crate::{EXIT_RAN, capture, feeds, signals};
 
 /// Runs the command.
 pub fn run(args: &ExtractArgs) -> Result<u8> {
@@ -95,22 +93,10 @@ fn query(args: &ExtractArgs) -> Result<Query> {
     if first > last {
         bail!("--from is not before --to: no frame is of such a time");
     }
-    let filter = args.filter.as_ref().map(|text| compile(text)).transpose()?;
+    let compile =
+        |text: &String| feeds::compile_later(text).with_context(|| format!("--filter '{text}'"));
+    let filter = args.filter.as_ref().map(compile).transpose()?;
     Ok(Query::new(first..=last, filter, flow))
-}
-
-/// The filter for any link type. That for Ethernet is made now, so that a mistake is found before files are read.
-fn compile(text: &str) -> Result<Compile> {
-    let compile = |text: &str, link_type: u16| -> Result<Program> {
-        Ok(match is_bytecode(text) {
-            true => Program::parse(text)?,
-            false => Compiler::default().with_link_type(link_type).compile(text)?,
-        })
-    };
-    let ethernet = weir_frame::pcapng::LINKTYPE_ETHERNET;
-    compile(text, ethernet).with_context(|| format!("--filter '{text}'"))?;
-    let text = text.to_owned();
-    Ok(Box::new(move |link_type| compile(&text, link_type).map_err(|error| format!("{error:#}"))))
 }
 
 fn output(args: &ExtractArgs, catalog: &Catalog, stop: &Stop) -> Result<Box<dyn Sink>> {

@@ -11,6 +11,8 @@ use weir_client::limits::FEED_NAME_MAX;
 use weir_client::protocol::is_feed_name;
 use weir_filter::Program;
 use weir_filter_compile::{Compiler, is_bytecode};
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_store::extract::Compile;
 
 use crate::source_name::Part;
 
@@ -220,6 +222,19 @@ pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
         false => Compiler::default().with_link_type(link_type).compile(text)?,
     };
     Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
+}
+
+/// The filter for any link type. That for Ethernet is made now, so that a mistake is found before there are frames.
+pub fn compile_later(text: &str) -> Result<Compile> {
+    let compile = |text: &str, link_type: u16| -> Result<Program> {
+        Ok(match is_bytecode(text) {
+            true => Program::parse(text)?,
+            false => Compiler::default().with_link_type(link_type).compile(text)?,
+        })
+    };
+    compile(text, LINKTYPE_ETHERNET)?;
+    let text = text.to_owned();
+    Ok(Box::new(move |link_type| compile(&text, link_type).map_err(|error| format!("{error:#}"))))
 }
 
 #[cfg(test)]

@@ -96,6 +96,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         cli::Command::Vm(args) => vm::run(&args),
         cli::Command::Run(args) => run::run(&args),
         cli::Command::Filter(args) => change::set_filter(&args),
+        cli::Command::Trigger(args) => change::trigger(&args),
         cli::Command::Block(args) => block::run(&args),
         cli::Command::Gen(args) => generate::run(&args),
         cli::Command::Demo(args) => demo::run(&args),

@@ -1,6 +1,7 @@
 //! What a run of `weir capture` is to do. Raw arguments end here: all else reads the plan.
 
 mod flag_rules;
+mod look_back;
 mod memory;
 mod names;
 pub mod own_traffic;
@@ -19,6 +20,7 @@ use weir_capture::{Direction, Feed};
 
 use weir_probe::CpuList;
 use weir_ring::memory::Pages;
+use weir_store::recorder::look_back::LookBack;
 
 use crate::cli::{
     CaptureArgs, DirectionName, FlowMonitorArgs, HookName, LatencyName, NetdevArgs, RotateArgs,
@@ -101,6 +103,8 @@ pub struct Outputs {
     pub record: Vec<PathBuf>,
     /// When the recorder goes on in another file, and how many bytes its files may have.
     pub rotate: RotateArgs,
+    /// Only what lies around a trigger is recorded.
+    pub look_back: Option<LookBack>,
     /// Permissions of files that it makes.
     pub file_mode: u32,
     /// Their delays are measured.
@@ -122,9 +126,7 @@ impl CapturePlan {
     /// Whether frames have stamps of the machine's clock, so that it tells the time where none come. Those of files and
     /// made-up ones have a time of their own.
     pub fn has_clock_stamps(&self) -> bool {
-        let has_own_time =
-            |name: &SourceName| matches!(name, SourceName::File(_) | SourceName::Gen(_));
-        self.sources.iter().all(|source| !has_own_time(&source.name))
+        has_clock_stamps(&self.sources)
     }
 
     /// What these arguments ask for.
@@ -148,6 +150,8 @@ impl CapturePlan {
         let flags = flag_rules::check(args)?;
         let sources = sources::of(args, &flags)?;
         own_traffic::check(args, &sources)?;
+        let is_recorder = names::is_recorder(args);
+        let look_back = look_back::of(args, is_recorder, has_clock_stamps(&sources))?;
         let ring_bytes = memory::ring_bytes(
             args.input.ring_size,
             &sources,
@@ -166,10 +170,11 @@ impl CapturePlan {
             control: args.input.control.clone(),
             outputs: Outputs {
                 print: args.print,
-                write: args.write.first().filter(|_| !names::is_recorder(args)).cloned(),
-                record: args.write.iter().filter(|_| names::is_recorder(args)).cloned().collect(),
+                write: args.write.first().filter(|_| !is_recorder).cloned(),
+                record: args.write.iter().filter(|_| is_recorder).cloned().collect(),
                 file_mode: args.file_mode,
                 rotate: args.rotate,
+                look_back,
                 latency: args.latency,
                 count: args.count,
                 netdev: args.netdev.clone(),
@@ -186,6 +191,11 @@ impl CapturePlan {
         memory::check(&plan)?;
         Ok(plan)
     }
+}
+
+fn has_clock_stamps(sources: &[PlannedSource]) -> bool {
+    let has_own_time = |name: &SourceName| matches!(name, SourceName::File(_) | SourceName::Gen(_));
+    sources.iter().all(|source| !has_own_time(&source.name))
 }
 
 fn check_form(args: &CaptureArgs) -> Result<()> {

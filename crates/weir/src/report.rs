@@ -175,7 +175,14 @@ mod tests {
             ..Ledger::default()
         };
         let source = SourceResult { ledger: ledger.clone(), lives: 2, ..SourceResult::default() };
-        let delivered = Delivered { frames: 1, lapped: 1, after_limit: 1, late: 1, wire_bytes: 60 };
+        let delivered = Delivered {
+            frames: 1,
+            lapped: 1,
+            untriggered: 1,
+            after_limit: 1,
+            late: 1,
+            wire_bytes: 60,
+        };
         let consumer = |name| ConsumerResult {
             name,
             delivered,
@@ -261,17 +268,17 @@ mod tests {
 
     #[test]
     fn what_a_feed_delivered_is_of_all_link_types_that_its_source_came_back_with() {
-        let taken = |frames| Taken { frames, lapped: 1 };
+        let taken = |frames| Taken { frames, lapped: 1, untriggered: 0 };
         let mut consumer = ConsumerResult {
             by_interface: vec![taken(1), taken(2), taken(4)],
             interfaces: vec![vec![0, 2, 3], vec![1], Vec::new()],
             ..ConsumerResult::default()
         };
-        assert_eq!(consumer.taken(0), Some(Taken { frames: 5, lapped: 2 }));
+        assert_eq!(consumer.taken(0), Some(Taken { frames: 5, lapped: 2, untriggered: 0 }));
         assert_eq!(consumer.taken(1), Some(taken(2)));
         assert_eq!((consumer.taken(2), consumer.taken(3)), (None, None));
         consumer.let_go(Some(0), 7);
-        assert_eq!(consumer.taken(0), Some(Taken { frames: 5, lapped: 9 }));
+        assert_eq!(consumer.taken(0), Some(Taken { frames: 5, lapped: 9, untriggered: 0 }));
         assert_eq!(consumer.delivered.lapped, 7);
     }
 

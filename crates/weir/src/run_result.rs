@@ -108,6 +108,7 @@ impl ConsumerResult {
         let sum = |all: Taken, one: &Taken| Taken {
             frames: all.frames + one.frames,
             lapped: all.lapped + one.lapped,
+            untriggered: all.untriggered + one.untriggered,
         };
         Some(own.fold(Taken::default(), sum))
     }
@@ -165,8 +166,8 @@ impl ConsumerResult {
 
     /// Frames that this consumer accounts for: as many as were captured.
     pub fn accounted(&self) -> i128 {
-        let Delivered { frames, lapped, after_limit, .. } = self.delivered;
-        let all = [frames, lapped, after_limit];
+        let Delivered { frames, lapped, untriggered, after_limit, .. } = self.delivered;
+        let all = [frames, lapped, untriggered, after_limit];
         all.iter().chain(self.drops().values()).map(|count| i128::from(*count)).sum()
     }
 }

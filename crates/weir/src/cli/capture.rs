@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use super::attach::NetdevArgs;
 use super::flows::FlowMonitorArgs;
 use super::input::InputArgs;
+use super::look_back::LookBackArgs;
 use super::rotate::RotateArgs;
 use super::tcpdump_flags::TcpdumpFlags;
 use crate::feeds::FeedName;
@@ -43,6 +44,8 @@ pub struct CaptureArgs {
     pub file_mode: u32,
     #[command(flatten)]
     pub rotate: RotateArgs,
+    #[command(flatten)]
+    pub look_back: LookBackArgs,
     #[command(flatten)]
     pub input: InputArgs,
     /// A feed: frames with a filter and rings of their own, such as 'web: tcp port 80' or 'dns: udp port 53, snaplen
@@ -83,6 +86,7 @@ impl CaptureArgs {
             write: Vec::new(),
             file_mode: 0,
             rotate: RotateArgs::default(),
+            look_back: LookBackArgs::default(),
             input: input.clone(),
             feed: Vec::new(),
             record_queue: false,

@@ -3,8 +3,11 @@
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use signal_hook::consts::SIGUSR2;
+use signal_hook::flag::register;
 use weir_consumer::Consumer;
 use weir_disk::{AnyDisk, How};
 use weir_store::Recorder;
@@ -35,10 +38,15 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
         file_bytes: rotate_size.unwrap_or(defaults.file_bytes),
         file_time: rotate_time,
         quota,
+        look_back: input.plan.outputs.look_back.clone(),
         may_begin: privileges::are_settled,
         ..defaults
     };
     // Files are made once the rights are given up: a directory that is closed then is found to be so now.
+    if let Some(look_back) = &settings.look_back {
+        let flag = Arc::clone(&look_back.asked.signal);
+        register(SIGUSR2, flag).context("having SIGUSR2 be a trigger")?;
+    }
     let recorder = privileges::without(|| Recorder::new(settings, disk))?;
     if let (Some(note), true) = (recorder.note(), input.plan.talks) {
         eprintln!("weir: {}: {note}", directories[0].display());

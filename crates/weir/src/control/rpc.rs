@@ -19,7 +19,14 @@ pub enum Method {
     Block(Block),
     /// Give the ledgers of all feeds.
     Ledgers(Ledgers),
+    /// Record what lies around now.
+    Trigger(Trigger),
 }
+
+/// See [`Method::Trigger`].
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trigger {}
 
 /// See [`Method::Ledgers`].
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,9 +94,10 @@ fn method(name: &str, params: Option<&Value>) -> Result<Method, (i32, String)> {
         "set_filter" => Ok(Method::SetFilter(SetFilter::deserialize(params).map_err(wrong)?)),
         "block" => Ok(Method::Block(Block::deserialize(params).map_err(wrong)?)),
         "ledgers" => Ok(Method::Ledgers(Ledgers::deserialize(params).map_err(wrong)?)),
+        "trigger" => Ok(Method::Trigger(Trigger::deserialize(params).map_err(wrong)?)),
         _ => Err((
             NO_METHOD,
-            format!("there is no method '{name}'; there are: set_filter, block, ledgers"),
+            format!("there is no method '{name}'; there are: set_filter, block, ledgers, trigger"),
         )),
     }
 }

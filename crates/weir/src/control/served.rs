@@ -4,6 +4,7 @@
 //! taken back from those that had taken it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use weir_filter::block::Entry;
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_probe::timed_list::{End, Undo};
 use weir_probe::{BlockLists, ListChange, Probe, ProbeError};
+use weir_store::recorder::look_back::Asked;
 
 use super::rpc::{Block, Method, SetFilter};
 use crate::feeds::compile;
@@ -29,6 +31,8 @@ pub struct Served {
     journal: Arc<Journal>,
     subscriptions: Arc<Subscriptions>,
     lists: BlockLists,
+    /// What a recorder is told that waits for a trigger.
+    asked: Option<Asked>,
     /// By feed. Held while anything changes: two changes at a time would not know of each other.
     state: Mutex<Vec<Now>>,
 }
@@ -62,6 +66,7 @@ impl Served {
         probe: Arc<Probe>,
         journal: Arc<Journal>,
         subscriptions: Arc<Subscriptions>,
+        asked: Option<Asked>,
     ) -> Served {
         let (changer, feeds) = (Arc::clone(&probe), Arc::clone(&subscriptions));
         let lists = BlockLists::new(move |subscription, change| {
@@ -74,7 +79,7 @@ impl Served {
             has_ended: false,
         };
         let state = Mutex::new(subscriptions.feeds.iter().map(now).collect());
-        Served { probe, journal, subscriptions, lists, state }
+        Served { probe, journal, subscriptions, lists, asked, state }
     }
 
     pub fn in_force(&self) -> Vec<InForce> {
@@ -86,7 +91,18 @@ impl Served {
             Method::SetFilter(SetFilter { feed, filter }) => self.set_filter(&feed, &filter),
             Method::Block(block) => self.block(block),
             Method::Ledgers(_) => self.ledgers(),
+            Method::Trigger(_) => self.trigger(),
         }
+    }
+
+    fn trigger(&self) -> Result<Value> {
+        let Some(asked) = &self.asked else {
+            bail!(
+                "this capture waits for no trigger; it would with --write DIR/ --on-trigger signal"
+            );
+        };
+        asked.command.store(true, Ordering::Release);
+        Ok(json!({ "triggered": true }))
     }
 
     /// The ledgers so far. While frames come, the counts of one are not of one instant.

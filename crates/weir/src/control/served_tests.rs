@@ -173,7 +173,7 @@ fn capture(sources: &[(&'static str, Answers)]) -> Capture {
         });
         probe.start(id).unwrap();
     }
-    let served = Served::new(probe, journal, Arc::new(subscriptions));
+    let served = Served::new(probe, journal, Arc::new(subscriptions), None);
     Capture { served, taken }
 }
 

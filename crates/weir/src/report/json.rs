@@ -8,6 +8,7 @@ use weir_capture::{Direction, Info, InterfaceLedger, Sampling};
 use weir_client::protocol;
 use weir_ring::Ledger;
 use weir_store::recorder::RecorderReport;
+use weir_store::recorder::look_back::LookBackReport;
 
 use super::Report;
 use crate::consumers::{LatencyReport, NetdevReport};
@@ -62,6 +63,7 @@ struct Json<'a> {
     counts: Counts,
     lapped: u64,
     delivered: u64,
+    untriggered: u64,
     after_limit: u64,
     late: u64,
     unexplained: i128,
@@ -86,7 +88,26 @@ struct JsonRecorder<'a> {
     bytes: u64,
     torn_blocks: u64,
     copied_blocks: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    look_back: Option<JsonLookBack>,
     volumes: Vec<JsonVolume<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonLookBack {
+    saves: u64,
+    signal: u64,
+    command: u64,
+    filter: u64,
+    rate: u64,
+    unwatched: u64,
+}
+
+impl From<LookBackReport> for JsonLookBack {
+    fn from(report: LookBackReport) -> JsonLookBack {
+        let LookBackReport { saves, signal, command, filter, rate, unwatched } = report;
+        JsonLookBack { saves, signal, command, filter, rate, unwatched }
+    }
 }
 
 #[derive(Serialize)]
@@ -108,7 +129,9 @@ impl<'a> From<&'a RecorderReport> for JsonRecorder<'a> {
             error: volume.error.as_deref(),
         });
         let RecorderReport { files, bytes, torn_blocks, copied_blocks, .. } = *report;
-        JsonRecorder { files, bytes, torn_blocks, copied_blocks, volumes: volumes.collect() }
+        let look_back = report.look_back.map(JsonLookBack::from);
+        let volumes = volumes.collect();
+        JsonRecorder { files, bytes, torn_blocks, copied_blocks, look_back, volumes }
     }
 }
 
@@ -117,6 +140,7 @@ struct JsonConsumer {
     name: &'static str,
     delivered: u64,
     lapped: u64,
+    untriggered: u64,
     after_limit: u64,
     late: u64,
     drops: BTreeMap<&'static str, u64>,
@@ -129,6 +153,7 @@ impl From<&ConsumerResult> for JsonConsumer {
             name: consumer.name,
             delivered: consumer.delivered.frames,
             lapped: consumer.delivered.lapped,
+            untriggered: consumer.delivered.untriggered,
             after_limit: consumer.delivered.after_limit,
             late: consumer.delivered.late,
             drops: consumer.drops(),
@@ -172,6 +197,7 @@ struct JsonFeed<'a> {
     counts: Counts,
     lapped: Option<u64>,
     delivered: Option<u64>,
+    untriggered: Option<u64>,
 }
 
 /// An interface of a pattern. It has no drops where they are those of the feed.
@@ -251,6 +277,7 @@ impl Report<'_> {
             counts,
             lapped: main.delivered.lapped,
             delivered: main.delivered.frames,
+            untriggered: main.delivered.untriggered,
             after_limit: main.delivered.after_limit,
             late: main.delivered.late,
             unexplained: self.unexplained(),
@@ -303,6 +330,7 @@ impl Report<'_> {
                     counts: ledger.into(),
                     lapped: taken.map(|taken| taken.lapped),
                     delivered: taken.map(|taken| taken.frames),
+                    untriggered: taken.map(|taken| taken.untriggered),
                 }
             })
             .collect()

@@ -6,6 +6,7 @@ use weir_capture::{FilterLocation, InterfaceLedger};
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
 use weir_store::recorder::RecorderReport;
+use weir_store::recorder::look_back::LookBackReport;
 
 use super::Report;
 use crate::consumers::{LatencyReport, NetdevReport};
@@ -96,6 +97,7 @@ impl Report<'_> {
         line(format!("  delivered  {:>15}", grouped(main.delivered.frames)));
         line(format!("  lapped     {:>15}", grouped(main.delivered.lapped)));
         for (name, count) in [
+            ("untriggered", main.delivered.untriggered),
             ("after limit", main.delivered.after_limit),
             ("late, kept", main.delivered.late),
             ("drop store", main.store_drops),
@@ -128,6 +130,24 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     let RecorderReport { files, bytes, torn_blocks, .. } = *recorder;
     let mut lines =
         vec![format!("  recorded   {:>15} bytes, {} files", grouped(bytes), grouped(files))];
+    if let Some(LookBackReport { saves, signal, command, filter, rate, unwatched }) =
+        recorder.look_back
+    {
+        lines.push(format!(
+            "  triggers: {} signals, {} commands, {} frames of the filter, {} of the rate; recorded {} times",
+            grouped(signal),
+            grouped(command),
+            grouped(filter),
+            grouped(rate),
+            grouped(saves)
+        ));
+        if unwatched > 0 {
+            lines.push(format!(
+                "  overwritten before a trigger was looked for: {}",
+                grouped(unwatched)
+            ));
+        }
+    }
     if torn_blocks > 0 {
         lines.push(format!("  overtaken while they were written: {} blocks", grouped(torn_blocks)));
     }
@@ -280,7 +300,11 @@ impl Report<'_> {
             let drops = consumer.drops().values().sum();
             let [frames, lapped, after_limit, drops] =
                 [frames, lapped, after_limit, drops].map(grouped);
-            row([consumer.name, &frames, &lapped, &after_limit, &drops])
+            let line = row([consumer.name, &frames, &lapped, &after_limit, &drops]);
+            match consumer.delivered.untriggered {
+                0 => line,
+                frames => format!("{line}, {} untriggered", grouped(frames)),
+            }
         }));
         rows
     }

@@ -1,0 +1,62 @@
+//! What is asked of a recorder that writes only what lies around a trigger.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use weir_store::recorder::look_back::{Asked, Began, Clock, LookBack, Span, Watch};
+
+use crate::cli::{CaptureArgs, TriggerName};
+use crate::feeds;
+
+/// How much is saved from a trigger on, if nothing is said.
+const AFTER: Span = Span::Time(Duration::from_secs(10));
+
+/// What the arguments ask for, if they do; frames have stamps of the machine's clock or of their own.
+pub(super) fn of(
+    args: &CaptureArgs,
+    is_recorder: bool,
+    has_clock_stamps: bool,
+) -> Result<Option<LookBack>> {
+    let own = &args.look_back;
+    let Some(first) = own.on_trigger.first() else { return Ok(None) };
+    if !is_recorder {
+        bail!(
+            "--on-trigger {first} is for a directory that is recorded into, whose files are begun and completed by \
+             themselves: --write DIR/ --on-trigger ..."
+        );
+    }
+    let mut watch = Watch::default();
+    for trigger in &own.on_trigger {
+        let lowest =
+            |limit: Option<u64>, other: u64| Some(limit.map_or(other, |limit| limit.min(other)));
+        match trigger {
+            TriggerName::Signal => {}
+            TriggerName::Filter(text) => {
+                let compile = feeds::compile_later(text);
+                let compile = compile.with_context(|| format!("--on-trigger 'filter:{text}'"))?;
+                watch.filters.push(Arc::from(compile));
+            }
+            TriggerName::Frames(rate) => {
+                watch.frames_per_second = lowest(watch.frames_per_second, *rate);
+            }
+            TriggerName::Bits(rate) => watch.bits_per_second = lowest(watch.bits_per_second, *rate),
+        }
+    }
+    Ok(Some(LookBack {
+        before: own.save_before.unwrap_or(Span::Time(Duration::MAX)),
+        after: own.save_after.unwrap_or(AFTER),
+        asked: Asked::default(),
+        watch,
+        clock: if has_clock_stamps { Clock::Wall } else { Clock::Frames },
+        began: say,
+    }))
+}
+
+fn say(began: &Began) {
+    let Began { cause, before, .. } = began;
+    eprintln!(
+        "weir: trigger ({cause}): recording, from {:.3} s before it on",
+        before.as_secs_f64()
+    );
+}
