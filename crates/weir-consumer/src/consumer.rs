@@ -49,6 +49,8 @@ pub enum Step {
     Idle,
     /// Frames are there, but must wait for other rings.
     Waiting,
+    /// Frames were taken, or are there, and wait for an output that is at work.
+    Writing,
     /// Every ring that has joined was read to its end.
     Ended,
 }
@@ -120,7 +122,7 @@ pub trait Consumer<M: Words = Mapping> {
         true
     }
 
-    /// After [`Step::Waiting`]: how long until frames may be passed on that wait for other rings.
+    /// After [`Step::Waiting`] and [`Step::Writing`]: how long until frames may be passed on that wait for other rings.
     fn due(&self) -> Duration {
         Duration::ZERO
     }

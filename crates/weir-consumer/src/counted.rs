@@ -1,7 +1,7 @@
 //! Writing that says how far it came, and what of it were frames.
 
 use std::io::{self, Write};
-use std::ops::AddAssign;
+use std::ops::{AddAssign, SubAssign};
 
 /// Frames, and their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +17,13 @@ impl Count {
     #[must_use]
     pub fn one(wire_len: u32) -> Count {
         Count { frames: 1, wire_bytes: u64::from(wire_len) }
+    }
+}
+
+impl SubAssign for Count {
+    fn sub_assign(&mut self, other: Count) {
+        self.frames -= other.frames;
+        self.wire_bytes -= other.wire_bytes;
     }
 }
 

@@ -236,6 +236,8 @@ impl<C: Consumer + ?Sized> Work<C> {
                 Step::Ended if is_complete => break,
                 Step::Busy => self.last = (phase != RUNNING).then(Instant::now),
                 step if phase == RUNNING => self.wait(step)?,
+                // Its output is slow, and ends by itself: what is left is not given up.
+                Step::Writing => thread::sleep(DRAIN_PAUSE),
                 // A source that failed at its stop may leave a ring open.
                 _ if phase == STOPPED && quiet_since.elapsed() > self.patience => break,
                 _ => {

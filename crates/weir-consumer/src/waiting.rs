@@ -62,7 +62,9 @@ impl Waiting {
     ) -> Wait {
         self.strategy.set_ring_bytes(rings.ring_bytes_min());
         match step {
-            Step::Waiting => Wait::Pause(self.strategy.next_held(self.waited, due())),
+            Step::Waiting | Step::Writing => {
+                Wait::Pause(self.strategy.next_held(self.waited, due()))
+            }
             _ => self.strategy.next(self.waited),
         }
     }

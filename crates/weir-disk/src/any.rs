@@ -39,18 +39,21 @@ pub fn open(directory: &Path, how: How) -> io::Result<AnyDisk> {
     }
     match how {
         How::Uring => Uring::new().map(|disk| AnyDisk::Uring(Box::new(disk))),
-        How::Plain => Plain::new().map(AnyDisk::Plain),
-        How::Best => Uring::new().map(|disk| AnyDisk::Uring(Box::new(disk))).or_else(without_uring),
+        How::Plain => Ok(AnyDisk::Plain(Plain::new())),
+        How::Best => {
+            let uring = Uring::new().map(|disk| AnyDisk::Uring(Box::new(disk)));
+            Ok(uring.unwrap_or_else(|error| without_uring(&error)))
+        }
     }
 }
 
-fn without_uring(error: io::Error) -> io::Result<AnyDisk> {
-    let mut plain = Plain::new()?;
+fn without_uring(error: &io::Error) -> AnyDisk {
+    let mut plain = Plain::new();
     plain.say(&format!(
         "the kernel refuses io_uring ({error}), so threads write; see kernel.io_uring_disabled, or the container's \
          seccomp profile"
     ));
-    Ok(AnyDisk::Plain(plain))
+    AnyDisk::Plain(plain)
 }
 
 /// The same of whichever it is.
@@ -82,6 +85,10 @@ impl Disk for AnyDisk {
         either!(self, disk => disk.completed(wait, out));
     }
 
+    fn abandon(&mut self) {
+        either!(self, disk => disk.abandon());
+    }
+
     fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
         either!(self, disk => disk.sync(file))
     }
@@ -97,7 +104,7 @@ mod tests {
 
     #[test]
     fn where_io_uring_is_refused_threads_write_and_it_is_said() {
-        let disk = without_uring(io::Error::from_raw_os_error(libc::EPERM)).unwrap();
+        let disk = without_uring(&io::Error::from_raw_os_error(libc::EPERM));
         assert!(matches!(disk, AnyDisk::Plain(_)));
         let note = disk.note().unwrap();
         for word in ["io_uring", "not permitted", "io_uring_disabled", "seccomp"] {

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -46,13 +46,16 @@ struct State {
     space: Option<Space>,
     note: Option<&'static str>,
     is_holding: bool,
+    /// Writes to files below these are held back, or fail.
+    holding: Vec<PathBuf>,
+    failing_files: Vec<(PathBuf, i32)>,
     takes_last_first: bool,
     held: Vec<Held>,
     over: Vec<Completed>,
 }
 
 struct Held {
-    file: Arc<File>,
+    file: Arc<FakeFile>,
     at: u64,
     bytes: Bytes,
     ticket: Ticket,
@@ -118,6 +121,16 @@ impl Script {
         self.state().is_holding = true;
     }
 
+    /// The same of the files of one directory.
+    pub fn hold_files(&self, directory: &Path) {
+        self.state().holding.push(directory.to_owned());
+    }
+
+    /// Fails all writes to files of this directory that are carried out from now on.
+    pub fn fail_file(&self, directory: &Path, errno: i32) {
+        self.state().failing_files.push((directory.to_owned(), errno));
+    }
+
     /// Completes writes in the opposite order of that in which they were asked for (those that are held, and those that
     /// nobody has taken yet).
     pub fn take_last_first(&self) {
@@ -147,7 +160,9 @@ impl Script {
         let mut state = self.state();
         for _ in 0..writes.min(state.held.len()) {
             let index = if state.takes_last_first { state.held.len() - 1 } else { 0 };
-            let completed = state.held.remove(index).carry_out();
+            let mut held = state.held.remove(index);
+            held.error = held.error.or_else(|| state.refuses(&held.file));
+            let completed = held.carry_out();
             state.over.push(completed);
         }
         self.0.changed.notify_all();
@@ -155,7 +170,9 @@ impl Script {
 
     /// Carries out all of them, and holds back no more.
     pub fn release_all(&self) {
-        self.state().is_holding = false;
+        let mut state = self.state();
+        (state.is_holding, state.holding) = (false, Vec::new());
+        drop(state);
         self.release(usize::MAX);
     }
 
@@ -165,7 +182,19 @@ impl Script {
     }
 }
 
+/// A file of a [`Fake`].
+#[derive(Debug)]
+pub struct FakeFile {
+    file: File,
+    directory: PathBuf,
+}
+
 impl State {
+    fn refuses(&self, file: &FakeFile) -> Option<i32> {
+        let own = self.failing_files.iter().find(|(directory, _)| *directory == file.directory);
+        own.map(|(_, errno)| *errno)
+    }
+
     /// Counts a write, and says with what it fails.
     fn count(&mut self, bytes: u64) -> Option<i32> {
         let write = self.writes;
@@ -182,11 +211,11 @@ impl Held {
         let Held { file, at, bytes, ticket, error } = self;
         let result = match (error, &bytes) {
             (Some(errno), _) => Err(io::Error::from_raw_os_error(errno)),
-            (None, Bytes::Own(own)) => file.write_all_at(own.as_slice(), at),
+            (None, Bytes::Own(own)) => file.file.write_all_at(own.as_slice(), at),
             (None, ring) => {
                 let mut copy = Buffer::new(length(ring));
                 copy.fill_from_ring(ring_words(ring));
-                file.write_all_at(copy.as_slice(), at)
+                file.file.write_all_at(copy.as_slice(), at)
             }
         };
         Completed { ticket, result, bytes }
@@ -198,19 +227,22 @@ fn refuse(errno: Option<i32>) -> io::Result<()> {
 }
 
 impl Disk for Fake {
-    type File = File;
+    type File = FakeFile;
 
-    fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<File>> {
+    fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<FakeFile>> {
         refuse(self.script.state().create)?;
-        OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map(Arc::new)
+        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+        let directory = path.parent().unwrap_or(Path::new(".")).to_owned();
+        Ok(Arc::new(FakeFile { file, directory }))
     }
 
-    fn write(&mut self, file: &Arc<File>, at: u64, bytes: Bytes, ticket: Ticket) {
+    fn write(&mut self, file: &Arc<FakeFile>, at: u64, bytes: Bytes, ticket: Ticket) {
         let length = check(at, &bytes);
         let mut state = self.script.state();
-        let error = state.count(length as u64);
+        let error = state.count(length as u64).or_else(|| state.refuses(file));
+        let is_holding = state.is_holding || state.holding.contains(&file.directory);
         let write = Held { file: Arc::clone(file), at, bytes, ticket, error };
-        if state.is_holding {
+        if is_holding {
             state.held.push(write);
         } else {
             state.over.push(write.carry_out());
@@ -239,9 +271,11 @@ impl Disk for Fake {
         out.append(&mut state.over);
     }
 
-    fn sync(&mut self, file: &File) -> io::Result<()> {
+    fn abandon(&mut self) {}
+
+    fn sync(&mut self, file: &FakeFile) -> io::Result<()> {
         refuse(self.script.state().sync)?;
-        file.sync_data()
+        file.file.sync_data()
     }
 
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {

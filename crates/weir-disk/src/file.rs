@@ -18,6 +18,8 @@ use crate::shared::Shared;
 pub struct DiskFile {
     file: File,
     is_direct: AtomicBool,
+    /// Of a disk that has several.
+    queue: usize,
 }
 
 impl DiskFile {
@@ -29,7 +31,17 @@ impl DiskFile {
         if let Some(why) = &refusal {
             shared.say(why);
         }
-        Ok(DiskFile { file, is_direct: AtomicBool::new(refusal.is_none()) })
+        Ok(DiskFile { file, is_direct: AtomicBool::new(refusal.is_none()), queue: 0 })
+    }
+
+    /// The same, written by this queue of its disk.
+    pub(crate) fn with_queue(self, queue: usize) -> DiskFile {
+        DiskFile { queue, ..self }
+    }
+
+    /// The queue of its disk that writes it.
+    pub(crate) fn queue(&self) -> usize {
+        self.queue
     }
 
     /// Whether its writes go past the page cache.

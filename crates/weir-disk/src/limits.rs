@@ -10,5 +10,5 @@ pub const TRIES_MAX: u32 = 1000;
 /// Buffers for copies that are kept for the next one.
 pub const SPARE_BUFFERS_MAX: usize = 16;
 
-/// Threads that write where io_uring is refused.
+/// Threads that write to a directory where io_uring is refused.
 pub const PLAIN_THREADS: usize = 2;

@@ -1,9 +1,10 @@
-//! Writes by `pwrite` on two threads, for kernels and containers that refuse io_uring. So the caller's thread goes on,
-//! and the disk has one write to do while the other one is being prepared.
+//! Writes by `pwrite` on two threads for each directory, for kernels and containers that refuse io_uring. So the
+//! caller's thread goes on, the disk has one write to do while the other one is being prepared, and one that does not
+//! answer keeps no other one waiting.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -23,32 +24,58 @@ pub(crate) const FLUSH: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
 
 /// A disk that is written by threads.
 pub struct Plain {
-    /// `None` from the beginning of the end on.
-    asked: Option<SyncSender<Write>>,
+    /// Of each directory.
+    queues: Vec<(PathBuf, SyncSender<Write>)>,
+    done: Sender<Completed>,
     over: Receiver<Completed>,
     pending: usize,
     threads: Vec<JoinHandle<()>>,
     shared: Arc<Shared>,
     notes: Notes,
+    is_abandoned: bool,
+}
+
+impl Default for Plain {
+    fn default() -> Plain {
+        Plain::new()
+    }
 }
 
 impl Plain {
-    /// Starts the threads.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn new() -> io::Result<Plain> {
-        let (asked, writes) = mpsc::sync_channel(WRITES_MAX);
+    /// A disk without threads: they start with the first file of a directory.
+    #[must_use]
+    pub fn new() -> Plain {
         let (done, over) = mpsc::channel();
-        let (writes, shared) = (Arc::new(Mutex::new(writes)), Arc::new(Shared::default()));
+        Plain {
+            queues: Vec::new(),
+            done,
+            over,
+            pending: 0,
+            threads: Vec::new(),
+            shared: Arc::new(Shared::default()),
+            notes: Notes::default(),
+            is_abandoned: false,
+        }
+    }
+
+    /// The queue of a directory, whose threads run.
+    fn queue(&mut self, directory: &Path) -> io::Result<usize> {
+        if let Some(at) = self.queues.iter().position(|(own, _)| own == directory) {
+            return Ok(at);
+        }
+        let (asked, writes) = mpsc::sync_channel(WRITES_MAX);
+        let writes = Arc::new(Mutex::new(writes));
         let start = |_| {
-            let (writes, done, shared) = (Arc::clone(&writes), done.clone(), Arc::clone(&shared));
+            let (writes, done) = (Arc::clone(&writes), self.done.clone());
+            let shared = Arc::clone(&self.shared);
             let thread = std::thread::Builder::new().name("weir-disk".to_owned());
             thread.spawn(move || work(&writes, &done, &shared))
         };
         // Those that have started end with `asked`, should another one not start.
-        let threads = (0..PLAIN_THREADS).map(start).collect::<io::Result<_>>()?;
-        Ok(Plain { asked: Some(asked), over, pending: 0, threads, shared, notes: Notes::default() })
+        let threads = (0..PLAIN_THREADS).map(start).collect::<io::Result<Vec<_>>>()?;
+        self.threads.extend(threads);
+        self.queues.push((directory.to_owned(), asked));
+        Ok(self.queues.len() - 1)
     }
 
     pub(crate) fn say(&mut self, note: &str) {
@@ -99,14 +126,15 @@ impl Disk for Plain {
     type File = DiskFile;
 
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<DiskFile>> {
+        let queue = self.queue(path.parent().unwrap_or(Path::new(".")))?;
         let file = DiskFile::create(path, mode, &self.shared);
         self.shared.refresh(&mut self.notes);
-        file.map(Arc::new)
+        file.map(|file| Arc::new(file.with_queue(queue)))
     }
 
     fn write(&mut self, file: &Arc<DiskFile>, at: u64, bytes: Bytes, ticket: Ticket) {
         let write = Write::new(file, at, bytes, ticket, &self.shared);
-        let asked = self.asked.as_ref().expect("it is not being dropped");
+        let (_, asked) = self.queues.get(file.queue()).expect("it was made by this disk");
         asked.send(write).expect("the threads run as long as they may be asked");
         self.pending += 1;
     }
@@ -125,6 +153,10 @@ impl Disk for Plain {
         self.shared.refresh(&mut self.notes);
     }
 
+    fn abandon(&mut self) {
+        self.is_abandoned = true;
+    }
+
     fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
         file.sync()
     }
@@ -136,7 +168,11 @@ impl Disk for Plain {
 
 impl Drop for Plain {
     fn drop(&mut self) {
-        self.asked = None;
+        self.queues.clear();
+        if self.is_abandoned {
+            // They end by themselves, if the kernel answers them.
+            return;
+        }
         for thread in self.threads.drain(..) {
             // One that panicked has said so.
             let _ = thread.join();

@@ -30,6 +30,7 @@ pub struct Uring {
     answers: Vec<(usize, i32)>,
     shared: Shared,
     notes: Notes,
+    is_abandoned: bool,
 }
 
 impl Uring {
@@ -58,6 +59,7 @@ impl Uring {
             answers: Vec::with_capacity(2 * WRITES_MAX),
             shared: Shared::default(),
             notes: Notes::default(),
+            is_abandoned: false,
         })
     }
 
@@ -169,6 +171,10 @@ impl Disk for Uring {
         self.shared.refresh(&mut self.notes);
     }
 
+    fn abandon(&mut self) {
+        self.is_abandoned = true;
+    }
+
     fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
         file.sync()
     }
@@ -181,7 +187,9 @@ impl Disk for Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         while self.under_way() > 0 {
-            if self.enter(1).and_then(|()| self.take_answers()).is_err() {
+            let answers = usize::from(!self.is_abandoned);
+            let looked = self.enter(answers).and_then(|()| self.take_answers());
+            if looked.is_err() || self.is_abandoned && self.under_way() > 0 {
                 // The kernel may still read their memory, so it stays.
                 std::mem::forget(std::mem::take(&mut self.writes));
                 return;

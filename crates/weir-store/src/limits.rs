@@ -1,4 +1,6 @@
-//! How much an output keeps.
+//! How much an output keeps, and how long it waits.
+
+use std::time::Duration;
 
 /// Names of addresses that a run keeps, for files that begin later. A host has hundreds of containers; those that come
 /// and go for weeks are not to fill its memory.
@@ -11,6 +13,14 @@ pub const FILE_BYTES_MIN: u64 = 4 << 20;
 /// Writes under way on a volume at a time. On the disk that was measured, 4 of 1 MiB came within 3 % of 8
 /// (`cargo bench -p weir-disk`); slower ones, and those behind a network, want more.
 pub const VOLUME_WRITES_MAX: usize = 8;
+/// How long a volume may leave a write unanswered while another one works: disks that are throttled, or clean up, stand
+/// still for seconds.
+pub const STALL_MAX: Duration = Duration::from_secs(10);
+/// The same at the end of a run, of any volume. Whoever ends it waits for that.
+pub const END_STALL_MAX: Duration = Duration::from_secs(30);
+/// Pieces of a ring that are read and not settled, at most: behind one that is not answered others are kept, some
+/// hundred bytes and a set of fields each.
+pub(crate) const UNSETTLED_MAX: usize = 1024;
 /// The largest set of fields in an index's entry. Half of the smallest first-level cache of a server's CPU, so that the
 /// flows' cache beside it (4 KiB) and the frames fit, too; 1.6 % of a piece of 1 MiB.
 pub const SET_BYTES_MAX: usize = 16 << 10;

@@ -36,7 +36,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use weir_consumer::{
-    Consumer, ConsumerError, Count, Delivered, JoinedFeed, Lanes, Rings, Step, Taken,
+    Consumer, ConsumerError, Count, Cursor, Delivered, JoinedFeed, Lanes, Rings, Step, Taken,
 };
 use weir_disk::{Completed, Disk, Ticket};
 use weir_frame::pcapng::Statistics;
@@ -127,10 +127,10 @@ impl<D: Disk> Recorder<D> {
         RecorderReport { volumes, look_back, ..self.shop.report.clone() }
     }
 
-    /// Takes note of the writes that are over; with `wait`, of one at least.
-    fn collect(&mut self, wait: bool) -> Result<(), ConsumerError> {
+    /// Takes note of the writes that are over.
+    fn collect(&mut self) -> Result<(), ConsumerError> {
         let Recorder { lanes, streams, shop, completed, .. } = self;
-        shop.disk.completed(wait, completed);
+        shop.disk.completed(false, completed);
         for Completed { ticket, result, bytes } in completed.drain(..) {
             let Some((id, entry)) = shop.tickets.remove(&ticket) else { continue };
             let Some(stream) = streams.get_mut(&id) else { continue };
@@ -162,6 +162,9 @@ impl<D: Disk> Recorder<D> {
             return Ok(());
         }
         self.looked = Instant::now();
+        let has_ended = |cursor: &Cursor| cursor.has_left() || cursor.reader().ring().is_closed();
+        let is_end = self.lanes.iter().all(|lane| has_ended(&lane.cursor));
+        self.give_up_stalled(is_end);
         let Recorder { streams, shop, .. } = self;
         for stream in streams.values_mut() {
             stream.rotate_if_due(shop);
@@ -175,13 +178,24 @@ impl<D: Disk> Recorder<D> {
         Ok(())
     }
 
-    /// Waits for all writes.
+    /// Waits for all writes that are answered.
     fn drain(&mut self) -> Result<(), ConsumerError> {
-        while self.shop.disk.pending() > 0 {
+        while !self.shop.tickets.is_empty() {
             // Also where no volume is left: what was under way decides where files are cut.
-            let _ = self.collect(true);
+            let _ = self.collect();
+            self.give_up_stalled(true);
+            std::thread::sleep(LOOK_AGAIN);
         }
-        self.collect(false)
+        self.collect()
+    }
+
+    /// Leaves out a volume that does not answer.
+    fn give_up_stalled(&mut self, is_end: bool) {
+        let Recorder { streams, shop, .. } = self;
+        while let Some(volume) = shop.volumes.give_up_stalled(&shop.settings, is_end) {
+            shop.disk.abandon();
+            streams.values_mut().for_each(|stream| stream.give_up(volume, shop));
+        }
     }
 
     fn unsettled(&self) -> u64 {
@@ -230,9 +244,9 @@ impl<D: Disk> Consumer for Recorder<D> {
                 return Ok(Step::Waiting);
             }
         }
-        self.collect(false)?;
+        self.collect()?;
         self.look_at_clock()?;
-        let (mut moved, mut waits) = (false, self.shop.disk.pending() > 0);
+        let (mut moved, mut waits) = (false, !self.shop.tickets.is_empty());
         let mut is_past = false;
         if let Some(history) = &mut self.history {
             moved = history.look(&self.lanes, &mut self.streams)?;
@@ -292,9 +306,11 @@ impl<D: Disk> Consumer for Recorder<D> {
                 stream.close_files(&[], shop);
             }
         }
-        self.collect(false)?;
+        self.collect()?;
+        let is_writing = !self.shop.tickets.is_empty();
         Ok(match (moved, waits && !self.lanes.is_empty()) {
             (true, _) => Step::Busy,
+            (false, true) if is_writing => Step::Writing,
             (false, true) => Step::Waiting,
             (false, false) => Step::of_round(false, self.lanes.is_empty()),
         })
@@ -334,7 +350,7 @@ impl<D: Disk> Consumer for Recorder<D> {
     }
 
     fn due(&self) -> Duration {
-        if self.shop.disk.pending() > 0 { LOOK_AGAIN } else { LOOK_LATER }
+        if !self.shop.tickets.is_empty() { LOOK_AGAIN } else { LOOK_LATER }
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use weir_consumer::Count;
 use weir_disk::Disk;
 
 use crate::index;
@@ -32,6 +33,9 @@ pub struct OpenFile<D: Disk> {
     pub pending: usize,
     /// A write failed here: what is behind it is cut off.
     pub broken_at: Option<u64>,
+    /// Pieces that came out of turn, from a volume that had failed, and what is in them: they are settled before others
+    /// that lie before them.
+    pub out_of_turn: Vec<(u64, Count)>,
     /// No more goes there: once nothing is under way, it is complete.
     pub is_closing: bool,
     /// Its statistics are on their way: nothing comes behind them.
@@ -39,6 +43,18 @@ pub struct OpenFile<D: Disk> {
 }
 
 impl<D: Disk> OpenFile<D> {
+    /// A write failed at this byte, so that the file ends there. Gives what was safely in it and is not any more.
+    pub fn break_at(&mut self, at: u64) -> Count {
+        let broken = self.broken_at.map_or(at, |broken| broken.min(at));
+        (self.broken_at, self.is_closing) = (Some(broken), true);
+        let mut lost = Count::default();
+        for (_, count) in self.out_of_turn.extract_if(.., |(at, _)| *at >= broken) {
+            lost += count;
+        }
+        self.frames -= lost.frames;
+        lost
+    }
+
     /// Gives it its final name once nothing is under way.
     pub fn complete(mut self, disk: &mut D) -> std::io::Result<u64> {
         // Whatever becomes of the index: the file is read without it, too.

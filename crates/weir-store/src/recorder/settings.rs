@@ -20,6 +20,10 @@ pub struct Settings {
     pub quota: Option<Quota>,
     /// Only what lies around a trigger is written.
     pub look_back: Option<LookBack>,
+    /// A volume is left out that does not answer a write for so long while another one works.
+    pub stall_max: Duration,
+    /// So long is an answer waited for at the end, when nothing more comes.
+    pub end_stall_max: Duration,
     /// Whether files get an index.
     pub index: bool,
     /// Nothing is written before this says true. The kernel's workers have the rights of the thread whose write made
@@ -45,6 +49,8 @@ impl Default for Settings {
             file_time: None,
             quota: None,
             look_back: None,
+            stall_max: crate::limits::STALL_MAX,
+            end_stall_max: crate::limits::END_STALL_MAX,
             index: true,
             may_begin: || true,
         }

@@ -14,6 +14,7 @@ use super::look_back::Watch;
 use super::watcher::Watcher;
 use super::{FLUSH_EVERY, Shop};
 use crate::index::{Piece, Scan};
+use crate::limits::UNSETTLED_MAX;
 
 mod blocks;
 mod files;
@@ -47,6 +48,8 @@ struct Entry {
     /// The first page of a block that is written in place: written last, once the block is known to be whole. Until
     /// then there are zeros, at which every reader of the file stops.
     first_page: Option<Buffer>,
+    /// It was tried before, on a volume that failed.
+    is_again: bool,
 }
 
 enum What {
@@ -76,7 +79,8 @@ enum State {
     Done,
     /// The writer had overtaken it by the time it was written.
     Torn,
-    Failed(Bytes),
+    /// Its bytes, if it came back.
+    Failed(Option<Bytes>),
 }
 
 /// A ring on its way to files.
@@ -209,6 +213,7 @@ impl<D: Disk> Stream<D> {
             bytes: 0,
             state: State::Done,
             first_page: None,
+            is_again: false,
         });
     }
 
@@ -230,6 +235,9 @@ impl<D: Disk> Stream<D> {
         }
         if self.is_read {
             return Ok(Progress::Nothing);
+        }
+        if self.entries.len() >= UNSETTLED_MAX {
+            return Ok(Progress::Later);
         }
         let (scan, link_type, index) = (&mut self.scan, self.link_type, shop.settings.index);
         let look = cursor.next_block(left, |head| {
@@ -348,8 +356,10 @@ impl<D: Disk> Stream<D> {
         let (length, highest) = (length(&bytes), highest(&what));
         let Some((file, at)) = self.place(length, highest, shop) else {
             // No volume works: what cannot be written is lost in the store.
-            let (state, first_page) = (State::Failed(bytes), None);
-            let entry = Entry { what, file: NO_FILE, at: 0, bytes: length, state, first_page };
+            let (state, first_page) = (State::Failed(Some(bytes)), None);
+            let is_again = false;
+            let entry =
+                Entry { what, file: NO_FILE, at: 0, bytes: length, state, first_page, is_again };
             return self.entries.push_back(entry);
         };
         let number = self.push(what, file, at, length, None);
@@ -369,7 +379,8 @@ impl<D: Disk> Stream<D> {
             open.pending += 1;
         }
         let state = State::Pending;
-        self.entries.push_back(Entry { what, file, at, bytes, state, first_page });
+        let is_again = false;
+        self.entries.push_back(Entry { what, file, at, bytes, state, first_page, is_again });
         self.first_entry + self.entries.len() as u64 - 1
     }
 

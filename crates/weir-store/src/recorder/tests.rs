@@ -247,6 +247,86 @@ fn a_volume_that_fails_is_left_out_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_volume_that_does_not_answer_is_left_out_while_another_one_works() {
+    let other = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(16, |settings| {
+        settings.directories.push(other.path().to_owned());
+        settings.stall_max = Duration::from_millis(300);
+    });
+    // The first writes stay unanswered: those to the first directory, of one ring's first block.
+    rig.script.hold_files(rig.directory.path());
+    for _ in 0..6 {
+        rig.push_block();
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(350));
+    rig.recorder.looked -= FLUSH_EVERY;
+    for _ in 0..50 {
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+    }
+    rig.finish();
+    // What was under way is in the ring still, so nothing is lost.
+    assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (6000, 0));
+    let mut times: Vec<u64> = files(other.path()).iter().flat_map(|path| times(path)).collect();
+    times.sort_unstable();
+    assert_eq!(times, (0..6000).collect::<Vec<_>>());
+    let report = rig.recorder.report();
+    let error = report.volumes[0].error.as_ref().expect("it is left out");
+    assert!(error.contains("not answered"), "{error}");
+}
+
+#[test]
+fn the_only_volume_is_waited_for_and_given_up_at_the_end() {
+    let mut rig = Rig::new(8, |settings| {
+        settings.stall_max = Duration::from_millis(50);
+        settings.end_stall_max = Duration::from_millis(400);
+    });
+    rig.push_block();
+    rig.run();
+    rig.script.hold();
+    rig.push_block();
+    assert_eq!(rig.recorder.step(u64::MAX).unwrap(), Step::Busy);
+    for _ in 0..3 {
+        assert_eq!(rig.recorder.step(u64::MAX).unwrap(), Step::Writing);
+        std::thread::sleep(Duration::from_millis(60));
+        rig.recorder.looked -= FLUSH_EVERY;
+    }
+    rig.writer.close();
+    let error = rig.recorder.finish(&[]).unwrap_err();
+    assert!(error.to_string().contains("cannot write there"), "{error}");
+    assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (1000, 0));
+    assert_eq!(rig.times(), (0..1000).collect::<Vec<_>>());
+    rig.script.release_all();
+}
+
+#[test]
+fn what_a_second_failing_volume_cuts_off_is_not_kept() {
+    let other = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(16, |settings| settings.directories.push(other.path().to_owned()));
+    rig.script.hold();
+    // Three pieces to each volume (a file begins with its headers, then a page first block).
+    for _ in 0..6 {
+        rig.push_block();
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+    }
+    rig.script.fail_file(rig.directory.path(), 5);
+    rig.script.release(3);
+    for _ in 0..20 {
+        let _ = rig.recorder.step(u64::MAX);
+    }
+    rig.script.fail_file(other.path(), 5);
+    rig.script.release_all();
+    for _ in 0..50 {
+        let _ = rig.recorder.step(u64::MAX);
+    }
+    let _ = rig.recorder.finish(&[]);
+    let mut all = [rig.files(), files(other.path())].concat();
+    all.retain(|path| path.metadata().unwrap().len() > 0);
+    let times: Vec<u64> = all.iter().flat_map(|path| times(path)).collect();
+    assert_eq!(rig.recorder.kept().frames, times.len() as u64);
+}
+
+#[test]
 fn two_recorders_do_not_share_a_directory() {
     let rig = Rig::new(8, |_| ());
     let settings =

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use weir_disk::Disk;
@@ -30,6 +30,10 @@ struct Volume {
     /// Bytes of those and of the open ones.
     recorded: u64,
     pending: usize,
+    /// When a write was answered last, or the first of those under way was asked for.
+    moved: Instant,
+    /// It was left out because it answered no more: it is not touched again.
+    is_stalled: bool,
     error: Option<io::Error>,
     report: VolumeReport,
 }
@@ -70,6 +74,8 @@ impl Volumes {
                 recorded: past.iter().map(|(_, bytes)| bytes).sum(),
                 past,
                 pending: 0,
+                moved: Instant::now(),
+                is_stalled: false,
                 error: None,
                 report: VolumeReport { directory: directory.clone(), ..VolumeReport::default() },
             });
@@ -122,6 +128,9 @@ impl Volumes {
     /// A write of so many bytes begins.
     pub fn begin(&mut self, volume: usize, bytes: u64) {
         let own = &mut self.all[volume];
+        if own.pending == 0 {
+            own.moved = Instant::now();
+        }
         own.pending += 1;
         own.report.bytes += bytes;
     }
@@ -135,7 +144,37 @@ impl Volumes {
 
     /// A write is over.
     pub fn end(&mut self, volume: usize) {
-        self.all[volume].pending -= 1;
+        let own = &mut self.all[volume];
+        own.pending = own.pending.saturating_sub(1);
+        own.moved = Instant::now();
+    }
+
+    /// A volume that has not answered a write for `stall_max` while another one works, or, at the end, for
+    /// `end_stall_max`. It is left out from here on.
+    pub fn give_up_stalled(&mut self, settings: &Settings, is_end: bool) -> Option<usize> {
+        let stands = |volume: &Volume, limit: Duration| {
+            volume.error.is_none() && volume.pending > 0 && volume.moved.elapsed() >= limit
+        };
+        let works = |volume: &Volume| volume.error.is_none() && !stands(volume, settings.stall_max);
+        let has_other = self.all.iter().any(works);
+        let limit = match (has_other, is_end) {
+            (true, _) => settings.stall_max,
+            (false, true) => settings.end_stall_max,
+            (false, false) => return None,
+        };
+        let volume = self.all.iter().position(|volume| stands(volume, limit))?;
+        let waited = self.all[volume].moved.elapsed().as_secs_f64();
+        self.all[volume].is_stalled = true;
+        let text = format!(
+            "a write was not answered for {waited:.0} s; what is wrong is in the kernel's log (dmesg)"
+        );
+        self.fail(volume, io::Error::new(io::ErrorKind::TimedOut, text));
+        Some(volume)
+    }
+
+    /// Whether it was left out because it answered no more.
+    pub fn is_stalled(&self, volume: usize) -> bool {
+        self.all[volume].is_stalled
     }
 
     /// A file is complete, or as complete as it will be: it may be deleted. It has so many bytes of those that it was

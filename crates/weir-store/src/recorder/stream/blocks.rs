@@ -38,6 +38,7 @@ impl<D: Disk> Stream<D> {
                 bytes: 0,
                 state: State::Torn,
                 first_page: None,
+                is_again: false,
             });
             return self.add_lapped(frames);
         }

@@ -128,6 +128,7 @@ impl<D: Disk> Stream<D> {
                 interfaces: 0,
                 frames: 0,
                 lapped: 0,
+                out_of_turn: Vec::new(),
                 pending: 0,
                 broken_at: None,
                 is_closing: false,
@@ -199,6 +200,12 @@ impl<D: Disk> Stream<D> {
 
     /// Ends the files to which no more goes, once everything before is settled: with statistics, then with their names.
     pub(super) fn complete_files(&mut self, shop: &mut Shop<D>) {
+        // Nothing about a file is asked of a volume that does not answer: it stays as it is, under its open name.
+        for file in self.files.extract_if(.., |_, file| shop.volumes.is_stalled(file.volume)) {
+            std::mem::forget(file);
+        }
+        let files = &self.files;
+        self.current.retain(|_, current| files.contains_key(current));
         let idle = |file: &OpenFile<D>| file.is_closing && file.pending == 0;
         let ids: Vec<u64> =
             self.files.iter().filter(|(_, file)| idle(file)).map(|(id, _)| *id).collect();

@@ -49,9 +49,8 @@ impl<D: Disk> Stream<D> {
             Ok(()) => State::Done,
             Err(error) => {
                 shop.volumes.fail(file.volume, error);
-                file.broken_at = Some(file.broken_at.map_or(own.at, |at| at.min(own.at)));
-                file.is_closing = true;
-                State::Failed(bytes)
+                shop.kept -= file.break_at(own.at);
+                State::Failed(Some(bytes))
             }
         };
         if matches!(own.state, State::Torn) {
@@ -59,6 +58,24 @@ impl<D: Disk> Stream<D> {
             let (file, at, bytes) = (own.file, own.at, own.bytes);
             self.cover(file, at, bytes, shop);
         }
+    }
+
+    /// Nothing that is under way on this volume is waited for any more.
+    pub fn give_up(&mut self, volume: usize, shop: &mut Shop<D>) {
+        for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, State::Pending)) {
+            let Some(file) = self.files.get_mut(&entry.file) else { continue };
+            if file.volume == volume {
+                shop.kept -= file.break_at(entry.at);
+                entry.state = State::Failed(None);
+            }
+        }
+        let id = self.id;
+        let first = self.first_entry;
+        let entries = &self.entries;
+        shop.tickets.retain(|_, (stream, entry)| {
+            let own = entry.checked_sub(first).and_then(|at| entries.get(at as usize));
+            *stream != id || own.is_some_and(|own| matches!(own.state, State::Pending))
+        });
     }
 
     /// Hides a torn piece from readers of the file.
@@ -83,12 +100,10 @@ impl<D: Disk> Stream<D> {
                     break;
                 }
                 State::Failed(bytes) => {
-                    if let Some(bytes) = self.again(bytes, shop) {
-                        drop(bytes);
-                        self.settle_front(cursor, Fate::Lost, shop);
-                    } else {
+                    if self.again(bytes, shop).is_some() {
                         break;
                     }
+                    self.settle_front(cursor, Fate::Lost, shop);
                 }
                 State::Torn => self.settle_front(cursor, Fate::Lapped, shop),
                 State::Done => self.settle_front(cursor, Fate::Kept, shop),
@@ -97,35 +112,36 @@ impl<D: Disk> Stream<D> {
         self.complete_files(shop);
     }
 
-    /// Tries the oldest entry, whose write has failed, on another volume. Gives its bytes back where that cannot be.
-    fn again(&mut self, bytes: Bytes, shop: &mut Shop<D>) -> Option<Bytes> {
+    /// Tries the oldest entry, whose write has failed, on another volume. `None` where that cannot be.
+    fn again(&mut self, bytes: Option<Bytes>, shop: &mut Shop<D>) -> Option<()> {
         let entry = self.entries.front()?;
-        let What::Frames { block, highest, .. } = entry.what else { return Some(bytes) };
+        let What::Frames { block, highest, .. } = entry.what else { return None };
         let (old, length) = (entry.file, entry.bytes);
         let bytes = match block {
             // Its first page may have been written or not: all of it once more.
             Some(whole) => {
                 let copy = self.copy(&whole, false);
                 if !self.reader.holds(whole.block) {
-                    return Some(bytes);
+                    return None;
                 }
                 Bytes::Own(copy)
             }
-            None => bytes,
+            None => bytes?,
         };
         let number = self.first_entry;
-        let Some((file, at)) = self.place(length, highest, shop) else { return Some(bytes) };
+        let (file, at) = self.place(length, highest, shop)?;
         self.release(old);
         if let Some(open) = self.files.get_mut(&file) {
             open.pending += 1;
         }
         let entry = self.entries.front_mut()?;
         (entry.file, entry.at, entry.state, entry.first_page) = (file, at, State::Pending, None);
+        entry.is_again = true;
         if let What::Frames { block, .. } = &mut entry.what {
             *block = None;
         }
         self.write(number, file, at, bytes, shop);
-        None
+        Some(())
     }
 
     /// The oldest entry is settled.
@@ -136,7 +152,7 @@ impl<D: Disk> Stream<D> {
             .files
             .get(&entry.file)
             .is_some_and(|file| file.broken_at.is_some_and(|broken| entry.at >= broken));
-        let (at, bytes) = (entry.at, entry.bytes as u32);
+        let (at, bytes, is_again) = (entry.at, entry.bytes as u32, entry.is_again);
         match entry.what {
             What::Gap(gap, frames) => {
                 if let Some(cursor) = cursor {
@@ -171,6 +187,9 @@ impl<D: Disk> Stream<D> {
                 if is_kept {
                     if let Some(file) = self.files.get_mut(&entry.file) {
                         file.frames += frames;
+                        if is_again {
+                            file.out_of_turn.push((at, Count { frames, wire_bytes }));
+                        }
                     }
                     self.tell_index(entry.file, Piece { at, bytes, ..piece });
                 }
