@@ -244,7 +244,10 @@ impl<D: Disk> Consumer for Recorder<D> {
                 return Ok(Step::Waiting);
             }
         }
+        let before = self.shop.taken.frames;
         self.collect()?;
+        // The limit was of frames that were not taken before.
+        let frames_max = frames_max.saturating_sub(self.shop.taken.frames - before);
         self.look_at_clock()?;
         let (mut moved, mut waits) = (false, !self.shop.tickets.is_empty());
         let mut is_past = false;
@@ -256,7 +259,8 @@ impl<D: Disk> Consumer for Recorder<D> {
                 moved |= history.let_go(&mut self.lanes, &mut self.streams)?;
             }
         }
-        let mut left = frames_max.saturating_sub(self.unsettled());
+        let mut unsettled = self.unsettled();
+        let mut left = frames_max.saturating_sub(unsettled);
         let mut has_more = false;
         let Recorder { lanes, streams, shop, history, .. } = self;
         for lane in lanes.round() {
@@ -264,7 +268,7 @@ impl<D: Disk> Consumer for Recorder<D> {
             else {
                 continue;
             };
-            stream.is_last = is_past;
+            (stream.is_last, stream.may_cut) = (is_past, unsettled == 0);
             loop {
                 if history.as_ref().is_some_and(|history| !history.wants(&lane.cursor)) {
                     break;
@@ -281,7 +285,8 @@ impl<D: Disk> Consumer for Recorder<D> {
                 }
                 match progress {
                     Progress::Frames(frames) => {
-                        left = left.saturating_sub(frames);
+                        (left, unsettled) = (left.saturating_sub(frames), unsettled + frames);
+                        stream.may_cut = false;
                         moved = true;
                     }
                     Progress::Moved => moved = true,

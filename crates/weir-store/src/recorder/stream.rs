@@ -113,6 +113,8 @@ pub struct Stream<D: Disk> {
     pub watcher: Option<Watcher>,
     /// What is there is wanted at once.
     pub is_last: bool,
+    /// Frames may be left out behind a limit: nothing before them is under way that could still be lost.
+    pub may_cut: bool,
     /// Bytes of blocks that were read.
     pub bytes_read: u64,
     /// The ring contradicts itself.
@@ -155,6 +157,7 @@ impl<D: Disk> Stream<D> {
             statistics: Vec::new(),
             watcher: None,
             is_last: false,
+            may_cut: true,
             bytes_read: 0,
             corrupt: None,
             ended: None,
@@ -302,6 +305,10 @@ impl<D: Disk> Stream<D> {
         shop: &mut Shop<D>,
     ) -> Result<Progress, ConsumerError> {
         self.part_since.get_or_insert_with(Instant::now);
+        if !self.may_cut && left < self.waiting(cursor) {
+            self.submit_gathered(shop);
+            return Ok(Progress::Later);
+        }
         let is_behind = cursor.reader().fill() > 0.0;
         if !is_behind && !cursor.has_left() && !self.is_due() && left > self.waiting(cursor) {
             return Ok(Progress::Later);

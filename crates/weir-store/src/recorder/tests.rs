@@ -387,6 +387,37 @@ fn no_more_frames_are_taken_than_were_asked_for() {
 }
 
 #[test]
+fn a_limit_is_kept_to_the_frame_where_a_block_before_it_is_torn() {
+    let mut rig = Rig::new(4, |_| ());
+    rig.script.hold();
+    rig.push_block();
+    let _ = rig.recorder.step(1500).unwrap();
+    rig.push(600);
+    let _ = rig.recorder.step(1500).unwrap();
+    // The first block is overtaken before it is on the disk.
+    rig.writer.close_block();
+    (0..3).for_each(|_| rig.push_block());
+    rig.script.release_all();
+    let mut left = 1500;
+    for _ in 0..3000 {
+        if left == 0 {
+            break;
+        }
+        if rig.recorder.step(left).unwrap() != Step::Busy {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        left = 1500 - rig.recorder.delivered().frames;
+    }
+    let unread = rig.recorder.rings().unread();
+    rig.recorder.finish(&[]).unwrap();
+    let delivered = rig.recorder.delivered();
+    assert_eq!((delivered.frames, rig.recorder.kept().frames), (1500, 1500));
+    assert_eq!(1500 + delivered.lapped + unread, rig.pushed, "{delivered:?}");
+    let times = rig.times();
+    assert_eq!(times.last().unwrap() + 1, rig.pushed - unread);
+}
+
+#[test]
 fn the_quota_counts_what_files_have_and_nothing_else() {
     let mut rig = Rig::new(8, |settings| {
         settings.file_bytes = 5 << 20;
