@@ -89,6 +89,15 @@ impl Buffer {
         self.grow(missing).fill(0);
     }
 
+    /// Holds only its first `bytes` from here on.
+    ///
+    /// # Panics
+    /// If it does not hold so many.
+    pub fn truncate(&mut self, bytes: usize) {
+        assert!(bytes <= self.filled, "{bytes} of {} bytes", self.filled);
+        self.filled = bytes;
+    }
+
     /// Holds nothing from here on. The memory stays.
     pub fn clear(&mut self) {
         self.filled = 0;

@@ -10,6 +10,8 @@ use thiserror::Error;
 
 /// How names of complete files end.
 pub const COMPLETE_ENDING: &str = ".pcapng";
+/// The same of compressed ones.
+pub const COMPRESSED_ENDING: &str = ".pcapng.zst";
 /// What is added to the complete name of a file that is being written, or was when its recorder was killed.
 pub const OPEN_ENDING: &str = ".open";
 /// What is added to the complete name for the index.

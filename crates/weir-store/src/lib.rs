@@ -16,6 +16,7 @@
 
 pub mod by_link_type;
 pub mod catalog;
+pub mod compressed;
 pub mod extract;
 pub mod file;
 pub mod file_error;

@@ -12,6 +12,7 @@
 //! | `history` | what of the rings is kept for that, and what of it is wanted |
 //! | `watcher` | triggers among the frames |
 //! | `stream` | a ring on its way to files: what was read, and what is still being written |
+//! | `pool` | threads that compress |
 //! | `gather` | frames of blocks that are not whole, collected |
 //! | `error` | why it cannot go on |
 //!
@@ -26,6 +27,7 @@ mod file;
 mod gather;
 mod history;
 pub mod look_back;
+mod pool;
 mod report;
 pub mod settings;
 mod stream;
@@ -43,6 +45,7 @@ use weir_frame::pcapng::Statistics;
 
 pub use error::RecorderError;
 use history::History;
+use pool::Pool;
 pub use report::{RecorderReport, VolumeReport};
 pub use settings::Settings;
 use stream::{Progress, Stream};
@@ -75,6 +78,8 @@ pub(crate) struct Shop<D: Disk> {
     pub disk: D,
     pub volumes: Volumes,
     pub settings: Settings,
+    /// Compresses pieces, if that is asked for.
+    pub pool: Option<Pool>,
     /// Whose write it is, and which of its entries.
     pub tickets: BTreeMap<Ticket, (usize, u64)>,
     pub next_ticket: u64,
@@ -84,6 +89,20 @@ pub(crate) struct Shop<D: Disk> {
     pub report: RecorderReport,
 }
 
+impl<D: Disk> Shop<D> {
+    /// Whether anything is compressed or written.
+    fn is_at_work(&self) -> bool {
+        !self.tickets.is_empty() || self.pool.as_ref().is_some_and(|pool| !pool.is_idle())
+    }
+
+    /// Whether one more piece can go out of a ring that is so full.
+    fn has_room(&self, fill: f64) -> bool {
+        // Where the writer is near, pieces are written as they are.
+        let is_free = |pool: &Pool| pool.has_room() || fill > stream::NEAR;
+        self.volumes.have_room() && self.pool.as_ref().is_none_or(is_free)
+    }
+}
+
 impl<D: Disk> Recorder<D> {
     /// A recorder into these directories, each of which it holds alone.
     ///
@@ -91,6 +110,7 @@ impl<D: Disk> Recorder<D> {
     /// [`RecorderError`]: a directory is not there, cannot be written to, or another recorder has it.
     pub fn new(settings: Settings, disk: D) -> Result<Recorder<D>, RecorderError> {
         let volumes = Volumes::open(&settings, &disk)?;
+        let pool = settings.compression.map(Pool::new).transpose()?;
         let history = settings.look_back.clone().map(History::new);
         Ok(Recorder {
             lanes: Lanes::new(),
@@ -101,6 +121,7 @@ impl<D: Disk> Recorder<D> {
                 disk,
                 volumes,
                 settings,
+                pool,
                 tickets: BTreeMap::new(),
                 next_ticket: 0,
                 kept: Count::default(),
@@ -130,6 +151,11 @@ impl<D: Disk> Recorder<D> {
     /// Takes note of the writes that are over.
     fn collect(&mut self) -> Result<(), ConsumerError> {
         let Recorder { lanes, streams, shop, completed, .. } = self;
+        while let Some(packed) = shop.pool.as_mut().and_then(Pool::next) {
+            if let Some(stream) = streams.get_mut(&packed.stream) {
+                stream.packed(packed, shop);
+            }
+        }
         shop.disk.completed(false, completed);
         for Completed { ticket, result, bytes } in completed.drain(..) {
             let Some((id, entry)) = shop.tickets.remove(&ticket) else { continue };
@@ -180,7 +206,7 @@ impl<D: Disk> Recorder<D> {
 
     /// Waits for all writes that are answered.
     fn drain(&mut self) -> Result<(), ConsumerError> {
-        while !self.shop.tickets.is_empty() {
+        while self.shop.is_at_work() {
             // Also where no volume is left: what was under way decides where files are cut.
             let _ = self.collect();
             self.give_up_stalled(true);
@@ -249,7 +275,7 @@ impl<D: Disk> Consumer for Recorder<D> {
         // The limit was of frames that were not taken before.
         let frames_max = frames_max.saturating_sub(self.shop.taken.frames - before);
         self.look_at_clock()?;
-        let (mut moved, mut waits) = (false, !self.shop.tickets.is_empty());
+        let (mut moved, mut waits) = (false, self.shop.is_at_work());
         let mut is_past = false;
         if let Some(history) = &mut self.history {
             moved = history.look(&self.lanes, &mut self.streams)?;
@@ -273,7 +299,7 @@ impl<D: Disk> Consumer for Recorder<D> {
                 if history.as_ref().is_some_and(|history| !history.wants(&lane.cursor)) {
                     break;
                 }
-                if left == 0 || !shop.volumes.have_room() {
+                if left == 0 || !shop.has_room(lane.cursor.reader().fill()) {
                     (waits, has_more) = (true, true);
                     break;
                 }
@@ -312,7 +338,7 @@ impl<D: Disk> Consumer for Recorder<D> {
             }
         }
         self.collect()?;
-        let is_writing = !self.shop.tickets.is_empty();
+        let is_writing = self.shop.is_at_work();
         Ok(match (moved, waits && !self.lanes.is_empty()) {
             (true, _) => Step::Busy,
             (false, true) if is_writing => Step::Writing,
@@ -355,7 +381,7 @@ impl<D: Disk> Consumer for Recorder<D> {
     }
 
     fn due(&self) -> Duration {
-        if !self.shop.tickets.is_empty() { LOOK_AGAIN } else { LOOK_LATER }
+        if self.shop.is_at_work() { LOOK_AGAIN } else { LOOK_LATER }
     }
 }
 

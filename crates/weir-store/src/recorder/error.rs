@@ -8,6 +8,15 @@ use thiserror::Error;
 /// Why a recorder cannot begin, or go on.
 #[derive(Debug, Error)]
 pub enum RecorderError {
+    /// There are no threads to compress.
+    #[error(
+        "compressing: there can be no thread for it, or zstd refuses its level; record without --compress"
+    )]
+    Compression {
+        /// What the kernel or zstd said.
+        #[source]
+        source: io::Error,
+    },
     /// The directory is not there, or cannot be used.
     #[error("{}: cannot record into this directory; it must be there and writable", directory.display())]
     Directory {

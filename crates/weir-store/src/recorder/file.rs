@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_consumer::Count;
-use weir_disk::Disk;
+use weir_disk::{Buffer, Disk};
 
+use crate::compressed::{self, Frame};
 use crate::index;
 
 /// A file that is being written.
@@ -24,6 +25,9 @@ pub struct OpenFile<D: Disk> {
     pub start_ns: u64,
     /// Where the next piece goes.
     pub end: u64,
+    /// The same of what it was before it was compressed, and its frames so far.
+    pub plain_end: u64,
+    pub frames_made: Vec<Frame>,
     /// Interfaces described in it.
     pub interfaces: u32,
     /// Frames in it that are confirmed, and those that were lost on the way to it.
@@ -53,6 +57,18 @@ impl<D: Disk> OpenFile<D> {
         }
         self.frames -= lost.frames;
         lost
+    }
+
+    /// The last piece of a compressed file, with the table of all.
+    pub fn last_piece(&mut self, packed: &Buffer, plain_bytes: usize) -> Buffer {
+        let frame = Frame { bytes: packed.filled() as u32, plain_bytes: plain_bytes as u32 };
+        self.frames_made.push(frame);
+        self.plain_end += plain_bytes as u64;
+        let table = compressed::seek_table(&self.frames_made);
+        let mut both = Buffer::new(packed.filled() + table.filled());
+        both.extend_from_slice(packed.as_slice());
+        both.extend_from_slice(table.as_slice());
+        both
     }
 
     /// Gives it its final name once nothing is under way.

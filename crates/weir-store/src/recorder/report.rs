@@ -15,6 +15,10 @@ pub struct RecorderReport {
     pub torn_blocks: u64,
     /// Blocks that were copied first because the writer was near.
     pub copied_blocks: u64,
+    /// Bytes of files before they were compressed; 0 without compression.
+    pub plain_bytes: u64,
+    /// Pieces that are in compressed files as they were, because no thread was free.
+    pub stored_blocks: u64,
     /// What came of looking back, if that was asked for.
     pub look_back: Option<LookBackReport>,
     /// By directory.

@@ -18,6 +18,8 @@ pub struct Settings {
     pub file_time: Option<Duration>,
     /// In each directory the recorded files have so many bytes at most: the oldest are deleted.
     pub quota: Option<Quota>,
+    /// Files are compressed.
+    pub compression: Option<Compression>,
     /// Only what lies around a trigger is written.
     pub look_back: Option<LookBack>,
     /// A volume is left out that does not answer a write for so long while another one works.
@@ -29,6 +31,15 @@ pub struct Settings {
     /// Nothing is written before this says true. The kernel's workers have the rights of the thread whose write made
     /// them, for as long as they live: whoever gives up rights first does so before the first write.
     pub may_begin: fn() -> bool,
+}
+
+/// How files are compressed, piece by piece, by zstd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compression {
+    /// 1 (fast) to 19 (small).
+    pub level: i32,
+    /// Threads that do so, 1 at least.
+    pub threads: usize,
 }
 
 /// Bytes that files of a recorder may have in one directory.
@@ -48,6 +59,7 @@ impl Default for Settings {
             file_bytes: crate::limits::FILE_BYTES,
             file_time: None,
             quota: None,
+            compression: None,
             look_back: None,
             stall_max: crate::limits::STALL_MAX,
             end_stall_max: crate::limits::END_STALL_MAX,

@@ -11,6 +11,7 @@ use weir_ring::{Batch, BlockLook, Mapping, Poll, Reader, Ring, RingError, Whole}
 use super::file::OpenFile;
 use super::gather::Gather;
 use super::look_back::Watch;
+use super::pool::Plain;
 use super::watcher::Watcher;
 use super::{FLUSH_EVERY, Shop};
 use crate::index::{Piece, Scan};
@@ -18,7 +19,10 @@ use crate::limits::UNSETTLED_MAX;
 
 mod blocks;
 mod files;
+mod packed;
 mod settle;
+
+pub use blocks::NEAR;
 
 /// Bytes that a poll copies at most.
 const CHUNK_BYTES: u32 = 256 << 10;
@@ -50,6 +54,29 @@ struct Entry {
     first_page: Option<Buffer>,
     /// It was tried before, on a volume that failed.
     is_again: bool,
+    /// In a compressed file: where it was and how long before it was compressed, and how long what was told of
+    /// interfaces in front of it.
+    plain_at: u64,
+    plain_bytes: usize,
+    headers_bytes: u32,
+}
+
+impl Entry {
+    /// One that is in no file.
+    fn nowhere(what: What) -> Entry {
+        Entry {
+            what,
+            file: NO_FILE,
+            at: 0,
+            bytes: 0,
+            state: State::Done,
+            first_page: None,
+            is_again: false,
+            plain_at: 0,
+            plain_bytes: 0,
+            headers_bytes: 0,
+        }
+    }
 }
 
 enum What {
@@ -75,6 +102,13 @@ enum Gap {
 }
 
 enum State {
+    /// It is being compressed.
+    Packing,
+    /// It is compressed, and written once all before it is.
+    Packed {
+        buffer: Buffer,
+        plain_bytes: usize,
+    },
     Pending,
     Done,
     /// The writer had overtaken it by the time it was written.
@@ -209,15 +243,7 @@ impl<D: Disk> Stream<D> {
     }
 
     fn push_gap(&mut self, gap: Gap, frames: u64) {
-        self.entries.push_back(Entry {
-            what: What::Gap(gap, frames),
-            file: NO_FILE,
-            at: 0,
-            bytes: 0,
-            state: State::Done,
-            first_page: None,
-            is_again: false,
-        });
+        self.entries.push_back(Entry::nowhere(What::Gap(gap, frames)));
     }
 
     /// Looks for triggers among the frames of the ring.
@@ -355,6 +381,9 @@ impl<D: Disk> Stream<D> {
         let Some(buffer) = self.gather.take() else { return };
         let piece = self.gathered.finish(0, 0);
         let what = What::Frames { frames, wire_bytes, block: None, highest, piece };
+        if shop.pool.is_some() {
+            return self.pack(what, Plain::Own(buffer), shop);
+        }
         self.submit(what, Bytes::Own(buffer), shop);
     }
 
@@ -363,10 +392,8 @@ impl<D: Disk> Stream<D> {
         let (length, highest) = (length(&bytes), highest(&what));
         let Some((file, at)) = self.place(length, highest, shop) else {
             // No volume works: what cannot be written is lost in the store.
-            let (state, first_page) = (State::Failed(Some(bytes)), None);
-            let is_again = false;
-            let entry =
-                Entry { what, file: NO_FILE, at: 0, bytes: length, state, first_page, is_again };
+            let state = State::Failed(Some(bytes));
+            let entry = Entry { bytes: length, state, ..Entry::nowhere(what) };
             return self.entries.push_back(entry);
         };
         let number = self.push(what, file, at, length, None);
@@ -386,8 +413,10 @@ impl<D: Disk> Stream<D> {
             open.pending += 1;
         }
         let state = State::Pending;
-        let is_again = false;
-        self.entries.push_back(Entry { what, file, at, bytes, state, first_page, is_again });
+        let (plain_at, plain_bytes) = (at, bytes);
+        let nowhere = Entry::nowhere(what);
+        let entry = Entry { file, at, bytes, state, first_page, plain_at, plain_bytes, ..nowhere };
+        self.entries.push_back(entry);
         self.first_entry + self.entries.len() as u64 - 1
     }
 

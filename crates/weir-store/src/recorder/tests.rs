@@ -9,7 +9,7 @@ use weir_frame::read::FrameReader;
 use weir_frame::record::Meta;
 use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
 
-use super::settings::Quota;
+use super::settings::{Compression, Quota};
 use super::*;
 
 #[path = "look_back_tests.rs"]
@@ -75,7 +75,7 @@ impl Rig {
         for _ in 0..1000 {
             match self.recorder.step(u64::MAX).unwrap() {
                 Step::Busy => {}
-                Step::Waiting if self.recorder.shop.disk.pending() > 0 => {
+                Step::Waiting | Step::Writing if self.recorder.shop.is_at_work() => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 other => return other,
@@ -134,6 +134,92 @@ fn what_goes_in_comes_out_and_is_whole() {
     assert_eq!((rig.recorder.kept().frames, rig.recorder.delivered().frames), (2057, 2057));
     let [file] = &rig.files()[..] else { panic!("{:?}", rig.files()) };
     assert!(file.to_string_lossy().ends_with("Z_eth0_0.pcapng"), "{file:?}");
+}
+
+fn compressed(settings: &mut Settings) {
+    settings.compression = Some(Compression { level: 1, threads: 2 });
+}
+
+/// Times of the frames of a compressed file.
+fn unpacked_times(path: &Path) -> Vec<u64> {
+    let plain = zstd::decode_all(fs::File::open(path).unwrap()).unwrap();
+    let mut reader = FrameReader::open(&plain[..]).unwrap();
+    let mut times = Vec::new();
+    while let Some(frame) = reader.next().unwrap() {
+        assert!(frame.data.iter().all(|byte| *byte == frame.ts_ns as u8));
+        times.push(frame.ts_ns);
+    }
+    times
+}
+
+#[test]
+fn compressed_files_have_all_frames_in_order_and_an_index() {
+    let mut rig = Rig::new(8, |settings| {
+        compressed(settings);
+        settings.file_bytes = 4 << 20;
+    });
+    for _ in 0..30 {
+        rig.push_block();
+        rig.push(50);
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+        rig.push(1000);
+        rig.writer.close_block();
+        rig.run();
+    }
+    rig.push(7);
+    rig.finish();
+    let files = rig.files();
+    assert!(
+        files.iter().all(|path| path.to_string_lossy().ends_with("_0.pcapng.zst")),
+        "{files:?}"
+    );
+    let times: Vec<u64> = files.iter().flat_map(|path| unpacked_times(path)).collect();
+    assert_eq!(times, (0..rig.pushed).collect::<Vec<_>>());
+    assert_eq!(rig.recorder.kept().frames, rig.pushed);
+    let report = rig.recorder.report();
+    assert!(report.plain_bytes > 10 * report.bytes, "{report:?}");
+    for path in &files {
+        let index = crate::index::read(&crate::catalog::index_path(path)).unwrap();
+        let plain = zstd::decode_all(fs::File::open(path).unwrap()).unwrap();
+        let mut end = 0;
+        for piece in &index.pieces {
+            assert_eq!(piece.at, end);
+            end += u64::from(piece.bytes);
+        }
+        assert_eq!(end, plain.len() as u64);
+    }
+}
+
+#[test]
+fn a_compressed_piece_that_was_overtaken_is_lapped_and_what_fails_goes_elsewhere() {
+    let other = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(4, |settings| {
+        compressed(settings);
+        settings.directories.push(other.path().to_owned());
+    });
+    rig.script.fail_write(3, 5);
+    for round in 0..40 {
+        rig.push_block();
+        if round % 4 == 0 {
+            // The writer goes around while something is compressed.
+            let _ = rig.recorder.step(u64::MAX).unwrap();
+            (0..5).for_each(|_| rig.push_block());
+        }
+        rig.run();
+    }
+    rig.finish();
+    let delivered = rig.recorder.delivered();
+    assert_eq!(delivered.frames + delivered.lapped, rig.pushed, "{delivered:?}");
+    assert!(delivered.lapped > 0);
+    let all = [rig.files(), files(other.path())].concat();
+    let whole = all.iter().filter(|path| path.metadata().unwrap().len() > 0);
+    let mut times: Vec<u64> = whole.flat_map(|path| unpacked_times(path)).collect();
+    times.sort_unstable();
+    times.dedup();
+    assert_eq!(
+        (times.len() as u64, rig.recorder.kept().frames),
+        (delivered.frames, delivered.frames)
+    );
 }
 
 #[test]

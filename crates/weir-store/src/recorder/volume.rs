@@ -11,7 +11,9 @@ use weir_disk::Disk;
 
 use super::settings::{Quota, Settings};
 use super::{RecorderError, VolumeReport};
-use crate::catalog::{COMPLETE_ENDING, LOCK_NAME, OPEN_ENDING, complete_path, index_path};
+use crate::catalog::{
+    COMPLETE_ENDING, COMPRESSED_ENDING, LOCK_NAME, OPEN_ENDING, complete_path, index_path,
+};
 use crate::limits::{FILE_BYTES_MIN, VOLUME_WRITES_MAX};
 
 /// How often, and how long apart, the lock of a directory is asked for.
@@ -285,7 +287,9 @@ fn past_files(directory: &Path) -> io::Result<VecDeque<(PathBuf, u64)>> {
 
 /// Whether a recorder gives files such names: `20261126T092719.123456789Z_eth0_0.pcapng`, perhaps `.open`.
 fn is_recorded(name: &str) -> bool {
-    let stem = name.strip_suffix(OPEN_ENDING).unwrap_or(name).strip_suffix(COMPLETE_ENDING);
+    let name = name.strip_suffix(OPEN_ENDING).unwrap_or(name);
+    let stem = [COMPRESSED_ENDING, COMPLETE_ENDING];
+    let stem = stem.iter().find_map(|ending| name.strip_suffix(ending));
     let Some((start, rest)) = stem.and_then(|stem| stem.split_once('_')) else { return false };
     let is_time = start.len() == 26
         && start.bytes().zip(0..).all(|(byte, at)| match at {
@@ -306,6 +310,8 @@ mod tests {
         for name in [
             "20261126T092719.123456789Z_eth0_0.pcapng",
             "20261126T092719.123456789Z_a-b_12-2.pcapng.open",
+            "20261126T092719.123456789Z_eth0_0.pcapng.zst",
+            "20261126T092719.123456789Z_eth0_0.pcapng.zst.open",
         ] {
             assert!(is_recorded(name), "{name}");
         }

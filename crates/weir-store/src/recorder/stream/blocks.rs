@@ -8,11 +8,11 @@ use weir_ring::{Whole, Words};
 
 use super::super::Shop;
 use super::super::gather;
-use super::{Entry, NO_FILE, State, Stream, What, highest};
+use super::{Entry, State, Stream, What, highest};
 
 /// Where more than this share of a ring lies before the writer, or is being written to disk, blocks are copied first:
 /// the writer is near, or will be by the time a write is over.
-const NEAR: f64 = 0.5;
+pub const NEAR: f64 = 0.5;
 /// The share of a ring that may be on its way to the disk in place.
 const IN_PLACE: f64 = 0.25;
 /// A block of which so much is padding is copied without it.
@@ -23,6 +23,9 @@ impl<D: Disk> Stream<D> {
     pub(super) fn take_block(&mut self, cursor: &Cursor, whole: &Whole, shop: &mut Shop<D>) {
         let piece = self.scan.finish(0, 0);
         let Whole { block, frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
+        if shop.pool.is_some() {
+            return self.pack_block(whole, piece, shop);
+        }
         let is_near = cursor.reader().fill() > NEAR || self.is_full_of_writes();
         let is_sparse = (whole.used as f64) < SPARSE * whole.bytes as f64;
         if !is_near && !is_sparse {
@@ -31,15 +34,8 @@ impl<D: Disk> Stream<D> {
         }
         let buffer = self.copy(whole, is_sparse);
         if !self.reader.holds(block) {
-            self.entries.push_back(Entry {
-                what: What::Frames { frames, wire_bytes, block: None, highest, piece },
-                file: NO_FILE,
-                at: 0,
-                bytes: 0,
-                state: State::Torn,
-                first_page: None,
-                is_again: false,
-            });
+            let what = What::Frames { frames, wire_bytes, block: None, highest, piece };
+            self.entries.push_back(Entry { state: State::Torn, ..Entry::nowhere(what) });
             return self.add_lapped(frames);
         }
         shop.report.copied_blocks += u64::from(is_near);

@@ -14,7 +14,7 @@ use super::super::Shop;
 use super::super::file::OpenFile;
 use super::super::gather;
 use super::{Stream, What};
-use crate::catalog::{index_path, open_path};
+use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, index_path, open_path};
 use crate::index::{self, Piece};
 
 /// Names that are tried for a file before it is given up.
@@ -51,6 +51,24 @@ impl<D: Disk> Stream<D> {
         highest: u32,
         shop: &mut Shop<D>,
     ) -> Option<(u64, u64)> {
+        let id = self.file_for(length, shop)?;
+        match self.missing_headers(id, highest) {
+            Ok(headers) => self.submit_blocks(id, &headers, shop),
+            Err(error) => {
+                // The ring's own fault, and no volume's.
+                self.corrupt = Some(error);
+                return None;
+            }
+        }
+        let file = self.files.get_mut(&id)?;
+        let at = file.end;
+        file.end += length as u64;
+        shop.volumes.grow(file.volume, length as u64, &mut shop.disk);
+        Some((id, at))
+    }
+
+    /// The file for a piece of `length` bytes.
+    pub(super) fn file_for(&mut self, length: usize, shop: &mut Shop<D>) -> Option<u64> {
         loop {
             let volume = shop.volumes.next()?;
             if let Some(id) = self.current.get(&volume).copied() {
@@ -70,18 +88,7 @@ impl<D: Disk> Stream<D> {
                     }
                 },
             };
-            if self.files.get(&id)?.interfaces <= highest
-                && let Err(error) = self.describe(id, highest, shop)
-            {
-                // The ring's own fault, and no volume's.
-                self.corrupt = Some(error);
-                return None;
-            }
-            let file = self.files.get_mut(&id)?;
-            let at = file.end;
-            file.end += length as u64;
-            shop.volumes.grow(volume, length as u64, &mut shop.disk);
-            return Some((id, at));
+            return Some(id);
         }
     }
 
@@ -92,9 +99,10 @@ impl<D: Disk> Stream<D> {
         let start = start.format("%Y%m%dT%H%M%S%.9fZ");
         let directory = shop.volumes.directory(volume).to_owned();
         let (mut file, mut path) = (None, directory.clone());
+        let ending = if shop.pool.is_some() { COMPRESSED_ENDING } else { COMPLETE_ENDING };
         for try_ in 1..=NAMES_MAX {
             let again = if try_ == 1 { String::new() } else { format!("-{try_}") };
-            let name = format!("{start}_{}_{}{again}.pcapng", self.name, self.number);
+            let name = format!("{start}_{}_{}{again}{ending}", self.name, self.number);
             path = directory.join(name);
             if path.exists() {
                 continue;
@@ -125,6 +133,8 @@ impl<D: Disk> Stream<D> {
                 began: Instant::now(),
                 start_ns,
                 end: 0,
+                plain_end: 0,
+                frames_made: Vec::new(),
                 interfaces: 0,
                 frames: 0,
                 lapped: 0,
@@ -140,10 +150,14 @@ impl<D: Disk> Stream<D> {
         Ok(id)
     }
 
-    /// Has the file describe the interfaces that it does not yet, behind a section header at its beginning.
-    fn describe(&mut self, id: u64, highest: u32, shop: &mut Shop<D>) -> Result<(), RingError> {
+    /// What a file has to say before frames of interfaces up to `highest`: those that it does not describe yet, behind
+    /// a section header at its beginning. It counts as said.
+    pub(super) fn missing_headers(&mut self, id: u64, highest: u32) -> Result<Vec<u8>, RingError> {
+        let Some(file) = self.files.get_mut(&id) else { return Ok(Vec::new()) };
+        if file.interfaces > highest {
+            return Ok(Vec::new());
+        }
         let identity = self.ring.identity()?;
-        let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
         let count = identity.interface_blocks().count() as u32;
         if count <= highest {
             let what = "a record of an interface that the ring does not describe";
@@ -155,8 +169,7 @@ impl<D: Disk> Stream<D> {
             identity.interface_blocks().skip(file.interfaces as usize).flatten().copied().collect()
         };
         file.interfaces = count;
-        self.submit_blocks(id, &blocks, shop);
-        Ok(())
+        Ok(blocks)
     }
 
     /// Has a file say these blocks.
@@ -164,12 +177,23 @@ impl<D: Disk> Stream<D> {
         if blocks.is_empty() {
             return;
         }
-        let buffer = gather::piece(blocks);
         let Some(file) = self.files.get_mut(&id) else { return };
+        let plain_end = file.plain_end;
+        let (buffer, plain) = match &mut shop.pool {
+            None => (gather::piece(blocks), None),
+            // Only at the end of a file, whose table comes with it.
+            Some(pool) => {
+                let buffer = file.last_piece(&pool.compress(blocks), blocks.len());
+                (buffer, Some((plain_end, blocks.len())))
+            }
+        };
         let (at, bytes) = (file.end, buffer.filled());
         file.end += bytes as u64;
         shop.volumes.grow(file.volume, bytes as u64, &mut shop.disk);
         let number = self.push(What::Blocks, id, at, bytes, None);
+        if let (Some(entry), Some((at, bytes))) = (self.entries.back_mut(), plain) {
+            (entry.plain_at, entry.plain_bytes) = (at, bytes);
+        }
         self.write(number, id, at, Bytes::Own(buffer), shop);
     }
 

@@ -7,6 +7,7 @@ use weir_disk::{Bytes, Disk};
 
 use super::super::Shop;
 use super::super::gather;
+use super::packed::Placed;
 use super::{Gap, State, Stream, What};
 use crate::index::Piece;
 
@@ -95,8 +96,8 @@ impl<D: Disk> Stream<D> {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);
             match state {
-                State::Pending => {
-                    entry.state = State::Pending;
+                state @ (State::Pending | State::Packing | State::Packed { .. }) => {
+                    entry.state = state;
                     break;
                 }
                 State::Failed(bytes) => {
@@ -129,13 +130,26 @@ impl<D: Disk> Stream<D> {
             None => bytes?,
         };
         let number = self.first_entry;
-        let (file, at) = self.place(length, highest, shop)?;
+        let plain_bytes = entry.plain_bytes;
+        let (file, at, plain_at, headers_bytes, bytes) = match bytes {
+            Bytes::Own(buffer) if shop.pool.is_some() => {
+                let placed = self.place_packed(buffer, plain_bytes, highest, shop).ok()?;
+                let Placed { file, at, buffer, headers_bytes, plain_at } = placed;
+                (file, at, plain_at, headers_bytes, Bytes::Own(buffer))
+            }
+            bytes => {
+                let (file, at) = self.place(length, highest, shop)?;
+                (file, at, at, 0, bytes)
+            }
+        };
         self.release(old);
         if let Some(open) = self.files.get_mut(&file) {
             open.pending += 1;
         }
+        let length = super::length(&bytes);
         let entry = self.entries.front_mut()?;
         (entry.file, entry.at, entry.state, entry.first_page) = (file, at, State::Pending, None);
+        (entry.bytes, entry.plain_at, entry.headers_bytes) = (length, plain_at, headers_bytes);
         entry.is_again = true;
         if let What::Frames { block, .. } = &mut entry.what {
             *block = None;
@@ -152,7 +166,9 @@ impl<D: Disk> Stream<D> {
             .files
             .get(&entry.file)
             .is_some_and(|file| file.broken_at.is_some_and(|broken| entry.at >= broken));
-        let (at, bytes, is_again) = (entry.at, entry.bytes as u32, entry.is_again);
+        let (at, is_again) = (entry.at, entry.is_again);
+        let (plain_at, plain_bytes) = (entry.plain_at, entry.plain_bytes as u32);
+        let headers_bytes = entry.headers_bytes;
         match entry.what {
             What::Gap(gap, frames) => {
                 if let Some(cursor) = cursor {
@@ -164,17 +180,17 @@ impl<D: Disk> Stream<D> {
                 }
                 return;
             }
-            What::Blocks => self.tell_index(entry.file, Piece::headers(at, bytes)),
+            What::Blocks => self.tell_index(entry.file, Piece::headers(plain_at, plain_bytes)),
             What::Cover => {}
             What::Frames { frames, .. } if matches!(fate, Fate::Lapped) => {
                 if let Some(cursor) = cursor {
                     cursor.lose(frames);
                 }
-                if bytes == 0 {
+                if entry.bytes == 0 {
                     return;
                 }
                 self.add_lapped(frames);
-                self.tell_index(entry.file, Piece::nothing(at, bytes));
+                self.tell_index(entry.file, Piece::nothing(plain_at, plain_bytes));
             }
             What::Frames { frames, wire_bytes, piece, .. } => {
                 let is_kept = matches!(fate, Fate::Kept) && !is_cut_off;
@@ -191,7 +207,14 @@ impl<D: Disk> Stream<D> {
                             file.out_of_turn.push((at, Count { frames, wire_bytes }));
                         }
                     }
-                    self.tell_index(entry.file, Piece { at, bytes, ..piece });
+                    if headers_bytes > 0 {
+                        let at = plain_at - u64::from(headers_bytes);
+                        self.tell_index(entry.file, Piece::headers(at, headers_bytes));
+                    }
+                    self.tell_index(
+                        entry.file,
+                        Piece { at: plain_at, bytes: plain_bytes, ..piece },
+                    );
                 }
             }
         }
