@@ -157,9 +157,7 @@ impl Catalog {
             let state = match () {
                 () if !is_file => None,
                 () if is_open_name(&name) => Some(State::Open { recording }),
-                () if name.as_bytes().ends_with(COMPLETE_ENDING.as_bytes()) => {
-                    Some(State::Complete)
-                }
+                () if ends(&name, "") => Some(State::Complete),
                 () => None,
             };
             match state {
@@ -174,14 +172,18 @@ impl Catalog {
 }
 
 fn is_open_name(name: &OsStr) -> bool {
-    let ending = [COMPLETE_ENDING, OPEN_ENDING].concat();
-    name.as_bytes().ends_with(ending.as_bytes())
+    ends(name, OPEN_ENDING)
+}
+
+/// Whether this is the name of a recorded file with this ending.
+fn ends(name: &OsStr, more: &str) -> bool {
+    let is_so = |ending: &str| name.as_bytes().ends_with([ending, more].concat().as_bytes());
+    is_so(COMPLETE_ENDING) || is_so(COMPRESSED_ENDING)
 }
 
 /// Files that belong to a recording and hold no frames.
 fn is_companion(name: &OsStr) -> bool {
-    let index = [COMPLETE_ENDING, INDEX_ENDING].concat();
-    name == LOCK_NAME || name.as_bytes().ends_with(index.as_bytes())
+    name == LOCK_NAME || ends(name, INDEX_ENDING)
 }
 
 pub(crate) fn directory_of(path: &Path) -> PathBuf {

@@ -6,8 +6,11 @@
 //!
 //! Source of the table: contrib/seekable_format/zstd_seekable_compression_format.md in zstd's repository.
 
+mod content;
 mod make;
+mod table;
 
+pub use content::Content;
 pub use make::{Frame, compress, compressor, seek_table, store};
 
 /// How each frame begins.

@@ -25,6 +25,9 @@ pub(crate) const UNSETTLED_MAX: usize = 1024;
 /// flows' cache beside it (4 KiB) and the frames fit, too; 1.6 % of a piece of 1 MiB.
 pub const SET_BYTES_MAX: usize = 16 << 10;
 
+/// The longest piece of a compressed file, before that: what is made is a few MiB long.
+pub(crate) const PLAIN_PIECE_BYTES_MAX: u32 = 64 << 20;
+
 /// Flows that a scan keeps, so that their next frames cost one comparison.
 pub(crate) const SCAN_FLOWS: usize = 256;
 

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use twox_hash::XxHash64;
 use weir_disk::buffer::ALIGN_BYTES;
 use weir_disk::{Buffer, buffer};
 use zstd::bulk::Compressor;
@@ -48,13 +49,13 @@ pub fn compress(compressor: &mut Compressor<'_>, plain: &[u8]) -> Buffer {
     }
 }
 
-/// A piece as a frame of blocks that are not compressed, padded for the disk. Costs a copy.
+/// A piece as a frame of blocks that are not compressed, padded for the disk. Costs a copy and a checksum.
 pub fn store(plain: &[u8]) -> Buffer {
     let blocks = plain.len().div_ceil(BLOCK_BYTES_MAX).max(1);
-    let mut buffer = Buffer::new(plain.len() + 9 + 3 * blocks + 2 * ALIGN_BYTES);
+    let mut buffer = Buffer::new(plain.len() + 13 + 3 * blocks + 2 * ALIGN_BYTES);
     buffer.extend_from_slice(&FRAME_MAGIC);
-    // One segment, and its length in four bytes. Source: RFC 8878, 3.1.1.1.1.
-    buffer.extend_from_slice(&[0b1010_0000]);
+    // One segment, its length in four bytes, a checksum at its end. Source: RFC 8878, 3.1.1.1.1.
+    buffer.extend_from_slice(&[0b1010_0100]);
     buffer.extend_from_slice(&(plain.len() as u32).to_le_bytes());
     let mut rest = plain;
     loop {
@@ -68,6 +69,9 @@ pub fn store(plain: &[u8]) -> Buffer {
             break;
         }
     }
+    // The lower half of XXH64. Source: RFC 8878, 3.1.1.
+    let checksum = XxHash64::oneshot(0, plain) as u32;
+    buffer.extend_from_slice(&checksum.to_le_bytes());
     pad(&mut buffer, ALIGN_BYTES);
     buffer
 }

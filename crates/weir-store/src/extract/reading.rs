@@ -1,7 +1,5 @@
 //! A piece is read, and its wanted frames are put in order.
 
-use std::os::unix::fs::FileExt;
-
 use super::Job;
 use super::blocks::{self, Kind};
 use super::source::{Context, FileInterface, Source};

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -17,7 +17,8 @@ use super::query::{LinkFilter, Query};
 use super::stats::{Note, Stats};
 use super::walk::{Walk, Walked};
 use crate::catalog::{Listed, State};
-use crate::index::{self, Piece, Set};
+use crate::compressed::Content;
+use crate::index::{self, Index, Piece, Set};
 
 /// How often, and how long apart, a lock is asked for that whoever deletes old files holds for a moment.
 const LOCK_TRIES: u32 = 100;
@@ -30,7 +31,7 @@ const SCANNED_BYTES: u64 = 1 << 20;
 /// A file with pieces that have to be read. Dropped, its lock is given back.
 pub(super) struct Source {
     pub path: PathBuf,
-    pub file: File,
+    pub file: Content,
     /// Those of the file's interfaces that were met.
     interfaces: Mutex<Vec<FileInterface>>,
 }
@@ -118,10 +119,20 @@ impl Source {
                 return None;
             }
         };
+        // Read before the file's length: what it tells of is there then.
+        let index = index::read(&listed.index_path()).ok();
+        let file = match Content::new(file) {
+            Ok(file) => file,
+            Err(error) => {
+                stats.files_unreadable += 1;
+                stats.note(Note::Unreadable(path, error.to_string()));
+                return None;
+            }
+        };
         let source = Source { path, file, interfaces: Mutex::default() };
         let mut plan = Plan { source: &source, context, stats, wanted: Vec::new() };
         plan.stats.files += 1;
-        match plan.make(listed) {
+        match plan.make(listed, index) {
             Ok(()) => {}
             Err(Trouble::Foreign(why)) => {
                 plan.stats.files -= 1;
@@ -145,7 +156,7 @@ impl Source {
 
     /// Looks through the whole file for its interfaces: an index was wrong about where they are.
     pub fn learn_interfaces(&self, context: &Context<'_>) -> io::Result<Vec<FileInterface>> {
-        let length = self.file.metadata()?.len();
+        let length = self.file.length()?;
         let (mut walk, mut all) = (Walk::headers(&self.file, 0, length), Vec::new());
         while let Some(walked) = walk.next()? {
             if let Walked::Block { kind: Kind::Interface, bytes, .. } = walked
@@ -184,15 +195,13 @@ struct Plan<'a, 'b> {
 }
 
 impl Plan<'_, '_> {
-    fn make(&mut self, listed: &Listed) -> Result<(), Trouble> {
+    fn make(&mut self, listed: &Listed, index: Option<Index>) -> Result<(), Trouble> {
         let file = &self.source.file;
-        // Read before the length: what it tells of is there then.
-        let index = index::read(&listed.index_path()).ok();
         let complete = listed.complete_path();
         // One of another file tells nothing of this one.
         let index = index.filter(|index| complete.file_name() == index.file_name.file_name());
         let pieces = index.map(|index| index.pieces);
-        let length = file.metadata()?.len();
+        let length = file.length()?;
         self.stats.bytes += length;
         let mut start = [0; 16];
         match length {
@@ -223,7 +232,12 @@ impl Plan<'_, '_> {
         match listed.state {
             // Behind what is confirmed a recorder may be writing just now.
             State::Open { recording: true } if is_indexed => Ok(()),
-            _ => self.scan(at, length),
+            _ => {
+                if file.cut_off_bytes() > 0 {
+                    self.stats.cut_off(&self.source.path, length, file.cut_off_bytes());
+                }
+                self.scan(at, length)
+            }
         }
     }
 

@@ -2,11 +2,10 @@
 //!
 //! It ends where no block stands: what a recorder has not confirmed begins with zeros.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use super::blocks::{self, HEAD_BYTES, Kind};
+use crate::compressed::Content;
 
 /// Bytes that are read at a time, of frames.
 const FRAMES_WINDOW: usize = 1 << 20;
@@ -29,7 +28,7 @@ pub(crate) enum Walked<'a> {
 
 /// A walk from one place of a file to another.
 pub(crate) struct Walk<'a> {
-    file: &'a File,
+    file: &'a Content,
     buffer: Vec<u8>,
     /// Where the buffer begins in the file, and how much of it is there.
     buffer_at: u64,
@@ -43,16 +42,16 @@ pub(crate) struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// A walk that reads all.
-    pub fn frames(file: &'a File, from: u64, to: u64) -> Walk<'a> {
+    pub fn frames(file: &'a Content, from: u64, to: u64) -> Walk<'a> {
         Walk::new(file, from, to, FRAMES_WINDOW)
     }
 
     /// A walk that reads little of long blocks: frames come without their bytes.
-    pub fn headers(file: &'a File, from: u64, to: u64) -> Walk<'a> {
+    pub fn headers(file: &'a Content, from: u64, to: u64) -> Walk<'a> {
         Walk::new(file, from, to, HEADERS_WINDOW)
     }
 
-    fn new(file: &'a File, from: u64, to: u64, window: usize) -> Walk<'a> {
+    fn new(file: &'a Content, from: u64, to: u64, window: usize) -> Walk<'a> {
         let buffer = Vec::new();
         Walk {
             file,
@@ -128,6 +127,8 @@ impl<'a> Walk<'a> {
                     Ok(0) => break,
                     Ok(bytes) => self.filled += bytes,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // A compressed piece that is not whole: as if the file ended before it.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidData => break,
                     Err(error) => return Err(error),
                 }
             }
