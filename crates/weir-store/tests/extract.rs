@@ -14,6 +14,7 @@ use weir_store::Recorder;
 use weir_store::catalog::Catalog;
 use weir_store::extract::{Options, Query, Stats, extract};
 use weir_store::recorder::Settings;
+use weir_store::recorder::settings::Compression;
 
 /// A frame as it went in: its time, the name of its interface, its bytes.
 type Frame = (u64, String, Vec<u8>);
@@ -92,11 +93,20 @@ struct Rig {
 impl Rig {
     /// Rings of one feed into some directories.
     fn new(rings: usize, volumes: usize, index: bool) -> Rig {
+        Rig::with(rings, volumes, index, None)
+    }
+
+    fn with(rings: usize, volumes: usize, index: bool, compression: Option<Compression>) -> Rig {
         let directory = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let directories: Vec<_> = (0..volumes).map(|_| directory()).collect();
         let paths = directories.iter().map(|one| one.path().to_owned()).collect();
-        let settings =
-            Settings { directories: paths, file_bytes: 5 << 20, index, ..Settings::default() };
+        let settings = Settings {
+            directories: paths,
+            file_bytes: 5 << 20,
+            index,
+            compression,
+            ..Settings::default()
+        };
         let disk = weir_disk::open(directories[0].path(), How::Best).unwrap();
         let mut recorder = Recorder::new(settings, disk).unwrap();
         let rings: Vec<_> = (0..rings).map(|_| ring(&["eth0", "eth1"])).collect();
@@ -117,7 +127,7 @@ impl Rig {
 
     fn settle(&mut self) {
         self.writers.iter_mut().for_each(Writer::publish);
-        while self.recorder.step(u64::MAX).unwrap() == Step::Busy {
+        while let Step::Busy | Step::Writing = self.recorder.step(u64::MAX).unwrap() {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -158,10 +168,12 @@ proptest! {
         volumes in 1..3_usize,
         index in any::<bool>(),
         threads in 1..4_usize,
+        is_compressed in any::<bool>(),
         pushes in prop::collection::vec((0..4_usize, 0..2_u32, 60..9000_usize, -3..4_i64), 1..3000),
         from_to in (0..3000_u64, 0..3000_u64),
     ) {
-        let mut rig = Rig::new(rings, volumes, index);
+        let compression = is_compressed.then_some(Compression { level: 1, threads: 2 });
+        let mut rig = Rig::with(rings, volumes, index, compression);
         for (at, (ring, interface, bytes, shift)) in pushes.iter().enumerate() {
             // Nearly in order, and no two alike.
             let ts_ns = ((at as i64 + 10) * 1000 + shift * 2_345 + at as i64) as u64;
@@ -236,6 +248,40 @@ fn open_files_foreign_files_and_files_that_end_early_are_read_as_far_as_they_go(
     assert!(frames == went_in, "{stats:?}");
     assert_eq!((stats.files, stats.files_foreign), (1, 1));
     assert!(stats.cut_off_bytes > 0 && !stats.notes.is_empty());
+}
+
+#[test]
+fn a_compressed_file_that_was_left_open_is_read_as_far_as_it_goes() {
+    let compression = Some(Compression { level: 1, threads: 1 });
+    let mut rig = Rig::with(1, 1, false, compression);
+    for at in 0..6000 {
+        rig.push(0, 1000 + at, 0, 1000);
+        if at % 1500 == 0 {
+            rig.settle();
+        }
+    }
+    rig.finish();
+    let (paths, Rig { directories, recorder, frames: went_in, .. }) = (rig.paths(), rig);
+    drop(recorder);
+    let file = Catalog::list(&[directories[0].path()]).unwrap().files[0].path.clone();
+    let bytes = fs::read(&file).unwrap();
+    let open = directories[0].path().join("20991231T000000.000000000Z_x_0.pcapng.zst.open");
+    fs::remove_file(&file).unwrap();
+    let mut last = usize::MAX;
+    for cut in [bytes.len() - 9, bytes.len() / 2, bytes.len() / 4, 9000] {
+        // A page that was not written is zeros.
+        let mut left = bytes[..cut].to_vec();
+        left.resize(cut.next_multiple_of(4096) + 8192, 0);
+        fs::write(&open, &left).unwrap();
+        let (frames, stats) = extracted(&paths, &Query::default(), 2);
+        assert!(frames.len() <= last && frames == went_in[..frames.len()], "{stats:?}");
+        assert!(
+            cut < 10_000 || frames.len() > 1000,
+            "{} of a cut at {cut}: {stats:?}",
+            frames.len()
+        );
+        last = frames.len();
+    }
 }
 
 #[test]

@@ -103,6 +103,8 @@ pub struct Outputs {
     pub record: Vec<PathBuf>,
     /// When the recorder goes on in another file, and how many bytes its files may have.
     pub rotate: RotateArgs,
+    /// The level at which what is recorded is compressed.
+    pub compress: Option<i32>,
     /// Only what lies around a trigger is recorded.
     pub look_back: Option<LookBack>,
     /// Permissions of files that it makes.
@@ -174,6 +176,7 @@ impl CapturePlan {
                 record: args.write.iter().filter(|_| is_recorder).cloned().collect(),
                 file_mode: args.file_mode,
                 rotate: args.rotate,
+                compress: args.compress,
                 look_back,
                 latency: args.latency,
                 count: args.count,

@@ -54,6 +54,19 @@ pub fn quota(text: &str) -> Result<Quota, String> {
     }
 }
 
+/// `zstd`, or `zstd:19`: the level.
+pub fn compression(text: &str) -> Result<i32, String> {
+    let bad =
+        || format!("'{text}' is no compression; write zstd, or zstd:1 (fast) to zstd:19 (small)");
+    match text.split_once(':') {
+        None if text == "zstd" => Ok(1),
+        Some(("zstd", level)) => {
+            level.parse().ok().filter(|level| (1..=19).contains(level)).ok_or_else(bad)
+        }
+        _ => Err(bad()),
+    }
+}
+
 /// `10s`, `500ms`, `2m`, `1h`, `1.5s`; a bare number is seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("'{text}' is no time; write it like 10s, 500ms, 2m or 1h");

@@ -237,3 +237,62 @@ fn root_a_full_file_system_ends_the_run_and_leaves_whole_files() {
     let frames: usize = recorded.iter().map(|(lines, _)| lines.len()).sum();
     assert_eq!(number(&json, "delivered"), frames as u64, "{json}");
 }
+
+#[test]
+fn compressed_files_are_those_that_were_recorded() {
+    let dir = folder();
+    let (whole, record) = (dir.path().join("whole.pcapng"), dir.path().join("rec"));
+    let source = "gen:size=300,flows=500,frames=200000,rate=200kpps";
+    let line = format!("capture {source} --write {} --json", whole.display());
+    assert!(weir(&line).output().expect("weir").status.success());
+    let line = format!(
+        "capture file:{} --write {}/ --rotate-size 4MiB --compress zstd --json",
+        whole.display(),
+        record.display()
+    );
+    let ended = weir(&line).output().expect("weir");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("a ledger");
+    closes(&json);
+    assert_eq!((number(&json, "delivered"), number(&json, "lapped")), (200_000, 0), "{json}");
+    let plain = json["recorder"]["compression"]["plain_bytes"].as_u64().expect("a number");
+    let packed = json["recorder"]["bytes"].as_u64().expect("a number");
+    assert!(packed * 3 < plain, "{packed} of {plain}");
+    // By weir, one host of many by the index, and by zstd.
+    let out = dir.path().join("out.pcapng");
+    let extract = |more: &str| {
+        let line = format!("extract {}/ --write {} --json {more}", record.display(), out.display());
+        let ended = weir(&line).output().expect("weir");
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+        serde_json::from_slice::<serde_json::Value>(&ended.stdout).expect("counts")
+    };
+    let counts = extract("");
+    assert_eq!((&counts["files_unreadable"], &counts["indexes_wrong"]), (&0.into(), &0.into()));
+    let all = frames(&whole);
+    assert!(frames(&out) == all, "{counts}");
+    let counts = extract("--filter udp[0]==0");
+    assert_eq!(counts["frames"], 0, "{counts}");
+    let mut names: Vec<PathBuf> = fs::read_dir(&record)
+        .expect("a directory")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.to_string_lossy().ends_with(".pcapng.zst"))
+        .collect();
+    names.sort();
+    assert!(!names.is_empty());
+    if program("zstd --version").output().is_ok_and(|output| output.status.success()) {
+        let mut by_zstd = 0;
+        for name in &names {
+            let unpacked = dir.path().join("unpacked.pcapng");
+            let line = format!("zstd -q -d -f {} -o {}", name.display(), unpacked.display());
+            assert!(program(&line).status().expect("zstd").success(), "{name:?}");
+            by_zstd += frames(&unpacked).len();
+        }
+        assert_eq!(by_zstd, all.len());
+    } else {
+        eprintln!("SKIPPED zstd: it is not installed");
+    }
+    let refused = weir(&format!("capture gen:frames=1 --write {} --compress zstd", out.display()));
+    let refused = { refused }.output().expect("weir");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && text.contains("--write DIR/"), "{text}");
+}

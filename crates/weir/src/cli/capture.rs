@@ -44,6 +44,10 @@ pub struct CaptureArgs {
     pub file_mode: u32,
     #[command(flatten)]
     pub rotate: RotateArgs,
+    /// In a directory that is recorded into, files are compressed piece by piece, on CPUs that have nothing else to do:
+    /// zstd, or zstd:LEVEL with 1 (fast, the default) to 19 (small). `weir extract`, zstd and tshark read them
+    #[arg(long, value_name = "zstd[:LEVEL]", value_parser = units::compression, requires = "write")]
+    pub compress: Option<i32>,
     #[command(flatten)]
     pub look_back: LookBackArgs,
     #[command(flatten)]
@@ -86,6 +90,7 @@ impl CaptureArgs {
             write: Vec::new(),
             file_mode: 0,
             rotate: RotateArgs::default(),
+            compress: None,
             look_back: LookBackArgs::default(),
             input: input.clone(),
             feed: Vec::new(),

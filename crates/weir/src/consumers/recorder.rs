@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGUSR2;
@@ -11,6 +12,7 @@ use signal_hook::flag::register;
 use weir_consumer::Consumer;
 use weir_disk::{AnyDisk, How};
 use weir_store::Recorder;
+use weir_store::recorder::settings::Compression;
 use weir_store::recorder::{RecorderReport, Settings};
 
 use crate::cli::RotateArgs;
@@ -32,12 +34,15 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
     let disk = disk.with_context(|| directories[0].display().to_string())?;
     let RotateArgs { rotate_size, rotate_time, quota } = input.plan.outputs.rotate;
     let defaults = Settings::default();
+    // One CPU captures.
+    let threads = thread::available_parallelism().map_or(1, |count| count.get().max(2) - 1);
     let settings = Settings {
         directories: directories.to_vec(),
         file_mode: input.plan.outputs.file_mode,
         file_bytes: rotate_size.unwrap_or(defaults.file_bytes),
         file_time: rotate_time,
         quota,
+        compression: input.plan.outputs.compress.map(|level| Compression { level, threads }),
         look_back: input.plan.outputs.look_back.clone(),
         may_begin: privileges::are_settled,
         ..defaults

@@ -54,6 +54,14 @@ pub(super) fn check_output(args: &CaptureArgs) -> Result<()> {
             None => Ok(()),
         };
     }
+    if args.compress.is_some() {
+        bail!(
+            "--compress is for a directory that is recorded into, and {} is none: --write DIR/ --compress zstd, or \
+             --write - | zstd > {}.zst",
+            path.display(),
+            path.display()
+        );
+    }
     if let Some(flag) = args.rotate.given() {
         bail!(
             "{flag} is for a directory that is recorded into, and {} is none: --write DIR/ {flag} ...",

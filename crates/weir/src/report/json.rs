@@ -89,8 +89,16 @@ struct JsonRecorder<'a> {
     torn_blocks: u64,
     copied_blocks: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    compression: Option<JsonCompression>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     look_back: Option<JsonLookBack>,
     volumes: Vec<JsonVolume<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonCompression {
+    plain_bytes: u64,
+    stored_blocks: u64,
 }
 
 #[derive(Serialize)]
@@ -131,7 +139,10 @@ impl<'a> From<&'a RecorderReport> for JsonRecorder<'a> {
         let RecorderReport { files, bytes, torn_blocks, copied_blocks, .. } = *report;
         let look_back = report.look_back.map(JsonLookBack::from);
         let volumes = volumes.collect();
-        JsonRecorder { files, bytes, torn_blocks, copied_blocks, look_back, volumes }
+        let RecorderReport { plain_bytes, stored_blocks, .. } = *report;
+        let compression =
+            (plain_bytes > 0).then_some(JsonCompression { plain_bytes, stored_blocks });
+        JsonRecorder { files, bytes, torn_blocks, copied_blocks, compression, look_back, volumes }
     }
 }
 

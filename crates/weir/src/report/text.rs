@@ -148,6 +148,14 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
             ));
         }
     }
+    let RecorderReport { plain_bytes, stored_blocks, .. } = *recorder;
+    if plain_bytes > 0 {
+        lines.push(format!(
+            "  before compression {} bytes; {} blocks as they were: no CPU was free",
+            grouped(plain_bytes),
+            grouped(stored_blocks)
+        ));
+    }
     if torn_blocks > 0 {
         lines.push(format!("  overtaken while they were written: {} blocks", grouped(torn_blocks)));
     }
