@@ -289,7 +289,7 @@ fn root_impossible_options_say_what_is_possible() {
         ("--consume --hook tc", &["--consume", "--hook tc"]),
         ("--hook xdp --direction out", &["--direction out", "--hook tc"]),
         ("--print --write -", &["--print", "--write -"]),
-        ("--write /tmp/file --rotate-size 4MiB", &["--rotate-size", "--write DIR/"]),
+        ("--write - --rotate-size 4MiB", &["--rotate-size", "--write NAME.pcapng"]),
     ] {
         let ended = capture(&bed, &format!("wrx0 {args}")).refused(words);
         assert!(ended.stdout.is_empty(), "{args}: {}", ended.text());
