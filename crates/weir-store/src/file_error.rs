@@ -95,7 +95,7 @@ pub enum FileError {
         period: Duration,
     },
     /// There are as many files as there are to be: not a failure.
-    #[error("{path}: complete, with {files} files (--rotate-files)")]
+    #[error("{path}: all files are complete (--rotate-files {files})")]
     Complete {
         /// The name that was given.
         path: PathBuf,
