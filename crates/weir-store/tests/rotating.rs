@@ -205,7 +205,7 @@ fn size() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn each_frame_is_in_one_file_and_none_is_too_large(
@@ -294,6 +294,31 @@ proptest! {
         prop_assert_eq!(&found[..], &all[all.len() - found.len()..]);
         prop_assert!(found.len() == all.len() || sum > quota / 4, "{sum} of {quota}");
     }
+}
+
+#[test]
+fn a_quota_is_for_all_link_types_together() {
+    let quota = 40_000;
+    let kept = Rotation { quota_bytes: Some(quota), ..rotation(Some(quota / 4), None) };
+    let mut written = Written::new("t0-", kept);
+    written.describe(101, 0);
+    let sum = |written: &Written| written.names().iter().map(|name| written.bytes(name)).sum();
+    let mut sums: Vec<u64> = Vec::new();
+    for interface in (0..200).map(|number| number % 2) {
+        written.take(&[(interface, 1000, 1)]).unwrap();
+        written.files.flush().unwrap();
+        sums.push(sum(&written));
+    }
+    written.finish();
+    assert!(sums.iter().all(|sum| *sum <= quota), "{sums:?}");
+    assert!(sum(&written) <= quota && sum(&written) > quota / 2);
+    let names = written.names();
+    assert!(names.iter().any(|name| name.contains("raw-ip")), "{names:?}");
+    let mut found: Vec<_> = names.iter().flat_map(|name| read(&written.path(name))).collect();
+    found.sort_by_key(|(_, number)| *number);
+    // The oldest files went, whichever link type they have.
+    assert_eq!(found.last().map(|(_, number)| *number), Some(199));
+    assert!(found[0].1 > 150, "{found:?}");
 }
 
 #[test]
