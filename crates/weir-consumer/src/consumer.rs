@@ -30,13 +30,18 @@ pub enum ConsumerError {
     /// The reader of the output stays and takes nothing, and the run was to stop.
     #[error(transparent)]
     ReaderStalled(Box<dyn Error + Send + Sync>),
+    /// The output has all that it was to have, and is to be finished as ever.
+    #[error(transparent)]
+    Complete(Box<dyn Error + Send + Sync>),
 }
 
 impl ConsumerError {
-    /// Whether the reader of the output ended it: what it did not wait for is nobody's loss.
+    /// Whether no more was wanted: the reader of the output ended it, or it is complete. What came behind that is
+    /// nobody's loss.
     #[must_use]
-    pub fn is_readers_choice(&self) -> bool {
-        matches!(self, ConsumerError::ReaderGone(_) | ConsumerError::ReaderStalled(_))
+    pub fn wants_no_more(&self) -> bool {
+        use ConsumerError::{Complete, ReaderGone, ReaderStalled};
+        matches!(self, ReaderGone(_) | ReaderStalled(_) | Complete(_))
     }
 }
 

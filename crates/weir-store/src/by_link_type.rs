@@ -7,22 +7,20 @@ use weir_consumer::{ConsumerError, Count, Run, Sink};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
 
-use crate::file::FileWriter;
 use crate::file_error::FileError;
 use crate::names::Names;
+use crate::rotating::{RotatingFile, Rotation, check_name};
 
 /// Told of the names of all files when there is one more.
 type Opened = Box<dyn FnMut(&[&Path]) + Send>;
 
-/// Files that take the frames of interfaces with several link types, one for each.
+/// Files that take the frames of interfaces with several link types, one for each, or several that follow each other.
 pub struct FilesByLinkType {
-    path: PathBuf,
-    mode: u32,
-    files: Vec<(PathBuf, FileWriter)>,
+    /// The first one's link type is that of the first interface.
+    files: Vec<RotatingFile>,
     /// By the run's number of an interface: its file, and its number there.
     routes: Vec<(usize, u32)>,
     opened: Opened,
-    names: Names,
 }
 
 impl FilesByLinkType {
@@ -37,41 +35,61 @@ impl FilesByLinkType {
         mode: u32,
         opened: impl FnMut(&[&Path]) + Send + 'static,
     ) -> Result<FilesByLinkType, FileError> {
-        let files = vec![(path.to_owned(), FileWriter::create(path, mode)?)];
-        let opened = Box::new(opened);
-        let (path, routes, names) = (path.to_owned(), Vec::new(), Names::default());
-        Ok(FilesByLinkType { path, mode, files, routes, opened, names })
+        FilesByLinkType::rotating(path, mode, Rotation::default(), opened)
     }
 
-    /// As [`FileWriter::with_names`], of each file.
+    /// The same; each file is followed by others as `rotation` says, whose names tcpdump(1) explains: `out.pcapng`,
+    /// `out.pcapng1`. Where the name says the time, the first file is made when its first frame comes.
+    ///
+    /// # Errors
+    /// [`FileError::Create`], also for a folder in which none can be made; those of
+    /// [`check_name`](crate::rotating::check_name).
+    pub fn rotating(
+        path: &Path,
+        mode: u32,
+        rotation: Rotation,
+        opened: impl FnMut(&[&Path]) + Send + 'static,
+    ) -> Result<FilesByLinkType, FileError> {
+        check_name(path, &rotation)?;
+        let files = vec![RotatingFile::create(path, mode, rotation)?];
+        Ok(FilesByLinkType { files, routes: Vec::new(), opened: Box::new(opened) })
+    }
+
+    /// As [`FileWriter::with_names`](crate::FileWriter::with_names), of each file.
     #[must_use]
     pub fn with_names(self, names: &Names) -> FilesByLinkType {
-        let named = |(path, file): (PathBuf, FileWriter)| (path, file.with_names(names));
-        let files = self.files.into_iter().map(named).collect();
-        FilesByLinkType { files, names: names.clone(), ..self }
+        let files = self.files.into_iter().map(|file| file.with_names(names)).collect();
+        FilesByLinkType { files, ..self }
     }
 
     /// The number of the file for this link type, which is made if there is none.
     fn file_for(&mut self, link_type: u16) -> Result<usize, FileError> {
-        let takes = |file: &FileWriter| file.link_type().is_none_or(|own| own == link_type);
-        if let Some(file) = self.files.iter().position(|(_, file)| takes(file)) {
+        let takes = |file: &RotatingFile| file.link_type().is_none_or(|own| own == link_type);
+        if let Some(file) = self.files.iter().position(takes) {
             return Ok(file);
         }
-        let path = path_for(&self.path, link_type);
-        let file = FileWriter::create(&path, self.mode)?.with_names(&self.names);
-        self.files.push((path, file));
-        let paths: Vec<&Path> = self.files.iter().map(|(path, _)| path.as_path()).collect();
+        let first = &self.files[0];
+        self.files.push(first.another(&path_for(first.path(), link_type))?);
+        let paths: Vec<&Path> = self.files.iter().map(RotatingFile::path).collect();
         (self.opened)(&paths);
         Ok(self.files.len() - 1)
     }
 
-    /// The files' names.
+    /// The files' names, as they were given.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
-        self.files.iter().map(|(path, _)| path.as_path())
+        self.files.iter().map(RotatingFile::path)
     }
 
     fn route(&self, interface_id: u32) -> Option<(usize, u32)> {
         self.routes.get(interface_id as usize).copied()
+    }
+
+    /// Periods of all files begin with the run's first frame.
+    #[inline]
+    fn begin(&mut self, first: Option<Record<'_>>) {
+        if let Some(first) = first {
+            self.files.iter_mut().for_each(|file| file.begin(first.meta.ts_ns));
+        }
     }
 }
 
@@ -83,14 +101,17 @@ impl Sink for FilesByLinkType {
         _label: &str,
     ) -> Result<(), ConsumerError> {
         let file = self.file_for(interface.link_type)?;
-        self.routes.push((file, self.files[file].1.interfaces()));
-        Ok(self.files[file].1.add_interface(interface)?)
+        self.routes.push((file, self.files[file].interfaces()));
+        Ok(self.files[file].add_interface(interface)?)
     }
 
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
+        if self.files[0].waits_for_begin() {
+            self.begin(Some(*record));
+        }
         let id = record.meta.interface_id;
         let (file, id) = self.route(id).expect("interfaces are described before their frames");
-        Ok(self.files[file].1.add_as(record, id)?)
+        Ok(self.files[file].add_as(record, id)?)
     }
 
     fn run_frames_max(&self) -> u64 {
@@ -98,15 +119,18 @@ impl Sink for FilesByLinkType {
     }
 
     fn take_run(&mut self, run: &Run<'_>) -> Result<(), ConsumerError> {
+        if self.files[0].waits_for_begin() {
+            self.begin(run.records().next());
+        }
         match &mut self.files[..] {
             // Its interfaces have the numbers of the run.
-            [(_, only)] => Ok(only.add_run(run)?),
+            [only] => Ok(only.add_run(run)?),
             _ => run.records().try_for_each(|record| self.take(&record)),
         }
     }
 
     fn flush(&mut self) -> Result<(), ConsumerError> {
-        self.files.iter_mut().try_for_each(|(_, file)| Ok(file.flush()?))
+        self.files.iter_mut().try_for_each(|file| Ok(file.flush()?))
     }
 
     fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError> {
@@ -116,14 +140,14 @@ impl Sink for FilesByLinkType {
                 (file == number).then_some(Statistics { interface_id, ..*one })
             });
             let own: Vec<Statistics> = own.collect();
-            self.files[number].1.finish(&own)?;
+            self.files[number].finish(&own)?;
         }
         Ok(())
     }
 
     fn kept(&self) -> Count {
         let mut all = Count::default();
-        self.files.iter().for_each(|(_, file)| all += file.kept());
+        self.files.iter().for_each(|file| all += file.kept());
         all
     }
 }

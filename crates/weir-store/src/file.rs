@@ -18,6 +18,9 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// A run of so many bytes is written as it lies: a copy of it would cost more than a system call.
 const RUN_BYTES_MIN: usize = 64 << 10;
 
+/// Bytes of an interface's statistics with all options: 24 of the block and its time, two times, five counts, the end.
+pub(crate) const STATISTICS_BYTES: u64 = 24 + 2 * 12 + 5 * 12 + 4;
+
 /// Where the interface's number stands in an Enhanced Packet Block. Source: draft-ietf-opsawg-pcapng, section 4.3.
 const INTERFACE_ID_AT: usize = 8;
 
@@ -47,6 +50,9 @@ pub struct FileWriter {
     names: Names,
     /// Names that were written.
     names_told: usize,
+    /// Bytes that it may have, and that its names may still take.
+    bytes_max: u64,
+    names_bytes_left: u64,
 }
 
 impl FileWriter {
@@ -87,7 +93,33 @@ impl FileWriter {
             first: None,
             names: Names::default(),
             names_told: 0,
+            bytes_max: u64::MAX,
+            names_bytes_left: u64::MAX,
         }
+    }
+
+    /// Has [`has_room`](FileWriter::has_room) say when so many bytes are reached. Names get a quarter of them at most.
+    #[must_use]
+    pub(crate) fn limited_to(mut self, bytes_max: u64) -> FileWriter {
+        self.bytes_max = bytes_max;
+        self.names_bytes_left = if bytes_max == u64::MAX { u64::MAX } else { bytes_max / 4 };
+        self
+    }
+
+    /// Bytes that it has, written or not.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.written_bytes + self.buffer.len() as u64
+    }
+
+    /// The same once it has ended, with the statistics of all its interfaces.
+    pub(crate) fn ended_bytes(&self) -> u64 {
+        self.bytes() + u64::from(self.interfaces) * STATISTICS_BYTES
+    }
+
+    /// Whether it may have so many bytes more, and its statistics.
+    #[inline]
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.ended_bytes() + bytes <= self.bytes_max
     }
 
     /// Has the file say these names: those that are known by then behind its first interface, and others as they come.
@@ -100,11 +132,18 @@ impl FileWriter {
     /// Writes the names that have come since. Not before the first interface: Wireshark 4.0's tools then refuse to
     /// write the file as another (editcap, mergecap, `tshark -w`).
     #[inline]
-    fn tell_names(&mut self) {
-        if self.names.count() > self.names_told && self.interfaces > 0 {
-            let new = self.names.since(self.names_told);
+    pub(crate) fn tell_names(&mut self) {
+        let known = self.names.count();
+        if known > self.names_told && self.interfaces > 0 && self.names_bytes_left > 0 {
+            let room = self.bytes_max.saturating_sub(self.ended_bytes()).min(self.names_bytes_left);
+            let new = self.names.since(self.names_told, room);
             self.names_told += new.len();
+            let before = self.buffer.len();
             pcapng::write::names(&mut self.buffer, &new);
+            // Those that have no room now have none later.
+            let taken = (self.buffer.len() - before) as u64;
+            let is_full = self.names_told < known;
+            self.names_bytes_left = if is_full { 0 } else { self.names_bytes_left - taken };
         }
     }
 
@@ -169,6 +208,11 @@ impl FileWriter {
     /// As [`add`](FileWriter::add).
     pub fn add_run(&mut self, run: &Run<'_>) -> Result<(), FileError> {
         self.tell_names();
+        self.append(run)
+    }
+
+    /// The same, without the names that have come since.
+    pub(crate) fn append(&mut self, run: &Run<'_>) -> Result<(), FileError> {
         if run.block_bytes.len() >= RUN_BYTES_MIN {
             self.flush()?;
             return self.write_out(run.block_bytes, run.count);
@@ -232,15 +276,20 @@ impl FileWriter {
     /// network disk or thin volume.
     pub fn finish(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
         self.tell_names();
-        // Those of interfaces that never came have no block to refer to.
-        for statistics in statistics.iter().filter(|one| one.interface_id < self.interfaces) {
-            pcapng::write::statistics(&mut self.buffer, statistics);
-        }
-        self.flush()?;
+        self.end(statistics)?;
         match &self.output {
             Output::File(file) if !self.failed => self.sync(file),
             _ => Ok(()),
         }
+    }
+
+    /// The same, and nobody waits for the disk.
+    pub(crate) fn end(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
+        // Those of interfaces that never came have no block to refer to.
+        for statistics in statistics.iter().filter(|one| one.interface_id < self.interfaces) {
+            pcapng::write::statistics(&mut self.buffer, statistics);
+        }
+        self.flush()
     }
 
     fn sync(&self, file: &File) -> Result<(), FileError> {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
 use weir_consumer::ConsumerError;
@@ -73,6 +74,34 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
+    /// A name out of which no time can be made.
+    #[error(
+        "{path}: the name says no time; what begins with a % in it is as in strftime, such as \
+         trace-%Y%m%d-%H%M%S.pcapng, and %% is a % (no fractions, and no /)"
+    )]
+    TimeFormat {
+        /// The name.
+        path: PathBuf,
+    },
+    /// A name that is the same for periods behind each other.
+    #[error(
+        "{path}: files of {period:?} would have the same name; say more of the time in it, such as \
+         trace-%Y%m%d-%H%M%S.pcapng, or give a size, too (-C), which puts numbers behind it"
+    )]
+    SameName {
+        /// The name.
+        path: PathBuf,
+        /// How long a file is written.
+        period: Duration,
+    },
+    /// There are as many files as there are to be: not a failure.
+    #[error("{path}: all files are complete (--rotate-files {files})")]
+    Complete {
+        /// The name that was given.
+        path: PathBuf,
+        /// How many there are.
+        files: u32,
+    },
     /// Link types that one file cannot hold.
     #[error(
         "{path}: a pcapng file that every tool reads has one link type, but {first} and {second} differ; a pipe takes \
@@ -93,6 +122,7 @@ impl From<FileError> for ConsumerError {
         match error {
             FileError::PipeClosed { .. } => ConsumerError::ReaderGone(error.into()),
             FileError::Stalled { .. } => ConsumerError::ReaderStalled(error.into()),
+            FileError::Complete { .. } => ConsumerError::Complete(error.into()),
             error => ConsumerError::Output(error.into()),
         }
     }

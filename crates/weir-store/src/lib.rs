@@ -12,6 +12,7 @@
 //! | [`pcap_file`] | a classic pcap file |
 //! | [`printer`] | one line a frame |
 //! | [`recorder`] | frames to disk as they lie in the rings |
+//! | [`rotating`] | a pcapng file that is followed by others |
 #![forbid(unsafe_code)]
 
 pub mod by_link_type;
@@ -26,6 +27,7 @@ pub mod names;
 pub mod pcap_file;
 pub mod printer;
 pub mod recorder;
+pub mod rotating;
 
 pub use by_link_type::FilesByLinkType;
 pub use file::FileWriter;
@@ -34,3 +36,4 @@ pub use names::Names;
 pub use pcap_file::PcapFile;
 pub use printer::Printer;
 pub use recorder::Recorder;
+pub use rotating::Rotation;

@@ -10,6 +10,9 @@ pub const NAMES_MAX: usize = 16_384;
 pub const FILE_BYTES: u64 = 1 << 30;
 /// The smallest file that a quota makes the recorder write.
 pub const FILE_BYTES_MIN: u64 = 4 << 20;
+/// The smallest size at which a plain file is followed by another, as the command line has it: a number without the
+/// unit that was meant is not to make a file of every frame.
+pub const ROTATE_BYTES_MIN: u64 = 4 << 10;
 /// Writes under way on a volume at a time. On the disk that was measured, 4 of 1 MiB came within 3 % of 8
 /// (`cargo bench -p weir-disk`); slower ones, and those behind a network, want more.
 pub const VOLUME_WRITES_MAX: usize = 8;

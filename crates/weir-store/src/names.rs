@@ -8,6 +8,12 @@ use weir_frame::pcapng::AddressName;
 
 use crate::limits::NAMES_MAX;
 
+/// Bytes of a name resolution block without names.
+const BLOCK_BYTES: u64 = 16;
+/// Bytes of a name beside its text at most: its head, an IPv6 address, the NUL and the padding, and its share of a
+/// further block.
+const NAME_BYTES: u64 = 4 + 16 + 4 + 1;
+
 /// Names of addresses as they become known. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Names(Arc<Shared>);
@@ -42,9 +48,16 @@ impl Names {
         self.0.count.load(Ordering::Acquire)
     }
 
-    /// Those behind the first `known`.
-    pub(crate) fn since(&self, known: usize) -> Vec<AddressName> {
-        self.lock().in_order.get(known..).unwrap_or_default().to_vec()
+    /// Those behind the first `known`, as far as they take so many bytes of a file at most.
+    pub(crate) fn since(&self, known: usize, bytes_max: u64) -> Vec<AddressName> {
+        let all = self.lock();
+        let new = all.in_order.get(known..).unwrap_or_default();
+        let mut bytes = BLOCK_BYTES;
+        let fits = |name: &&AddressName| {
+            bytes += NAME_BYTES + name.name.len() as u64;
+            bytes <= bytes_max
+        };
+        new.iter().take_while(fits).cloned().collect()
     }
 
     /// Whole whoever panicked while holding it.
@@ -66,9 +79,26 @@ mod tests {
         let names = Names::default();
         names.learn([name(2), name(1), name(2)]);
         names.clone().learn([name(1), name(3)]);
-        assert_eq!((names.count(), names.since(0)), (3, vec![name(2), name(1), name(3)]));
-        assert_eq!(names.since(2), [name(3)]);
-        assert_eq!(names.since(9), []);
+        assert_eq!((names.count(), names.since(0, u64::MAX)), (3, vec![name(2), name(1), name(3)]));
+        assert_eq!(names.since(2, u64::MAX), [name(3)]);
+        assert_eq!(names.since(9, u64::MAX), []);
+    }
+
+    #[test]
+    fn as_many_are_given_as_there_is_room_for() {
+        let names = Names::default();
+        let v6 = |number: u32| AddressName {
+            address: std::net::Ipv6Addr::from_bits(number.into()).into(),
+            name: "n".repeat(number as usize % 7),
+        };
+        names.learn((0..500).map(v6));
+        for bytes_max in [0, 16, 41, 42, 43, 100, 5_000, 12_000, u64::MAX] {
+            let mut block = Vec::new();
+            let given = names.since(0, bytes_max);
+            weir_frame::pcapng::write::names(&mut block, &given);
+            assert!(block.len() as u64 <= bytes_max, "{}, {bytes_max}", block.len());
+            assert_eq!(given.is_empty(), bytes_max < 41, "{bytes_max}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_capture::Info;
+use weir_consumer::ConsumerError;
 use weir_consumer::thread::{Finished, Plan, Running, take_changes};
 use weir_probe::{ConsumerId, Probe};
 use weir_ring::Ledger;
@@ -263,7 +264,7 @@ impl<'a> Run<'a> {
         watched::tell(self, 0);
         loop {
             let is_over = end.is_some_and(|end| Instant::now() >= end);
-            let is_full = self.plan.frames.is_some() && main.has_ended();
+            let is_full = self.plan.is_ended_by_main() && main.has_ended();
             let nobody = working.iter().all(|consumer| consumer.running.has_ended());
             let is_done = self.journal.all_closed();
             if is_over || is_full || nobody || signals::is_set(self.stop) || is_done {
@@ -310,10 +311,10 @@ impl<'a> Run<'a> {
         feeds: &[FeedResult],
     ) -> ConsumerResult {
         let Finished { mut consumer, mut failure, limited, .. } = finished;
-        if failure.is_none() {
+        if let None | Some(ConsumerError::Complete(_)) = failure {
             let times = (self.start_ns, statistics::now_ns());
             let all = statistics::of(feeds, consumer.rings(), consumer.delivered().frames, times);
-            failure = consumer.finish(&all).err();
+            failure = consumer.finish(&all).err().or(failure);
         } else {
             consumer.end();
         }

@@ -81,9 +81,10 @@ pub fn command() -> clap::Command {
 fn with_engines(argument: clap::Arg) -> clap::Arg {
     let more = match argument.get_long() {
         Some(long) => engines_of(&format!("--{long}")),
-        None => {
+        None if argument.is_positional() => {
             examples_of_devices(&argument.get_help().map(ToString::to_string).unwrap_or_default())
         }
+        None => String::new(),
     };
     let help = argument.get_help().cloned();
     match help.filter(|_| !more.is_empty()) {
@@ -208,6 +209,10 @@ mod tests {
             for source in ["host:", "dpdk:", "file:", "gen:"] {
                 assert_eq!(help.matches(source).count(), 1, "{source}: {help}");
             }
+            // Flags are none, short or long.
+            let flags = verb.get_arguments().filter(|argument| !argument.is_positional());
+            let helps = flags.filter_map(|flag| flag.get_help()).map(ToString::to_string);
+            assert!(helps.into_iter().all(|help| !help.contains("dpdk:")));
         }
     }
 

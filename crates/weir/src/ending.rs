@@ -27,8 +27,8 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
         show(&text, Stop::new(Arc::clone(stop), None));
     }
     let (lost, unexplained) = (report.lost(), report.unexplained());
-    // Whoever reads a pipe may leave when it has seen enough.
-    for failure in failures().filter(|failure| failure.is_readers_choice()) {
+    // Whoever reads a pipe may leave when it has seen enough, and there may be as many files as there are to be.
+    for failure in failures().filter(|failure| failure.wants_no_more()) {
         eprintln!("weir: {failure}");
     }
     let mut errors = result.errors();

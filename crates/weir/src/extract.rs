@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use chrono::Local;
 use serde::Serialize;
-use weir_consumer::{ConsumerError, Sink};
+use weir_consumer::Sink;
 use weir_store::catalog::Catalog;
 use weir_store::extract::{Options, Query, Stats, extract};
 use weir_store::{FileWriter, FilesByLinkType, PcapFile};
@@ -62,9 +62,8 @@ pub fn run(args: &ExtractArgs) -> Result<u8> {
     }
     say(args, &stats, begin.elapsed().as_secs_f64())?;
     match failure {
-        // Whoever reads wanted no more.
-        Some(ConsumerError::ReaderGone(_) | ConsumerError::ReaderStalled(_)) | None => {}
-        Some(error) => return Err(error.into()),
+        Some(error) if !error.wants_no_more() => return Err(error.into()),
+        Some(_) | None => {}
     }
     if stats.files_unreadable > 0 || stats.files == 0 && stats.files_foreign > 0 {
         bail!("not all files there can be read; the others are extracted");

@@ -5,6 +5,7 @@ mod look_back;
 mod memory;
 mod names;
 pub mod own_traffic;
+mod rotation;
 pub mod sources;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use weir_capture::{Direction, Feed};
 
 use weir_probe::CpuList;
 use weir_ring::memory::Pages;
+use weir_store::Rotation;
 use weir_store::recorder::look_back::LookBack;
 
 use crate::cli::{
@@ -99,6 +101,8 @@ pub struct Outputs {
     pub print: bool,
     /// A pcapng file.
     pub write: Option<PathBuf>,
+    /// When it is followed by another one.
+    pub rotation: Rotation,
     /// Directories that are recorded into.
     pub record: Vec<PathBuf>,
     /// When the recorder goes on in another file, and how many bytes its files may have.
@@ -125,6 +129,11 @@ impl CapturePlan {
         self.sources.iter().any(|source| !source.request.options.waits)
     }
 
+    /// Whether the run ends with its main consumer, which has a limit of its own.
+    pub fn is_ended_by_main(&self) -> bool {
+        self.frames.is_some() || self.outputs.rotation.ends_after().is_some()
+    }
+
     /// Whether frames have stamps of the machine's clock, so that it tells the time where none come. Those of files and
     /// made-up ones have a time of their own.
     pub fn has_clock_stamps(&self) -> bool {
@@ -138,6 +147,7 @@ impl CapturePlan {
     pub fn new(args: &CaptureArgs) -> Result<CapturePlan> {
         check_form(args)?;
         names::check(args)?;
+        let rotation = rotation::of(args)?;
         let feeds = FeedPlan {
             named: args.feed.clone(),
             filter: args.input.filter.clone(),
@@ -173,6 +183,7 @@ impl CapturePlan {
             outputs: Outputs {
                 print: args.print,
                 write: args.write.first().filter(|_| !is_recorder).cloned(),
+                rotation,
                 record: args.write.iter().filter(|_| is_recorder).cloned().collect(),
                 file_mode: args.file_mode,
                 rotate: args.rotate,

@@ -81,7 +81,7 @@ impl RunResult {
     /// source that failed.
     pub fn errors(&self) -> Vec<String> {
         let failures = self.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
-        let outputs = failures.filter(|failure| !failure.is_readers_choice());
+        let outputs = failures.filter(|failure| !failure.wants_no_more());
         let outputs = outputs.map(|failure| error_text(failure));
         let sources = self.sources.iter().filter_map(|source| source.error.as_ref());
         let flows = self.consumers.iter().filter_map(|consumer| consumer.flows.as_ref());
@@ -124,7 +124,11 @@ impl ConsumerResult {
         match &self.failure {
             Some(ConsumerError::Ring(_)) => self.ring_drops = unread,
             Some(ConsumerError::Output(_)) => self.store_drops += unread,
-            Some(ConsumerError::ReaderGone(_) | ConsumerError::ReaderStalled(_)) => {
+            Some(
+                ConsumerError::ReaderGone(_)
+                | ConsumerError::ReaderStalled(_)
+                | ConsumerError::Complete(_),
+            ) => {
                 self.delivered.after_limit = std::mem::take(&mut self.store_drops) + unread;
             }
             None if limited => self.delivered.after_limit = unread,

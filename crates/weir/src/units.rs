@@ -7,7 +7,7 @@ use weir_capture::replay::Speed;
 use weir_client::limits::{BLOCK_TIME_MAX, BLOCK_TIME_MIN};
 use weir_lab::generator::Flows;
 use weir_lab::generator::sizes::{IMIX, Sizes};
-use weir_store::limits::FILE_BYTES_MIN;
+use weir_store::limits::ROTATE_BYTES_MIN;
 use weir_store::recorder::settings::Quota;
 
 /// `64MiB`, `1GiB`, `512KiB`, or plain bytes. Memory is counted in powers of two, so `64M` and `64MB` mean the same.
@@ -26,12 +26,21 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// The size of a file: `1GiB`.
-pub fn file_size(text: &str) -> Result<u64, String> {
+pub fn rotate_size(text: &str) -> Result<u64, String> {
     match bytes(text)? {
-        size if size < FILE_BYTES_MIN => {
-            Err(format!("'{text}': a recorded file has at least {FILE_BYTES_MIN} bytes"))
-        }
+        size if size < ROTATE_BYTES_MIN => Err(format!(
+            "'{text}': a file is followed by another at {ROTATE_BYTES_MIN} bytes or more"
+        )),
         size => Ok(size),
+    }
+}
+
+/// The same as tcpdump has it: a bare number is millions of bytes.
+pub fn rotate_millions(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(0) => Err("'0': write millions of bytes such as 100, or 100MiB".to_owned()),
+        Ok(millions) => millions.checked_mul(1_000_000).ok_or(format!("'{text}' is too large")),
+        Err(_) => rotate_size(text),
     }
 }
 
@@ -348,11 +357,13 @@ mod tests {
 
     #[test]
     fn files_have_sizes_times_and_a_quota() {
-        assert_eq!((file_size("4MiB"), quota("50%")), (Ok(4 << 20), Ok(Quota::Percent(50))));
+        assert_eq!((rotate_size("4MiB"), quota("50%")), (Ok(4 << 20), Ok(Quota::Percent(50))));
+        assert_eq!((rotate_millions("1"), rotate_millions("1MiB")), (Ok(1_000_000), Ok(1 << 20)));
         assert_eq!(quota("1GiB"), Ok(Quota::Bytes(1 << 30)));
-        for bad in ["0", "-1", "1.5", "", "%", "1MiB"] {
-            assert!(file_size(bad).is_err(), "{bad}");
+        for bad in ["0", "-1", "1.5", "", "%", "1KiB", "99999999999999999"] {
+            assert!(rotate_millions(bad).is_err(), "{bad}");
         }
+        assert!(rotate_size("100").unwrap_err().contains("4096"));
         assert!(quota("0%").is_err() && quota("101%").is_err() && quota("1.5%").is_err());
         assert!(rotate_time("999ms").unwrap_err().contains("1s") && rotate_time("1").is_ok());
     }

@@ -289,7 +289,7 @@ fn root_impossible_options_say_what_is_possible() {
         ("--consume --hook tc", &["--consume", "--hook tc"]),
         ("--hook xdp --direction out", &["--direction out", "--hook tc"]),
         ("--print --write -", &["--print", "--write -"]),
-        ("--write /tmp/file --rotate-size 4MiB", &["--rotate-size", "--write DIR/"]),
+        ("--write - --rotate-size 4MiB", &["--rotate-size", "--write NAME.pcapng"]),
     ] {
         let ended = capture(&bed, &format!("wrx0 {args}")).refused(words);
         assert!(ended.stdout.is_empty(), "{args}: {}", ended.text());
@@ -408,6 +408,25 @@ fn root_a_full_disk_keeps_every_frame_that_fitted() {
     assert!(ended.stderr.contains(&says), "not '{says}': {}", ended.stderr);
 }
 
+#[test]
+fn root_a_disk_that_is_full_in_the_middle_keeps_what_the_files_before_have() {
+    let test = "root_a_disk_that_is_full_in_the_middle_keeps_what_the_files_before_have";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let bed = bed();
+    let disk = SmallDisk::mount("3m");
+    let (_, name) = path(&disk.0, "full.pcapng");
+    let run = Run::capture(&bed.rx, &format!("--write {name} -C 1 --json"));
+    generate(&bed.tx, "--frames 10k --rate 100kpps --size 1518");
+    let ended = run.end().refused(&["full.pcapng3", "No space left", "free space"]);
+    let json = ended.json();
+    closes(&json);
+    let names = ["full.pcapng", "full.pcapng1", "full.pcapng2", "full.pcapng3"];
+    let frames = names.map(|name| read(&disk.0.path().join(name)).1.len() as u64);
+    assert!(frames.iter().all(|frames| *frames > 0), "{frames:?}");
+    assert_eq!(frames.iter().sum::<u64>(), number(&json, "delivered"), "{json}");
+    assert!(number(&json["drops"], "store") > 0, "{json}");
+}
+
 /// A file system that believes in more room than the disk below it has, as thin volumes do.
 struct ThinDisk {
     mounted: tempfile::TempDir,
@@ -448,6 +467,12 @@ fn root_a_disk_that_cannot_keep_what_it_took_is_an_error() {
     let json =
         ended.refused(&["thin.pcapng", "could not keep", "10000 frames", "free space"]).json();
     closes(&json);
+    // What is lost is in one of the files before the last one.
+    drop(disk);
+    let Some(disk) = ThinDisk::mount() else { return };
+    let (_, name) = path(&disk.mounted, "thin.pcapng");
+    let ended = Run::start(&bed().rx, weir(&format!("capture {source} -C 1 --write {name}"))).end();
+    ended.refused(&["thin.pcapng", "could not keep", "free space"]);
 }
 
 #[test]

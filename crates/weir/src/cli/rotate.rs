@@ -1,4 +1,4 @@
-//! When a recorder goes on in another file, and how many bytes its files may have.
+//! When files that are written are followed by others, and how many bytes they may have.
 
 use std::time::Duration;
 
@@ -7,27 +7,45 @@ use weir_store::recorder::settings::Quota;
 
 use crate::units;
 
-/// When a recorder goes on in another file, and how many bytes its files may have.
+/// When files that are written are followed by others, and how many bytes they may have.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RotateArgs {
-    /// In a directory that is recorded into, files have so many bytes at most
-    #[arg(long, value_name = "SIZE", value_parser = units::file_size, requires = "write")]
+    /// Files have so many bytes at most: out.pcapng is followed by out.pcapng1, out.pcapng2
+    #[arg(long, value_name = "SIZE", value_parser = units::rotate_size, requires = "write")]
     pub rotate_size: Option<u64>,
-    /// In a directory that is recorded into, files are written for so long at most
-    #[arg(long, value_name = "TIME", value_parser = units::rotate_time, requires = "write")]
+    /// The same in millions of bytes, as of tcpdump; or with a unit: 100MiB
+    #[arg(short = 'C', value_name = "MILLIONS", value_parser = units::rotate_millions, requires = "write")]
+    #[arg(conflicts_with = "rotate_size")]
+    pub rotate_millions: Option<u64>,
+    /// Files have the frames of so long a time at most (a number is seconds). Parts of the time in a file's name are as
+    /// in strftime: out-%H%M%S.pcapng
+    #[arg(short = 'G', long, value_name = "TIME", value_parser = units::rotate_time, requires = "write")]
     pub rotate_time: Option<Duration>,
-    /// In each directory that is recorded into, all recorded files have so many bytes at most (20GiB), or this share of
-    /// the file system (80%): the oldest are deleted, but none that is being read
+    /// With a size: so many files are written in turn, the oldest is replaced. With a time: the capture ends after so
+    /// many files
+    #[arg(short = 'W', long, value_name = "N", requires = "write")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub rotate_files: Option<u32>,
+    /// The files of this run have so many bytes at most (20GiB): the oldest are deleted. In each directory that is
+    /// recorded into, all recorded files have, or this share of the file system (80%), but none is deleted that is
+    /// being read
     #[arg(long, value_name = "SIZE|SHARE", value_parser = units::quota, requires = "write")]
     pub quota: Option<Quota>,
 }
 
 impl RotateArgs {
+    /// Bytes of a file, whichever way they were given.
+    pub fn size(&self) -> Option<u64> {
+        self.rotate_size.or(self.rotate_millions)
+    }
+
     /// The flag that was given first, if any was.
     pub fn given(&self) -> Option<&'static str> {
         let flags = [
             ("--rotate-size", self.rotate_size.is_some()),
+            ("-C", self.rotate_millions.is_some()),
             ("--rotate-time", self.rotate_time.is_some()),
+            ("--rotate-files", self.rotate_files.is_some()),
             ("--quota", self.quota.is_some()),
         ];
         flags.iter().find(|(_, given)| *given).map(|(flag, _)| *flag)

@@ -28,10 +28,8 @@ pub struct TcpdumpFlags {
     buffer: Option<String>,
     #[arg(short = 'F', value_name = "FILE", hide = true)]
     filter_file: Option<String>,
-    #[arg(short = 'C', value_name = "SIZE", hide = true)]
-    by_size: Option<String>,
-    #[arg(short = 'G', value_name = "TIME", hide = true)]
-    by_time: Option<String>,
+    #[arg(short = 'z', value_name = "COMMAND", hide = true)]
+    command: Option<String>,
     /// Names are never looked up.
     #[arg(short = 'n', action = ArgAction::Count, hide = true)]
     _numbers: u8,
@@ -52,8 +50,6 @@ impl TcpdumpFlags {
             words => format!(" --filter '{}'", words.join(" ")),
         };
         let bytes = "bytes are shown by others: --write - | tcpdump -r -";
-        let files = "files of a size or time are written into a directory: --write DIR/ with --rotate-size 100MiB, \
-             --rotate-time 1h, --quota 20GiB";
         let hints = [
             self.interface.as_ref().map(|name| {
                 format!("-i: sources are named without a flag: weir capture {name}{filter}")
@@ -83,8 +79,12 @@ impl TcpdumpFlags {
             self.filter_file.as_ref().map(|path| {
                 format!("-F: a filter goes behind --filter: --filter \"$(cat {path})\"")
             }),
-            self.by_size.as_ref().map(|_| format!("-C: {files}")),
-            self.by_time.as_ref().map(|_| format!("-G: {files}")),
+            self.command.as_ref().map(|command| {
+                format!(
+                    "-z: no command is run on complete files, but a file that is complete is closed: inotifywait -m \
+                     -e close_write --format %w%f DIR | xargs -n 1 {command}"
+                )
+            }),
         ];
         hints.into_iter().flatten().next()
     }
@@ -120,8 +120,7 @@ mod tests {
             ("eth0 -Q inout", "--direction both"),
             ("eth0 -B 4096", "--ring-size 4096KiB"),
             ("eth0 -F f", "--filter \"$(cat f)\""),
-            ("eth0 -G 60", "--rotate-time"),
-            ("eth0 -C 1", "--write DIR/"),
+            ("eth0 -w a -C 1 -z gzip", "xargs -n 1 gzip"),
         ] {
             let hint = parsed(typed).tcpdump_hint().expect(typed);
             assert!(hint.contains(meant), "{typed}: {hint}");
@@ -137,5 +136,10 @@ mod tests {
             (Some(5), 128, true)
         );
         assert_eq!(args.write, [std::path::Path::new("a.pcap")]);
+        let args = parsed("eth0 -w a.pcap -C 10 -G 60 -W 3");
+        assert_eq!(args.tcpdump_hint(), None);
+        assert_eq!(args.rotate.size(), Some(10_000_000));
+        assert_eq!(args.rotate.rotate_time, Some(std::time::Duration::from_secs(60)));
+        assert_eq!(args.rotate.rotate_files, Some(3));
     }
 }

@@ -32,14 +32,15 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
     }
     let disk = weir_disk::open(&directories[0], How::Best);
     let disk = disk.with_context(|| directories[0].display().to_string())?;
-    let RotateArgs { rotate_size, rotate_time, quota } = input.plan.outputs.rotate;
+    let rotate = input.plan.outputs.rotate;
+    let RotateArgs { rotate_time, quota, .. } = rotate;
     let defaults = Settings::default();
     // One CPU captures.
     let threads = thread::available_parallelism().map_or(1, |count| count.get().max(2) - 1);
     let settings = Settings {
         directories: directories.to_vec(),
         file_mode: input.plan.outputs.file_mode,
-        file_bytes: rotate_size.unwrap_or(defaults.file_bytes),
+        file_bytes: rotate.size().unwrap_or(defaults.file_bytes),
         file_time: rotate_time,
         quota,
         compression: input.plan.outputs.compress.map(|level| Compression { level, threads }),

@@ -1,4 +1,4 @@
-//! `--write`: a pcapng file, or one for each link type, or a pipe.
+//! `--write`: a pcapng file, or one for each link type, or several that follow each other, or a pipe.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -8,6 +8,7 @@ use weir_store::{FileWriter, FilesByLinkType};
 
 use super::{Input, RunConsumer};
 use crate::interruptible_writer::InterruptibleWriter;
+use crate::privileges;
 
 pub(super) fn open(input: &Input<'_>, path: &Path) -> Result<Box<dyn RunConsumer>> {
     let names = input.names;
@@ -34,5 +35,9 @@ pub(super) fn open(input: &Input<'_>, path: &Path) -> Result<Box<dyn RunConsumer
         let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
         eprintln!("weir: a file for each link type: {}", names.join(", "));
     };
-    Ok(input.ordered(FilesByLinkType::create(path, mode, say)?.with_names(names)))
+    let rotation = input.plan.outputs.rotation;
+    let create = || FilesByLinkType::rotating(path, mode, rotation, say);
+    // Those that follow are made once the rights are given up: a folder that is closed then is found to be so now.
+    let files = if rotation.is_asked_for() { privileges::without(create)? } else { create()? };
+    Ok(input.ordered(files.with_names(names)))
 }

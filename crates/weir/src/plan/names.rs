@@ -62,12 +62,6 @@ pub(super) fn check_output(args: &CaptureArgs) -> Result<()> {
             path.display()
         );
     }
-    if let Some(flag) = args.rotate.given() {
-        bail!(
-            "{flag} is for a directory that is recorded into, and {} is none: --write DIR/ {flag} ...",
-            path.display()
-        );
-    }
     check_not_a_source(path, &args.input.sources)?;
     if path == Path::new("-") && io::stdout().is_terminal() {
         bail!(

@@ -100,7 +100,7 @@ pub struct Ended {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     pub stderr: String,
-    what: String,
+    pub what: String,
 }
 
 /// `weir` with these arguments, separated by spaces.

@@ -1,0 +1,374 @@
+//! A pcapng file that is followed by others: by size, by time, some in turn.
+
+mod file_names;
+mod run_files;
+pub mod settings;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{Access, access, syncfs};
+use weir_consumer::{Count, Run};
+use weir_frame::pcapng::{Interface, Statistics};
+use weir_frame::record::Record;
+
+use crate::file::{FileWriter, STATISTICS_BYTES};
+use crate::file_error::FileError;
+use crate::names::Names;
+pub use file_names::check_name;
+use file_names::{FileNames, nanoseconds};
+use run_files::RunFiles;
+pub use settings::Rotation;
+
+/// A file of one link type, and those that follow it. Each is a whole one: with the description of every interface, and
+/// statistics of its own frames at its end.
+pub(crate) struct RotatingFile {
+    path: PathBuf,
+    mode: u32,
+    rotation: Rotation,
+    file_names: FileNames,
+    interfaces: Vec<Interface>,
+    names: Names,
+    /// When the first period begins, in nanoseconds since the Unix epoch.
+    begin_ns: Option<u64>,
+    current: Option<Current>,
+    /// Files that were begun.
+    files: u32,
+    /// Frames in complete files.
+    kept: Count,
+    run_files: Option<RunFiles>,
+    /// The folder from before the first file on: it is told of whatever the disk does not keep.
+    folder: Option<File>,
+}
+
+/// The file that is written.
+struct Current {
+    path: PathBuf,
+    writer: FileWriter,
+    /// The number of its period.
+    period: u64,
+    /// Frames that were given to it, by interface.
+    taken: Vec<u64>,
+    /// When its first and its last frame were captured.
+    times_ns: Option<(u64, u64)>,
+}
+
+impl Current {
+    fn count(&mut self, record: &Record<'_>, interface_id: u32) {
+        if let Some(taken) = self.taken.get_mut(interface_id as usize) {
+            *taken += 1;
+        }
+        let ts_ns = record.meta.ts_ns;
+        let (first, last) = self.times_ns.unwrap_or((ts_ns, ts_ns));
+        self.times_ns = Some((first.min(ts_ns), last.max(ts_ns)));
+    }
+
+    /// Those of its own frames, with what else is known of its interfaces.
+    fn statistics(&self, known: &[Statistics]) -> Vec<Statistics> {
+        let times_ns = self.times_ns.unzip();
+        let own = (0..).zip(&self.taken).map(|(interface_id, taken)| {
+            let of = |one: &&Statistics| one.interface_id == interface_id;
+            let bare = Statistics {
+                interface_id,
+                ts_ns: times_ns.1.unwrap_or_default(),
+                start_ns: times_ns.0,
+                end_ns: times_ns.1,
+                ..Statistics::default()
+            };
+            let known = known.iter().find(of).copied().unwrap_or(bare);
+            Statistics { delivered: Some(*taken), ..known }
+        });
+        own.collect()
+    }
+}
+
+impl RotatingFile {
+    /// Makes the first file, or replaces it, if its name is known; else sees that one can be made.
+    ///
+    /// # Errors
+    /// [`FileError::Create`].
+    pub(crate) fn create(
+        path: &Path,
+        mode: u32,
+        rotation: Rotation,
+    ) -> Result<RotatingFile, FileError> {
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        let mut file = RotatingFile {
+            path: path.to_owned(),
+            mode,
+            rotation,
+            file_names: FileNames::new(path, &rotation),
+            interfaces: Vec::new(),
+            names: Names::default(),
+            begin_ns: None,
+            current: None,
+            files: 0,
+            kept: Count::default(),
+            run_files: rotation.quota_bytes.map(RunFiles::new),
+            folder: rotation.is_asked_for().then(|| File::open(folder).ok()).flatten(),
+        };
+        if file.file_names.tell_the_time() {
+            access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| {
+                FileError::Create { path: path.to_owned(), source: error.into() }
+            })?;
+        } else {
+            file.begin_file(0)?;
+        }
+        Ok(file)
+    }
+
+    /// The same for one more link type of the run.
+    ///
+    /// # Errors
+    /// [`FileError::Create`].
+    pub(crate) fn another(&self, path: &Path) -> Result<RotatingFile, FileError> {
+        let mut file =
+            RotatingFile::create(path, self.mode, self.rotation)?.with_names(&self.names);
+        file.begin_ns = self.begin_ns;
+        file.run_files = self.run_files.as_ref().map(RunFiles::another);
+        Ok(file)
+    }
+
+    /// As [`FileWriter::with_names`], of each file.
+    #[must_use]
+    pub(crate) fn with_names(mut self, names: &Names) -> RotatingFile {
+        self.names = names.clone();
+        self.current = self.current.map(|current| {
+            let writer = current.writer.with_names(names);
+            Current { writer, ..current }
+        });
+        self
+    }
+
+    /// The name that was given.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The link type of its interfaces, once it has one.
+    pub(crate) fn link_type(&self) -> Option<u16> {
+        self.interfaces.first().map(|interface| interface.link_type)
+    }
+
+    /// Interfaces described so far.
+    pub(crate) fn interfaces(&self) -> u32 {
+        self.interfaces.len() as u32
+    }
+
+    /// Whether it is followed by others, and is to be told when the run's first frame was captured.
+    pub(crate) fn waits_for_begin(&self) -> bool {
+        self.begin_ns.is_none() && self.rotation.is_asked_for()
+    }
+
+    /// The run's first frame was captured then: its periods begin.
+    pub(crate) fn begin(&mut self, ns: u64) {
+        self.begin_ns = Some(ns);
+    }
+
+    /// Describes one more interface of this link type.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub(crate) fn add_interface(&mut self, interface: &Interface) -> Result<(), FileError> {
+        self.interfaces.push(interface.clone());
+        let Some(current) = &mut self.current else { return Ok(()) };
+        let bytes = interface_bytes(interface) + STATISTICS_BYTES;
+        if current.times_ns.is_some() && !current.writer.has_room(bytes) {
+            let period = current.period;
+            return self.next_file(period);
+        }
+        current.taken.push(0);
+        current.writer.add_interface(interface)
+    }
+
+    /// As [`FileWriter::add_as`].
+    ///
+    /// # Errors
+    /// [`FileError`]; [`FileError::Complete`] for the first frame behind the last file.
+    pub(crate) fn add_as(
+        &mut self,
+        record: &Record<'_>,
+        interface_id: u32,
+    ) -> Result<(), FileError> {
+        if self.rotation.is_asked_for() {
+            self.tell_names();
+            self.make_room(record, 0)?;
+            self.grow(record.block.len() as u64);
+        }
+        let current = self.current.as_mut().expect("there is a file by now");
+        current.count(record, interface_id);
+        current.writer.add_as(record, interface_id)
+    }
+
+    /// As [`FileWriter::add_run`]; the run is cut where a file is full or its time is over.
+    ///
+    /// # Errors
+    /// As [`add_as`](RotatingFile::add_as).
+    pub(crate) fn add_run(&mut self, run: &Run<'_>) -> Result<(), FileError> {
+        if !self.rotation.is_asked_for() {
+            let current = self.current.as_mut().expect("there is a file by now");
+            return current.writer.add_run(run);
+        }
+        self.tell_names();
+        let (mut from, mut to, mut count) = (0, 0, Count::default());
+        for record in run.records() {
+            if self.is_due(&record, (to - from) as u64) {
+                self.append(&run.block_bytes[from..to], count)?;
+                (from, count) = (to, Count::default());
+                self.make_room(&record, 0)?;
+            }
+            let current = self.current.as_mut().expect("room was made");
+            current.count(&record, record.meta.interface_id);
+            to += record.block.len();
+            count += Count::one(record.meta.wire_len);
+        }
+        self.append(&run.block_bytes[from..to], count)
+    }
+
+    fn append(&mut self, block_bytes: &[u8], count: Count) -> Result<(), FileError> {
+        if block_bytes.is_empty() {
+            return Ok(());
+        }
+        self.grow(block_bytes.len() as u64);
+        let current = self.current.as_mut().expect("there is a file with these frames");
+        current.writer.append(&Run { block_bytes, count })
+    }
+
+    fn tell_names(&mut self) {
+        if let Some(current) = &mut self.current {
+            current.writer.tell_names();
+        }
+    }
+
+    /// The quota is told before bytes are added.
+    fn grow(&self, bytes: u64) {
+        if let (Some(run_files), Some(current)) = (&self.run_files, &self.current) {
+            run_files.grow(current.writer.ended_bytes() + bytes);
+        }
+    }
+
+    /// Whether a frame belongs to another file than the one that is written, which has `pending` bytes to come.
+    #[inline]
+    fn is_due(&self, record: &Record<'_>, pending: u64) -> bool {
+        let Some(current) = &self.current else { return true };
+        let is_full = || !current.writer.has_room(pending + record.block.len() as u64);
+        // A frame that is too large for any file has one of its own.
+        self.period_of(record.meta.ts_ns) > current.period
+            || current.times_ns.is_some() && is_full()
+    }
+
+    /// Goes on in the file that a frame belongs to.
+    fn make_room(&mut self, record: &Record<'_>, pending: u64) -> Result<(), FileError> {
+        if !self.is_due(record, pending) {
+            return Ok(());
+        }
+        // A clock that is set back begins no period anew.
+        let so_far = self.current.as_ref().map_or(0, |current| current.period);
+        self.next_file(self.period_of(record.meta.ts_ns).max(so_far))
+    }
+
+    /// The number of the period in which a frame was captured.
+    fn period_of(&self, ns: u64) -> u64 {
+        match (self.rotation.file_time, self.begin_ns) {
+            (Some(time), Some(begin)) => ns.saturating_sub(begin) / nanoseconds(time).max(1),
+            _ => 0,
+        }
+    }
+
+    fn next_file(&mut self, period: u64) -> Result<(), FileError> {
+        if let Some(files) = self.rotation.ends_after()
+            && self.files >= files.get()
+        {
+            return Err(FileError::Complete { path: self.path.clone(), files: self.files });
+        }
+        self.end_file()?;
+        self.begin_file(period)
+    }
+
+    /// The file that is written is complete.
+    fn end_file(&mut self) -> Result<(), FileError> {
+        let Some(current) = &mut self.current else { return Ok(()) };
+        let statistics = current.statistics(&[]);
+        current.writer.end(&statistics)?;
+        if let Some(Current { writer, path, .. }) = self.current.take() {
+            self.kept += writer.kept();
+            if let Some(run_files) = &self.run_files {
+                run_files.complete(path, writer.bytes());
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_file(&mut self, period: u64) -> Result<(), FileError> {
+        let length = self.rotation.file_time.map_or(0, nanoseconds);
+        let begin_ns = self.begin_ns.unwrap_or_default();
+        let path = self.file_names.next(begin_ns.saturating_add(period.saturating_mul(length)));
+        if let Some(run_files) = &self.run_files {
+            run_files.begin(&path);
+        }
+        let writer = FileWriter::create(&path, self.mode)?;
+        let mut writer = writer.limited_to(self.rotation.bytes_max()).with_names(&self.names);
+        for interface in &self.interfaces {
+            writer.add_interface(interface)?;
+        }
+        self.files += 1;
+        let taken = vec![0; self.interfaces.len()];
+        self.current = Some(Current { path, writer, period, taken, times_ns: None });
+        Ok(())
+    }
+
+    /// As [`FileWriter::flush`].
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub(crate) fn flush(&mut self) -> Result<(), FileError> {
+        self.current.as_mut().map_or(Ok(()), |current| current.writer.flush())
+    }
+
+    /// As [`FileWriter::finish`]: the last file has the statistics of the run, but for the frames delivered, which are
+    /// its own.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub(crate) fn finish(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
+        if self.current.is_none() {
+            // No frame came: a file says so, too.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.begin_ns.get_or_insert(nanoseconds(now));
+            self.begin_file(0)?;
+        }
+        let current = self.current.as_mut().expect("it was just made");
+        if !self.rotation.is_asked_for() {
+            return current.writer.finish(statistics);
+        }
+        let own = current.statistics(statistics);
+        current.writer.finish(&own)?;
+        // The others were not waited for: the disk was to keep up with the frames.
+        match &self.folder {
+            Some(folder) if self.files > 1 => syncfs(folder).map_err(|error| FileError::Sync {
+                path: self.path.clone(),
+                frames: self.kept().frames,
+                source: error.into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Frames that are safely out.
+    pub(crate) fn kept(&self) -> Count {
+        let mut kept = self.kept;
+        self.current.iter().for_each(|current| kept += current.writer.kept());
+        kept
+    }
+}
+
+/// Bytes of the block that describes an interface.
+fn interface_bytes(interface: &Interface) -> u64 {
+    let mut block = Vec::new();
+    weir_frame::pcapng::write::interface(&mut block, interface);
+    block.len() as u64
+}
