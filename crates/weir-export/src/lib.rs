@@ -24,4 +24,4 @@ pub mod queue;
 pub use export::{Batch, Counts, Export, ExportError, Origin, Owner};
 pub use json::JsonLines;
 pub use parquet::Parquet;
-pub use queue::{Finished, Queue, WhenFull};
+pub use queue::{EndAtOnce, Finished, Queue, WhenFull};

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::export::{Batch, Counts, Export, ExportError};
-use crate::limits::{BATCHES_MAX, FINISH_TIME_MAX, HANG_TIME_MAX};
+use crate::limits::{AT_ONCE_TIME_MAX, BATCHES_MAX, FINISH_TIME_MAX, HANG_TIME_MAX};
 
 /// How often an export is called where nothing comes.
 pub const TICK: Duration = Duration::from_millis(500);
@@ -22,6 +22,28 @@ pub enum WhenFull {
     Wait,
     /// Its records are dropped, and counted, until [`Queue::end_by`].
     Drop,
+}
+
+/// Asks exports to end at once, from any thread: what waits for them is dropped, and counted. Clones ask the same ones.
+#[derive(Clone, Debug, Default)]
+pub struct EndAtOnce(Arc<OnceLock<Instant>>);
+
+impl EndAtOnce {
+    /// Asks for it. The first time counts.
+    pub fn ask(&self) {
+        self.0.get_or_init(Instant::now);
+    }
+
+    /// Whether it was asked for.
+    #[must_use]
+    pub fn is_asked_for(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// Whether exports had the time that they then have.
+    fn is_over(&self) -> bool {
+        self.0.get().is_some_and(|asked| asked.elapsed() > AT_ONCE_TIME_MAX)
+    }
 }
 
 /// An export at work. Dropping it waits for the export to finish.
@@ -57,6 +79,7 @@ struct Shared {
     has_ended: AtomicBool,
     /// Said once nothing more comes: batches that still wait then are dropped.
     finish_by: OnceLock<Instant>,
+    at_once: EndAtOnce,
 }
 
 impl Queue {
@@ -65,8 +88,20 @@ impl Queue {
     /// # Errors
     /// No thread is left.
     pub fn start(export: impl Export + 'static, when_full: WhenFull) -> io::Result<Queue> {
+        Queue::start_until(export, when_full, EndAtOnce::default())
+    }
+
+    /// As [`start`](Queue::start); it ends as soon as it can once that is asked for, and nobody waits for room any more.
+    ///
+    /// # Errors
+    /// No thread is left.
+    pub fn start_until(
+        export: impl Export + 'static,
+        when_full: WhenFull,
+        at_once: EndAtOnce,
+    ) -> io::Result<Queue> {
         let (sender, batches) = sync_channel(BATCHES_MAX);
-        let (name, shared) = (export.name(), Arc::new(Shared::default()));
+        let (name, shared) = (export.name(), Arc::new(Shared { at_once, ..Shared::default() }));
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("weir-export".into())
@@ -84,11 +119,10 @@ impl Queue {
     /// Hands a batch over. One that is not taken, as there is no room or the export has ended, is counted as unsent.
     pub fn push(&mut self, batch: &Arc<Batch>) {
         self.pushed += batch.records.len() as u64;
-        let end = self.shared.finish_by.get().copied();
-        let is_taken = self.sender.as_ref().is_some_and(|sender| match (self.when_full, end) {
-            (WhenFull::Wait, None) => sender.send(Arc::clone(batch)).is_ok(),
-            (WhenFull::Drop, None) => sender.try_send(Arc::clone(batch)).is_ok(),
-            (_, Some(end)) => send_until(sender, batch, end),
+        let waits = self.when_full == WhenFull::Wait || self.shared.finish_by.get().is_some();
+        let is_taken = self.sender.as_ref().is_some_and(|sender| match waits {
+            true => send_in_time(sender, batch, &self.shared),
+            false => sender.try_send(Arc::clone(batch)).is_ok(),
         });
         if !is_taken {
             self.shared.drop_records(batch);
@@ -127,15 +161,25 @@ impl Queue {
     }
 
     /// Waits until everything that was handed over is sent, or cannot be. An export that is in the middle of something
-    /// [`HANG_TIME_MAX`] after its time is left there: what is in no count by then is unsent.
+    /// [`HANG_TIME_MAX`] after its time, or [`AT_ONCE_TIME_MAX`] after it was to end at once, is left there: what is in
+    /// no count by then is unsent.
     pub fn finish(&mut self) -> Finished {
         self.close();
         let Some(thread) = self.thread.take() else {
             return Finished { name: self.name.clone(), counts: self.counts(), failure: None };
         };
         while !thread.is_finished() {
+            if self.shared.at_once.is_over() {
+                return self.left(
+                    "it was left in the middle of something, as all was to end at once; let it have its time",
+                    io::ErrorKind::Interrupted,
+                );
+            }
             if self.shared.finish_by.get().is_some_and(|end| end.elapsed() > HANG_TIME_MAX) {
-                return self.left();
+                return self.left(
+                    "it takes nothing any more; is its disk or its reader there?",
+                    io::ErrorKind::TimedOut,
+                );
             }
             thread::sleep(LOOK);
         }
@@ -144,23 +188,22 @@ impl Queue {
         Finished { name: self.name.clone(), counts: self.counts(), failure }
     }
 
-    /// What came of an export that hangs.
-    fn left(&self) -> Finished {
+    /// What came of an export that is left where it is.
+    fn left(&self, why: &str, kind: io::ErrorKind) -> Finished {
         let sent = self.shared.sent.load(Ordering::Relaxed);
         let counts = Counts { sent, unsent: self.pushed.saturating_sub(sent) };
-        let what =
-            format!("{}: it takes nothing any more; is its disk or its reader there?", self.name);
-        let failure = Some(ExportError { what, source: io::ErrorKind::TimedOut.into() });
+        let what = format!("{}: {why}", self.name);
+        let failure = Some(ExportError { what, source: kind.into() });
         Finished { name: self.name.clone(), counts, failure }
     }
 }
 
 /// Whether there was room before the end.
-fn send_until(sender: &SyncSender<Arc<Batch>>, batch: &Arc<Batch>, end: Instant) -> bool {
+fn send_in_time(sender: &SyncSender<Arc<Batch>>, batch: &Arc<Batch>, shared: &Shared) -> bool {
     loop {
         match sender.try_send(Arc::clone(batch)) {
             Ok(()) => return true,
-            Err(TrySendError::Full(_)) if Instant::now() < end => thread::sleep(LOOK),
+            Err(TrySendError::Full(_)) if !shared.is_late() => thread::sleep(LOOK),
             Err(_) => return false,
         }
     }
@@ -213,7 +256,8 @@ fn run(
 
 impl Shared {
     fn is_late(&self) -> bool {
-        self.finish_by.get().is_some_and(|end| Instant::now() >= *end)
+        self.at_once.is_asked_for()
+            || self.finish_by.get().is_some_and(|end| Instant::now() >= *end)
     }
 
     fn drop_records(&self, batch: &Batch) {
@@ -369,6 +413,27 @@ mod tests {
         assert!(took < FINISH_TIME_MAX * 2, "{took:?}");
         assert!(sent > 0 && unsent > 0 && sent + unsent == pushed * RECORDS, "{sent}, {unsent}");
         opening.join().unwrap();
+    }
+
+    #[test]
+    fn an_export_that_is_waited_for_ends_at_once_if_asked() {
+        // The gate is shut, so the export hangs in its first batch.
+        let (export, opener) = Gated::new(None);
+        let at_once = EndAtOnce::default();
+        let mut queue = Queue::start_until(export, WhenFull::Wait, at_once.clone()).unwrap();
+        let (batch, pushed) = (batch(), BATCHES_MAX as u64 * 3);
+        let asking = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            at_once.ask();
+        });
+        // Without that it would wait for ever.
+        (0..pushed).for_each(|_| queue.push(&batch));
+        asking.join().unwrap();
+        let finished = queue.finish();
+        assert_eq!(finished.counts, Counts { sent: 0, unsent: pushed * RECORDS });
+        let failure = finished.failure.unwrap();
+        assert!(failure.to_string().contains("end at once"), "{failure}");
+        drop(opener);
     }
 
     #[test]
