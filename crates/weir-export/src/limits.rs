@@ -13,6 +13,9 @@ pub const HANG_TIME_MAX: Duration = Duration::from_secs(8);
 /// How long an export that is to end at once may go on with what it is in the middle of.
 pub const AT_ONCE_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// How long a disk that is full is tried again, if not said, until an export into files ends.
+pub const FULL_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// Bytes of an IPFIX message over UDP, at least: the longest record of ours (names of an interface) fits.
 pub const DATAGRAM_BYTES_MIN: usize = 576;
 /// Bytes of an IPFIX message over UDP, at most: the payload of an IPv4 datagram.

@@ -1,14 +1,15 @@
 //! The thread of an export, and what waits for it.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::export::{Batch, Counts, Export, ExportError};
-use crate::limits::{AT_ONCE_TIME_MAX, BATCHES_MAX, FINISH_TIME_MAX, HANG_TIME_MAX};
+use crate::limits::{BATCHES_MAX, FINISH_TIME_MAX, HANG_TIME_MAX};
+use crate::patience::Patience;
 
 /// How often an export is called where nothing comes.
 pub const TICK: Duration = Duration::from_millis(500);
@@ -22,28 +23,6 @@ pub enum WhenFull {
     Wait,
     /// Its records are dropped, and counted, until [`Queue::end_by`].
     Drop,
-}
-
-/// Asks exports to end at once, from any thread: what waits for them is dropped, and counted. Clones ask the same ones.
-#[derive(Clone, Debug, Default)]
-pub struct EndAtOnce(Arc<OnceLock<Instant>>);
-
-impl EndAtOnce {
-    /// Asks for it. The first time counts.
-    pub fn ask(&self) {
-        self.0.get_or_init(Instant::now);
-    }
-
-    /// Whether it was asked for.
-    #[must_use]
-    pub fn is_asked_for(&self) -> bool {
-        self.0.get().is_some()
-    }
-
-    /// Whether exports had the time that they then have.
-    fn is_over(&self) -> bool {
-        self.0.get().is_some_and(|asked| asked.elapsed() > AT_ONCE_TIME_MAX)
-    }
 }
 
 /// An export at work. Dropping it waits for the export to finish.
@@ -64,6 +43,8 @@ pub struct Finished {
     pub name: String,
     /// Every record that was handed over is in one of them.
     pub counts: Counts,
+    /// How often it found its disk full, and tried again.
+    pub full: u64,
     /// Why it could not go on.
     pub failure: Option<ExportError>,
 }
@@ -77,9 +58,7 @@ struct Shared {
     unsent: AtomicU64,
     /// The export takes no more.
     has_ended: AtomicBool,
-    /// Said once nothing more comes: batches that still wait then are dropped.
-    finish_by: OnceLock<Instant>,
-    at_once: EndAtOnce,
+    patience: Arc<Patience>,
 }
 
 impl Queue {
@@ -88,20 +67,22 @@ impl Queue {
     /// # Errors
     /// No thread is left.
     pub fn start(export: impl Export + 'static, when_full: WhenFull) -> io::Result<Queue> {
-        Queue::start_until(export, when_full, EndAtOnce::default())
+        Queue::start_with(export, when_full, Patience::default())
     }
 
-    /// As [`start`](Queue::start); it ends as soon as it can once that is asked for, and nobody waits for room any more.
+    /// As [`start`](Queue::start); with this patience.
     ///
     /// # Errors
     /// No thread is left.
-    pub fn start_until(
-        export: impl Export + 'static,
+    pub fn start_with(
+        mut export: impl Export + 'static,
         when_full: WhenFull,
-        at_once: EndAtOnce,
+        patience: Patience,
     ) -> io::Result<Queue> {
         let (sender, batches) = sync_channel(BATCHES_MAX);
-        let (name, shared) = (export.name(), Arc::new(Shared { at_once, ..Shared::default() }));
+        let patience = Arc::new(patience);
+        export.set_patience(Arc::clone(&patience));
+        let (name, shared) = (export.name(), Arc::new(Shared { patience, ..Shared::default() }));
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("weir-export".into())
@@ -119,9 +100,9 @@ impl Queue {
     /// Hands a batch over. One that is not taken, as there is no room or the export has ended, is counted as unsent.
     pub fn push(&mut self, batch: &Arc<Batch>) {
         self.pushed += batch.records.len() as u64;
-        let waits = self.when_full == WhenFull::Wait || self.shared.finish_by.get().is_some();
+        let waits = self.when_full == WhenFull::Wait || self.shared.patience.finish_by().is_some();
         let is_taken = self.sender.as_ref().is_some_and(|sender| match waits {
-            true => send_in_time(sender, batch, &self.shared),
+            true => send_in_time(sender, batch, &self.shared.patience),
             false => sender.try_send(Arc::clone(batch)).is_ok(),
         });
         if !is_taken {
@@ -145,10 +126,16 @@ impl Queue {
         Counts { sent: sent.load(Ordering::Relaxed), unsent }
     }
 
+    /// How often the export found its disk full, and tried again.
+    #[must_use]
+    pub fn full(&self) -> u64 {
+        self.shared.patience.full()
+    }
+
     /// Nothing is lost by waiting any more: batches are waited for until then, and those that wait still are dropped.
     /// The first time that is said counts.
     pub fn end_by(&mut self, end: Instant) {
-        self.shared.finish_by.get_or_init(|| end);
+        self.shared.patience.end_by(end);
     }
 
     /// Says that nothing more comes. Several that are closed before one is [finished](Queue::finish) end at the same
@@ -166,16 +153,17 @@ impl Queue {
     pub fn finish(&mut self) -> Finished {
         self.close();
         let Some(thread) = self.thread.take() else {
-            return Finished { name: self.name.clone(), counts: self.counts(), failure: None };
+            return self.finished(self.counts(), None);
         };
+        let patience = &self.shared.patience;
         while !thread.is_finished() {
-            if self.shared.at_once.is_over() {
+            if patience.at_once().is_over() {
                 return self.left(
                     "it was left in the middle of something, as all was to end at once; let it have its time",
                     io::ErrorKind::Interrupted,
                 );
             }
-            if self.shared.finish_by.get().is_some_and(|end| end.elapsed() > HANG_TIME_MAX) {
+            if patience.finish_by().is_some_and(|end| end.elapsed() > HANG_TIME_MAX) {
                 return self.left(
                     "it takes nothing any more; is its disk or its reader there?",
                     io::ErrorKind::TimedOut,
@@ -185,7 +173,11 @@ impl Queue {
         }
         let joined = thread.join();
         let failure = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Finished { name: self.name.clone(), counts: self.counts(), failure }
+        self.finished(self.counts(), failure)
+    }
+
+    fn finished(&self, counts: Counts, failure: Option<ExportError>) -> Finished {
+        Finished { name: self.name.clone(), counts, full: self.full(), failure }
     }
 
     /// What came of an export that is left where it is.
@@ -194,16 +186,16 @@ impl Queue {
         let counts = Counts { sent, unsent: self.pushed.saturating_sub(sent) };
         let what = format!("{}: {why}", self.name);
         let failure = Some(ExportError { what, source: kind.into() });
-        Finished { name: self.name.clone(), counts, failure }
+        self.finished(counts, failure)
     }
 }
 
 /// Whether there was room before the end.
-fn send_in_time(sender: &SyncSender<Arc<Batch>>, batch: &Arc<Batch>, shared: &Shared) -> bool {
+fn send_in_time(sender: &SyncSender<Arc<Batch>>, batch: &Arc<Batch>, patience: &Patience) -> bool {
     loop {
         match sender.try_send(Arc::clone(batch)) {
             Ok(()) => return true,
-            Err(TrySendError::Full(_)) if !shared.is_late() => thread::sleep(LOOK),
+            Err(TrySendError::Full(_)) if !patience.is_over() => thread::sleep(LOOK),
             Err(_) => return false,
         }
     }
@@ -231,7 +223,7 @@ fn run(
     let mut ticked = Instant::now();
     while result.is_ok() {
         match batches.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
-            Ok(batch) if shared.is_late() => shared.drop_records(&batch),
+            Ok(batch) if shared.patience.is_over() => shared.drop_records(&batch),
             Ok(batch) => result = export.take(&batch),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -255,11 +247,6 @@ fn run(
 }
 
 impl Shared {
-    fn is_late(&self) -> bool {
-        self.at_once.is_asked_for()
-            || self.finish_by.get().is_some_and(|end| Instant::now() >= *end)
-    }
-
     fn drop_records(&self, batch: &Batch) {
         self.dropped.fetch_add(batch.records.len() as u64, Ordering::Relaxed);
     }
@@ -276,6 +263,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::mpsc::{Sender, channel};
 
+    use crate::patience::EndAtOnce;
     use weir_flow::{EndReason, FlowRecord, Totals};
     use weir_frame::flow::FlowKey;
     use weir_frame::headers::Addresses;
@@ -420,7 +408,8 @@ mod tests {
         // The gate is shut, so the export hangs in its first batch.
         let (export, opener) = Gated::new(None);
         let at_once = EndAtOnce::default();
-        let mut queue = Queue::start_until(export, WhenFull::Wait, at_once.clone()).unwrap();
+        let patience = Patience::new(at_once.clone(), || ());
+        let mut queue = Queue::start_with(export, WhenFull::Wait, patience).unwrap();
         let (batch, pushed) = (batch(), BATCHES_MAX as u64 * 3);
         let asking = thread::spawn(move || {
             thread::sleep(Duration::from_millis(50));

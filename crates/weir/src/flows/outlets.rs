@@ -19,7 +19,7 @@ use weir_export::json::JsonLines;
 use weir_export::limits::{BATCH_RECORDS_MAX, FINISH_TIME_MAX};
 use weir_export::parquet::{self, Parquet};
 use weir_export::{
-    Batch, EndAtOnce, Export, ExportError, Finished, Origin, Owner, Queue, WhenFull,
+    Batch, Counts, Export, ExportError, Finished, Origin, Owner, Patience, Queue, WhenFull,
 };
 use weir_flow::{Counters, FlowRecord};
 use weir_frame::pcapng::Interface;
@@ -74,6 +74,8 @@ pub struct ExportReport {
     pub sent: u64,
     /// Records that could not be sent: the other end was too slow, or not there, or it failed with `error`.
     pub unsent: u64,
+    /// How often its disk was found full, and tried again.
+    pub disk_full: u64,
     /// Why it could not go on.
     pub error: Option<String>,
 }
@@ -100,14 +102,11 @@ impl Outlets {
                 bail!("--export {target} is there twice; leave one out");
             }
         }
-        // A trace waits for whoever reads its flows, and a link does not.
-        let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
-        let at_once = &plan.end.at_once;
         let mut exports = Vec::new();
         if plan.json {
             let out = InterruptibleWriter::stdout(plan.stop.clone()).context(STDOUT)?;
             let lines = JsonLines::new(out, STDOUT, args.biflow);
-            exports.push(start(lines, when_full, at_once)?);
+            exports.push(start(lines, plan)?);
         }
         for target in &args.export {
             exports.push(match target {
@@ -115,7 +114,7 @@ impl Outlets {
                     let file =
                         create(path, plan.stop).with_context(|| format!("--export {target}"))?;
                     let lines = JsonLines::new(file, &target.to_string(), args.biflow);
-                    start(lines, when_full, at_once)?
+                    start(lines, plan)?
                 }
                 ExportTarget::Parquet(path) => {
                     let config = parquet::Config {
@@ -125,7 +124,7 @@ impl Outlets {
                     };
                     // Its files are made once the rights are given up.
                     let parquet = privileges::without(|| Parquet::open(path, config))?;
-                    start(parquet, when_full, at_once)?
+                    start(parquet, plan)?
                 }
                 ExportTarget::Ipfix(collector) => {
                     let config = ipfix::Config {
@@ -135,7 +134,7 @@ impl Outlets {
                             .then_some(UDP_PACE),
                         ..ipfix::Config::default()
                     };
-                    start(Ipfix::open(collector, config)?, when_full, at_once)?
+                    start(Ipfix::open(collector, config)?, plan)?
                 }
             });
         }
@@ -231,9 +230,10 @@ impl Outlets {
         self.exports.iter_mut().for_each(Queue::close);
         let (mut reports, mut of_stdout) = (Vec::new(), None);
         for (at, mut export) in std::mem::take(&mut self.exports).into_iter().enumerate() {
-            let Finished { name, counts, failure } = export.finish();
+            let Finished { name, counts, full, failure } = export.finish();
             let error = failure.as_ref().map(|failure| error_text(failure));
-            let mut report = ExportReport { name, sent: counts.sent, unsent: counts.unsent, error };
+            let Counts { sent, unsent } = counts;
+            let mut report = ExportReport { name, sent, unsent, disk_full: full, error };
             if at == 0 && self.has_stdout {
                 // Its failure is the run's.
                 (of_stdout, report.error) = (failure, None);
@@ -295,8 +295,17 @@ pub fn is_readers_choice(failure: &ExportError) -> bool {
     is_gone || Stalled::is_why(&failure.source)
 }
 
-fn start(export: impl Export + 'static, when_full: WhenFull, at_once: &EndAtOnce) -> Result<Queue> {
-    Queue::start_until(export, when_full, at_once.clone()).context("starting a thread")
+fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> {
+    // A trace waits for whoever reads its flows, and a link does not.
+    let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
+    let (name, watch) = (export.name(), plan.watch.cloned());
+    let on_full = move || {
+        let what =
+            "its disk is full, and is tried again for a minute; what cannot wait so long is unsent";
+        say(watch.as_ref(), &format!("--export {name}: {what}"));
+    };
+    let patience = Patience::new(plan.end.at_once.clone(), on_full);
+    Queue::start_with(export, when_full, patience).context("starting a thread")
 }
 
 /// A file that others may follow, of its owner only: lines are added to what is in it. A named pipe is waited for no
