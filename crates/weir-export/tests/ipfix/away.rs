@@ -97,7 +97,7 @@ fn read(listener: &TcpListener) -> Reader {
 }
 
 /// The next message of a stream.
-fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut message = vec![0; 4];
     stream.read_exact(&mut message).ok()?;
     message.resize(u16::from_be_bytes([message[2], message[3]]).into(), 0);

@@ -3,10 +3,13 @@
 //! `WEIR_SKIP_LOG` names.
 
 mod away;
+mod broken_link;
 mod decoder;
 mod flows;
+mod netns;
 mod nfdump;
 mod python;
+mod sizes;
 mod slow_link;
 
 use std::io::Write;
