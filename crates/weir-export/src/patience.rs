@@ -122,7 +122,9 @@ mod tests {
     fn a_full_disk_is_tried_again_and_said_once() {
         let said = Arc::new(AtomicU64::new(0));
         let times = Arc::clone(&said);
-        let on_full = move || drop(times.fetch_add(1, Ordering::Relaxed));
+        let on_full = move || {
+            times.fetch_add(1, Ordering::Relaxed);
+        };
         let patience = Patience::new(EndAtOnce::default(), on_full);
         let full = || io::Error::from(io::ErrorKind::StorageFull);
         for round in 1..3 {
@@ -158,7 +160,9 @@ mod tests {
         let patience = Patience::new(at_once.clone(), move || begun.store(true, Ordering::Release));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| wait(&patience));
+            let start = Instant::now();
             while !is_waiting.load(Ordering::Acquire) && !waiting.is_finished() {
+                assert!(start.elapsed() < Duration::from_secs(60), "it does not wait");
                 thread::sleep(Duration::from_millis(1));
             }
             at_once.ask();

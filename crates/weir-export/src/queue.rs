@@ -269,6 +269,8 @@ mod tests {
     use weir_frame::headers::Addresses;
 
     const RECORDS: u64 = 10;
+    /// Longer than anything here takes on a loaded machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Counts what it takes, a batch for each word that it is sent, until it fails.
     struct Gated {
@@ -369,7 +371,9 @@ mod tests {
                 let mut queue = Queue::start(export, when_full).unwrap();
                 let (batch, mut pushed) = (batch(), 0_u64);
                 // Pushed before, while and after it fails.
+                let start = Instant::now();
                 while !queue.has_ended() {
+                    assert!(start.elapsed() < PATIENCE, "it takes more, though it has failed");
                     queue.push(&batch);
                     pushed += 1;
                 }
@@ -432,7 +436,9 @@ mod tests {
         let mut queue = Queue::start(export, WhenFull::Wait).unwrap();
         assert!(!queue.has_ended());
         queue.push(&batch());
+        let start = Instant::now();
         while !queue.has_ended() {
+            assert!(start.elapsed() < PATIENCE, "nobody says that it has failed");
             thread::yield_now();
         }
         queue.push(&batch());

@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -44,7 +44,15 @@ fn signal(child: &Child) {
 }
 
 /// Passes if it has a report in which all records are counted, and some were not sent.
-fn ended(child: Child, folder: &Path) {
+fn ended(mut child: Child, folder: &Path) {
+    let start = Instant::now();
+    while child.try_wait().expect("a child").is_none() {
+        if start.elapsed() > LIMIT {
+            let _ = child.kill();
+            panic!("it does not end");
+        }
+        sleep(Duration::from_millis(20));
+    }
     let ended = child.wait_with_output().expect("it ends");
     let stdout = std::fs::read(folder.join("stdout")).expect("its output");
     // 2: on a machine that is busy elsewhere an export may be left in the middle of something, and that is said.

@@ -240,6 +240,10 @@ mod tests {
         // Until the other end has no room, and this one holds messages that it cannot send.
         let mut taken = 0;
         while taken < tcp.counts().sent + 4 && tcp.send(&message, 1) {
+            assert!(
+                taken < 100_000,
+                "6 GB went into the buffers of a connection that nobody reads"
+            );
             taken += 1;
             tcp.settle();
         }

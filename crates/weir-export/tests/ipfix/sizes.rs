@@ -9,7 +9,7 @@ use weir_flow::FlowRecord;
 use crate::away::{config, message};
 use crate::decoder::{Reader, read_all};
 use crate::flows::{batches, flow};
-use crate::{export_to, tcp_socket, udp_socket};
+use crate::{accept, export_to, tcp_socket, udp_socket};
 
 /// Bytes of a message over TCP at most, and of what is before the records of its only set.
 const BYTES_MAX: usize = 65_535;
@@ -25,7 +25,7 @@ fn over_tcp(batches: &[Arc<Batch>]) -> (Reader, Vec<usize>) {
     let listener = tcp_socket();
     let mut ipfix = export_to("ipfix+tcp", listener.local_addr().unwrap().port(), config());
     let reading = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
+        let mut stream = accept(&listener);
         let (mut reader, mut sizes) = (Reader::new(), Vec::new());
         while let Some(message) = message(&mut stream) {
             let before = reader.flows.len();
