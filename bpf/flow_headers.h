@@ -245,8 +245,14 @@ static __always_inline int weir_headers_walk(void *ctx, enum weir_hook hook, __u
 	return -1;
 }
 
-static __noinline int weir_headers_walk_tc(struct __sk_buff *skb, __u32 beside, struct weir_headers *headers)
+/*
+ * Not static: the verifier then looks at it once, by itself, and not once more for whatever comes behind each of its
+ * ways. Linux 6.1 gave up after a million instructions.
+ */
+__noinline int weir_headers_walk_tc(struct __sk_buff *skb, __u32 beside, struct weir_headers *headers)
 {
+	if (!headers)
+		return WEIR_MALFORMED;
 	return weir_headers_walk(skb, WEIR_TC, skb->len, beside, headers);
 }
 

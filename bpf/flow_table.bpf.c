@@ -80,7 +80,7 @@ int weir_flow_at_tc(struct __sk_buff *skb)
 	if (skb->vlan_present)
 		beside = skb->vlan_proto | skb->vlan_tci << 16;
 	if (beside || weir_headers_fast(data, end, &frame.headers)) {
-		struct weir_headers walked;
+		struct weir_headers walked = {};
 
 		if (was_walked(counts, weir_headers_walk_tc(skb, beside, &walked), &walked))
 			return WEIR_TC_NEXT;

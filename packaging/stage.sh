@@ -32,6 +32,7 @@ install -D -m 644 -t "$folder/share/doc/weir/docs/pictures" "$root"/docs/picture
 install -D -m 644 -t "$folder/share/doc/weir/examples" \
     "$root/packaging/weir-capture@.service" "$root/packaging/weir.toml" "$root/packaging/compose.yaml"
 install -D -m 644 -t "$folder/share/doc/weir/examples/kubernetes" "$root"/packaging/kubernetes/*.yaml
+install -D -m 644 -t "$folder/share/doc/weir/examples/grafana" "$root"/packaging/grafana/*.json
 # systemd looks here below /usr and /usr/local. The units are not enabled.
 install -D -m 644 "$root/packaging/weir.sysusers" "$folder/lib/sysusers.d/weir.conf"
 install -D -m 644 -t "$folder/lib/systemd/system" "$root/packaging/weir.service" "$root/packaging/weir-guest.service"

@@ -7,6 +7,8 @@ use serde::Serialize;
 use thiserror::Error;
 use weir_flow::FlowRecord;
 
+use crate::patience::Patience;
+
 /// Where frames come from: an interface, and whose it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Origin {
@@ -92,6 +94,9 @@ pub trait Export: Send {
     fn finish(&mut self) -> Result<(), ExportError> {
         Ok(())
     }
+
+    /// Called once, before everything else: how long it may wait.
+    fn set_patience(&mut self, _patience: Arc<Patience>) {}
 
     /// Records so far. Those that it still holds are in neither count.
     fn counts(&self) -> Counts;

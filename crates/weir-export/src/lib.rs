@@ -11,6 +11,7 @@
 //! | [`json`] | lines of JSON |
 //! | [`parquet`] | Parquet files by time, for DuckDB and others |
 //! | [`ipfix`] | an export to a collector of IPFIX |
+//! | [`patience`] | how long an export goes on with what it has |
 //! | [`limits`] | how much may wait |
 #![deny(unsafe_code)]
 
@@ -19,9 +20,11 @@ pub mod ipfix;
 pub mod json;
 pub mod limits;
 pub mod parquet;
+pub mod patience;
 pub mod queue;
 
 pub use export::{Batch, Counts, Export, ExportError, Origin, Owner};
 pub use json::JsonLines;
 pub use parquet::Parquet;
+pub use patience::{EndAtOnce, Patience};
 pub use queue::{Finished, Queue, WhenFull};

@@ -10,6 +10,11 @@ pub const BATCHES_MAX: usize = 128;
 pub const FINISH_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long behind that an export may be in the middle of something before it is left there.
 pub const HANG_TIME_MAX: Duration = Duration::from_secs(8);
+/// How long an export that is to end at once may go on with what it is in the middle of.
+pub const AT_ONCE_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// How long a disk that is full is tried again, if not said, until an export into files ends.
+pub const FULL_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Bytes of an IPFIX message over UDP, at least: the longest record of ours (names of an interface) fits.
 pub const DATAGRAM_BYTES_MIN: usize = 576;

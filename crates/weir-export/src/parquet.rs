@@ -4,8 +4,9 @@
 
 mod columns;
 mod part;
+mod patient_file;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +20,10 @@ use weir_flow::FlowRecord;
 
 use self::columns::Group;
 use self::part::Part;
+use self::patient_file::PatientFile;
 use crate::export::{Batch, Counts, Export, ExportError, Origin};
+use crate::limits::FULL_TIME_MAX;
+use crate::patience::Patience;
 
 /// Records that are compressed and written together. So many wait in memory, 120 bytes each: 8 MiB, and some 10 MiB
 /// more while they are written. Readers skip a group where its least and greatest values say that none matches.
@@ -36,16 +40,19 @@ pub struct Config {
     pub is_biflow: bool,
     /// Who may read the files: permission bits, of which those of the umask are taken away.
     pub mode: u32,
+    /// How long a disk that is full is tried again before the export ends: whatever is written, is the longer in coming.
+    pub full_time: Duration,
 }
 
 impl Default for Config {
-    /// A file each minute or 4 Mi records, for its owner only.
+    /// A file each minute or 4 Mi records, for its owner only; a full disk is tried again for a minute.
     fn default() -> Config {
         Config {
             every: Duration::from_secs(60),
             file_records: 64 * GROUP_RECORDS as u64,
             is_biflow: false,
             mode: 0o600,
+            full_time: FULL_TIME_MAX,
         }
     }
 }
@@ -70,11 +77,12 @@ pub struct Parquet {
     waiting: Vec<FlowRecord>,
     origins: Arc<Vec<Origin>>,
     counts: Counts,
+    patience: Arc<Patience>,
 }
 
 /// The file that is being written.
 struct OpenFile {
-    writer: SerializedFileWriter<File>,
+    writer: SerializedFileWriter<PatientFile>,
     part: Part,
     begun: Instant,
     /// Records that are in it.
@@ -127,6 +135,7 @@ impl Parquet {
             waiting: Vec::new(),
             origins: Arc::default(),
             counts: Counts::default(),
+            patience: Arc::default(),
         })
     }
 
@@ -151,7 +160,11 @@ impl Parquet {
             Some(open) => open.records,
             None => {
                 let now = (self.clock)();
-                let (part, file) = Part::create(&self.directory, now.wall, self.config.mode)?;
+                let (directory, config) = (&self.directory, &self.config);
+                let create = || Part::create(directory, now.wall, config.mode);
+                let (part, file) = self.patience.until_there_is_room(config.full_time, create)?;
+                let patience = Arc::clone(&self.patience);
+                let file = PatientFile { file, patience, full_time: config.full_time };
                 let (schema, properties) = (self.schema.clone(), self.properties.clone());
                 let writer =
                     SerializedFileWriter::new(file, schema, properties).map_err(io_error)?;
@@ -189,8 +202,8 @@ impl Parquet {
         self.write_group()?;
         let Some(open) = &mut self.open else { return Ok(()) };
         open.writer.finish().map_err(io_error)?;
-        open.writer.inner().sync_all()?;
-        open.part.publish()?;
+        open.writer.inner().file.sync_all()?;
+        self.patience.until_there_is_room(self.config.full_time, || open.part.publish())?;
         self.counts.sent += open.records;
         self.open = None;
         Ok(())
@@ -234,6 +247,10 @@ impl Export for Parquet {
 
     fn finish(&mut self) -> Result<(), ExportError> {
         self.close().map_err(|source| self.fail(source))
+    }
+
+    fn set_patience(&mut self, patience: Arc<Patience>) {
+        self.patience = patience;
     }
 
     fn counts(&self) -> Counts {

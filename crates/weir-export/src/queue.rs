@@ -1,14 +1,15 @@
 //! The thread of an export, and what waits for it.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::export::{Batch, Counts, Export, ExportError};
 use crate::limits::{BATCHES_MAX, FINISH_TIME_MAX, HANG_TIME_MAX};
+use crate::patience::Patience;
 
 /// How often an export is called where nothing comes.
 pub const TICK: Duration = Duration::from_millis(500);
@@ -42,6 +43,8 @@ pub struct Finished {
     pub name: String,
     /// Every record that was handed over is in one of them.
     pub counts: Counts,
+    /// How often it found its disk full, and tried again.
+    pub full: u64,
     /// Why it could not go on.
     pub failure: Option<ExportError>,
 }
@@ -55,8 +58,7 @@ struct Shared {
     unsent: AtomicU64,
     /// The export takes no more.
     has_ended: AtomicBool,
-    /// Said once nothing more comes: batches that still wait then are dropped.
-    finish_by: OnceLock<Instant>,
+    patience: Arc<Patience>,
 }
 
 impl Queue {
@@ -65,8 +67,22 @@ impl Queue {
     /// # Errors
     /// No thread is left.
     pub fn start(export: impl Export + 'static, when_full: WhenFull) -> io::Result<Queue> {
+        Queue::start_with(export, when_full, Patience::default())
+    }
+
+    /// As [`start`](Queue::start); with this patience.
+    ///
+    /// # Errors
+    /// No thread is left.
+    pub fn start_with(
+        mut export: impl Export + 'static,
+        when_full: WhenFull,
+        patience: Patience,
+    ) -> io::Result<Queue> {
         let (sender, batches) = sync_channel(BATCHES_MAX);
-        let (name, shared) = (export.name(), Arc::new(Shared::default()));
+        let patience = Arc::new(patience);
+        export.set_patience(Arc::clone(&patience));
+        let (name, shared) = (export.name(), Arc::new(Shared { patience, ..Shared::default() }));
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("weir-export".into())
@@ -84,11 +100,10 @@ impl Queue {
     /// Hands a batch over. One that is not taken, as there is no room or the export has ended, is counted as unsent.
     pub fn push(&mut self, batch: &Arc<Batch>) {
         self.pushed += batch.records.len() as u64;
-        let end = self.shared.finish_by.get().copied();
-        let is_taken = self.sender.as_ref().is_some_and(|sender| match (self.when_full, end) {
-            (WhenFull::Wait, None) => sender.send(Arc::clone(batch)).is_ok(),
-            (WhenFull::Drop, None) => sender.try_send(Arc::clone(batch)).is_ok(),
-            (_, Some(end)) => send_until(sender, batch, end),
+        let waits = self.when_full == WhenFull::Wait || self.shared.patience.finish_by().is_some();
+        let is_taken = self.sender.as_ref().is_some_and(|sender| match waits {
+            true => send_in_time(sender, batch, &self.shared.patience),
+            false => sender.try_send(Arc::clone(batch)).is_ok(),
         });
         if !is_taken {
             self.shared.drop_records(batch);
@@ -111,10 +126,16 @@ impl Queue {
         Counts { sent: sent.load(Ordering::Relaxed), unsent }
     }
 
+    /// How often the export found its disk full, and tried again.
+    #[must_use]
+    pub fn full(&self) -> u64 {
+        self.shared.patience.full()
+    }
+
     /// Nothing is lost by waiting any more: batches are waited for until then, and those that wait still are dropped.
     /// The first time that is said counts.
     pub fn end_by(&mut self, end: Instant) {
-        self.shared.finish_by.get_or_init(|| end);
+        self.shared.patience.end_by(end);
     }
 
     /// Says that nothing more comes. Several that are closed before one is [finished](Queue::finish) end at the same
@@ -127,40 +148,54 @@ impl Queue {
     }
 
     /// Waits until everything that was handed over is sent, or cannot be. An export that is in the middle of something
-    /// [`HANG_TIME_MAX`] after its time is left there: what is in no count by then is unsent.
+    /// [`HANG_TIME_MAX`] after its time, or [`AT_ONCE_TIME_MAX`] after it was to end at once, is left there: what is in
+    /// no count by then is unsent.
     pub fn finish(&mut self) -> Finished {
         self.close();
         let Some(thread) = self.thread.take() else {
-            return Finished { name: self.name.clone(), counts: self.counts(), failure: None };
+            return self.finished(self.counts(), None);
         };
+        let patience = &self.shared.patience;
         while !thread.is_finished() {
-            if self.shared.finish_by.get().is_some_and(|end| end.elapsed() > HANG_TIME_MAX) {
-                return self.left();
+            if patience.at_once().is_over() {
+                return self.left(
+                    "it was left in the middle of something, as all was to end at once; let it have its time",
+                    io::ErrorKind::Interrupted,
+                );
+            }
+            if patience.finish_by().is_some_and(|end| end.elapsed() > HANG_TIME_MAX) {
+                return self.left(
+                    "it takes nothing any more; is its disk or its reader there?",
+                    io::ErrorKind::TimedOut,
+                );
             }
             thread::sleep(LOOK);
         }
         let joined = thread.join();
         let failure = joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        Finished { name: self.name.clone(), counts: self.counts(), failure }
+        self.finished(self.counts(), failure)
     }
 
-    /// What came of an export that hangs.
-    fn left(&self) -> Finished {
+    fn finished(&self, counts: Counts, failure: Option<ExportError>) -> Finished {
+        Finished { name: self.name.clone(), counts, full: self.full(), failure }
+    }
+
+    /// What came of an export that is left where it is.
+    fn left(&self, why: &str, kind: io::ErrorKind) -> Finished {
         let sent = self.shared.sent.load(Ordering::Relaxed);
         let counts = Counts { sent, unsent: self.pushed.saturating_sub(sent) };
-        let what =
-            format!("{}: it takes nothing any more; is its disk or its reader there?", self.name);
-        let failure = Some(ExportError { what, source: io::ErrorKind::TimedOut.into() });
-        Finished { name: self.name.clone(), counts, failure }
+        let what = format!("{}: {why}", self.name);
+        let failure = Some(ExportError { what, source: kind.into() });
+        self.finished(counts, failure)
     }
 }
 
 /// Whether there was room before the end.
-fn send_until(sender: &SyncSender<Arc<Batch>>, batch: &Arc<Batch>, end: Instant) -> bool {
+fn send_in_time(sender: &SyncSender<Arc<Batch>>, batch: &Arc<Batch>, patience: &Patience) -> bool {
     loop {
         match sender.try_send(Arc::clone(batch)) {
             Ok(()) => return true,
-            Err(TrySendError::Full(_)) if Instant::now() < end => thread::sleep(LOOK),
+            Err(TrySendError::Full(_)) if !patience.is_over() => thread::sleep(LOOK),
             Err(_) => return false,
         }
     }
@@ -188,7 +223,7 @@ fn run(
     let mut ticked = Instant::now();
     while result.is_ok() {
         match batches.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
-            Ok(batch) if shared.is_late() => shared.drop_records(&batch),
+            Ok(batch) if shared.patience.is_over() => shared.drop_records(&batch),
             Ok(batch) => result = export.take(&batch),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
@@ -212,10 +247,6 @@ fn run(
 }
 
 impl Shared {
-    fn is_late(&self) -> bool {
-        self.finish_by.get().is_some_and(|end| Instant::now() >= *end)
-    }
-
     fn drop_records(&self, batch: &Batch) {
         self.dropped.fetch_add(batch.records.len() as u64, Ordering::Relaxed);
     }
@@ -232,11 +263,14 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::mpsc::{Sender, channel};
 
+    use crate::patience::EndAtOnce;
     use weir_flow::{EndReason, FlowRecord, Totals};
     use weir_frame::flow::FlowKey;
     use weir_frame::headers::Addresses;
 
     const RECORDS: u64 = 10;
+    /// Longer than anything here takes on a loaded machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Counts what it takes, a batch for each word that it is sent, until it fails.
     struct Gated {
@@ -337,7 +371,9 @@ mod tests {
                 let mut queue = Queue::start(export, when_full).unwrap();
                 let (batch, mut pushed) = (batch(), 0_u64);
                 // Pushed before, while and after it fails.
+                let start = Instant::now();
                 while !queue.has_ended() {
+                    assert!(start.elapsed() < PATIENCE, "it takes more, though it has failed");
                     queue.push(&batch);
                     pushed += 1;
                 }
@@ -372,13 +408,37 @@ mod tests {
     }
 
     #[test]
+    fn an_export_that_is_waited_for_ends_at_once_if_asked() {
+        // The gate is shut, so the export hangs in its first batch.
+        let (export, opener) = Gated::new(None);
+        let at_once = EndAtOnce::default();
+        let patience = Patience::new(at_once.clone(), || ());
+        let mut queue = Queue::start_with(export, WhenFull::Wait, patience).unwrap();
+        let (batch, pushed) = (batch(), BATCHES_MAX as u64 * 3);
+        let asking = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            at_once.ask();
+        });
+        // Without that it would wait for ever.
+        (0..pushed).for_each(|_| queue.push(&batch));
+        asking.join().unwrap();
+        let finished = queue.finish();
+        assert_eq!(finished.counts, Counts { sent: 0, unsent: pushed * RECORDS });
+        let failure = finished.failure.unwrap();
+        assert!(failure.to_string().contains("end at once"), "{failure}");
+        drop(opener);
+    }
+
+    #[test]
     fn it_is_known_that_an_export_has_failed_before_it_is_finished() {
         let (export, opener) = Gated::new(Some(0));
         drop(opener);
         let mut queue = Queue::start(export, WhenFull::Wait).unwrap();
         assert!(!queue.has_ended());
         queue.push(&batch());
+        let start = Instant::now();
         while !queue.has_ended() {
+            assert!(start.elapsed() < PATIENCE, "nobody says that it has failed");
             thread::yield_now();
         }
         queue.push(&batch());

@@ -10,7 +10,7 @@ mod example;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::process::{Child, Command, ExitStatus, exit};
+use std::process::{Child, Command, ExitStatus, Stdio, exit};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -63,12 +63,37 @@ fn child() {
             other.join().expect("it ends");
             result
         }
+        "news" => {
+            let after = latest.clone();
+            let other = thread::spawn(move || {
+                let news = vec!["eth1-has-gone".to_owned()];
+                after.publish(View { number: 2, news, ..View::default() });
+            });
+            let result = terminal::run(&latest, || ());
+            other.join().expect("it ends");
+            result
+        }
+        "no keyboard" => {
+            println!("possible: {}", terminal::is_possible());
+            terminal::run(&latest, || println!("stop was called"))
+        }
         task => panic!("no task: {task}"),
     };
     match result {
         Ok(()) => println!("run ended"),
         Err(error) => println!("run failed: {error}"),
     }
+}
+
+/// Where the keys of a child come from.
+#[derive(PartialEq)]
+enum Keys {
+    /// Its standard input is the pseudo-terminal.
+    Input,
+    /// Its standard input is no terminal, and it has no other.
+    Nowhere,
+    /// Its standard input is no terminal, and the pseudo-terminal is that of its session.
+    Session,
 }
 
 /// A child in a pseudo-terminal.
@@ -85,6 +110,10 @@ struct Pty {
 
 impl Pty {
     fn start(task: &str) -> Pty {
+        Pty::start_with(task, Keys::Input)
+    }
+
+    fn start_with(task: &str, keys: Keys) -> Pty {
         // Without CLOEXEC the child would hold the controller, too, and never see it hang up.
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let controller = openpt(flags).expect("a pty");
@@ -96,12 +125,13 @@ impl Pty {
         let size = Winsize { ws_row: 30, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&terminal, size).expect("a size");
         let end = || terminal.try_clone().expect("a descriptor");
-        let child = Command::new(std::env::current_exe().expect("this binary"))
+        let child = started_by(&keys)
+            .arg(std::env::current_exe().expect("this binary"))
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .envs([(TASK, task), ("TERM", "xterm"), ("LANG", "C.UTF-8"), ("RUST_BACKTRACE", "0")])
             .env_remove("NO_COLOR")
             .env_remove("LC_ALL")
-            .stdin(end())
+            .stdin(if keys == Keys::Nowhere { Stdio::null() } else { end().into() })
             .stdout(end())
             .stderr(end())
             .spawn()
@@ -174,6 +204,20 @@ impl Drop for Pty {
     }
 }
 
+/// A command that runs the one in its arguments, with its keys from there.
+fn started_by(keys: &Keys) -> Command {
+    let words: &[&str] = match keys {
+        Keys::Input => &["env"],
+        Keys::Nowhere => &["setsid", "--wait"],
+        Keys::Session => {
+            &["setsid", "--ctty", "--wait", "sh", "-c", r#"exec "$@" </dev/null"#, "sh"]
+        }
+    };
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]);
+    command
+}
+
 fn read(mut from: File, to: &Mutex<Vec<u8>>, is_over: &AtomicBool) {
     let mut buffer = [0; 4096];
     let tick = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -238,6 +282,40 @@ fn a_panic_is_read_on_a_restored_terminal() {
     assert!(pty.end().success());
     pty.wait_for("run failed: a thread has panicked");
     assert!(after_the_screen(&pty.text()).contains("planted in a thread"));
+    assert!(pty.is_cooked());
+}
+
+#[test]
+fn what_is_said_while_it_runs_is_shown_and_gone_with_the_screen() {
+    let mut pty = Pty::start("news");
+    pty.wait_for("eth1-has-gone");
+    pty.press(b"q");
+    assert!(pty.end().success());
+    pty.wait_for("run ended");
+    assert!(!after_the_screen(&pty.text()).contains("eth1-has-gone"));
+    assert!(pty.is_cooked());
+}
+
+#[test]
+fn without_a_keyboard_the_terminal_is_left_as_it_is() {
+    let mut pty = Pty::start_with("no keyboard", Keys::Nowhere);
+    assert!(pty.end().success());
+    pty.wait_for("run failed");
+    let text = pty.text();
+    assert!(text.contains("possible: false") && !text.contains(ENTER), "{text:?}");
+    assert!(pty.is_cooked() && !text.contains("stop was called"), "{text:?}");
+}
+
+#[test]
+fn keys_come_from_the_terminal_where_the_input_is_none() {
+    let mut pty = Pty::start_with("no keyboard", Keys::Session);
+    pty.wait_for("Losses");
+    pty.press(b"q");
+    assert!(pty.end().success());
+    pty.wait_for("run ended");
+    let text = pty.text();
+    assert!(text.contains("possible: true"), "{text:?}");
+    assert!(after_the_screen(&text).contains("run ended"));
     assert!(pty.is_cooked());
 }
 

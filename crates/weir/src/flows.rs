@@ -21,15 +21,16 @@ use watch::Watch;
 
 /// Runs the command.
 pub fn run(args: &FlowsArgs) -> Result<u8> {
-    let stop = signals::stop_flag()?;
+    let (stop, end) = signals::stop_flag_and_end()?;
     if args.in_kernel {
-        return kernel::run(args, &stop);
+        return kernel::run(args, &stop, &end);
     }
     let mut plan = CapturePlan::new(&CaptureArgs::into_flows(&args.input, &args.flows))?;
     let show = Show::start(&args.show, plan.is_live() && !plan.json, &stop)?;
     let (show, watch) = show.unzip();
     plan.talks = !watch.as_ref().is_some_and(Watch::has_screen);
     plan.watch = watch;
+    plan.end = end;
     let result = capture::execute(&plan, &stop, Rights::GiveUp);
     // The terminal is the report's again.
     drop(show);

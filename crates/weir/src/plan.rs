@@ -30,6 +30,7 @@ use crate::cli::{
 };
 use crate::feeds::FeedPlan;
 use crate::flows::watch::Watch;
+use crate::signals::End;
 use crate::source_name::{Part, SourceName};
 
 /// A run of `weir capture`.
@@ -69,6 +70,8 @@ pub struct CapturePlan {
     pub fail_on_loss: bool,
     /// Those who look on.
     pub watch: Option<Watch>,
+    /// How its end is made short, where that takes long.
+    pub end: End,
 }
 
 /// A source and how it is opened.
@@ -201,6 +204,7 @@ impl CapturePlan {
             json: args.input.json,
             fail_on_loss: args.input.fail_on_loss,
             watch: None,
+            end: End::default(),
         };
         memory::check(&plan)?;
         Ok(plan)

@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM and a terminal that goes away: the first asks for a tidy end, a later one for any end.
+//! Ctrl-C, SIGTERM and a terminal that goes away: the first asks for a tidy end, a later one for any end; where a tidy
+//! end takes long, the second for a short one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +10,7 @@ use anyhow::{Context, Result};
 use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
+use weir_export::EndAtOnce;
 
 /// A signal this soon after the first is the same wish: `timeout` sends one to its child and one to the
 /// child's group, and a terminal one to everybody in it.
@@ -18,25 +20,71 @@ const SAME_WISH: Duration = Duration::from_millis(500);
 /// unparked then.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    let mut is_first = true;
+    at_each_wish(move || {
+        flag.store(true, Ordering::Release);
+        std::mem::replace(&mut is_first, false)
+    })?;
+    Ok(stop)
+}
+
+/// As [`stop_flag`], of a run whose end may take long. A signal that comes once the run is to end makes the end short,
+/// and only a later one ends the process.
+pub fn stop_flag_and_end() -> Result<(Arc<AtomicBool>, End)> {
+    let (stop, end) = (Arc::new(AtomicBool::new(false)), End::default());
+    let (flag, of_signals) = (Arc::clone(&stop), end.clone());
+    at_each_wish(move || {
+        let is_at_end = flag.swap(true, Ordering::AcqRel) || is_set(&of_signals.has_begun);
+        let is_last = of_signals.at_once.is_asked_for();
+        if is_at_end {
+            of_signals.at_once.ask();
+        }
+        !is_last
+    })?;
+    Ok((stop, end))
+}
+
+/// The end of a run. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct End {
+    has_begun: Arc<AtomicBool>,
+    /// Asked for by signals.
+    pub at_once: EndAtOnce,
+}
+
+impl End {
+    /// The run is at its end, whether it was asked to or not.
+    pub fn begins(&self) {
+        self.has_begun.store(true, Ordering::Release);
+    }
+}
+
+/// Starts the thread of signals, which calls this at each that is not the same wish as the one before; the calling
+/// thread is unparked then. False: the process is to end as if the signal were unhandled.
+fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()> {
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let mut signals =
         Signals::new(TERM_SIGNALS.iter().copied().chain(hang_up)).context("handling signals")?;
-    let (flag, caller) = (Arc::clone(&stop), thread::current());
-    thread::Builder::new()
-        .name("weir-signals".into())
-        .spawn(move || {
-            let mut first: Option<Instant> = None;
-            for signal in signals.forever() {
-                flag.store(true, Ordering::Release);
-                caller.unpark();
-                if first.get_or_insert_with(Instant::now).elapsed() >= SAME_WISH {
-                    // Ends the process, so there is no error to look at.
-                    let _ = emulate_default_handler(signal);
-                }
+    let caller = thread::current();
+    let mut last: Option<Instant> = None;
+    let run = move || {
+        for signal in signals.forever() {
+            if last.is_some_and(|last| last.elapsed() < SAME_WISH) {
+                continue;
             }
-        })
-        .context("starting a thread for signals")?;
-    Ok(stop)
+            last = Some(Instant::now());
+            let goes_on = goes_on();
+            caller.unpark();
+            if !goes_on {
+                // Ends the process, so there is no error to look at.
+                let _ = emulate_default_handler(signal);
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("weir-signals".into());
+    thread.spawn(run).context("starting a thread for signals")?;
+    Ok(())
 }
 
 /// For a daemon: a flag that a signal to end sets, and one that SIGHUP sets, which asks for its file to be read again.

@@ -41,7 +41,7 @@ use self::udp::Udp;
 use crate::export::{Batch, Counts, Export, ExportError, Origin};
 use crate::limits::{
     ADDRESSES_MAX, DATAGRAM_BYTES, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN, MESSAGE_BYTES_MAX,
-    PACE_CREDIT_MAX,
+    PACE_CREDIT_MAX, USER_TIMEOUT,
 };
 
 /// Sets of templates. Source: RFC 7011 section 3.3.2.
@@ -66,6 +66,8 @@ pub struct Config {
     /// Whether names of interfaces and the export's own counts (options) are sent. nfdump 1.7.1 counts a sequence error
     /// whenever they are sent again, as it does not count such records. True.
     pub options: bool,
+    /// Over TCP a collector that acknowledges nothing for so long is away. 30 s.
+    pub user_timeout: Duration,
     /// Flows a second at most. For traces, which come faster than a collector's socket is emptied. `None`.
     pub pace: Option<NonZeroU32>,
 }
@@ -80,6 +82,7 @@ impl Default for Config {
             refresh_interval: Duration::from_secs(60),
             refresh_messages: 128,
             options: true,
+            user_timeout: USER_TIMEOUT,
             pace: None,
         }
     }
@@ -151,7 +154,7 @@ impl Ipfix {
                 (Box::new(udp), config.datagram_bytes)
             }
             Protocol::Tcp => {
-                let tcp = Tcp::open(addresses).map_err(failed(
+                let tcp = Tcp::open(addresses, config.user_timeout).map_err(failed(
                     "nobody takes the connection; start the collector, with TCP, or try ipfix:// for UDP",
                 ))?;
                 (Box::new(tcp), MESSAGE_BYTES_MAX)

@@ -10,8 +10,7 @@ use super::transport::{Ready, Transport};
 use super::unacked::unacked_bytes;
 use crate::export::Counts;
 use crate::limits::{
-    CONNECT_TIME_MAX, DRAIN_TIME_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, USER_TIMEOUT,
-    WRITE_TIME_MAX,
+    CONNECT_TIME_MAX, DRAIN_TIME_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, WRITE_TIME_MAX,
 };
 
 /// How many messages are under way before it is looked which of them have arrived.
@@ -32,6 +31,8 @@ pub(super) struct Tcp {
     is_new: bool,
     retry_at: Instant,
     retry_pause: Duration,
+    /// What is not acknowledged for so long ends the connection.
+    user_timeout: Duration,
     counts: Counts,
 }
 
@@ -47,13 +48,14 @@ impl Tcp {
     ///
     /// # Errors
     /// None of the addresses answers: the fault of the last one.
-    pub(super) fn open(addresses: Vec<SocketAddr>) -> io::Result<Tcp> {
+    pub(super) fn open(addresses: Vec<SocketAddr>, user_timeout: Duration) -> io::Result<Tcp> {
         let mut tcp = Tcp {
             next: 0,
             connection: None,
             is_new: false,
             retry_at: Instant::now(),
             retry_pause: RETRY_PAUSE_MIN,
+            user_timeout,
             counts: Counts::default(),
             addresses,
         };
@@ -68,11 +70,12 @@ impl Tcp {
 
     fn connect(&mut self) -> io::Result<()> {
         let address = self.addresses[self.next];
+        let timeout_ms = self.user_timeout.as_millis().try_into().unwrap_or(u32::MAX);
         let connect = || {
             let stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)?;
             stream.set_nodelay(true)?;
             // A collector whose machine has vanished is noticed by what it does not acknowledge.
-            rustix::net::sockopt::set_tcp_user_timeout(&stream, USER_TIMEOUT.as_millis() as u32)?;
+            rustix::net::sockopt::set_tcp_user_timeout(&stream, timeout_ms)?;
             Ok(Connection { stream, written_bytes: 0, under_way: VecDeque::new() })
         };
         match connect() {
@@ -207,6 +210,7 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::USER_TIMEOUT;
     use std::io::Read;
     use std::net::{Ipv4Addr, TcpListener};
 
@@ -215,7 +219,8 @@ mod tests {
         let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let nobody = listen().local_addr().unwrap();
         let listener = listen();
-        let mut tcp = Tcp::open(vec![nobody, listener.local_addr().unwrap()]).unwrap();
+        let mut tcp =
+            Tcp::open(vec![nobody, listener.local_addr().unwrap()], USER_TIMEOUT).unwrap();
         assert_eq!((tcp.prepare(), tcp.prepare()), (Ready::NewSession, Ready::Yes));
         assert!(tcp.send(b"message", 7));
         tcp.finish();
@@ -223,18 +228,22 @@ mod tests {
         let mut text = String::new();
         listener.accept().unwrap().0.read_to_string(&mut text).unwrap();
         assert_eq!(text, "message");
-        assert!(Tcp::open(vec![nobody]).is_err());
+        assert!(Tcp::open(vec![nobody], USER_TIMEOUT).is_err());
     }
 
     #[test]
     fn what_is_not_acknowledged_at_the_end_is_unsent() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let mut tcp = Tcp::open(vec![listener.local_addr().unwrap()]).unwrap();
+        let mut tcp = Tcp::open(vec![listener.local_addr().unwrap()], USER_TIMEOUT).unwrap();
         let _never_reads = listener.accept().unwrap();
         let message = vec![0; 65_535];
         // Until the other end has no room, and this one holds messages that it cannot send.
         let mut taken = 0;
         while taken < tcp.counts().sent + 4 && tcp.send(&message, 1) {
+            assert!(
+                taken < 100_000,
+                "6 GB went into the buffers of a connection that nobody reads"
+            );
             taken += 1;
             tcp.settle();
         }

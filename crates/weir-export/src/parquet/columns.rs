@@ -1,6 +1,5 @@
 //! The columns: names, types, and what they have of a record.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical};
@@ -13,6 +12,7 @@ use weir_flow::{FlowRecord, Totals, community_id};
 use weir_frame::flow::has_ports;
 use weir_frame::headers::protocol;
 
+use super::patient_file::PatientFile;
 use crate::export::{Origin, Owner};
 use crate::json::addresses_text;
 
@@ -196,7 +196,7 @@ pub(super) fn properties() -> WriterPropertiesPtr {
 
 impl<'a> Group<'a> {
     /// Writes the records column by column: one column is in memory at a time.
-    pub fn write(&self, file: &mut SerializedFileWriter<File>) -> Result<(), ParquetError> {
+    pub fn write(&self, file: &mut SerializedFileWriter<PatientFile>) -> Result<(), ParquetError> {
         let mut group = file.next_row_group()?;
         for column in &COLUMNS {
             let mut writer = group.next_column()?.expect("a writer for each column of the schema");

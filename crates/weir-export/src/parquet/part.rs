@@ -48,18 +48,23 @@ impl Part {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Gives the file its name, which another file may have taken meanwhile: then with the next suffix.
+    /// Gives the file its name, which another file may have taken meanwhile: then with the next suffix. May be tried
+    /// again.
     ///
     /// Its bytes have to be on the disk already: after a crash, a file with this name would be empty otherwise.
-    pub fn publish(&mut self) -> io::Result<PathBuf> {
+    pub fn publish(&mut self) -> io::Result<()> {
+        if !self.is_published {
+            self.rename()?;
+            self.is_published = true;
+        }
+        sync_directory(&self.directory)
+    }
+
+    fn rename(&self) -> io::Result<()> {
         for suffix in self.suffix..=SUFFIX_MAX {
             let path = self.directory.join(name(&self.stem, suffix));
             match rename_new(&self.path, &path) {
-                Ok(()) => {
-                    self.is_published = true;
-                    sync_directory(&self.directory)?;
-                    return Ok(path);
-                }
+                Ok(()) => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }

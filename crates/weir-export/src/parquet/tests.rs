@@ -1,5 +1,7 @@
 use super::*;
 
+mod full_disk;
+
 use std::fs::File;
 use std::process::Command;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -295,62 +297,6 @@ fn a_writer_that_is_killed_leaves_whole_files() {
         whole.iter().flat_map(|name| numbers(&scratch.path().join(name))).collect();
     read.sort_unstable();
     assert!(read.into_iter().eq(0..500 * whole.len() as i64), "{whole:?}");
-}
-
-/// As `skip` in the tests of other crates: aloud, and into the log.
-fn skip(test: &str, reason: &str) {
-    use std::io::Write;
-    let line = format!("SKIPPED {test}: {reason}");
-    eprintln!("{line}");
-    if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
-        let mut log = File::options().create(true).append(true).open(log).expect("skip log");
-        writeln!(log, "{line}").expect("skip log");
-    }
-}
-
-/// On a file system of 1 MiB, mounted in a mount namespace of the test's own.
-#[test]
-fn root_a_full_disk_costs_what_was_not_renamed_and_no_more() {
-    const TEST: &str = "root_a_full_disk_costs_what_was_not_renamed_and_no_more";
-    const MARK: &str = "WEIR_TEST_IN_A_MOUNT_NAMESPACE";
-    if !rustix::process::geteuid().is_root() {
-        return skip(TEST, "needs root");
-    }
-    if std::env::var_os(MARK).is_none() {
-        let test = std::env::current_exe().unwrap();
-        let name = format!("parquet::tests::{TEST}");
-        let status = Command::new("unshare")
-            .args(["--mount", "--propagation", "private"])
-            .arg(test)
-            .args(["--exact", &name, "--nocapture"])
-            .env(MARK, "1")
-            .status()
-            .unwrap();
-        return assert!(status.success(), "{status}");
-    }
-    let (scratch, clock) = (tempfile::tempdir().unwrap(), TestClock::default());
-    let mounted = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=1m", "none"])
-        .arg(scratch.path())
-        .status();
-    assert!(mounted.unwrap().success());
-    let config = Config { file_records: 1000, ..Config::default() };
-    let mut parquet = open(scratch.path(), config, &clock);
-    let (mut given, mut failure) = (0, None);
-    while failure.is_none() && given < 1_000_000 {
-        failure = parquet.take(&batch(given..given + 1024)).err();
-        given += 1024;
-    }
-    let failure = failure.expect("a megabyte is too little");
-    assert_eq!(failure.source.kind(), io::ErrorKind::StorageFull, "{failure}");
-    assert!(failure.what.contains("; free space there, or name"), "{failure}");
-    let Counts { sent, unsent } = parquet.counts();
-    assert_eq!(sent + unsent, given);
-    assert!(sent >= 5000 && sent % 1000 == 0, "{sent}");
-    let mut read: Vec<_> =
-        names(scratch.path()).iter().flat_map(|name| numbers(&scratch.path().join(name))).collect();
-    read.sort_unstable();
-    assert!(read.into_iter().eq(0..sent as i64), "what was sent can be read, and only that");
 }
 
 fn any_record() -> impl Strategy<Value = FlowRecord> {

@@ -10,7 +10,7 @@ use weir_export::{Counts, Export, Queue, WhenFull};
 
 use crate::decoder::{Reader, read_all};
 use crate::flows::{batches, flow, flows};
-use crate::{PATIENCE, export_to, tcp_socket, udp_socket};
+use crate::{PATIENCE, accept, export_to, tcp_socket, udp_socket};
 
 /// What a push takes at most: none of them waits for a collector, but all for a loaded machine.
 const PUSH_TIME_MAX: Duration = Duration::from_secs(1);
@@ -53,7 +53,9 @@ fn a_udp_collector_that_begins_late_gets_templates_first() {
     drop(socket);
     let mut ipfix = export_to("ipfix", port, config());
     // The first answer says that nobody listens; it may be late.
+    let start = Instant::now();
     while ipfix.counts().unsent == 0 {
+        assert!(start.elapsed() < PATIENCE, "no answer that nobody listens: {:?}", ipfix.counts());
         ipfix.take(&batches(&[flow(0)])[0]).unwrap();
         ipfix.tick().unwrap();
     }
@@ -76,7 +78,7 @@ fn a_tcp_collector_that_never_reads_holds_nobody_for_long() {
     let listener = tcp_socket();
     let port = listener.local_addr().unwrap().port();
     let ipfix = export_to("ipfix+tcp", port, config());
-    let (_stream, _) = listener.accept().unwrap();
+    let _stream = accept(&listener);
     let mut queue = Queue::start(ipfix, WhenFull::Drop).unwrap();
     // 80 MB: more than the kernel buffers of a connection.
     let (counts, time) = push(&mut queue, 1_000);
@@ -88,7 +90,7 @@ fn a_tcp_collector_that_never_reads_holds_nobody_for_long() {
 
 /// Takes one connection, and reads all of it.
 fn read(listener: &TcpListener) -> Reader {
-    let (mut stream, _) = listener.accept().unwrap();
+    let mut stream = accept(listener);
     let mut reader = Reader::new();
     while let Some(message) = message(&mut stream) {
         reader.read(&message);
@@ -97,7 +99,7 @@ fn read(listener: &TcpListener) -> Reader {
 }
 
 /// The next message of a stream.
-fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
+pub fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut message = vec![0; 4];
     stream.read_exact(&mut message).ok()?;
     message.resize(u16::from_be_bytes([message[2], message[3]]).into(), 0);
@@ -110,14 +112,16 @@ fn a_tcp_collector_that_comes_back_is_sent_everything_it_must_know() {
     let listener = tcp_socket();
     let port = listener.local_addr().unwrap().port();
     let mut ipfix = export_to("ipfix+tcp", port, config());
-    let (stream, _) = listener.accept().unwrap();
+    let stream = accept(&listener);
     ipfix.take(&batches(&[flow(0)])[0]).unwrap();
     ipfix.tick().unwrap();
     drop(stream);
     drop(listener);
     // Some go into the closed connection, the others nowhere.
     let mut taken = 1;
+    let start = Instant::now();
     while ipfix.counts().unsent < 10 {
+        assert!(start.elapsed() < PATIENCE, "{:?} without a collector", ipfix.counts());
         ipfix.take(&batches(&[flow(taken)])[0]).unwrap();
         ipfix.tick().unwrap();
         taken += 1;
@@ -130,7 +134,7 @@ fn a_tcp_collector_that_comes_back_is_sent_everything_it_must_know() {
             ipfix.take(&batches(&[flow(1)])[0]).unwrap();
             ipfix.tick().unwrap();
             taken += 1;
-            assert!(start.elapsed() < PATIENCE);
+            assert!(start.elapsed() < PATIENCE, "it does not connect again: {:?}", ipfix.counts());
             std::thread::sleep(Duration::from_millis(50));
         }
         ipfix.finish().unwrap();

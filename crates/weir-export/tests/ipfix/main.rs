@@ -3,15 +3,19 @@
 //! `WEIR_SKIP_LOG` names.
 
 mod away;
+mod broken_link;
 mod decoder;
 mod flows;
+mod netns;
 mod nfdump;
 mod python;
+mod sizes;
 mod slow_link;
 
-use std::io::Write;
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
-use std::time::Duration;
+use std::io::{ErrorKind, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use weir_export::ipfix::{Config, Ipfix, Target};
 
@@ -33,6 +37,24 @@ fn udp_socket() -> UdpSocket {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket
+}
+
+/// The next connection, whose reads do not wait for ever.
+fn accept(listener: &TcpListener) -> TcpStream {
+    let start = Instant::now();
+    listener.set_nonblocking(true).unwrap();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                return stream;
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+        }
+        assert!(start.elapsed() < PATIENCE, "no connection came");
+        sleep(Duration::from_millis(5));
+    }
 }
 
 fn tcp_socket() -> TcpListener {

@@ -12,7 +12,7 @@ use weir_flow::{FlowRecord, Octets, Totals};
 use weir_frame::headers::Addresses;
 
 use crate::flows::{batches, flows};
-use crate::{export_to, skip, tcp_socket};
+use crate::{accept, export_to, skip, tcp_socket};
 
 /// Reads messages from stdin, checks their sequence numbers, and prints a line of JSON for each record.
 const SCRIPT: &str = r"
@@ -44,7 +44,7 @@ fn has_library(test: &str) -> bool {
 
 /// Takes one connection, reads it to its end, and gives it to the library; what that read, record by record.
 fn collect(listener: &TcpListener) -> Vec<Value> {
-    let (mut stream, _) = listener.accept().unwrap();
+    let mut stream = accept(listener);
     // Collectors have nothing to say, and some close this direction at once: that ends no export.
     stream.shutdown(Shutdown::Write).unwrap();
     let mut bytes = Vec::new();

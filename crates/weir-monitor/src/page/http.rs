@@ -239,8 +239,8 @@ impl Connection {
     }
 }
 
-/// The whole answer to a request whose headers have come.
-fn respond(request: &[u8], site: &mut impl Site) -> Vec<u8> {
+/// The whole answer to a request whose headers have come. Any bytes have one.
+pub fn respond(request: &[u8], site: &mut impl Site) -> Vec<u8> {
     let said = |text: &'static str| Answer {
         kind: "text/plain; charset=utf-8",
         body: Arc::from(text.as_bytes()),
@@ -283,6 +283,11 @@ fn read(request: &[u8]) -> Result<&str, Refusal> {
     let text = std::str::from_utf8(request).map_err(|_| Refusal::Malformed)?;
     let (head, _) = text.split_once("\r\n\r\n").ok_or(Refusal::Malformed)?;
     let mut lines = head.split("\r\n");
+    // A line that ends otherwise would be one line here and two elsewhere. Source: RFC 9112 section 2.2.
+    let is_text = |line: &str| line.chars().all(|letter| !letter.is_control() || letter == '\t');
+    if !lines.clone().all(is_text) {
+        return Err(Refusal::Malformed);
+    }
     let words: Vec<_> = lines.next().unwrap_or_default().split(' ').collect();
     let &[method, target, version] = &words[..] else { return Err(Refusal::Malformed) };
     let mut hosts = lines.filter_map(|line| {
@@ -377,6 +382,8 @@ mod tests {
             &b"GET / HTTP/1.1\r\n\r\n"[..],
             b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
             b"GET http://a/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"GET /\n HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            b"GET / HTTP/1.0\r\nAccept: a\nHost: a\r\n\r\n",
             b"GET / HTTP/9\r\nHost: localhost\r\n\r\n",
             b"\xff\r\n\r\n",
         ] {

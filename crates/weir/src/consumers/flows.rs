@@ -49,7 +49,8 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
     let is_live = input.plan.is_live();
     let table = FlowTable::new(config).map_err(named)?;
     let watch = input.plan.watch.as_ref();
-    let outlets = OutletPlan { args, json: input.plan.json, is_live, stop: &input.stop, watch };
+    let (json, stop, end) = (input.plan.json, &input.stop, &input.plan.end);
+    let outlets = OutletPlan { args, json, is_live, stop, end, watch };
     let sink = Flows {
         table,
         links: Vec::new(),

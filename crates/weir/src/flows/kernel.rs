@@ -21,6 +21,7 @@ use super::show::Show;
 use super::watch::Watch;
 use crate::cli::FlowsArgs;
 use crate::interruptible_writer::Stop;
+use crate::signals::End;
 
 /// How long nobody looks at a table whose flows seldom end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -32,7 +33,7 @@ const PARTS: usize = 32;
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// Runs the command.
-pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>) -> Result<u8> {
+pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>, end: &End) -> Result<u8> {
     let plan = KernelPlan::new(args)?;
     let until = Stop::new(Arc::clone(stop), None);
     let (show, watch) = Show::start(&args.show, !plan.json, stop)?.unzip();
@@ -41,6 +42,7 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>) -> Result<u8> {
         json: plan.json,
         is_live: true,
         stop: &until,
+        end,
         watch: watch.as_ref(),
     })?;
     for (name, owner) in &plan.interfaces {

@@ -18,7 +18,9 @@ use weir_export::ipfix::{self, Ipfix};
 use weir_export::json::JsonLines;
 use weir_export::limits::{BATCH_RECORDS_MAX, FINISH_TIME_MAX};
 use weir_export::parquet::{self, Parquet};
-use weir_export::{Batch, Export, ExportError, Finished, Origin, Owner, Queue, WhenFull};
+use weir_export::{
+    Batch, Counts, Export, ExportError, Finished, Origin, Owner, Patience, Queue, WhenFull,
+};
 use weir_flow::{Counters, FlowRecord};
 use weir_frame::pcapng::Interface;
 use weir_monitor::{ExportView, Protocols, Snapshot};
@@ -30,6 +32,7 @@ use super::watch::{Watch, say};
 use crate::cli::FlowMonitorArgs;
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::privileges;
+use crate::signals::End;
 
 /// How long a record waits for others that go with it.
 const BATCH_WAIT: Duration = Duration::from_millis(100);
@@ -59,6 +62,7 @@ pub struct Outlets {
     watch: Option<Watch>,
     is_live: bool,
     stop: Stop,
+    end: End,
 }
 
 /// An export that has ended.
@@ -70,6 +74,8 @@ pub struct ExportReport {
     pub sent: u64,
     /// Records that could not be sent: the other end was too slow, or not there, or it failed with `error`.
     pub unsent: u64,
+    /// How often its disk was found full, and tried again.
+    pub disk_full: u64,
     /// Why it could not go on.
     pub error: Option<String>,
 }
@@ -82,6 +88,8 @@ pub struct OutletPlan<'a> {
     /// Frames come when they come; otherwise they wait until their flows are sent.
     pub is_live: bool,
     pub stop: &'a Stop,
+    /// How its end is made short.
+    pub end: &'a End,
     pub watch: Option<&'a Watch>,
 }
 
@@ -94,19 +102,19 @@ impl Outlets {
                 bail!("--export {target} is there twice; leave one out");
             }
         }
-        // A trace waits for whoever reads its flows, and a link does not.
-        let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
         let mut exports = Vec::new();
         if plan.json {
             let out = InterruptibleWriter::stdout(plan.stop.clone()).context(STDOUT)?;
-            exports.push(start(JsonLines::new(out, STDOUT, args.biflow), when_full)?);
+            let lines = JsonLines::new(out, STDOUT, args.biflow);
+            exports.push(start(lines, plan)?);
         }
         for target in &args.export {
             exports.push(match target {
                 ExportTarget::Json(path) => {
                     let file =
                         create(path, plan.stop).with_context(|| format!("--export {target}"))?;
-                    start(JsonLines::new(file, &target.to_string(), args.biflow), when_full)?
+                    let lines = JsonLines::new(file, &target.to_string(), args.biflow);
+                    start(lines, plan)?
                 }
                 ExportTarget::Parquet(path) => {
                     let config = parquet::Config {
@@ -115,7 +123,8 @@ impl Outlets {
                         ..parquet::Config::default()
                     };
                     // Its files are made once the rights are given up.
-                    start(privileges::without(|| Parquet::open(path, config))?, when_full)?
+                    let parquet = privileges::without(|| Parquet::open(path, config))?;
+                    start(parquet, plan)?
                 }
                 ExportTarget::Ipfix(collector) => {
                     let config = ipfix::Config {
@@ -125,7 +134,7 @@ impl Outlets {
                             .then_some(UDP_PACE),
                         ..ipfix::Config::default()
                     };
-                    start(Ipfix::open(collector, config)?, when_full)?
+                    start(Ipfix::open(collector, config)?, plan)?
                 }
             });
         }
@@ -144,6 +153,7 @@ impl Outlets {
             watch: plan.watch.cloned(),
             is_live: plan.is_live,
             stop: plan.stop.clone(),
+            end: plan.end.clone(),
         })
     }
 
@@ -197,8 +207,9 @@ impl Outlets {
     }
 
     /// No frame is lost any more by waiting for exports: they have some seconds from now on. Those of a trace have as
-    /// long as they need, unless it was stopped.
+    /// long as they need, unless it was stopped. A signal from now on ends them at once.
     pub fn wait_for_exports(&mut self) {
+        self.end.begins();
         if self.is_live || self.stop.is_signalled() {
             let end = Instant::now() + FINISH_TIME_MAX;
             self.exports.iter_mut().for_each(|export| export.end_by(end));
@@ -219,9 +230,10 @@ impl Outlets {
         self.exports.iter_mut().for_each(Queue::close);
         let (mut reports, mut of_stdout) = (Vec::new(), None);
         for (at, mut export) in std::mem::take(&mut self.exports).into_iter().enumerate() {
-            let Finished { name, counts, failure } = export.finish();
+            let Finished { name, counts, full, failure } = export.finish();
             let error = failure.as_ref().map(|failure| error_text(failure));
-            let mut report = ExportReport { name, sent: counts.sent, unsent: counts.unsent, error };
+            let Counts { sent, unsent } = counts;
+            let mut report = ExportReport { name, sent, unsent, disk_full: full, error };
             if at == 0 && self.has_stdout {
                 // Its failure is the run's.
                 (of_stdout, report.error) = (failure, None);
@@ -283,8 +295,17 @@ pub fn is_readers_choice(failure: &ExportError) -> bool {
     is_gone || Stalled::is_why(&failure.source)
 }
 
-fn start(export: impl Export + 'static, when_full: WhenFull) -> Result<Queue> {
-    Queue::start(export, when_full).context("starting a thread")
+fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> {
+    // A trace waits for whoever reads its flows, and a link does not.
+    let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
+    let (name, watch) = (export.name(), plan.watch.cloned());
+    let on_full = move || {
+        let what =
+            "its disk is full, and is tried again for a minute; what cannot wait so long is unsent";
+        say(watch.as_ref(), &format!("--export {name}: {what}"));
+    };
+    let patience = Patience::new(plan.end.at_once.clone(), on_full);
+    Queue::start_with(export, when_full, patience).context("starting a thread")
 }
 
 /// A file that others may follow, of its owner only: lines are added to what is in it. A named pipe is waited for no

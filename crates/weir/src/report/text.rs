@@ -230,6 +230,13 @@ fn of_export(export: &ExportReport) -> String {
     } else if let Some(why) = why {
         let _ = write!(text, "; {why}");
     }
+    if export.disk_full > 0 {
+        let _ = write!(
+            text,
+            "; its disk was full, and tried again, {} times",
+            grouped(export.disk_full)
+        );
+    }
     text
 }
 
@@ -395,5 +402,8 @@ mod tests {
         export.error = None;
         let slow = "  json:a: 12 records sent, 5 not: the other end is too slow, or not there";
         assert_eq!(of_export(&export), slow);
+        export.disk_full = 3;
+        let full = format!("{slow}; its disk was full, and tried again, 3 times");
+        assert_eq!(of_export(&export), full);
     }
 }

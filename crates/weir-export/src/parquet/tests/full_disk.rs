@@ -1,0 +1,94 @@
+//! Disks that have no room: file systems of a few MiB, mounted in a mount namespace of the test's own.
+
+use super::*;
+use std::io::Write;
+
+use crate::patience::EndAtOnce;
+
+/// As `skip` in the tests of other crates: aloud, and into the log.
+fn skip(test: &str, reason: &str) {
+    let line = format!("SKIPPED {test}: {reason}");
+    eprintln!("{line}");
+    if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
+        let mut log = File::options().create(true).append(true).open(log).expect("skip log");
+        writeln!(log, "{line}").expect("skip log");
+    }
+}
+
+/// A directory with a disk of its own, of so many MiB, in the process that runs this test in mounts of its own; `None`
+/// in the one that started it, and has seen it pass.
+fn disk(test: &str, mib: u32) -> Option<tempfile::TempDir> {
+    const MARK: &str = "WEIR_TEST_IN_A_MOUNT_NAMESPACE";
+    if !rustix::process::geteuid().is_root() {
+        skip(test, "needs root");
+        return None;
+    }
+    if std::env::var_os(MARK).is_none() {
+        let name = format!("parquet::tests::full_disk::{test}");
+        let status = Command::new("unshare")
+            .args(["--mount", "--propagation", "private"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", &name, "--nocapture"])
+            .env(MARK, "1")
+            .status()
+            .unwrap();
+        assert!(status.success(), "{status}");
+        return None;
+    }
+    let scratch = tempfile::tempdir().unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]).arg(scratch.path());
+    assert!(mount.status().unwrap().success());
+    Some(scratch)
+}
+
+/// The numbers of all records in its files, in order.
+fn all_numbers(directory: &Path) -> Vec<i64> {
+    let files = names(directory).into_iter().filter(|name| name.ends_with(".parquet"));
+    let mut read: Vec<_> = files.flat_map(|name| numbers(&directory.join(name))).collect();
+    read.sort_unstable();
+    read
+}
+
+#[test]
+fn root_a_disk_that_stays_full_costs_what_was_not_renamed_and_no_more() {
+    let test = "root_a_disk_that_stays_full_costs_what_was_not_renamed_and_no_more";
+    let Some(scratch) = disk(test, 1) else { return };
+    let clock = TestClock::default();
+    let config = Config { file_records: 1000, full_time: Duration::ZERO, ..Config::default() };
+    let mut parquet = open(scratch.path(), config, &clock);
+    let (mut given, mut failure) = (0, None);
+    while failure.is_none() && given < 1_000_000 {
+        failure = parquet.take(&batch(given..given + 1024)).err();
+        given += 1024;
+    }
+    let failure = failure.expect("a megabyte is too little");
+    assert_eq!(failure.source.kind(), io::ErrorKind::StorageFull, "{failure}");
+    assert!(failure.what.contains("; free space there, or name"), "{failure}");
+    let Counts { sent, unsent } = parquet.counts();
+    assert_eq!(sent + unsent, given);
+    assert!(sent >= 5000 && sent % 1000 == 0, "{sent}");
+    assert!(names(scratch.path()).iter().all(|name| name.ends_with(".parquet")));
+    let read = all_numbers(scratch.path());
+    assert!(read.into_iter().eq(0..sent as i64), "what was sent can be read, and only that");
+}
+
+#[test]
+fn root_a_disk_that_is_full_for_a_moment_costs_nothing() {
+    let test = "root_a_disk_that_is_full_for_a_moment_costs_nothing";
+    let Some(scratch) = disk(test, 8) else { return };
+    let (clock, other) = (TestClock::default(), scratch.path().join("other"));
+    // A group of records takes more than what this leaves.
+    fs::write(&other, vec![7; 7 << 20]).unwrap();
+    let mut parquet = open(scratch.path(), Config::default(), &clock);
+    let on_full = move || fs::remove_file(&other).expect("it is told once");
+    let patience = Arc::new(Patience::new(EndAtOnce::default(), on_full));
+    parquet.set_patience(Arc::clone(&patience));
+    let records = GROUP_RECORDS as u64 + 5_000;
+    parquet.take(&batch(0..records)).unwrap();
+    assert_eq!(patience.full(), 1);
+    parquet.finish().unwrap();
+    assert_eq!(parquet.counts(), Counts { sent: records, unsent: 0 });
+    assert_eq!(names(scratch.path()), ["flows-20261126T042000Z.parquet"]);
+    assert!(all_numbers(scratch.path()).into_iter().eq(0..records as i64));
+}

@@ -1,0 +1,98 @@
+//! Messages where they are full: the last record that has room, and the first that has not.
+
+use std::sync::Arc;
+use std::thread;
+
+use weir_export::{Batch, Counts, Export, Origin};
+use weir_flow::FlowRecord;
+
+use crate::away::{config, message};
+use crate::decoder::{Reader, read_all};
+use crate::flows::{batches, flow};
+use crate::{accept, export_to, tcp_socket, udp_socket};
+
+/// Bytes of a message over TCP at most, and of what is before the records of its only set.
+const BYTES_MAX: usize = 65_535;
+const HEADERS: usize = 16 + 4;
+
+/// Flows of one template.
+fn alike(count: usize) -> Vec<FlowRecord> {
+    (0..count).map(|n| FlowRecord { first_ns: flow(6).first_ns + n as u64, ..flow(6) }).collect()
+}
+
+/// Exports them over TCP; what was read, and the bytes of each message that has flows.
+fn over_tcp(batches: &[Arc<Batch>]) -> (Reader, Vec<usize>) {
+    let listener = tcp_socket();
+    let mut ipfix = export_to("ipfix+tcp", listener.local_addr().unwrap().port(), config());
+    let reading = thread::spawn(move || {
+        let mut stream = accept(&listener);
+        let (mut reader, mut sizes) = (Reader::new(), Vec::new());
+        while let Some(message) = message(&mut stream) {
+            let before = reader.flows.len();
+            // Fails where a message is longer than its length says, which has 16 bits.
+            reader.read(&message);
+            sizes.extend((reader.flows.len() > before).then_some(message.len()));
+        }
+        (reader, sizes)
+    });
+    batches.iter().for_each(|batch| ipfix.take(batch).unwrap());
+    ipfix.finish().unwrap();
+    let records = batches.iter().map(|batch| batch.records.len() as u64).sum();
+    assert_eq!(ipfix.counts(), Counts { sent: records, unsent: 0 });
+    drop(ipfix);
+    reading.join().unwrap()
+}
+
+/// The bytes of each message that has flows.
+fn sizes(records: &[FlowRecord]) -> Vec<usize> {
+    let (reader, sizes) = over_tcp(&batches(records));
+    assert!(reader.flows == records, "{} of {} flows", reader.flows.len(), records.len());
+    sizes
+}
+
+#[test]
+fn a_message_over_tcp_is_filled_to_its_last_record_and_no_further() {
+    let [one] = sizes(&alike(1))[..] else { panic!("one flow, one message") };
+    let record = one - HEADERS;
+    let full = (BYTES_MAX - HEADERS) / record;
+    assert!(full > 513, "{full} records of {record} bytes");
+    let bytes = |records: usize| HEADERS + records * record;
+    for count in [511, 512, 513, full - 1, full] {
+        assert_eq!(sizes(&alike(count)), [bytes(count)], "{count}");
+    }
+    assert_eq!(sizes(&alike(full + 1)), [bytes(full), bytes(1)]);
+    assert_eq!(sizes(&alike(2 * full + 512)), [bytes(full), bytes(full), bytes(512)]);
+}
+
+/// A flow, with names of so many interfaces.
+fn with_names(count: usize, name: &str) -> Arc<Batch> {
+    let origin = |_| Origin { interface: name.to_owned(), owner: None };
+    Arc::new(Batch { records: alike(1), origins: Arc::new((0..count).map(origin).collect()) })
+}
+
+fn knows_all(reader: &Reader, count: usize, name: &str) {
+    assert_eq!(reader.flows, alike(1));
+    let numbers = reader.interfaces.iter().map(|(number, _, _)| *number);
+    assert!(numbers.eq(1..=count as u64), "{count} interfaces: {}", reader.interfaces.len());
+    assert!(reader.interfaces.iter().all(|(_, told, _)| told == name), "{count}");
+}
+
+#[test]
+fn names_of_many_interfaces_are_told_in_messages_that_are_never_too_long() {
+    let longest = "i".repeat(254);
+    for (count, name) in [(1, &*longest), (2, &longest), (3, &longest), (40, &longest), (500, "i")]
+    {
+        let socket = udp_socket();
+        let mut ipfix = export_to("ipfix", socket.local_addr().unwrap().port(), config());
+        // Few enough messages for the socket's buffer.
+        ipfix.take(&with_names(count, name)).unwrap();
+        ipfix.finish().unwrap();
+        let mut reader = Reader::new();
+        read_all(&socket, &mut reader, 1, 1400);
+        knows_all(&reader, count, name);
+    }
+    for count in [127, 128, 512, 513, 2_000] {
+        let (reader, _) = over_tcp(&[with_names(count, &longest)]);
+        knows_all(&reader, count, &longest);
+    }
+}

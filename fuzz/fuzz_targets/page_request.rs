@@ -1,0 +1,64 @@
+//! Any bytes are a request, and its answer is whole: a path is served only to whoever names this machine by an address or
+//! as localhost, and nothing of the request comes back.
+#![no_main]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use weir_monitor::page::http::{Answer, Site, respond};
+
+const BODY: &[u8] = b"body";
+
+/// Has something at `/` and below `/a`; counts what it is asked for.
+#[derive(Default)]
+struct Pages(usize);
+
+impl Site for Pages {
+    fn answer(&mut self, path: &str) -> Option<Answer> {
+        assert!(path.starts_with('/') && !path.contains(['?', '#', '\r', '\n']), "{path:?}");
+        self.0 += 1;
+        let is_there = path == "/" || path.starts_with("/a");
+        is_there.then(|| Answer { kind: "text/plain", body: Arc::from(BODY) })
+    }
+}
+
+/// Whether a value of `Host` has an address or localhost, whatever comes behind its colon.
+fn is_ours(host: &str) -> bool {
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = host.split(':').next().unwrap_or_default();
+    name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok()
+}
+
+fuzz_target!(|request: &[u8]| {
+    let mut site = Pages::default();
+    let answer = respond(request, &mut site);
+    let answer = String::from_utf8(answer).expect("text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).expect("a status");
+    let header =
+        |name: &str| lines.clone().filter_map(|line| line.strip_prefix(name)).collect::<Vec<_>>();
+    // Every header is ours, and there once.
+    let own =
+        ["Content-Type: ", "Content-Length: ", "Cache-Control: no-store", "Connection: close"];
+    assert!(own.iter().all(|name| header(name).len() == 1), "{head:?}");
+    assert_eq!(lines.clone().count(), if status.starts_with("405") { 9 } else { 8 }, "{head:?}");
+    let is_head = request.starts_with(b"HEAD ");
+    let length = if is_head { 0 } else { header("Content-Length: ")[0].parse().expect("a number") };
+    assert_eq!(body.len(), length, "{answer:?}");
+    let is_served = matches!(status, "200 OK" | "404 Not Found");
+    assert_eq!(site.0, usize::from(is_served), "{status}");
+    if is_served {
+        let request = std::str::from_utf8(request).expect("text");
+        let (head, _) = request.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("GET /") || head.starts_with("HEAD /"), "{head:?}");
+        let mut hosts = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
+        let ours = |(name, value): (&str, &str)| {
+            !name.eq_ignore_ascii_case("host") || is_ours(value.trim())
+        };
+        assert!(hosts.all(ours), "{head:?}");
+    }
+});
