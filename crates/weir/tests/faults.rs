@@ -467,7 +467,7 @@ fn root_a_disk_that_cannot_keep_what_it_took_is_an_error() {
     let json =
         ended.refused(&["thin.pcapng", "could not keep", "10000 frames", "free space"]).json();
     closes(&json);
-    // What is lost is in one of the files before the last one.
+    // The same of files that follow each other.
     drop(disk);
     let Some(disk) = ThinDisk::mount() else { return };
     let (_, name) = path(&disk.mounted, "thin.pcapng");
