@@ -40,7 +40,7 @@ pub struct Config {
     pub is_biflow: bool,
     /// Who may read the files: permission bits, of which those of the umask are taken away.
     pub mode: u32,
-    /// How long a disk that is full is tried again before the export ends: whatever is written, is the longer in coming.
+    /// How long a disk that is full is tried again before the export ends.
     pub full_time: Duration,
 }
 
