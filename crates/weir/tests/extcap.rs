@@ -394,7 +394,7 @@ fn stored() -> (Wireshark, Vec<Got>) {
 
 #[test]
 fn tshark_reads_stored_traffic_and_ends_with_it() {
-    if !weir_lab::require_tool("tshark_reads_stored_traffic_and_ends_with_it", "tshark") {
+    if !weir_lab::testbed::require_tool("tshark_reads_stored_traffic_and_ends_with_it", "tshark") {
         return;
     }
     let (wireshark, all) = stored();
