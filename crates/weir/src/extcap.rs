@@ -35,12 +35,14 @@ use crate::{EXIT_FAILED, EXIT_RAN, feeds, signals};
 
 /// How interfaces are called, in front of the daemon's name for the source.
 const PREFIX: &str = "host:";
+/// How that of stored traffic is called.
+const STORED: &str = "weir-stored";
 /// Wireshark starts this program first, and at once dumpcap, which reads.
 const READER_COMES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub fn run(args: &ExtcapArgs) -> Result<u8> {
-    if args.interface.as_deref() == Some(stored::INTERFACE) {
+    if args.interface.as_deref() == Some(STORED) {
         return stored::run(args);
     }
     if args.capture {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use weir_client::protocol::Source;
 
-use super::{PREFIX, stored};
+use super::{PREFIX, STORED};
 
 const HELP: &str = "https://www.wireshark.org/docs/wsdg_html_chunked/ChCaptureExtcap.html";
 
@@ -23,7 +23,7 @@ pub(super) fn interfaces(sources: &[Source]) -> String {
 }
 
 pub(super) fn stored_interface() -> String {
-    format!("interface {{value={}}}{{display=Weir: stored traffic}}\n", stored::INTERFACE)
+    format!("interface {{value={}}}{{display=Weir: stored traffic}}\n", STORED)
 }
 
 /// Wireshark counts link types as libpcap does within programs (DLT), files as LINKTYPE; the two differ for raw IP.
@@ -95,9 +95,8 @@ pub(super) fn stored_options(stores: &str, from: &str) -> String {
             "" => String::new(),
             text => format!("{{default={text}}}"),
         };
-        format!(
-            "arg {{number={number}}}{{call=--{call}}}{{display={display}}}{{tooltip={tooltip}}}{{type=string}}{default}\n"
-        )
+        let call = format!("{{number={number}}}{{call=--{call}}}");
+        format!("arg {call}{{display={display}}}{{tooltip={tooltip}}}{{type=string}}{default}\n")
     })
     .collect()
 }

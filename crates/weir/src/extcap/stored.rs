@@ -10,8 +10,6 @@ use super::{answers, one_line, release_reader};
 use crate::cli::{ExtcapArgs, ExtractArgs, FormatName};
 use crate::{EXIT_RAN, extract, feeds, signals};
 
-/// The interface's name.
-pub(super) const INTERFACE: &str = "weir-stored";
 /// Directories that the dialog names at first, separated by colons.
 const STORES: &str = "WEIR_STORES";
 /// The word for no limit of time: Wireshark may leave out a field that was emptied.
