@@ -1,11 +1,13 @@
 //! `weir extcap`: Wireshark's extcap interface. Wireshark runs this program to learn which sources a daemon offers,
-//! which options they have, whether a filter is right, and to have frames written into a fifo.
+//! which options they have, whether a filter is right, and to have frames written into a fifo. Stored traffic is one
+//! more source, without a daemon.
 //!
 //! Standard output is read by Wireshark alone, standard error shown to its user when the exit status is not 0.
 //!
 //! Source: Wireshark Developer's Guide, "Adding Capture Interfaces And Log Sources Using Extcap"; extcap(4).
 
 mod answers;
+mod stored;
 
 use std::ffi::OsStr;
 use std::os::unix::fs::FileTypeExt;
@@ -33,11 +35,16 @@ use crate::{EXIT_FAILED, EXIT_RAN, feeds, signals};
 
 /// How interfaces are called, in front of the daemon's name for the source.
 const PREFIX: &str = "host:";
+/// How that of stored traffic is called.
+const STORED: &str = "weir-stored";
 /// Wireshark starts this program first, and at once dumpcap, which reads.
 const READER_COMES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Runs the command.
 pub fn run(args: &ExtcapArgs) -> Result<u8> {
+    if args.interface.as_deref() == Some(STORED) {
+        return stored::run(args);
+    }
     if args.capture {
         return capture(args);
     }
@@ -45,7 +52,7 @@ pub fn run(args: &ExtcapArgs) -> Result<u8> {
         print!("{}", answers::version());
     }
     if args.list {
-        print!("{}", answers::interfaces(&sources(args)));
+        print!("{}{}", answers::interfaces(&sources(args)), answers::stored_interface());
     }
     if args.dlts {
         print!("{}", answers::link_types(link_type(args)?));

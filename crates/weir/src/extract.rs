@@ -5,8 +5,10 @@ mod time;
 
 use std::fs::OpenOptions;
 use std::io::IsTerminal;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -24,6 +26,12 @@ use crate::{EXIT_RAN, capture, feeds, signals};
 
 /// Runs the command.
 pub fn run(args: &ExtractArgs) -> Result<u8> {
+    run_until(args, signals::stop_flag()?)?;
+    Ok(EXIT_RAN)
+}
+
+/// Extracts until it is done or the flag is set, and tells what was read.
+pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     let begin = Instant::now();
     // A file that has wanted frames stays open.
     capture::raise_descriptor_limit();
@@ -32,7 +40,7 @@ pub fn run(args: &ExtractArgs) -> Result<u8> {
     if catalog.files.is_empty() {
         bail!("nothing was recorded there; weir capture SOURCE --write DIR/ records");
     }
-    let stop = Stop::new(signals::stop_flag()?, None);
+    let stop = Stop::new(stop, None);
     let mut sink = output(args, &catalog, &stop)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
@@ -68,7 +76,7 @@ pub fn run(args: &ExtractArgs) -> Result<u8> {
     if stats.files_unreadable > 0 || stats.files == 0 && stats.files_foreign > 0 {
         bail!("not all files there can be read; the others are extracted");
     }
-    Ok(EXIT_RAN)
+    Ok(stats)
 }
 
 fn query(args: &ExtractArgs) -> Result<Query> {
@@ -118,6 +126,16 @@ fn output(args: &ExtractArgs, catalog: &Catalog, stop: &Stop) -> Result<Box<dyn 
     };
     if catalog.files.iter().any(|file| is_same(&file.path)) {
         bail!("--write {} is a file that is read; write to another", path.display());
+    }
+    if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
+        // Opened plainly it would wait for a reader, whatever signal comes.
+        let name = path.display().to_string();
+        let out = InterruptibleWriter::named_pipe(path, stop.clone(), || ())
+            .with_context(|| name.clone())?;
+        return Ok(match args.format {
+            FormatName::Pcapng => Box::new(FileWriter::pipe(out, &name)),
+            FormatName::Pcap => Box::new(PcapFile::new(out, &name)),
+        });
     }
     Ok(match args.format {
         FormatName::Pcapng if path.metadata().is_ok_and(|meta| !meta.is_file()) => {

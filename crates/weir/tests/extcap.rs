@@ -28,7 +28,8 @@ struct Wireshark {
 }
 
 impl Wireshark {
-    fn new(bed: &Testbed) -> Wireshark {
+    /// Without a daemon.
+    fn folders() -> Wireshark {
         let dir = TempDir::new().expect("a folder");
         // Others may come in: the user of Wireshark has no rights.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).expect("permissions");
@@ -45,7 +46,11 @@ impl Wireshark {
         let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/weirextcap");
         fs::copy(packaged, &wrapper).expect("a copy");
         fs::set_permissions(&wrapper, Permissions::from_mode(0o755)).expect("permissions");
-        let mut wireshark = Wireshark { dir, daemon: None };
+        Wireshark { dir, daemon: None }
+    }
+
+    fn new(bed: &Testbed) -> Wireshark {
+        let mut wireshark = Wireshark::folders();
         let config = "[sources.lan]\nsource = \"wrx0\"\nring_mib = 16\neverybody = true\n";
         fs::write(wireshark.file("weir.toml"), config).expect("a file");
         wireshark.serve(bed);
@@ -163,15 +168,16 @@ fn root_tshark_lists_what_the_daemon_offers() {
     let types = Run::start(&bed.rx, wireshark.command("tshark -L -i host:lan")).end().expect(0);
     assert!(types.text().contains("EN10MB (Ethernet)"), "{types:?}");
 
-    // No daemon: no sources, and nobody is bothered.
+    // No daemon: no sources of one, and nobody is bothered.
     wireshark.end_daemon();
     let without = list(&wireshark);
-    assert!(!without.text().contains("Weir"), "{without:?}");
+    assert!(!without.text().contains("host:lan"), "{without:?}");
+    assert!(without.text().contains(". weir-stored (Weir: stored traffic)\n"), "{without:?}");
     assert!(!without.stderr.contains("weir"), "{without:?}");
     let alone = "weir extcap --extcap-interfaces --extcap-version=4.0";
     let alone = Run::start(&bed.rx, wireshark.command(alone)).end().expect(0);
     assert!(alone.text().starts_with("extcap {version=") && alone.stderr.is_empty(), "{alone:?}");
-    assert_eq!(alone.text().lines().count(), 1, "{alone:?}");
+    assert_eq!(alone.text().lines().count(), 2, "{alone:?}");
 }
 
 #[test]
@@ -368,4 +374,87 @@ fn root_a_capture_outlives_the_daemon_but_does_not_begin_without_it() {
     capture.end().refused(&["daemon", &wireshark.text("s")]);
     // It does not wait for a writer that never comes.
     assert_ne!(reader.end().code, Some(0));
+}
+
+/// A configuration of Wireshark without a daemon, a recording, and the frames in it.
+fn stored() -> (Wireshark, Vec<Got>) {
+    let wireshark = Wireshark::folders();
+    let whole = wireshark.text("whole.pcapng");
+    let run = |line: &str| {
+        let output = wireshark.command(line).output().expect("weir");
+        assert!(output.status.success(), "{line}: {output:?}");
+    };
+    run(&format!("weir capture gen:size=400,flows=200,frames=20000,rate=1Mpps --write {whole}"));
+    let recorder = format!("--write {}/ --rotate-size 4MiB", wireshark.text("rec"));
+    run(&format!("weir capture file:{whole} {recorder}"));
+    let frames = read(whole.as_ref()).1;
+    assert_eq!(frames.len(), 20_000);
+    (wireshark, frames)
+}
+
+#[test]
+fn tshark_reads_stored_traffic_and_ends_with_it() {
+    if !weir_lab::testbed::require_tool("tshark_reads_stored_traffic_and_ends_with_it", "tshark") {
+        return;
+    }
+    let (wireshark, all) = stored();
+    let (rec, out) = (wireshark.text("rec"), wireshark.text("out/stored.pcapng"));
+    let run = |options: &[(&str, &str)], filter: &str| {
+        let mut tshark = wireshark.command(&format!("tshark -i weir-stored -w {out}"));
+        for (name, value) in options {
+            tshark.args(["-o", &format!("extcap.weir_stored.{name}:{value}")]);
+        }
+        tshark.args((!filter.is_empty()).then_some(["-f", filter]).into_iter().flatten());
+        tshark.output().expect("tshark")
+    };
+    let kept = || read(out.as_ref()).1;
+    // Everything, byte for byte; it ends by itself.
+    let ended = run(&[("dirs", &rec), ("from", "all")], "");
+    assert!(ended.status.success(), "{ended:?}");
+    same(&kept(), &all);
+    let epoch = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    let (from, to) = (all[5000].ts_ns, all[6000].ts_ns);
+    let ended =
+        run(&[("dirs", &rec), ("from", &epoch(from)), ("to", &epoch(to))], "ether[35] & 1 = 0");
+    assert!(ended.status.success(), "{ended:?}");
+    let expected: Vec<_> = all
+        .into_iter()
+        .filter(|frame| (from..to).contains(&frame.ts_ns) && frame.data[35] & 1 == 0)
+        .collect();
+    assert!((1..1000).contains(&expected.len()), "{}", expected.len());
+    same(&kept(), &expected);
+    // What is wrong is said where Wireshark shows it.
+    for (options, filter, why) in [
+        (&[("dirs", "/no/such/directory")][..], "", "/no/such/directory"),
+        (&[("dirs", rec.as_str()), ("from", "yesterday")], "", "write it like"),
+        (&[("dirs", rec.as_str())], "udp prt 53", "syntax error at 'prt'"),
+        (
+            &[("dirs", rec.as_str()), ("from", "1000000"), ("to", "1000001")],
+            "",
+            "no frame was found",
+        ),
+        (&[], "", "WEIR_STORES"),
+    ] {
+        let ended = run(options, filter);
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(said.contains(why), "{options:?}: {said}");
+    }
+}
+
+#[test]
+fn stored_traffic_answers_what_the_dialog_asks() {
+    let wireshark = Wireshark::folders();
+    let ask = |line: &[&str]| {
+        let mut command = wireshark.command("weir extcap --extcap-interface weir-stored");
+        let output = command.env("WEIR_STORES", "/a:/b").args(line).output().expect("weir");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let options = ask(&["--extcap-config"]);
+    assert!(options.contains("{call=--dirs}") && options.contains("{default=/a:/b}"), "{options}");
+    assert!(ask(&["--extcap-dlts"]).contains("EN10MB"));
+    let wrong = ask(&["--extcap-capture-filter", "udp prt 53"]);
+    assert!(wrong.contains("syntax error at 'prt'") && wrong.lines().count() == 1, "{wrong}");
+    assert_eq!(ask(&["--extcap-capture-filter", "udp port 53"]), "");
+    assert_eq!(ask(&["--extcap-capture-filter", ""]), "");
 }

@@ -1,5 +1,6 @@
 //! The command line of `weir extcap`: that of Wireshark's extcap interface.
 
+use std::ffi::OsString;
 use std::num::NonZero;
 use std::path::PathBuf;
 
@@ -23,7 +24,7 @@ pub struct ExtcapArgs {
     /// The version of Wireshark that asks
     #[arg(long = "extcap-version", value_name = "VERSION", num_args = 0..=1, default_missing_value = "")]
     pub wireshark_version: Option<String>,
-    /// The source that the other flags are about: host:eth0
+    /// The source that the other flags are about: host:eth0, or weir-stored
     #[arg(long = "extcap-interface", value_name = "SOURCE")]
     pub interface: Option<String>,
     /// List its link types
@@ -66,6 +67,18 @@ pub struct ExtcapArgs {
     /// Keep all frames of one flow in N
     #[arg(long, value_name = "N", default_value = "1")]
     pub sample_flows: NonZero<u32>,
+    /// Of stored traffic: directories that were recorded into, separated by colons [default: $WEIR_STORES]
+    #[arg(long, value_name = "DIRS")]
+    pub dirs: Option<OsString>,
+    /// Of stored traffic: frames from this time on, as in weir extract; all: from the first one on
+    #[arg(long, value_name = "TIME", default_value = "-5m", allow_hyphen_values = true)]
+    pub from: String,
+    /// Of stored traffic: frames before this time
+    #[arg(long, value_name = "TIME", default_value = "", allow_hyphen_values = true)]
+    pub to: String,
+    /// Of stored traffic: frames of a flow, as in weir extract
+    #[arg(long, value_name = "RECORD", default_value = "")]
+    pub flow: String,
     /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use weir_client::protocol::Source;
 
-use super::PREFIX;
+use super::{PREFIX, STORED};
 
 const HELP: &str = "https://www.wireshark.org/docs/wsdg_html_chunked/ChCaptureExtcap.html";
 
@@ -20,6 +20,10 @@ pub(super) fn interfaces(sources: &[Source]) -> String {
         format!("interface {{value={PREFIX}{source}}}{{display=Weir: {source} of this host}}\n")
     };
     shown.map(sentence).collect()
+}
+
+pub(super) fn stored_interface() -> String {
+    format!("interface {{value={}}}{{display=Weir: stored traffic}}\n", STORED)
 }
 
 /// Wireshark counts link types as libpcap does within programs (DLT), files as LINKTYPE; the two differ for raw IP.
@@ -69,6 +73,34 @@ pub(super) fn options(snaplen_max: u32, socket: &Path) -> String {
     text
 }
 
+/// The options of stored traffic; `stores` are the directories that are named at first, `from` the first time.
+pub(super) fn stored_options(stores: &str, from: &str) -> String {
+    // A brace would end the value.
+    let stores = if stores.contains(['{', '}']) { "" } else { stores };
+    let dirs = "Directories of recordings, separated by colons";
+    let from_when =
+        "2026-11-26 09:27, 09:27:19, -5m (five minutes ago); all: from the first frame on";
+    let to_when = "Frames before this time; empty: to the last frame";
+    let flow = "A Community ID (1:...), or @FILE with a line of weir flows --json; empty: all";
+    [
+        ("dirs", "Directories", dirs, stores),
+        ("from", "From", from_when, from),
+        ("to", "To", to_when, ""),
+        ("flow", "Flow", flow, ""),
+    ]
+    .iter()
+    .enumerate()
+    .map(|(number, (call, display, tooltip, default))| {
+        let default = match *default {
+            "" => String::new(),
+            text => format!("{{default={text}}}"),
+        };
+        let call = format!("{{number={number}}}{{call=--{call}}}");
+        format!("arg {call}{{display={display}}}{{tooltip={tooltip}}}{{type=string}}{default}\n")
+    })
+    .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +110,15 @@ mod tests {
         let source = |name: &str| Source { source: name.into(), snaplen: 64, link_type: 1 };
         let text = interfaces(&[source("a}{value=b"), source("lan")]);
         assert_eq!(text, "interface {value=host:lan}{display=Weir: lan of this host}\n");
+    }
+
+    #[test]
+    fn stored_traffic_has_four_fields_and_no_default_that_breaks_a_sentence() {
+        let text = stored_options("/a:/b", "-5m");
+        assert_eq!(text.lines().count(), 4);
+        assert!(text.contains("{type=string}{default=/a:/b}\n"), "{text}");
+        assert!(text.contains("{default=-5m}\n"), "{text}");
+        assert!(!stored_options("/a}{b", "-5m").contains("/a"));
     }
 
     #[test]
