@@ -67,8 +67,8 @@ pub trait Disk: Send {
     /// returns with at least one.
     fn completed(&mut self, wait: bool, out: &mut Vec<Completed>);
 
-    /// Writes that are under way may never be answered: dropping this disk waits for none, and their memory stays. Those
-    /// that are asked for from now on go as before.
+    /// Writes that are under way may never be answered: dropping this disk waits for none, and their memory stays.
+    /// Those that are asked for from now on go as before.
     fn abandon(&mut self);
 
     /// Waits until a file's bytes are on the disk.

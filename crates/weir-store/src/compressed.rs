@@ -1,8 +1,8 @@
 //! Files compressed piece by piece, so that each piece can be read by itself.
 //!
 //! A compressed file is zstd frames end to end (RFC 8878): one for each piece of a recorded file, and behind each a
-//! skippable frame up to a multiple of 4 KiB. The last one is a seek table, by which readers of the seekable format find
-//! any byte; everything else reads the file from its beginning, like any zstd file.
+//! skippable frame up to a multiple of 4 KiB. The last one is a seek table, by which readers of the seekable format
+//! find any byte; everything else reads the file from its beginning, like any zstd file.
 //!
 //! Source of the table: contrib/seekable_format/zstd_seekable_compression_format.md in zstd's repository.
 

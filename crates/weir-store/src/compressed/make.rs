@@ -136,7 +136,11 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn any_zstd_reads_what_was_made(pieces in proptest::collection::vec((0usize..400_000, any::<bool>(), any::<bool>()), 1..4)) {
+        fn any_zstd_reads_what_was_made(
+            pieces in proptest::collection::vec(
+                (0usize..400_000, any::<bool>(), any::<bool>()), 1..4,
+            ),
+        ) {
             let mut compressor = compressor(1).unwrap();
             let (mut file, mut plain, mut frames) = (Vec::new(), Vec::new(), Vec::new());
             for (length, is_random, is_stored) in pieces {

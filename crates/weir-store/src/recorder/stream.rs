@@ -6,7 +6,7 @@ use std::time::Instant;
 use weir_consumer::{ConsumerError, Cursor};
 use weir_disk::{Buffer, Bytes, Disk, Ticket};
 use weir_frame::pcapng::Statistics;
-use weir_ring::{Batch, BlockLook, Mapping, Poll, Reader, Ring, RingError, Whole};
+use weir_ring::{Batch, BlockLook, Mapping, Poll, Reader, Ring, RingError};
 
 use super::file::OpenFile;
 use super::gather::Gather;
@@ -14,20 +14,20 @@ use super::look_back::Watch;
 use super::pool::Plain;
 use super::watcher::Watcher;
 use super::{FLUSH_EVERY, Shop};
-use crate::index::{Piece, Scan};
+use crate::index::Scan;
 use crate::limits::UNSETTLED_MAX;
 
 mod blocks;
+mod entry;
 mod files;
 mod packed;
 mod settle;
 
 pub use blocks::NEAR;
+use entry::{Entry, Gap, State, What};
 
 /// Bytes that a poll copies at most.
 const CHUNK_BYTES: u32 = 256 << 10;
-/// The number of no file.
-const NO_FILE: u64 = u64::MAX;
 
 /// What reading on brought.
 pub enum Progress {
@@ -39,82 +39,6 @@ pub enum Progress {
     Later,
     /// Nothing.
     Nothing,
-}
-
-/// What was read and is not settled, in the order in which it was read.
-struct Entry {
-    what: What,
-    /// The file that it goes to, and where in it.
-    file: u64,
-    at: u64,
-    bytes: usize,
-    state: State,
-    /// The first page of a block that is written in place: written last, once the block is known to be whole. Until
-    /// then there are zeros, at which every reader of the file stops.
-    first_page: Option<Buffer>,
-    /// It was tried before, on a volume that failed.
-    is_again: bool,
-    /// In a compressed file: where it was and how long before it was compressed, and how long what was told of
-    /// interfaces in front of it.
-    plain_at: u64,
-    plain_bytes: usize,
-    headers_bytes: u32,
-}
-
-impl Entry {
-    /// One that is in no file.
-    fn nowhere(what: What) -> Entry {
-        Entry {
-            what,
-            file: NO_FILE,
-            at: 0,
-            bytes: 0,
-            state: State::Done,
-            first_page: None,
-            is_again: false,
-            plain_at: 0,
-            plain_bytes: 0,
-            headers_bytes: 0,
-        }
-    }
-}
-
-enum What {
-    /// Frames; of a block of the ring, where they were not copied.
-    Frames { frames: u64, wire_bytes: u64, block: Option<Whole>, highest: u32, piece: Piece },
-    /// Headers, statistics.
-    Blocks,
-    /// Padding over what was torn.
-    Cover,
-    /// Frames that were not read.
-    Gap(Gap, u64),
-}
-
-/// Why frames were not read.
-#[derive(Clone, Copy)]
-enum Gap {
-    /// They were lapped.
-    Lapped,
-    /// No trigger came.
-    Untriggered,
-    /// They were lapped while no trigger had come.
-    LappedUntriggered,
-}
-
-enum State {
-    /// It is being compressed.
-    Packing,
-    /// It is compressed, and written once all before it is.
-    Packed {
-        buffer: Buffer,
-        plain_bytes: usize,
-    },
-    Pending,
-    Done,
-    /// The writer had overtaken it by the time it was written.
-    Torn,
-    /// Its bytes, if it came back.
-    Failed(Option<Bytes>),
 }
 
 /// A ring on its way to files.

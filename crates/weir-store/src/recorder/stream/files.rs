@@ -225,9 +225,9 @@ impl<D: Disk> Stream<D> {
     /// Ends the files to which no more goes, once everything before is settled: with statistics, then with their names.
     pub(super) fn complete_files(&mut self, shop: &mut Shop<D>) {
         // Nothing about a file is asked of a volume that does not answer: it stays as it is, under its open name.
-        for file in self.files.extract_if(.., |_, file| shop.volumes.is_stalled(file.volume)) {
-            std::mem::forget(file);
-        }
+        let is_stalled = |(_, file): &(&u64, &OpenFile<D>)| shop.volumes.is_stalled(file.volume);
+        let stalled: Vec<u64> = self.files.iter().filter(is_stalled).map(|(id, _)| *id).collect();
+        stalled.iter().for_each(|id| std::mem::forget(self.files.remove(id)));
         let files = &self.files;
         self.current.retain(|_, current| files.contains_key(current));
         let idle = |file: &OpenFile<D>| file.is_closing && file.pending == 0;
