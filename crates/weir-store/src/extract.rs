@@ -14,14 +14,14 @@
 //! of their first frames. A frame goes out once no piece is left that could have an earlier one. Frames of the same
 //! time stand in the order of files, and within a file as they lie there.
 
-mod blocks;
+pub(crate) mod blocks;
 mod interfaces;
 mod order;
 pub mod query;
 mod reading;
-mod source;
+pub(crate) mod source;
 pub mod stats;
-mod walk;
+pub(crate) mod walk;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -12,6 +12,7 @@
 //! | [`pcap_file`] | a classic pcap file |
 //! | [`printer`] | one line a frame |
 //! | [`recorder`] | frames to disk as they lie in the rings |
+//! | [`reindex`] | indexes made anew, and files that a killed recorder left |
 #![forbid(unsafe_code)]
 
 pub mod by_link_type;
@@ -26,6 +27,7 @@ pub mod names;
 pub mod pcap_file;
 pub mod printer;
 pub mod recorder;
+pub mod reindex;
 
 pub use by_link_type::FilesByLinkType;
 pub use file::FileWriter;

@@ -31,7 +31,7 @@ mod pool;
 mod report;
 pub mod settings;
 mod stream;
-mod volume;
+pub(crate) mod volume;
 mod watcher;
 
 use std::collections::BTreeMap;

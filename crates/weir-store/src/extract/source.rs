@@ -70,7 +70,7 @@ impl Context<'_> {
 }
 
 /// Opens a file without waiting, and so that no one deletes it for room. `None`: it has been deleted.
-fn open(listed: &Listed) -> io::Result<Option<File>> {
+pub(crate) fn open(listed: &Listed) -> io::Result<Option<File>> {
     let follow = if listed.named { OFlags::empty() } else { OFlags::NOFOLLOW };
     // Not to wait for a writer, should it have become a pipe.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | follow;
@@ -273,7 +273,7 @@ impl Plan<'_, '_> {
     fn read_headers(&mut self, from: u64, to: u64) -> Result<(), Trouble> {
         let mut walk = Walk::headers(&self.source.file, from, to);
         while let Some(walked) = walk.next()? {
-            if let Walked::Block { kind, bytes, at } = walked {
+            if let Walked::Block { kind, bytes, at, .. } = walked {
                 self.header(kind, bytes, at)?;
             }
         }
@@ -307,13 +307,15 @@ impl Plan<'_, '_> {
         let mut end = from;
         while let Some(walked) = walk.next()? {
             let (kind, block, at) = match walked {
-                Walked::Block { kind, bytes, at } => (kind, bytes, at),
+                Walked::Block { kind, bytes, at, length } => {
+                    end = at + length as u64;
+                    (kind, bytes, at)
+                }
                 Walked::Damage { at } => {
                     self.stats.cut_off(&self.source.path, at, to - at);
                     break;
                 }
             };
-            end = at + block.len() as u64;
             if kind != Kind::Frame {
                 self.header(kind, block, at)?;
                 interfaces = self.source.interfaces();
@@ -366,7 +368,7 @@ impl Scanned {
 }
 
 /// Whether these can be pieces of a file of this length, in their order.
-fn tiles(pieces: &[Piece], length: u64) -> bool {
+pub(crate) fn tiles(pieces: &[Piece], length: u64) -> bool {
     let mut end = 0;
     pieces.iter().all(|piece| {
         let fits = piece.at >= end && piece.at.is_multiple_of(4) && piece.bytes <= PIECE_BYTES_MAX;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -245,10 +246,15 @@ fn lock_unread(path: &Path) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-fn lock(directory: &Path) -> Result<File, RecorderError> {
+/// Locks a directory as a recorder does, for as long as the file is open.
+pub(crate) fn lock(directory: &Path) -> Result<File, RecorderError> {
     let failed = |source| RecorderError::Directory { directory: directory.to_owned(), source };
     let path = directory.join(LOCK_NAME);
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    // Neither through a link nor waiting for a reader: the directory may be written to by others.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let mut open = OpenOptions::new();
+    open.write(true).create(true).truncate(false).custom_flags(flags);
+    let file = open.open(path);
     let file = file.map_err(failed)?;
     // Whoever looks whether a recorder is there holds it for a moment.
     let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
@@ -286,7 +292,7 @@ fn past_files(directory: &Path) -> io::Result<VecDeque<(PathBuf, u64)>> {
 }
 
 /// Whether a recorder gives files such names: `20261126T092719.123456789Z_eth0_0.pcapng`, perhaps `.open`.
-fn is_recorded(name: &str) -> bool {
+pub(crate) fn is_recorded(name: &str) -> bool {
     let name = name.strip_suffix(OPEN_ENDING).unwrap_or(name);
     let stem = [COMPRESSED_ENDING, COMPLETE_ENDING];
     let stem = stem.iter().find_map(|ending| name.strip_suffix(ending));
