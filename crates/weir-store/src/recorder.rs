@@ -140,6 +140,12 @@ impl<D: Disk> Recorder<D> {
         self.shop.disk.note()
     }
 
+    /// How many files of killed recorders its directories had when it began.
+    #[must_use]
+    pub fn left_files(&self) -> usize {
+        self.shop.volumes.left_files()
+    }
+
     /// What was written where.
     #[must_use]
     pub fn report(&self) -> RecorderReport {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -204,6 +205,13 @@ impl Volumes {
         let again = volume.error.as_ref().map_or(io::ErrorKind::Other, io::Error::kind);
         let source = volume.error.replace(again.into()).unwrap_or_else(|| again.into());
         RecorderError::Write { directory: volume.directory.clone(), source }
+    }
+
+    /// Files that are still named as if they were being written, by recorders that were killed.
+    pub fn left_files(&self) -> usize {
+        let past = self.all.iter().flat_map(|volume| &volume.past);
+        let is_open = |path: &Path| path.as_os_str().as_bytes().ends_with(OPEN_ENDING.as_bytes());
+        past.filter(|(path, _)| is_open(path)).count()
     }
 
     pub fn report(&self) -> Vec<VolumeReport> {

@@ -107,7 +107,8 @@ fn write(
     outcome: &mut Outcome,
 ) -> Result<(), Trouble> {
     let new = new_path(index);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let flags =
+        OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let meta = file.metadata()?;
     let out = rustix::fs::open(&new, flags, Mode::from_raw_mode(0o600)).map_err(io::Error::from)?;
     let out = File::from(out);
@@ -190,7 +191,8 @@ impl Builder<'_> {
             Kind::Frame => self.frame(block),
             Kind::Interface => {
                 let interface = blocks::interface(block);
-                let interface = interface.ok_or(Trouble::Foreign("its times are not in nanoseconds"))?;
+                let interface =
+                    interface.ok_or(Trouble::Foreign("its times are not in nanoseconds"))?;
                 self.link_types.push(interface.link_type);
             }
             Kind::Section if at > 0 => return Err(Trouble::Foreign("it has several sections")),
