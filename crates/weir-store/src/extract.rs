@@ -62,7 +62,7 @@ pub fn extract(
     stop: &(dyn Fn() -> bool + Sync),
 ) -> (Stats, Result<(), ConsumerError>) {
     let interfaces = Interfaces::default();
-    let context = Context { query, interfaces: &interfaces };
+    let context = Context { query, interfaces: &interfaces, stop };
     let (sources, mut stats) = plan(catalog, &context, options, stop);
     let mut jobs: Vec<Job> = Vec::new();
     for (file, source) in sources.iter().enumerate() {

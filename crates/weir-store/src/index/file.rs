@@ -20,7 +20,7 @@ use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use super::{Piece, Set};
-use crate::limits::SET_BYTES_MAX;
+use crate::limits::{INDEX_PIECES_MAX, INDEX_SETS_BYTES_MAX, SET_BYTES_MAX};
 
 const MAGIC: &[u8; 8] = b"WEIRINDX";
 const VERSION: u32 = 1;
@@ -57,6 +57,8 @@ pub struct Index {
     pub pieces: Vec<Piece>,
     /// Whether something is behind the last whole entry.
     pub is_cut: bool,
+    /// Whether it has more pieces than are read of one: those are left out.
+    pub is_full: bool,
 }
 
 /// Writes the index of a file while that is recorded.
@@ -134,10 +136,17 @@ pub fn read(path: &Path) -> Result<Index, IndexError> {
     let foreign = || IndexError::Foreign { path: path.to_owned() };
     let Some(file_name) = read_header(&mut input).map_err(failed)? else { return Err(foreign()) };
     let mut index = Index { file_name, ..Index::default() };
-    let mut body = Vec::new();
+    let (mut body, mut sets_bytes) = (Vec::new(), 0);
     loop {
         match read_entry(&mut input, &mut body).map_err(failed)? {
-            Entry::Piece(piece) => index.pieces.push(piece),
+            Entry::Piece(piece) => {
+                sets_bytes += 8 * piece.set.words().len();
+                if index.pieces.len() == INDEX_PIECES_MAX || sets_bytes > INDEX_SETS_BYTES_MAX {
+                    index.is_full = true;
+                    break;
+                }
+                index.pieces.push(piece);
+            }
             Entry::End => break,
             Entry::Bad => {
                 index.is_cut = true;
@@ -272,7 +281,7 @@ mod tests {
             let index = read_bytes(&written(&pieces)).unwrap();
             pieces.sort_by_key(|piece| piece.at);
             let file_name = PathBuf::from("a.pcapng");
-            prop_assert_eq!(index, Index { file_name, pieces, is_cut: false });
+            prop_assert_eq!(index, Index { file_name, pieces, ..Index::default() });
         }
 
         #[test]

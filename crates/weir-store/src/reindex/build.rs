@@ -14,6 +14,7 @@ use crate::extract::blocks::{self, Kind};
 use crate::extract::source::open;
 use crate::extract::walk::{Walk, Walked};
 use crate::index::{Piece, Scan, Writer};
+use crate::limits::FILE_INTERFACES_MAX;
 
 /// Recorders write pieces that end at multiples of this.
 const ALIGN_BYTES: u64 = 4096;
@@ -193,6 +194,10 @@ impl Builder<'_> {
                 let interface = blocks::interface(block);
                 let interface =
                     interface.ok_or(Trouble::Foreign("its times are not in nanoseconds"))?;
+                if self.link_types.len() == FILE_INTERFACES_MAX {
+                    let why = "it has more interfaces than a recorder gives a file";
+                    return Err(Trouble::Foreign(why));
+                }
                 self.link_types.push(interface.link_type);
             }
             Kind::Section if at > 0 => return Err(Trouble::Foreign("it has several sections")),
