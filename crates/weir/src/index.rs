@@ -29,6 +29,9 @@ pub fn run(args: &IndexArgs) -> Result<u8> {
     for event in &report.events {
         eprintln!("weir: {event}");
     }
+    for path in &catalog.passed_over {
+        eprintln!("weir: {}: no file of a recorder; passed over", path.display());
+    }
     let counts = Json::new(&report, args.check, begin.elapsed().as_secs_f64());
     if args.json {
         println!("{}", serde_json::to_string(&counts).context("the counts as JSON")?);

@@ -114,10 +114,14 @@ fn write(
     let out = rustix::fs::open(&new, flags, Mode::from_raw_mode(0o600)).map_err(io::Error::from)?;
     let out = File::from(out);
     // Whoever else makes it holds it.
-    flock(&out, FlockOperation::NonBlockingLockExclusive).map_err(io::Error::from)?;
+    let is_held = flock(&out, FlockOperation::NonBlockingLockExclusive).is_ok();
     let own = out.metadata()?;
-    if !own.is_file() || own.nlink() != 1 {
-        return Err(io::Error::other("the name for its new index is taken").into());
+    // Held by nobody any more, it may have become the index meanwhile.
+    let is_there = fs::symlink_metadata(&new)
+        .is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()));
+    if !is_held || !is_there || !own.is_file() || own.nlink() != 1 {
+        let why = "the name for its new index is taken, by another weir index perhaps";
+        return Err(io::Error::other(why).into());
     }
     out.set_len(0)?;
     // For whoever may read the file. Only root gives files away, and only root has to.
