@@ -5,6 +5,7 @@
 //! | [`query`] | which frames are wanted |
 //! | [`stats`] | what was read and what was not |
 //! | `source` | one file: which pieces of it have to be read |
+//! | `open` | a file is opened, and held |
 //! | `walk`, `blocks` | blocks of a file, from bytes that anybody may have written |
 //! | `reading` | pieces are read and chosen from, on several threads |
 //! | `order` | their frames in order of time |
@@ -16,6 +17,7 @@
 
 pub(crate) mod blocks;
 mod interfaces;
+pub(crate) mod open;
 mod order;
 pub mod query;
 mod reading;

@@ -28,6 +28,9 @@ pub const SET_BYTES_MAX: usize = 16 << 10;
 /// The longest piece of a compressed file, before that: what is made is a few MiB long.
 pub(crate) const PLAIN_PIECE_BYTES_MAX: u32 = 64 << 20;
 
+/// Frames of a compressed file that are read: a file of 1 GiB has some thousand.
+pub const PACKED_PIECES_MAX: usize = 1 << 20;
+
 /// Flows that a scan keeps, so that their next frames cost one comparison.
 pub(crate) const SCAN_FLOWS: usize = 256;
 

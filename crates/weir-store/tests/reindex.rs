@@ -30,7 +30,10 @@ fn faults(report: &Report) -> Vec<Fault> {
 
 /// Two rings, some of whose blocks are full and some not, in several files.
 fn recorded() -> Rig {
-    let mut rig = Rig::new(2, 1, true);
+    fill(Rig::new(2, 1, true))
+}
+
+fn fill(mut rig: Rig) -> Rig {
     for at in 0..14_000 {
         rig.push(at as usize % 2, 1000 + at, (at % 2) as u32, 900 + at as usize % 300);
         if at % 1300 == 0 {
@@ -47,10 +50,15 @@ fn all(rig: &Rig) -> Vec<Frame> {
 
 #[test]
 fn an_index_made_anew_is_that_of_the_recorder() {
-    let rig = recorded();
+    for rig in [recorded(), fill(Rig::compressed(2))] {
+        indexes_made_anew_are_those_of(&rig);
+    }
+}
+
+fn indexes_made_anew_are_those_of(rig: &Rig) {
     let paths = index_files(rig.directories[0].path());
     let before: Vec<_> = paths.iter().map(|path| index::read(path).unwrap()).collect();
-    assert!(before.len() >= 4 && before.iter().any(|index| index.pieces.len() > 4));
+    assert!(before.len() >= 2 && before.iter().any(|index| index.pieces.len() > 4));
     assert_eq!(run(&rig.paths(), false, true).events, []);
     assert_eq!(run(&rig.paths(), false, false).events, []);
     let report = run(&rig.paths(), true, false);
@@ -59,7 +67,7 @@ fn an_index_made_anew_is_that_of_the_recorder() {
     for (path, before) in paths.iter().zip(&before) {
         assert_eq!(index::read(path).unwrap(), *before, "{path:?}");
     }
-    assert!(all(&rig) == rig.frames);
+    assert!(all(rig) == rig.frames);
 }
 
 #[test]
@@ -199,4 +207,95 @@ fn asked_to_stop_it_changes_nothing() {
     let new =
         names.filter(|entry| entry.as_ref().unwrap().path().extension() == Some("new".as_ref()));
     assert_eq!(new.count(), 0);
+}
+
+/// The raw bytes of a compressed file up to its table.
+fn without_table(bytes: &[u8]) -> usize {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let entries = word(bytes.len() - 9);
+    bytes.len() - 9 - 8 * entries - 8
+}
+
+#[test]
+fn a_compressed_file_of_a_killed_recorder_gets_its_table() {
+    let mut rig = fill(Rig::compressed(2));
+    let elsewhere = Rig::new(1, 1, true);
+    drop(std::mem::replace(&mut rig.recorder, elsewhere.recorder));
+    let complete = Catalog::list(&rig.paths()).unwrap().files[0].path.clone();
+    let open = PathBuf::from(format!("{}.open", complete.display()));
+    let index = PathBuf::from(format!("{}.index", complete.display()));
+    let (whole, whole_index) = (fs::read(&complete).unwrap(), fs::read(&index).unwrap());
+    let plain = zstd::decode_all(&whole[..]).unwrap();
+    // Never written, partly written, and as if it had been killed before the file had its name.
+    let table_at = without_table(&whole);
+    let zeros = [&whole[..table_at], &[0; 8192], &[0xa5; 9000]].concat();
+    let torn = [&whole[..table_at], &whole[4096..5096]].concat();
+    for (bytes, cut) in [(zeros, 17_192), (torn, 1000), (whole.clone(), 0)] {
+        for has_index in [true, false] {
+            fs::remove_file(&complete).unwrap();
+            fs::remove_file(&index).unwrap();
+            fs::write(&open, &bytes).unwrap();
+            if has_index {
+                fs::write(&index, &whole_index).unwrap();
+            }
+            let report = run(&rig.paths(), false, false);
+            let completed = Event::Completed { path: complete.clone(), cut_bytes: cut };
+            assert_eq!(report.events[0], completed, "{report:?}");
+            assert_eq!(report.events.len(), 2 - usize::from(has_index), "{report:?}");
+            let now = fs::read(&complete).unwrap();
+            assert!(zstd::decode_all(&now[..]).unwrap() == plain);
+            assert_eq!(now[now.len() - 4..], 0x8f92_eab1_u32.to_le_bytes());
+            assert!(fs::read(&index).unwrap() == whole_index);
+            assert_eq!(run(&rig.paths(), false, true).events, []);
+            let (frames, stats) = extracted(&rig.paths(), &Query::default(), 2);
+            assert!(frames == rig.frames, "{stats:?}");
+            assert_eq!((stats.cut_off_bytes, stats.frames_damaged), (0, 0));
+        }
+    }
+    // Nothing in it: one that was never written, and one whose beginning is damaged, which may have frames.
+    let empty = complete.with_file_name("20991231T000000.000000000Z_x_0.pcapng.zst.open");
+    for (bytes, is_deleted) in
+        [(vec![0; 8192], true), (Vec::new(), true), (whole[..20].to_vec(), false)]
+    {
+        fs::write(&empty, bytes).unwrap();
+        let report = run(&rig.paths(), false, false);
+        let expected = matches!(report.events[..], [Event::Deleted { .. }]);
+        assert_eq!((expected, empty.exists()), (is_deleted, !is_deleted), "{report:?}");
+    }
+}
+
+#[test]
+fn frames_behind_damage_are_found_with_an_index_made_anew_as_before() {
+    for rig in [recorded(), fill(Rig::compressed(2))] {
+        let mut rig = rig;
+        let elsewhere = Rig::new(1, 1, true);
+        drop(std::mem::replace(&mut rig.recorder, elsewhere.recorder));
+        let complete = Catalog::list(&rig.paths()).unwrap().files[0].path.clone();
+        let index_path = PathBuf::from(format!("{}.index", complete.display()));
+        let index = index::read(&index_path).unwrap();
+        let with_frames: Vec<_> = index.pieces.iter().filter(|one| one.frames > 0).collect();
+        assert!(with_frames.len() >= 3, "{}", with_frames.len());
+        let mut bytes = fs::read(&complete).unwrap();
+        let is_compressed = bytes[..4] == weir_store::compressed::FRAME_MAGIC;
+        // The length of a block, or some byte of the second frame or so.
+        let at = match is_compressed {
+            true => bytes.len() / 2,
+            false => with_frames[1].at as usize + 4,
+        };
+        bytes[at] ^= 0xff;
+        fs::write(&complete, &bytes).unwrap();
+        let before = all(&rig);
+        assert!(before.len() < rig.frames.len());
+        let report = run(&rig.paths(), true, false);
+        let fault = if is_compressed { Fault::Fits } else { Fault::Contradicts };
+        assert_eq!(faults(&report)[0], fault, "{report:?}");
+        assert!(all(&rig) == before);
+        assert_eq!(run(&rig.paths(), false, true).events, []);
+        // Nor is it cut off where the recorder was killed.
+        let open = PathBuf::from(format!("{}.open", complete.display()));
+        fs::rename(&complete, &open).unwrap();
+        let report = run(&rig.paths(), false, false);
+        assert!(matches!(report.events[..], [Event::Completed { .. }]), "{report:?}");
+        assert!(all(&rig) == before);
+    }
 }

@@ -1,18 +1,14 @@
 //! One recorded file: which pieces of it have to be read.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
-use std::time::Duration;
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use weir_frame::pcapng::Interface;
 
 use super::blocks::{self, Kind};
 use super::interfaces::Interfaces;
+use super::open::open;
 use super::query::{LinkFilter, Query};
 use super::stats::{Note, Stats};
 use super::walk::{Walk, Walked};
@@ -21,9 +17,6 @@ use crate::compressed::Content;
 use crate::index::{self, Index, Piece, Set};
 use crate::limits::FILE_INTERFACES_MAX;
 
-/// How often, and how long apart, a lock is asked for that whoever deletes old files holds for a moment.
-const LOCK_TRIES: u32 = 100;
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// The longest piece that an index is believed to tell of.
 const PIECE_BYTES_MAX: u32 = 64 << 20;
 /// As many bytes of frames that no index tells of are read at once.
@@ -76,36 +69,6 @@ impl Context<'_> {
     }
 }
 
-/// Opens a file without waiting, and so that no one deletes it for room. `None`: it has been deleted.
-pub(crate) fn open(listed: &Listed) -> io::Result<Option<File>> {
-    let follow = if listed.named { OFlags::empty() } else { OFlags::NOFOLLOW };
-    // Not to wait for a writer, should it have become a pipe.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | follow;
-    let open = |path| match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => Ok(Some(File::from(file))),
-        Err(rustix::io::Errno::NOENT) => Ok(None),
-        Err(error) => Err(io::Error::from(error)),
-    };
-    let file = match open(&listed.path)? {
-        // Meanwhile it may have been completed.
-        None if listed.state != State::Complete => open(&listed.complete_path())?,
-        other => other,
-    };
-    let Some(file) = file else { return Ok(None) };
-    for _ in 0..LOCK_TRIES {
-        match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
-            // Not all file systems have locks; nobody holds one there.
-            _ => break,
-        }
-    }
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::other("it is no file any more"));
-    }
-    Ok((meta.nlink() > 0).then_some(file))
-}
-
 impl Source {
     /// Finds out which pieces of a file have to be read. `None`: none.
     pub fn plan(
@@ -139,7 +102,9 @@ impl Source {
         let source = Source { path, file, interfaces: Mutex::default(), learned: OnceLock::new() };
         let mut plan = Plan { source: &source, context, stats, wanted: Vec::new() };
         plan.stats.files += 1;
-        match plan.make(listed, index) {
+        let made = plan.make(listed, index);
+        source.file.forget();
+        match made {
             Ok(()) => {}
             Err(Trouble::Foreign(why)) => {
                 plan.stats.files -= 1;

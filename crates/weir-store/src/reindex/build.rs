@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -10,8 +10,9 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use super::check::{self, Fault};
 use super::{Event, Options};
 use crate::catalog::{Listed, new_path};
+use crate::compressed::Content;
 use crate::extract::blocks::{self, Kind};
-use crate::extract::source::open;
+use crate::extract::open::open;
 use crate::extract::walk::{Walk, Walked};
 use crate::index::{Piece, Scan, Writer};
 use crate::limits::FILE_INTERFACES_MAX;
@@ -71,27 +72,35 @@ fn attend(
 ) -> Result<Option<Fault>, Trouble> {
     // Deleted meanwhile, for room. Held open, it is not.
     let Some(file) = open(listed)? else { return Ok(None) };
+    let file = Content::new(file)?;
     check_start(&file)?;
     let index = listed.index_path();
     let complete = listed.complete_path();
-    let fault = match check::fault(&index, &complete, &file)? {
+    let (fault, known) = check::fault(&index, &complete, &file)?;
+    let fault = match fault {
         None if options.all => Fault::Fits,
         None => return Ok(None),
         Some(fault) => fault,
     };
     if !options.check {
-        write(&file, &complete, &index, stop, outcome)?;
+        let places: Vec<u64> = known.iter().map(|piece| piece.at).collect();
+        write(&file, &complete, &index, &places, stop, outcome)?;
     }
     Ok(Some(fault))
 }
 
 /// Whether it begins as files of a recorder do; an empty one may.
-pub(super) fn check_start(file: &File) -> Result<(), Trouble> {
+pub(super) fn check_start(file: &Content) -> Result<(), Trouble> {
     let mut start = [0; 16];
-    match file.metadata()?.len() {
+    match file.length()? {
         0 => return Ok(()),
         1..16 => return Err(Trouble::Foreign("it is no pcapng file")),
-        _ => file.read_exact_at(&mut start, 0)?,
+        _ => match file.read_exact_at(&mut start, 0) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Err(Trouble::Foreign("its first piece is damaged"));
+            }
+            other => other?,
+        },
     }
     match blocks::is_our_section(&start) {
         true => Ok(()),
@@ -101,16 +110,17 @@ pub(super) fn check_start(file: &File) -> Result<(), Trouble> {
 
 /// Writes the index beside the one that is there, and puts it in its place.
 fn write(
-    file: &File,
+    file: &Content,
     complete: &Path,
     index: &Path,
+    known: &[u64],
     stop: &dyn Fn() -> bool,
     outcome: &mut Outcome,
 ) -> Result<(), Trouble> {
     let new = new_path(index);
     let flags =
         OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let meta = file.metadata()?;
+    let meta = file.file().metadata()?;
     let out = rustix::fs::open(&new, flags, Mode::from_raw_mode(0o600)).map_err(io::Error::from)?;
     let out = File::from(out);
     // Whoever else makes it holds it.
@@ -127,7 +137,7 @@ fn write(
     // For whoever may read the file. Only root gives files away, and only root has to.
     let _ = fchown(&out, Some(meta.uid()), Some(meta.gid()));
     out.set_permissions(fs::Permissions::from_mode(meta.mode() & 0o666))?;
-    let made = fill(out, file, complete, stop, outcome);
+    let made = fill(out, file, complete, known, stop, outcome);
     let done = made.and_then(|()| Ok(fs::rename(&new, index)?));
     if done.is_err() {
         let _ = fs::remove_file(&new);
@@ -135,14 +145,18 @@ fn write(
     done
 }
 
+/// Describes the pieces of a file. `known` is where its old index says that some begin: behind damage it goes on there,
+/// so that no frame is lost that was found before.
 fn fill(
     out: File,
-    file: &File,
+    file: &Content,
     complete: &Path,
+    known: &[u64],
     stop: &dyn Fn() -> bool,
     outcome: &mut Outcome,
 ) -> Result<(), Trouble> {
     let mut builder = Builder {
+        file,
         writer: Writer::begin(out, complete)?,
         scan: Scan::new(),
         link_types: Vec::new(),
@@ -150,23 +164,38 @@ fn fill(
         end: 0,
         frames: 0,
         has_headers: false,
+        is_behind_damage: false,
         outcome,
     };
-    let mut walk = Walk::frames(file, 0, file.metadata()?.len());
-    while let Some(walked) = walk.next()? {
-        let Walked::Block { kind, bytes, at, length } = walked else { break };
-        if stop() {
-            return Err(Trouble::Stopped);
+    let length = file.length()?;
+    let mut from = Some(0);
+    while let Some(start) = from.take() {
+        (builder.start, builder.end) = (start, start);
+        let mut walk = Walk::frames(file, start, length);
+        while let Some(walked) = walk.next()? {
+            if stop() {
+                return Err(Trouble::Stopped);
+            }
+            match walked {
+                Walked::Block { kind, bytes, at, length } => {
+                    builder.add(kind, bytes, at, length as u64)?;
+                }
+                Walked::Damage { at } => {
+                    builder.is_behind_damage = true;
+                    let next = known.get(known.partition_point(|place| *place <= at)).copied();
+                    from = next.into_iter().chain(file.piece_start(at + 1)).min();
+                }
+            }
         }
-        builder.add(kind, bytes, at, length as u64)?;
+        builder.cut()?;
+        builder.outcome.bytes_read += walk.bytes_read();
     }
-    builder.cut()?;
-    builder.outcome.bytes_read += walk.bytes_read();
     Ok(builder.writer.finish()?)
 }
 
 /// Pieces, as blocks go by.
 struct Builder<'a> {
+    file: &'a Content,
     writer: Writer,
     scan: Scan,
     /// Of the file's interfaces.
@@ -177,6 +206,8 @@ struct Builder<'a> {
     frames: u32,
     /// It has blocks that say something, and no frame.
     has_headers: bool,
+    /// Interfaces may have been described in what is damaged: the numbers of those behind it are not known.
+    is_behind_damage: bool,
     outcome: &'a mut Outcome,
 }
 
@@ -202,7 +233,9 @@ impl Builder<'_> {
                     let why = "it has more interfaces than a recorder gives a file";
                     return Err(Trouble::Foreign(why));
                 }
-                self.link_types.push(interface.link_type);
+                if !self.is_behind_damage {
+                    self.link_types.push(interface.link_type);
+                }
             }
             Kind::Section if at > 0 => return Err(Trouble::Foreign("it has several sections")),
             Kind::ForeignFrame => {
@@ -211,8 +244,14 @@ impl Builder<'_> {
             Kind::Section | Kind::Padding | Kind::Other => {}
         }
         self.has_headers |= !is_frame && kind != Kind::Padding;
-        let is_padded = kind == Kind::Padding && self.end.is_multiple_of(ALIGN_BYTES);
-        if is_padded || self.end - self.start == BLOCK_BYTES {
+        let is_piece = match self.file.piece_end(self.start) {
+            Some(end) => self.end >= end,
+            None => {
+                let is_padded = kind == Kind::Padding && self.end.is_multiple_of(ALIGN_BYTES);
+                is_padded || self.end - self.start == BLOCK_BYTES
+            }
+        };
+        if is_piece {
             self.cut()?;
         }
         Ok(())

@@ -1,14 +1,13 @@
 //! Whether an index is there and fits its file.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::compressed::Content;
 use crate::extract::blocks::{self, HEAD_BYTES};
 use crate::extract::source::tiles;
-use crate::index::{self, Index, IndexError};
+use crate::index::{self, IndexError, Piece};
 
 /// Why an index is made anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,36 +40,46 @@ impl fmt::Display for Fault {
 }
 
 /// What is wrong with the index at `path` of the file that is called `complete`; `None`: nothing that can be seen
-/// without reading all of the file.
-pub(super) fn fault(path: &Path, complete: &Path, file: &File) -> io::Result<Option<Fault>> {
+/// without reading all of the file. With the pieces that may be in this file.
+pub(super) fn fault(
+    path: &Path,
+    complete: &Path,
+    file: &Content,
+) -> io::Result<(Option<Fault>, Vec<Piece>)> {
     let index = match index::read(path) {
         Ok(index) => index,
         Err(IndexError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-            return Ok(Some(Fault::Missing));
+            return Ok((Some(Fault::Missing), Vec::new()));
         }
-        Err(_) => return Ok(Some(Fault::Damaged)),
+        Err(_) => return Ok((Some(Fault::Damaged), Vec::new())),
     };
-    let length = file.metadata()?.len();
+    let length = file.length()?;
     if index.file_name.file_name() != complete.file_name() {
-        return Ok(Some(Fault::OfAnotherFile));
-    }
-    if index.is_cut {
-        return Ok(Some(Fault::Damaged));
+        return Ok((Some(Fault::OfAnotherFile), Vec::new()));
     }
     if !tiles(&index.pieces, length) {
-        return Ok(Some(Fault::Contradicts));
+        let fault = if index.is_cut { Fault::Damaged } else { Fault::Contradicts };
+        return Ok((Some(fault), Vec::new()));
     }
-    gap(&index, file, length)
+    let fault = match index.is_cut {
+        true => Some(Fault::Damaged),
+        // More than is read of an index cannot be compared.
+        false if index.is_full => None,
+        false => gap(&index.pieces, file, length)?,
+    };
+    Ok((fault, index.pieces))
 }
 
 /// Whether pieces begin where no block does, or blocks are in none of them.
-fn gap(index: &Index, file: &File, length: u64) -> io::Result<Option<Fault>> {
+fn gap(pieces: &[Piece], file: &Content, length: u64) -> io::Result<Option<Fault>> {
     let mut end = 0;
-    for piece in &index.pieces {
-        if piece.at != end {
+    for piece in pieces {
+        if piece.at != end && has_block(file, end, length)? {
             return Ok(Some(Fault::Short));
         }
-        if !has_block(file, piece.at, length)? {
+        // Each of a compressed file would have to be decompressed.
+        let is_piece = file.piece_start(piece.at) == Some(piece.at);
+        if !is_piece && !has_block(file, piece.at, length)? {
             return Ok(Some(Fault::Contradicts));
         }
         end = piece.at + u64::from(piece.bytes);
@@ -81,17 +90,25 @@ fn gap(index: &Index, file: &File, length: u64) -> io::Result<Option<Fault>> {
 }
 
 /// Whether a whole block stands here.
-fn has_block(file: &File, at: u64, length: u64) -> io::Result<bool> {
+pub(super) fn has_block(file: &Content, at: u64, length: u64) -> io::Result<bool> {
     let mut head = [0; HEAD_BYTES];
-    if length - at < HEAD_BYTES as u64 {
+    if length.saturating_sub(at) < HEAD_BYTES as u64 || !is_read(file, &mut head, at)? {
         return Ok(false);
     }
-    file.read_exact_at(&mut head, at)?;
     let Some((_, bytes)) = blocks::head(&head).filter(|(_, bytes)| *bytes as u64 <= length - at)
     else {
         return Ok(false);
     };
     let mut tail = [0; 4];
-    file.read_exact_at(&mut tail, at + bytes as u64 - 4)?;
-    Ok(tail == (bytes as u32).to_le_bytes())
+    let is_read = is_read(file, &mut tail, at + bytes as u64 - 4)?;
+    Ok(is_read && tail == (bytes as u32).to_le_bytes())
+}
+
+/// Whether these bytes could be read: a compressed piece that is damaged cannot.
+fn is_read(file: &Content, bytes: &mut [u8], at: u64) -> io::Result<bool> {
+    match file.read_exact_at(bytes, at) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(false),
+        Err(error) => Err(error),
+    }
 }

@@ -13,6 +13,7 @@ use weir_store::Recorder;
 use weir_store::catalog::Catalog;
 use weir_store::extract::{Options, Query, Stats, extract};
 use weir_store::recorder::Settings;
+use weir_store::recorder::settings::Compression;
 
 /// A frame as it went in: its time, the name of its interface, its bytes.
 pub type Frame = (u64, String, Vec<u8>);
@@ -91,11 +92,20 @@ pub struct Rig {
 impl Rig {
     /// Rings of one feed into some directories.
     pub fn new(rings: usize, volumes: usize, index: bool) -> Rig {
+        Rig::with(rings, volumes, Settings { index, ..Settings::default() })
+    }
+
+    /// The same with files that are compressed.
+    pub fn compressed(rings: usize) -> Rig {
+        let compression = Some(Compression { level: 1, threads: 2 });
+        Rig::with(rings, 1, Settings { compression, ..Settings::default() })
+    }
+
+    fn with(rings: usize, volumes: usize, settings: Settings) -> Rig {
         let directory = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let directories: Vec<_> = (0..volumes).map(|_| directory()).collect();
         let paths = directories.iter().map(|one| one.path().to_owned()).collect();
-        let settings =
-            Settings { directories: paths, file_bytes: 5 << 20, index, ..Settings::default() };
+        let settings = Settings { directories: paths, file_bytes: 5 << 20, ..settings };
         let disk = weir_disk::open(directories[0].path(), How::Best).unwrap();
         let mut recorder = Recorder::new(settings, disk).unwrap();
         let rings: Vec<_> = (0..rings).map(|_| ring(&["eth0", "eth1"])).collect();
