@@ -16,6 +16,8 @@ pub const COMPRESSED_ENDING: &str = ".pcapng.zst";
 pub const OPEN_ENDING: &str = ".open";
 /// What is added to the complete name for the index.
 pub const INDEX_ENDING: &str = ".index";
+/// What is added to the name of an index while it is made anew.
+pub const NEW_ENDING: &str = ".new";
 /// The file that a recorder holds locked in its directory.
 pub const LOCK_NAME: &str = ".weir-recorder";
 
@@ -97,6 +99,11 @@ pub(crate) fn open_path(complete: &Path) -> PathBuf {
 /// Where the index of a complete file is.
 pub(crate) fn index_path(complete: &Path) -> PathBuf {
     with_ending(complete, INDEX_ENDING)
+}
+
+/// Where an index is made anew before it takes the place of the one that is there.
+pub(crate) fn new_path(index: &Path) -> PathBuf {
+    with_ending(index, NEW_ENDING)
 }
 
 fn with_ending(path: &Path, ending: &str) -> PathBuf {
@@ -183,7 +190,9 @@ fn ends(name: &OsStr, more: &str) -> bool {
 
 /// Files that belong to a recording and hold no frames.
 fn is_companion(name: &OsStr) -> bool {
-    name == LOCK_NAME || ends(name, INDEX_ENDING)
+    let bytes = name.as_bytes();
+    let bytes = bytes.strip_suffix(NEW_ENDING.as_bytes()).unwrap_or(bytes);
+    name == LOCK_NAME || ends(OsStr::from_bytes(bytes), INDEX_ENDING)
 }
 
 pub(crate) fn directory_of(path: &Path) -> PathBuf {
@@ -196,9 +205,11 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
 /// Whether a recorder holds the directory. If that cannot be found out, it is assumed to.
 #[must_use]
 pub fn is_recording(directory: &Path) -> bool {
-    use rustix::fs::{FlockOperation, flock};
-    match fs::File::open(directory.join(LOCK_NAME)) {
-        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+    // Neither through a link nor waiting for a writer, should it be a pipe.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::open(directory.join(LOCK_NAME), flags, Mode::empty()) {
+        Err(error) => error != rustix::io::Errno::NOENT,
         // Shared: two who look at once do not take each other for a recorder.
         Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
     }

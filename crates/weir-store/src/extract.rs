@@ -5,6 +5,7 @@
 //! | [`query`] | which frames are wanted |
 //! | [`stats`] | what was read and what was not |
 //! | `source` | one file: which pieces of it have to be read |
+//! | `open` | a file is opened, and held |
 //! | `walk`, `blocks` | blocks of a file, from bytes that anybody may have written |
 //! | `reading` | pieces are read and chosen from, on several threads |
 //! | `order` | their frames in order of time |
@@ -14,14 +15,15 @@
 //! of their first frames. A frame goes out once no piece is left that could have an earlier one. Frames of the same
 //! time stand in the order of files, and within a file as they lie there.
 
-mod blocks;
+pub(crate) mod blocks;
 mod interfaces;
+pub(crate) mod open;
 mod order;
 pub mod query;
 mod reading;
-mod source;
+pub(crate) mod source;
 pub mod stats;
-mod walk;
+pub(crate) mod walk;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -62,7 +64,7 @@ pub fn extract(
     stop: &(dyn Fn() -> bool + Sync),
 ) -> (Stats, Result<(), ConsumerError>) {
     let interfaces = Interfaces::default();
-    let context = Context { query, interfaces: &interfaces };
+    let context = Context { query, interfaces: &interfaces, stop };
     let (sources, mut stats) = plan(catalog, &context, options, stop);
     let mut jobs: Vec<Job> = Vec::new();
     for (file, source) in sources.iter().enumerate() {

@@ -13,6 +13,7 @@
 //! | [`printer`] | one line a frame |
 //! | [`recorder`] | frames to disk as they lie in the rings |
 //! | [`rotating`] | a pcapng file that is followed by others |
+//! | [`reindex`] | indexes made anew, and files that a killed recorder left |
 #![forbid(unsafe_code)]
 
 pub mod by_link_type;
@@ -27,6 +28,7 @@ pub mod names;
 pub mod pcap_file;
 pub mod printer;
 pub mod recorder;
+pub mod reindex;
 pub mod rotating;
 
 pub use by_link_type::FilesByLinkType;

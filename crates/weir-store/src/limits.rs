@@ -31,8 +31,19 @@ pub const SET_BYTES_MAX: usize = 16 << 10;
 /// The longest piece of a compressed file, before that: what is made is a few MiB long.
 pub(crate) const PLAIN_PIECE_BYTES_MAX: u32 = 64 << 20;
 
+/// Frames of a compressed file that are read: a file of 1 GiB has some thousand.
+pub const PACKED_PIECES_MAX: usize = 1 << 20;
+
 /// Flows that a scan keeps, so that their next frames cost one comparison.
 pub(crate) const SCAN_FLOWS: usize = 256;
+
+/// Interfaces of a recorded file, as many as a ring describes and more: a file with more of them is no recorder's.
+pub const FILE_INTERFACES_MAX: usize = 16_384;
+/// Pieces that are read of an index, and bytes of their sets: a file of 1 GiB has a thousand of 1 MiB, and 262,144 of
+/// 4 KiB at most. What is beyond is read from the file itself.
+pub const INDEX_PIECES_MAX: usize = 1 << 20;
+/// Bytes of the sets of these pieces.
+pub const INDEX_SETS_BYTES_MAX: usize = 256 << 20;
 
 /// Bytes of pieces that an extraction holds at most, to put their frames in order: some hundred rings that overlap.
 /// Beyond, frames may go out late, and are counted.

@@ -31,7 +31,7 @@ mod pool;
 mod report;
 pub mod settings;
 mod stream;
-mod volume;
+pub(crate) mod volume;
 mod watcher;
 
 use std::collections::BTreeMap;
@@ -138,6 +138,12 @@ impl<D: Disk> Recorder<D> {
     #[must_use]
     pub fn note(&self) -> Option<&str> {
         self.shop.disk.note()
+    }
+
+    /// How many files of killed recorders its directories had when it began.
+    #[must_use]
+    pub fn left_files(&self) -> usize {
+        self.shop.volumes.left_files()
     }
 
     /// What was written where.

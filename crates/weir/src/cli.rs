@@ -12,6 +12,7 @@ mod extract;
 mod flows;
 mod generate;
 mod guest;
+mod index;
 mod input;
 mod lab;
 mod look_back;
@@ -45,6 +46,7 @@ pub use extract::{ExtractArgs, FormatName};
 pub use flows::{FlowMonitorArgs, FlowsArgs, ShowArgs};
 pub use generate::GenArgs;
 pub use guest::GuestArgs;
+pub use index::IndexArgs;
 pub use input::InputArgs;
 pub use lab::{
     BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, RereadArgs, SimulateArgs,
@@ -169,6 +171,8 @@ pub enum Command {
     Run(RunArgs),
     /// Get frames out of what was recorded, in order of time: by time, filter or flow
     Extract(ExtractArgs),
+    /// Make indexes of recorded files anew, and complete the files that a killed recorder left
+    Index(IndexArgs),
     /// Count frames by flow: who talks to whom, how much, and since when
     Flows(Box<FlowsArgs>),
     /// Feed an interface, for tools that read interfaces only: tcpdump, Suricata

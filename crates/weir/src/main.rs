@@ -21,6 +21,7 @@ mod feeds;
 mod flows;
 mod generate;
 mod guest;
+mod index;
 mod interruptible_writer;
 mod journal;
 mod lab;
@@ -44,7 +45,7 @@ use std::process::ExitCode;
 
 /// It ran, and `--fail-on-loss` found nothing.
 const EXIT_RAN: u8 = 0;
-/// Frames were lost and `--fail-on-loss` was given.
+/// Frames were lost and `--fail-on-loss` was given, or `index --check` found something to do.
 const EXIT_LOSS: u8 = 1;
 /// It could not run, or not to the end.
 const EXIT_FAILED: u8 = 2;
@@ -88,6 +89,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
             capture::run(&args).map_err(usage_hints::with_sources_of_all)
         }
         cli::Command::Extract(args) => extract::run(&args),
+        cli::Command::Index(args) => index::run(&args),
         cli::Command::Flows(args) => flows::run(&args),
         cli::Command::Attach(args) => attach::run(&args),
         cli::Command::Serve(args) => serve::run(&args),

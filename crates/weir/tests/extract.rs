@@ -167,3 +167,35 @@ fn root_frames_are_extracted_while_more_are_recorded_and_after_a_kill() {
     assert!(tshark.status.success());
     assert_eq!(String::from_utf8_lossy(&tshark.stdout).lines().count(), after.len());
 }
+
+#[test]
+fn indexes_made_anew_rule_out_what_those_of_the_recorder_did() {
+    let dir = folder();
+    recorded(dir.path(), "gen:size=400,flows=200,frames=60000,rate=1Mpps");
+    let counts = || {
+        let (frames, json) = extract(dir.path(), "--filter ip[12:4]=0xcb00714d");
+        (frames.len(), number(&json, "skipped_by_index_bytes"), number(&json, "pieces"))
+    };
+    let before = counts();
+    assert!(before.1 > 0, "{before:?}");
+    let rec = dir.path().join("rec");
+    let index =
+        |flags: &str| weir(&format!("index {} {flags}", rec.display())).output().expect("weir");
+    assert_eq!(index("--check").status.code(), Some(0));
+    let entries = fs::read_dir(&rec).expect("a directory").map(|entry| entry.expect("one").path());
+    let indexes: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|end| end == "index")).collect();
+    for path in &indexes {
+        fs::remove_file(path).expect("it was there");
+    }
+    assert_eq!(index("--check").status.code(), Some(1));
+    assert!(indexes.iter().all(|path| !path.exists()));
+    let output = index("--json --threads 2");
+    let json: Value = serde_json::from_slice(&output.stdout).expect("counts");
+    assert_eq!(output.status.code(), Some(0), "{json}");
+    assert_eq!((number(&json, "frames"), number(&json, "indexes")), (60_000, indexes.len() as u64));
+    assert_eq!(counts(), before);
+    // A second run finds nothing to do, and what is no recording is refused.
+    assert_eq!(index("--check").status.code(), Some(0));
+    assert_eq!(weir("index /nonexistent").output().expect("weir").status.code(), Some(2));
+}

@@ -153,10 +153,43 @@ fn root_all_tools_agree_on_what_was_recorded_of_a_link() {
     assert_eq!(frames(&merged).len() as u64, delivered);
 }
 
+/// `weir index` completes what a killed recorder left; then all tools read all of it, to the end.
+fn named_by_index(dir: &Path, all: usize, round: u64) {
+    let rec = dir.display();
+    let extracted = |name: &str| {
+        let out = dir.join(name);
+        let output = weir(&format!("extract {rec} --write {}", out.display())).output();
+        assert!(output.expect("weir").status.success(), "round {round}");
+        let frames = frames(&out);
+        fs::remove_file(out).expect("it was there");
+        frames
+    };
+    let before = extracted("before");
+    assert_eq!(before.len(), all, "round {round}");
+    let code = |line: &str| weir(line).output().expect("weir").status.code();
+    assert_eq!(code(&format!("index --check {rec}")), Some(1), "round {round}");
+    let output = weir(&format!("index --json {rec}")).output().expect("weir");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "round {round}: {text}");
+    assert_eq!(code(&format!("index --check {rec}")), Some(0), "round {round}");
+    let files = files(dir);
+    for file in &files {
+        assert!(file.extension().is_some_and(|end| end == "pcapng"), "round {round}: {file:?}");
+        let (lines, is_whole) = by_tshark(file, &["frame.len"]);
+        assert!(is_whole && lines.len() == frames(file).len(), "round {round}: {file:?}");
+        let capinfos = Command::new("capinfos").arg("-c").arg(file).output().expect("capinfos");
+        assert!(
+            capinfos.status.success() && capinfos.stderr.is_empty(),
+            "round {round}: {capinfos:?}"
+        );
+    }
+    assert!(extracted("after") == before, "round {round}: {text}");
+}
+
 #[test]
 fn root_kills_leave_files_that_others_read() {
     let test = "root_kills_leave_files_that_others_read";
-    let Some(_alone) = ready(test, &["tshark"]) else { return };
+    let Some(_alone) = ready(test, &["tshark", "capinfos"]) else { return };
     let rounds = if common::soaks() { 50 } else { 5 };
     let bed = bed();
     for round in 0..rounds {
@@ -198,6 +231,7 @@ fn root_kills_leave_files_that_others_read() {
             all += own.len();
         }
         assert!(all > 0, "round {round}");
+        named_by_index(dir.path(), all, round);
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 use zstd::bulk::Decompressor;
 
-use super::FRAME_MAGIC;
 use super::table::{Placed, Table};
+use super::{FRAME_MAGIC, Frame};
 
 /// A file whose bytes are those that were recorded.
 pub struct Content {
@@ -49,6 +49,62 @@ impl Content {
     /// Bytes behind the last frame of a compressed file that are none.
     pub fn cut_off_bytes(&self) -> u64 {
         self.table.as_ref().map_or(0, |table| table.cut_off_bytes)
+    }
+
+    /// The file itself.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Where the piece of a compressed file ends that has this byte, before it was compressed.
+    pub(crate) fn piece_end(&self, at: u64) -> Option<u64> {
+        let (_, frame) = self.table.as_ref()?.find(at)?;
+        Some(frame.plain_at + u64::from(frame.plain_bytes))
+    }
+
+    /// Where the first piece of a compressed file begins that has no byte before this place.
+    pub(crate) fn piece_start(&self, from: u64) -> Option<u64> {
+        let frames = self.table.as_ref()?.frames();
+        frames.get(frames.partition_point(|frame| frame.plain_at < from)).map(|one| one.plain_at)
+    }
+
+    /// Gives the memory back that it holds to read the same again.
+    pub(crate) fn forget(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = (usize::MAX, Vec::new());
+    }
+
+    /// Whether it is compressed, and ends as a recorder ends such a file.
+    pub(crate) fn has_table(&self) -> bool {
+        self.table.as_ref().is_some_and(|table| table.is_at_end)
+    }
+
+    /// Bytes of a compressed file up to the end of the frame that has the last byte before `plain_end`, with what may
+    /// be skipped behind it, and these frames. `None`: a table cannot tell of them.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub(crate) fn up_to(&self, plain_end: u64) -> io::Result<Option<(u64, Vec<Frame>)>> {
+        let Some(table) = &self.table else { return Ok(None) };
+        let last = plain_end.checked_sub(1).and_then(|last| table.find(last));
+        let Some((last, _)) = last else { return Ok(None) };
+        let frames = &table.frames()[..=last];
+        let end = match table.frames().get(last + 1) {
+            Some(next) => next.at,
+            None => self.file.metadata()?.len().saturating_sub(table.cut_off_bytes),
+        };
+        let ends = frames.iter().skip(1).map(|frame| frame.at).chain([end]);
+        let known = |(placed, end): (&Placed, u64)| {
+            // With room for what a table has in front of it.
+            let bytes = end.checked_sub(placed.at).filter(|bytes| *bytes <= i32::MAX as u64)?;
+            Some(Frame { bytes: bytes as u32, plain_bytes: placed.plain_bytes })
+        };
+        let is_from_start = frames.first().is_some_and(|first| first.at == 0);
+        let known: Option<Vec<_>> = frames.iter().zip(ends).map(known).collect();
+        Ok(known.filter(|_| is_from_start).map(|frames| (end, frames)))
     }
 
     /// Reads as [`FileExt::read_at`] does.
@@ -183,6 +239,31 @@ mod tests {
                 prop_assert!(all == plain[..all.len()]);
             }
         }
+    }
+
+    #[test]
+    fn hostile_files_are_read_as_far_as_there_is_room() {
+        use crate::limits::PACKED_PIECES_MAX;
+        // A byte, as a frame of one block.
+        let mut file = Vec::new();
+        for _ in 0..PACKED_PIECES_MAX + 5 {
+            file.extend_from_slice(&FRAME_MAGIC);
+            file.extend_from_slice(&[0x20, 1, 9, 0, 0, 7]);
+        }
+        let tiny = content(&file);
+        assert_eq!((tiny.length().unwrap(), tiny.cut_off_bytes()), (1 << 20, 50));
+        // A table that tells of a frame of 2 GiB.
+        let (file, plain) = made(&[1000], false);
+        let frame = Frame { bytes: (2 << 30) - 8192, plain_bytes: 1000 };
+        let table = seek_table(&[frame]);
+        let mut sparse = tempfile::tempfile().unwrap();
+        sparse.write_all(&file).unwrap();
+        sparse.write_all_at(table.as_slice(), frame.bytes.into()).unwrap();
+        let huge = Content::new(sparse).unwrap();
+        assert!(!huge.has_table() && huge.cut_off_bytes() > 1 << 30);
+        let mut all = vec![0; 1000];
+        huge.read_exact_at(&mut all, 0).unwrap();
+        assert!(all == plain);
     }
 
     #[test]

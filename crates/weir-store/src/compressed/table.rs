@@ -8,10 +8,12 @@ use super::{
     FRAME_MAGIC, SKIPPABLE_HEADER_BYTES, SKIPPABLE_MAGIC, TABLE_END_MAGIC, TABLE_FOOTER_BYTES,
     TABLE_MAGIC,
 };
-use crate::limits::PLAIN_PIECE_BYTES_MAX;
+use crate::limits::{PACKED_PIECES_MAX, PLAIN_PIECE_BYTES_MAX};
 
 /// The longest head of a frame. Source: RFC 8878, 3.1.1.1.
 const HEAD_BYTES_MAX: usize = 18;
+/// The longest block in a frame. Source: RFC 8878, 3.1.1.2.4.
+const BLOCK_BYTES_MAX: u64 = 128 << 10;
 
 /// A frame, where it is and where what it was is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub(super) struct Placed {
 pub(super) struct Table {
     frames: Vec<Placed>,
     pub cut_off_bytes: u64,
+    /// It stands at the end of the file: whoever wrote that had written everything.
+    pub is_at_end: bool,
 }
 
 impl Table {
@@ -41,6 +45,10 @@ impl Table {
 
     pub fn plain_length(&self) -> u64 {
         self.frames.last().map_or(0, |last| last.plain_at + u64::from(last.plain_bytes))
+    }
+
+    pub fn frames(&self) -> &[Placed] {
+        &self.frames
     }
 
     /// The frame that has this byte, and its number.
@@ -69,6 +77,9 @@ impl Table {
         if word(&footer, 5) != TABLE_END_MAGIC {
             return Ok(None);
         }
+        if count > PACKED_PIECES_MAX as u64 {
+            return Ok(None);
+        }
         let Some(at) = footer_at.checked_sub(count * entry_bytes) else { return Ok(None) };
         let Some(header_at) = at.checked_sub(SKIPPABLE_HEADER_BYTES as u64) else {
             return Ok(None);
@@ -78,16 +89,19 @@ impl Table {
         if word(&header, 0) != TABLE_MAGIC {
             return Ok(None);
         }
-        // No more than the file has.
         let mut entries = vec![0; (count * entry_bytes) as usize];
         file.read_exact_at(&mut entries, at)?;
-        let (mut table, mut end) = (Table::default(), 0u64);
+        let (mut table, mut end) = (Table { is_at_end: true, ..Table::default() }, 0u64);
         for entry in entries.chunks_exact(entry_bytes as usize) {
             let (bytes, plain_bytes) = (word(entry, 0), word(entry, 4));
             if plain_bytes > PLAIN_PIECE_BYTES_MAX {
                 return Ok(None);
             }
             if plain_bytes > 0 {
+                // What does not compress becomes a little longer, and is padded.
+                if u64::from(bytes) > u64::from(plain_bytes) * 129 / 128 + BLOCK_BYTES_MAX {
+                    return Ok(None);
+                }
                 table.push(end, bytes, plain_bytes);
             }
             end += u64::from(bytes);
@@ -101,6 +115,9 @@ impl Table {
         while at < length {
             let Some((bytes, plain_bytes)) = frame_at(file, at, length)? else { break };
             if plain_bytes > 0 {
+                if table.frames.len() == PACKED_PIECES_MAX {
+                    break;
+                }
                 table.push(at, bytes, plain_bytes);
             }
             at += u64::from(bytes);
@@ -136,12 +153,13 @@ fn frame_at(file: &File, at: u64, length: u64) -> io::Result<Option<(u32, u32)>>
         let (is_last, kind, size) = (header & 1 == 1, header >> 1 & 3, u64::from(header >> 3));
         // Raw, one byte repeated, compressed. Source: RFC 8878, 3.1.1.2.
         let bytes = match kind {
+            _ if size > BLOCK_BYTES_MAX => return Ok(None),
             0 | 2 => size,
             1 => 1,
             _ => return Ok(None),
         };
         end += 3 + bytes;
-        plain_max += 128 << 10;
+        plain_max += BLOCK_BYTES_MAX;
         if is_last {
             break;
         }

@@ -1,7 +1,8 @@
 //! Blocks of a recorded file, from bytes that anybody may have written.
 
 use weir_frame::pcapng::{
-    BYTE_ORDER_MAGIC, IDB_TYPE, Interface, PB_TYPE, SHB_TYPE, SPB_TYPE, SectionInfo, write,
+    BYTE_ORDER_MAGIC, IDB_TYPE, Interface, PADDING_TYPE, PB_TYPE, SHB_TYPE, SPB_TYPE, SectionInfo,
+    write,
 };
 use weir_frame::read::FrameReader;
 use weir_frame::record::{CAPLEN_MAX, EPB_TYPE, Meta, Outline};
@@ -26,7 +27,9 @@ pub(crate) enum Kind {
     Section,
     /// A frame in a block that Weir does not write.
     ForeignFrame,
-    /// Statistics, names, padding.
+    /// Takes room only.
+    Padding,
+    /// Statistics, names.
     Other,
 }
 
@@ -43,6 +46,7 @@ pub(crate) fn head(bytes: &[u8]) -> Option<(Kind, usize)> {
         IDB_TYPE => Kind::Interface,
         SHB_TYPE => Kind::Section,
         PB_TYPE | SPB_TYPE => Kind::ForeignFrame,
+        PADDING_TYPE => Kind::Padding,
         // A type of zero is reserved; it is what was never written.
         0 => return None,
         _ => Kind::Other,

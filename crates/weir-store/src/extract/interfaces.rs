@@ -1,35 +1,52 @@
 //! The interfaces of all files, each once.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_frame::pcapng::Interface;
 
+/// Name, description, filter, link type and snaplen.
+type Description = (String, Option<String>, Option<String>, u16, u32);
+
 /// The interfaces that were met, in the order in which they were; equal descriptions are one.
 #[derive(Debug, Default)]
-pub(super) struct Interfaces {
-    all: Mutex<Vec<Interface>>,
+pub(super) struct Interfaces(Mutex<All>);
+
+#[derive(Debug, Default)]
+struct All {
+    in_order: Vec<Interface>,
+    numbers: HashMap<Description, u32>,
+    /// By link type, the largest snaplen less one: 0 is no limit.
+    snaplens: HashMap<u16, u32>,
 }
 
 impl Interfaces {
     /// The number of this one.
     pub fn number(&self, interface: Interface) -> u32 {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.iter().position(|known| *known == interface);
-        known.unwrap_or_else(|| {
-            all.push(interface);
-            all.len() - 1
-        }) as u32
+        let mut all = self.lock();
+        let All { in_order, numbers, snaplens } = &mut *all;
+        let Interface { name, description, filter, link_type, snaplen } = interface.clone();
+        *numbers.entry((name, description, filter, link_type, snaplen)).or_insert_with(|| {
+            let largest = snaplens.entry(link_type).or_default();
+            *largest = snaplen.wrapping_sub(1).max(*largest);
+            in_order.push(interface);
+            in_order.len() as u32 - 1
+        })
     }
 
     /// How an output describes it: with the snaplen of all of its link type together, since tcpdump refuses files whose
     /// interfaces differ in that.
     pub fn described(&self, number: u32) -> Option<Interface> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let interface = all.get(number as usize)?.clone();
-        let alike = all.iter().filter(|other| other.link_type == interface.link_type);
-        // 0 is no limit.
-        let snaplen =
-            alike.map(|other| other.snaplen).max_by_key(|snaplen| snaplen.wrapping_sub(1));
-        Some(Interface { snaplen: snaplen.unwrap_or(0), ..interface })
+        let all = self.lock();
+        let interface = all.in_order.get(number as usize)?.clone();
+        let largest = all.snaplens.get(&interface.link_type).copied();
+        Some(Interface {
+            snaplen: largest.map_or(0, |largest| largest.wrapping_add(1)),
+            ..interface
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -79,7 +79,7 @@ pub(super) fn run(
                 let (sender, shared) = (sender.clone(), &shared);
                 scope.spawn(move || {
                     let mut stats = Stats::default();
-                    while let Some(at) = shared.take(jobs.len()) {
+                    while let Some(at) = shared.take(jobs.len()).filter(|_| !(context.stop)()) {
                         let job = &jobs[at];
                         let source = files[job.file];
                         let loaded = source.map(|source| load(job, source, context, &mut stats));

@@ -1,5 +1,7 @@
 //! A piece is read, and its wanted frames are put in order.
 
+use std::sync::Arc;
+
 use super::Job;
 use super::blocks::{self, Kind};
 use super::source::{Context, FileInterface, Source};
@@ -7,6 +9,22 @@ use super::stats::{Note, Stats};
 
 /// Where a record's interface number stands. Source: draft-ietf-opsawg-pcapng, section 4.3.
 const INTERFACE_ID_AT: usize = 8;
+
+/// So many blocks are looked at between two looks at whether to end.
+const STOP_EVERY: u64 = 256;
+
+/// The interfaces of a file, as far as they are known.
+struct Known {
+    interfaces: Arc<Vec<FileInterface>>,
+    are_all: bool,
+}
+
+/// Frames of a piece.
+#[derive(Default)]
+struct Frames {
+    whole: u64,
+    damaged: u64,
+}
 
 /// A wanted frame in a piece that was read.
 #[derive(Clone, Copy, Debug)]
@@ -36,18 +54,29 @@ pub(super) fn load(job: &Job, source: &Source, context: &Context<'_>, stats: &mu
         return Loaded::default();
     }
     stats.read.add(job.wanted.bytes.into());
-    let mut interfaces = source.interfaces();
-    let mut at = 0;
+    let mut known = Known { interfaces: source.interfaces(), are_all: false };
+    let (mut at, mut blocks, mut frames) = (0, 0_u64, Frames::default());
     while let Some((kind, length)) = blocks::head(&loaded.bytes[at..]) {
         let Some(block) = loaded.bytes.get(at..at + length) else { break };
+        blocks += 1;
+        if blocks.is_multiple_of(STOP_EVERY) && (context.stop)() {
+            return Loaded::default();
+        }
         if kind == Kind::Frame
             && let Some((ts_ns, interface)) =
-                choose(block, &mut interfaces, source, context, job, stats)
+                choose(block, &mut known, &mut frames, source, context, job, stats)
         {
             let (at, bytes) = (at as u32, length as u32);
             loaded.found.push(Found { ts_ns, at, bytes, interface });
         }
         at += length;
+    }
+    if let Some(said) = job.wanted.frames.map(u64::from)
+        && said != frames.whole
+    {
+        stats.frames_damaged += said.saturating_sub(frames.whole + frames.damaged);
+        let path = source.path.clone();
+        stats.note(Note::Contradicted(path, job.wanted.at, said, frames.whole));
     }
     for found in &loaded.found {
         let id_at = found.at as usize + INTERFACE_ID_AT;
@@ -63,7 +92,8 @@ pub(super) fn load(job: &Job, source: &Source, context: &Context<'_>, stats: &mu
 /// Time and interface of a frame that is wanted.
 fn choose(
     block: &[u8],
-    interfaces: &mut Vec<FileInterface>,
+    known: &mut Known,
+    frames: &mut Frames,
     source: &Source,
     context: &Context<'_>,
     job: &Job,
@@ -71,15 +101,17 @@ fn choose(
 ) -> Option<(u64, u32)> {
     let Some((outline, frame)) = blocks::frame(block) else {
         stats.frames_damaged += 1;
+        frames.damaged += 1;
         return None;
     };
+    frames.whole += 1;
     // What was scanned was counted then.
     stats.frames_read += u64::from(!job.wanted.is_scanned);
     let id = outline.interface_id as usize;
-    if id >= interfaces.len() {
-        *interfaces = source.learn_interfaces(context).unwrap_or_default();
+    if id >= known.interfaces.len() && !known.are_all {
+        *known = Known { interfaces: source.learned_interfaces(context), are_all: true };
     }
-    let Some(interface) = interfaces.get(id) else {
+    let Some(interface) = known.interfaces.get(id) else {
         stats.frames_damaged += 1;
         return None;
     };

@@ -1,28 +1,22 @@
 //! One recorded file: which pieces of it have to be read.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use weir_frame::pcapng::Interface;
 
 use super::blocks::{self, Kind};
 use super::interfaces::Interfaces;
+use super::open::open;
 use super::query::{LinkFilter, Query};
 use super::stats::{Note, Stats};
 use super::walk::{Walk, Walked};
 use crate::catalog::{Listed, State};
 use crate::compressed::Content;
 use crate::index::{self, Index, Piece, Set};
+use crate::limits::FILE_INTERFACES_MAX;
 
-/// How often, and how long apart, a lock is asked for that whoever deletes old files holds for a moment.
-const LOCK_TRIES: u32 = 100;
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// The longest piece that an index is believed to tell of.
 const PIECE_BYTES_MAX: u32 = 64 << 20;
 /// As many bytes of frames that no index tells of are read at once.
@@ -33,7 +27,9 @@ pub(super) struct Source {
     pub path: PathBuf,
     pub file: Content,
     /// Those of the file's interfaces that were met.
-    interfaces: Mutex<Vec<FileInterface>>,
+    interfaces: Mutex<Arc<Vec<FileInterface>>>,
+    /// All of them, once a frame was of another one.
+    learned: OnceLock<Arc<Vec<FileInterface>>>,
 }
 
 /// An interface of a file.
@@ -51,6 +47,8 @@ pub(super) struct Wanted {
     pub first_ns: u64,
     pub at: u64,
     pub bytes: u32,
+    /// By its index; `None` without one.
+    pub frames: Option<u32>,
     /// It was read before, to learn its times.
     pub is_scanned: bool,
 }
@@ -59,6 +57,8 @@ pub(super) struct Wanted {
 pub(super) struct Context<'a> {
     pub query: &'a Query,
     pub interfaces: &'a Interfaces,
+    /// Whether to end.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Context<'_> {
@@ -67,36 +67,6 @@ impl Context<'_> {
         let filter = self.query.filter_for(link_type);
         FileInterface { number: self.interfaces.number(interface), link_type, filter }
     }
-}
-
-/// Opens a file without waiting, and so that no one deletes it for room. `None`: it has been deleted.
-fn open(listed: &Listed) -> io::Result<Option<File>> {
-    let follow = if listed.named { OFlags::empty() } else { OFlags::NOFOLLOW };
-    // Not to wait for a writer, should it have become a pipe.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | follow;
-    let open = |path| match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => Ok(Some(File::from(file))),
-        Err(rustix::io::Errno::NOENT) => Ok(None),
-        Err(error) => Err(io::Error::from(error)),
-    };
-    let file = match open(&listed.path)? {
-        // Meanwhile it may have been completed.
-        None if listed.state != State::Complete => open(&listed.complete_path())?,
-        other => other,
-    };
-    let Some(file) = file else { return Ok(None) };
-    for _ in 0..LOCK_TRIES {
-        match flock(&file, FlockOperation::NonBlockingLockShared) {
-            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
-            // Not all file systems have locks; nobody holds one there.
-            _ => break,
-        }
-    }
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::other("it is no file any more"));
-    }
-    Ok((meta.nlink() > 0).then_some(file))
 }
 
 impl Source {
@@ -129,10 +99,12 @@ impl Source {
                 return None;
             }
         };
-        let source = Source { path, file, interfaces: Mutex::default() };
+        let source = Source { path, file, interfaces: Mutex::default(), learned: OnceLock::new() };
         let mut plan = Plan { source: &source, context, stats, wanted: Vec::new() };
         plan.stats.files += 1;
-        match plan.make(listed, index) {
+        let made = plan.make(listed, index);
+        source.file.forget();
+        match made {
             Ok(()) => {}
             Err(Trouble::Foreign(why)) => {
                 plan.stats.files -= 1;
@@ -149,28 +121,41 @@ impl Source {
         (!wanted.is_empty()).then_some((source, wanted))
     }
 
-    /// The file's own number `id`, if it was met.
-    pub fn interfaces(&self) -> Vec<FileInterface> {
-        self.interfaces.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The interfaces that were met, by the file's own numbers.
+    pub fn interfaces(&self) -> Arc<Vec<FileInterface>> {
+        Arc::clone(&self.interfaces.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks through the whole file for its interfaces: an index was wrong about where they are.
-    pub fn learn_interfaces(&self, context: &Context<'_>) -> io::Result<Vec<FileInterface>> {
+    /// Looks through the whole file for its interfaces, once: an index was wrong about where they are.
+    pub fn learned_interfaces(&self, context: &Context<'_>) -> Arc<Vec<FileInterface>> {
+        let learn = || Arc::new(self.learn_interfaces(context).unwrap_or_default());
+        Arc::clone(self.learned.get_or_init(learn))
+    }
+
+    fn learn_interfaces(&self, context: &Context<'_>) -> io::Result<Vec<FileInterface>> {
         let length = self.file.length()?;
         let (mut walk, mut all) = (Walk::headers(&self.file, 0, length), Vec::new());
-        while let Some(walked) = walk.next()? {
+        while let Some(walked) = walk.next()?
+            && all.len() < FILE_INTERFACES_MAX
+            && !(context.stop)()
+        {
             if let Walked::Block { kind: Kind::Interface, bytes, .. } = walked
                 && let Some(interface) = blocks::interface(bytes)
             {
                 all.push(context.interface(interface));
             }
         }
-        *self.interfaces.lock().unwrap_or_else(PoisonError::into_inner) = all.clone();
         Ok(all)
     }
 
-    fn add_interface(&self, interface: FileInterface) {
-        self.interfaces.lock().unwrap_or_else(PoisonError::into_inner).push(interface);
+    /// One more; `false` if it has too many.
+    fn add_interface(&self, interface: FileInterface) -> bool {
+        let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = interfaces.len() < FILE_INTERFACES_MAX;
+        if fits {
+            Arc::make_mut(&mut interfaces).push(interface);
+        }
+        fits
     }
 }
 
@@ -200,6 +185,9 @@ impl Plan<'_, '_> {
         let complete = listed.complete_path();
         // One of another file tells nothing of this one.
         let index = index.filter(|index| complete.file_name() == index.file_name.file_name());
+        if index.as_ref().is_some_and(|index| index.is_full) {
+            self.stats.note(Note::LongIndex(self.source.path.clone()));
+        }
         let pieces = index.map(|index| index.pieces);
         let length = file.length()?;
         self.stats.bytes += length;
@@ -225,6 +213,9 @@ impl Plan<'_, '_> {
         };
         let mut at = 0;
         for piece in &pieces {
+            if (self.context.stop)() {
+                return Ok(());
+            }
             self.scan(at, piece.at)?;
             self.take(piece)?;
             at = piece.at + u64::from(piece.bytes);
@@ -264,8 +255,9 @@ impl Plan<'_, '_> {
             self.stats.skipped_by_index.add(bytes);
             return Ok(());
         }
-        let Piece { first_ns, at, bytes, .. } = *piece;
-        self.wanted.push(Wanted { first_ns, at, bytes, is_scanned: false });
+        let Piece { first_ns, at, bytes, frames, .. } = *piece;
+        let frames = Some(frames);
+        self.wanted.push(Wanted { first_ns, at, bytes, frames, is_scanned: false });
         Ok(())
     }
 
@@ -273,7 +265,10 @@ impl Plan<'_, '_> {
     fn read_headers(&mut self, from: u64, to: u64) -> Result<(), Trouble> {
         let mut walk = Walk::headers(&self.source.file, from, to);
         while let Some(walked) = walk.next()? {
-            if let Walked::Block { kind, bytes, at } = walked {
+            if (self.context.stop)() {
+                break;
+            }
+            if let Walked::Block { kind, bytes, at, .. } = walked {
                 self.header(kind, bytes, at)?;
             }
         }
@@ -284,7 +279,13 @@ impl Plan<'_, '_> {
     fn header(&mut self, kind: Kind, block: &[u8], at: u64) -> Result<(), Trouble> {
         match kind {
             Kind::Interface => match blocks::interface(block) {
-                Some(interface) => self.source.add_interface(self.context.interface(interface)),
+                Some(interface) => {
+                    if !self.source.add_interface(self.context.interface(interface)) {
+                        return Err(Trouble::Foreign(
+                            "it has more interfaces than a recorder gives a file",
+                        ));
+                    }
+                }
                 None => return Err(Trouble::Foreign("its times are not in nanoseconds")),
             },
             Kind::Section if at > 0 => return Err(Trouble::Foreign("it has several sections")),
@@ -306,17 +307,26 @@ impl Plan<'_, '_> {
         let mut interfaces = self.source.interfaces();
         let mut end = from;
         while let Some(walked) = walk.next()? {
+            if (self.context.stop)() {
+                break;
+            }
             let (kind, block, at) = match walked {
-                Walked::Block { kind, bytes, at } => (kind, bytes, at),
+                Walked::Block { kind, bytes, at, length } => {
+                    end = at + length as u64;
+                    (kind, bytes, at)
+                }
                 Walked::Damage { at } => {
                     self.stats.cut_off(&self.source.path, at, to - at);
                     break;
                 }
             };
-            end = at + block.len() as u64;
             if kind != Kind::Frame {
-                self.header(kind, block, at)?;
-                interfaces = self.source.interfaces();
+                if kind != Kind::Padding {
+                    // Not held while one is added: that would copy all of them.
+                    drop(interfaces);
+                    self.header(kind, block, at)?;
+                    interfaces = self.source.interfaces();
+                }
                 continue;
             }
             let Some((outline, frame)) = blocks::frame(block) else {
@@ -361,12 +371,12 @@ struct Scanned {
 impl Scanned {
     fn wanted(self) -> Wanted {
         let bytes = (self.end - self.at) as u32;
-        Wanted { first_ns: self.first_ns, at: self.at, bytes, is_scanned: true }
+        Wanted { first_ns: self.first_ns, at: self.at, bytes, frames: None, is_scanned: true }
     }
 }
 
 /// Whether these can be pieces of a file of this length, in their order.
-fn tiles(pieces: &[Piece], length: u64) -> bool {
+pub(crate) fn tiles(pieces: &[Piece], length: u64) -> bool {
     let mut end = 0;
     pieces.iter().all(|piece| {
         let fits = piece.at >= end && piece.at.is_multiple_of(4) && piece.bytes <= PIECE_BYTES_MAX;

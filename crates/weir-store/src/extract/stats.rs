@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 
+use crate::limits::{INDEX_PIECES_MAX, INDEX_SETS_BYTES_MAX};
+
 /// As many notes are kept; further ones are counted only.
 const NOTES_MAX: usize = 100;
 
@@ -37,6 +39,10 @@ pub enum Note {
     Unreadable(PathBuf, String),
     /// A file that no recorder made, why that is clear, and whether it was named itself.
     Foreign(PathBuf, &'static str, bool),
+    /// This index of a file has more pieces than are read of one.
+    LongIndex(PathBuf),
+    /// A piece of this file begins here and has other frames than its index says: said, and found.
+    Contradicted(PathBuf, u64, u64, u64),
     /// This file ends at this place with half a block; so many bytes follow.
     CutOff(PathBuf, u64, u64),
 }
@@ -48,6 +54,19 @@ impl fmt::Display for Note {
             Note::Foreign(path, why, _) => write!(
                 f,
                 "{}: {why}; this makes a file that can be extracted from: weir capture file:{} --write NEW.pcapng",
+                path.display(),
+                path.display()
+            ),
+            Note::LongIndex(path) => write!(
+                f,
+                "{}: its index has more than {INDEX_PIECES_MAX} pieces, or {INDEX_SETS_BYTES_MAX} bytes of sets; what \
+                 it tells beyond is read from the file",
+                path.display()
+            ),
+            Note::Contradicted(path, at, said, found) => write!(
+                f,
+                "{}: the piece at byte {at} has {said} frames by its index, and {found} were found; this makes the \
+                 index anew: weir index --all {}",
                 path.display(),
                 path.display()
             ),
@@ -90,7 +109,8 @@ pub struct Stats {
     pub frames_read: u64,
     /// Frames that were wanted and went out.
     pub frames: u64,
-    /// Blocks of frames that contradict themselves, or name an interface that is nowhere described.
+    /// Blocks of frames that contradict themselves, or name an interface that is nowhere described, and frames that an
+    /// index tells of and that are not there.
     pub frames_damaged: u64,
     /// Frames that went out behind later ones, because too many pieces overlap in time or an index was wrong.
     pub frames_late: u64,

@@ -20,6 +20,8 @@ pub(crate) enum Walked<'a> {
         /// All of it; empty, if it is one that only takes room.
         bytes: &'a [u8],
         at: u64,
+        /// Bytes of it in the file.
+        length: usize,
     },
     /// Here is no block, and nothing behind it is believed: a recorder that was killed has left bytes there that it did
     /// not confirm.
@@ -89,7 +91,7 @@ impl<'a> Walk<'a> {
         let is_wanted = match kind {
             Kind::Frame => self.window == FRAMES_WINDOW,
             Kind::Interface | Kind::Section => true,
-            Kind::ForeignFrame | Kind::Other => length <= HEADERS_WINDOW,
+            Kind::ForeignFrame | Kind::Padding | Kind::Other => length <= HEADERS_WINDOW,
         };
         let is_whole = if is_wanted {
             self.bytes(at, length)?.is_some_and(blocks::is_whole)
@@ -102,7 +104,7 @@ impl<'a> Walk<'a> {
         }
         self.at += length as u64;
         let bytes = if is_wanted { self.bytes(at, length)?.unwrap_or_default() } else { &[] };
-        Ok(Some(Walked::Block { kind, bytes, at }))
+        Ok(Some(Walked::Block { kind, bytes, at, length }))
     }
 
     fn damage(&mut self) -> Walked<'static> {

@@ -16,10 +16,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use thiserror::Error;
 
 use super::{Piece, Set};
-use crate::limits::SET_BYTES_MAX;
+use crate::limits::{INDEX_PIECES_MAX, INDEX_SETS_BYTES_MAX, SET_BYTES_MAX};
 
 const MAGIC: &[u8; 8] = b"WEIRINDX";
 const VERSION: u32 = 1;
@@ -56,6 +57,8 @@ pub struct Index {
     pub pieces: Vec<Piece>,
     /// Whether something is behind the last whole entry.
     pub is_cut: bool,
+    /// Whether it has more pieces than are read of one: those are left out.
+    pub is_full: bool,
 }
 
 /// Writes the index of a file while that is recorded.
@@ -72,6 +75,11 @@ impl Writer {
     pub fn create(index: &Path, file: &Path, mode: u32) -> io::Result<Writer> {
         let out =
             OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(index)?;
+        Writer::begin(out, file)
+    }
+
+    /// Begins the index of `file` in this empty file.
+    pub(crate) fn begin(out: File, file: &Path) -> io::Result<Writer> {
         let name = file.file_name().unwrap_or_default().as_bytes();
         let mut header = MAGIC.to_vec();
         header.extend_from_slice(&VERSION.to_le_bytes());
@@ -110,6 +118,12 @@ impl Writer {
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+
+    /// Lets everything out, and waits until the disk has it.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.out.flush()?;
+        self.out.get_ref().sync_all()
+    }
 }
 
 /// Reads an index, from whatever hand.
@@ -118,14 +132,21 @@ impl Writer {
 /// [`IndexError`].
 pub fn read(path: &Path) -> Result<Index, IndexError> {
     let failed = |source| IndexError::Read { path: path.to_owned(), source };
-    let mut input = BufReader::with_capacity(1 << 20, File::open(path).map_err(failed)?);
+    let mut input = BufReader::with_capacity(1 << 20, open(path).map_err(failed)?);
     let foreign = || IndexError::Foreign { path: path.to_owned() };
     let Some(file_name) = read_header(&mut input).map_err(failed)? else { return Err(foreign()) };
     let mut index = Index { file_name, ..Index::default() };
-    let mut body = Vec::new();
+    let (mut body, mut sets_bytes) = (Vec::new(), 0);
     loop {
         match read_entry(&mut input, &mut body).map_err(failed)? {
-            Entry::Piece(piece) => index.pieces.push(piece),
+            Entry::Piece(piece) => {
+                sets_bytes += 8 * piece.set.words().len();
+                if index.pieces.len() == INDEX_PIECES_MAX || sets_bytes > INDEX_SETS_BYTES_MAX {
+                    index.is_full = true;
+                    break;
+                }
+                index.pieces.push(piece);
+            }
             Entry::End => break,
             Entry::Bad => {
                 index.is_cut = true;
@@ -135,6 +156,16 @@ pub fn read(path: &Path) -> Result<Index, IndexError> {
     }
     index.pieces.sort_by_key(|piece| piece.at);
     Ok(index)
+}
+
+/// Opens an index: no link is followed, and no pipe waited for.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file"));
+    }
+    Ok(file)
 }
 
 enum Entry {
@@ -250,7 +281,7 @@ mod tests {
             let index = read_bytes(&written(&pieces)).unwrap();
             pieces.sort_by_key(|piece| piece.at);
             let file_name = PathBuf::from("a.pcapng");
-            prop_assert_eq!(index, Index { file_name, pieces, is_cut: false });
+            prop_assert_eq!(index, Index { file_name, pieces, ..Index::default() });
         }
 
         #[test]

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -205,6 +207,13 @@ impl Volumes {
         RecorderError::Write { directory: volume.directory.clone(), source }
     }
 
+    /// Files that are still named as if they were being written, by recorders that were killed.
+    pub fn left_files(&self) -> usize {
+        let past = self.all.iter().flat_map(|volume| &volume.past);
+        let is_open = |path: &Path| path.as_os_str().as_bytes().ends_with(OPEN_ENDING.as_bytes());
+        past.filter(|(path, _)| is_open(path)).count()
+    }
+
     pub fn report(&self) -> Vec<VolumeReport> {
         self.all.iter().map(|volume| volume.report.clone()).collect()
     }
@@ -245,10 +254,15 @@ fn lock_unread(path: &Path) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-fn lock(directory: &Path) -> Result<File, RecorderError> {
+/// Locks a directory as a recorder does, for as long as the file is open.
+pub(crate) fn lock(directory: &Path) -> Result<File, RecorderError> {
     let failed = |source| RecorderError::Directory { directory: directory.to_owned(), source };
     let path = directory.join(LOCK_NAME);
-    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+    // Neither through a link nor waiting for a reader: the directory may be written to by others.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let mut open = OpenOptions::new();
+    open.write(true).create(true).truncate(false).custom_flags(flags);
+    let file = open.open(path);
     let file = file.map_err(failed)?;
     // Whoever looks whether a recorder is there holds it for a moment.
     let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
@@ -286,7 +300,7 @@ fn past_files(directory: &Path) -> io::Result<VecDeque<(PathBuf, u64)>> {
 }
 
 /// Whether a recorder gives files such names: `20261126T092719.123456789Z_eth0_0.pcapng`, perhaps `.open`.
-fn is_recorded(name: &str) -> bool {
+pub(crate) fn is_recorded(name: &str) -> bool {
     let name = name.strip_suffix(OPEN_ENDING).unwrap_or(name);
     let stem = [COMPRESSED_ENDING, COMPLETE_ENDING];
     let stem = stem.iter().find_map(|ending| name.strip_suffix(ending));

@@ -57,6 +57,13 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
     if let (Some(note), true) = (recorder.note(), input.plan.talks) {
         eprintln!("weir: {}: {note}", directories[0].display());
     }
+    if let (left @ 1.., true) = (recorder.left_files(), input.plan.talks) {
+        let names: Vec<_> = directories.iter().map(|one| one.display().to_string()).collect();
+        let names = names.join(" ");
+        eprintln!(
+            "weir: {left} files of a recorder that was killed: weir index {names} gives them their names"
+        );
+    }
     Ok(Box::new(recorder))
 }
 

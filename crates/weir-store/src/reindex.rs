@@ -1,0 +1,172 @@
+//! Indexes made anew, and files that a killed recorder left completed.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `check` | whether an index is there and fits its file |
+//! | `build` | an index out of the file itself |
+//! | `recover` | a file of a killed recorder gets its final name |
+//!
+//! A file that a recorder is writing is left alone, and so is one whose directory a recorder has locked meanwhile.
+
+mod build;
+mod check;
+mod recover;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use crate::catalog::{Catalog, Listed, State, directory_of};
+pub use check::Fault;
+
+/// How it is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Threads that read files; at least one.
+    pub threads: usize,
+    /// Indexes that fit their files are made anew, too.
+    pub all: bool,
+    /// Nothing is changed: it is only said what would be.
+    pub check: bool,
+}
+
+/// What was done about a file, or would be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Its index was made, since the old one had this fault.
+    Indexed {
+        /// The recorded file.
+        path: PathBuf,
+        /// Why.
+        fault: Fault,
+    },
+    /// It has its final name, and ends behind its last whole block.
+    Completed {
+        /// Its final name.
+        path: PathBuf,
+        /// Bytes that were cut off.
+        cut_bytes: u64,
+    },
+    /// It had no frame, and was deleted.
+    Deleted {
+        /// Its name.
+        path: PathBuf,
+    },
+    /// Nothing was done about it, for this reason, which is no fault.
+    LeftAlone {
+        /// Its name.
+        path: PathBuf,
+        /// Why.
+        why: &'static str,
+    },
+    /// It is no file of a recorder.
+    Foreign {
+        /// Its name.
+        path: PathBuf,
+        /// Why that is clear.
+        why: &'static str,
+    },
+    /// It could not be read, or its index not be written.
+    Failed {
+        /// Its name.
+        path: PathBuf,
+        /// The kernel's error.
+        why: String,
+    },
+}
+
+impl Event {
+    /// Whether something was changed, or would be.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        matches!(self, Event::Indexed { .. } | Event::Completed { .. } | Event::Deleted { .. })
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Indexed { path, fault } => write!(f, "{}: index: {fault}", path.display()),
+            Event::Completed { path, cut_bytes } => {
+                write!(f, "{}: completed, {cut_bytes} bytes cut off", path.display())
+            }
+            Event::Deleted { path } => write!(f, "{}: deleted: it has no frame", path.display()),
+            Event::LeftAlone { path, why } => write!(f, "{}: left alone: {why}", path.display()),
+            Event::Foreign { path, why } => write!(f, "{}: no index: {why}", path.display()),
+            Event::Failed { path, why } => write!(f, "{}: {why}", path.display()),
+        }
+    }
+}
+
+/// What was done, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Files that were looked at.
+    pub files: u64,
+    /// Bytes of recorded files that were read.
+    pub bytes_read: u64,
+    /// Pieces in the indexes that were made, and frames in those.
+    pub pieces: u64,
+    /// Frames in these pieces.
+    pub frames: u64,
+    /// In the order of files.
+    pub events: Vec<Event>,
+    /// It was stopped before all was done.
+    pub is_stopped: bool,
+}
+
+/// Completes the files that killed recorders left, and makes the indexes that are missing or do not fit. It ends early,
+/// between two blocks, once `stop` is true; what is half done then changes nothing.
+pub fn reindex(catalog: &Catalog, options: &Options, stop: &(dyn Fn() -> bool + Sync)) -> Report {
+    let mut report = Report::default();
+    let (open, mut files): (Vec<Listed>, Vec<Listed>) =
+        catalog.files.iter().cloned().partition(|listed| listed.state != State::Complete);
+    let mut directories: BTreeMap<PathBuf, Vec<Listed>> = BTreeMap::new();
+    for listed in open {
+        directories.entry(directory_of(&listed.path)).or_default().push(listed);
+    }
+    for (directory, left) in directories {
+        report.files += left.len() as u64;
+        recover::directory(&directory, &left, options, stop, &mut report, &mut files);
+    }
+    report.is_stopped = stop();
+    index_all(&files, options, stop, &mut report);
+    report
+}
+
+/// Makes the indexes of complete files, several at a time.
+fn index_all(
+    files: &[Listed],
+    options: &Options,
+    stop: &(dyn Fn() -> bool + Sync),
+    report: &mut Report,
+) {
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..options.threads.max(1).min(files.len()) {
+            scope.spawn(|| {
+                while !stop() {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(listed) = files.get(at) else { break };
+                    let outcome = build::file(listed, options, stop);
+                    found.lock().unwrap_or_else(PoisonError::into_inner).push((at, outcome));
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_by_key(|(at, _)| *at);
+    report.is_stopped |= found.len() < files.len();
+    for (_, outcome) in found {
+        report.files += 1;
+        report.bytes_read += outcome.bytes_read;
+        report.pieces += outcome.pieces;
+        report.frames += outcome.frames;
+        report.is_stopped |= outcome.is_stopped;
+        report.events.extend(outcome.event);
+    }
+}

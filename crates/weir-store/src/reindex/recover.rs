@@ -1,0 +1,286 @@
+//! A file that a killed recorder left gets its final name.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, fchown};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+
+use super::build::{Trouble, check_start};
+use super::check::has_block;
+use super::{Event, Options, Report};
+use crate::catalog::{LOCK_NAME, Listed, State};
+use crate::compressed::{Content, seek_table};
+use crate::extract::blocks::Kind;
+use crate::extract::open::open;
+use crate::extract::walk::{Walk, Walked};
+use crate::index::{self, Piece, Set};
+use crate::recorder::RecorderError;
+use crate::recorder::volume::{is_recorded, lock};
+
+/// What is to be done about such a file.
+pub(super) enum Recovered {
+    /// Cut to so many bytes, ended with this seek table if it is a compressed one without, and named.
+    Whole { end: u64, cut_bytes: u64, table: Vec<u8> },
+    /// It has no frame.
+    Empty,
+}
+
+/// Completes what a recorder left in one directory, and adds it to the files that need an index.
+pub(super) fn directory(
+    directory: &Path,
+    left: &[Listed],
+    options: &Options,
+    stop: &dyn Fn() -> bool,
+    report: &mut Report,
+    files: &mut Vec<Listed>,
+) {
+    let is_recording = |listed: &Listed| listed.state == State::Open { recording: true };
+    // Held until all are done: no recorder begins meanwhile.
+    let held = match left.iter().any(is_recording) {
+        true => Err(Event::LeftAlone { path: directory.into(), why: "a recorder writes there" }),
+        false if options.check => Ok(None),
+        false => hold(directory).map(Some),
+    };
+    let _held = match held {
+        Ok(held) => held,
+        Err(event) => return report.events.push(event),
+    };
+    for listed in left {
+        if stop() {
+            return;
+        }
+        match file(listed, options, stop, report) {
+            Ok(event) => {
+                if let Event::Completed { path, .. } = &event
+                    && !options.check
+                {
+                    report.files -= 1;
+                    let state = State::Complete;
+                    files.push(Listed { path: path.clone(), state, named: listed.named });
+                }
+                report.events.push(event);
+            }
+            Err(Trouble::Stopped) => return,
+            Err(Trouble::Foreign(why)) => {
+                report.events.push(Event::LeftAlone { path: listed.path.clone(), why });
+            }
+            Err(Trouble::Io(error)) => report
+                .events
+                .push(Event::Failed { path: listed.path.clone(), why: error.to_string() }),
+        }
+    }
+    // The names, too, outlast a power cut.
+    if !options.check
+        && let Err(error) = File::open(directory).and_then(|directory| directory.sync_all())
+    {
+        report.events.push(Event::Failed { path: directory.into(), why: error.to_string() });
+    }
+}
+
+/// Takes the lock of a recorder.
+fn hold(directory: &Path) -> Result<File, Event> {
+    let path = directory.to_owned();
+    let failed = |error: io::Error| Event::Failed { path: path.clone(), why: error.to_string() };
+    let is_new = !directory.join(LOCK_NAME).exists();
+    let held = lock(directory).map_err(|error| match error {
+        RecorderError::Taken { .. } => {
+            Event::LeftAlone { path: path.clone(), why: "a recorder writes there" }
+        }
+        error => {
+            let text = std::error::Error::source(&error).map(ToString::to_string);
+            Event::Failed { path: path.clone(), why: text.unwrap_or_else(|| error.to_string()) }
+        }
+    })?;
+    if is_new {
+        // A recorder with fewer rights is to be able to lock it.
+        let meta = directory.metadata().map_err(failed)?;
+        let _ = fchown(&held, Some(meta.uid()), Some(meta.gid()));
+    }
+    Ok(held)
+}
+
+fn file(
+    listed: &Listed,
+    options: &Options,
+    stop: &dyn Fn() -> bool,
+    report: &mut Report,
+) -> Result<Event, Trouble> {
+    let (path, complete) = (&listed.path, listed.complete_path());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if !is_recorded(&name) {
+        return Err(Trouble::Foreign("no recorder gives such a name"));
+    }
+    if fs::symlink_metadata(&complete).is_ok() {
+        return Err(Trouble::Foreign("there is a complete file of that name"));
+    }
+    // Not through a link, though it was named itself.
+    let unnamed = Listed { named: false, state: State::Complete, ..listed.clone() };
+    let Some(file) = open(&unnamed)? else {
+        return Err(Trouble::Foreign("it is not there any more"));
+    };
+    let file = Content::new(file)?;
+    let told = Told::of(listed, &file)?;
+    let recovered = look(&file, &told, stop, report)?;
+    let event = match &recovered {
+        Recovered::Empty => Event::Deleted { path: path.clone() },
+        Recovered::Whole { cut_bytes, .. } => {
+            Event::Completed { path: complete.clone(), cut_bytes: *cut_bytes }
+        }
+    };
+    if options.check {
+        return Ok(event);
+    }
+    match recovered {
+        Recovered::Empty => {
+            fs::remove_file(path)?;
+            let _ = fs::remove_file(listed.index_path());
+        }
+        Recovered::Whole { end, table, .. } => {
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let out = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?;
+            let out = File::from(out);
+            let (own, seen) = (out.metadata()?, file.file().metadata()?);
+            if (own.dev(), own.ino()) != (seen.dev(), seen.ino()) {
+                return Err(Trouble::Foreign("another file has its name now"));
+            }
+            if end < own.len() {
+                out.set_len(end)?;
+            }
+            out.write_all_at(&table, end)?;
+            out.sync_all()?;
+            match rustix::fs::renameat_with(CWD, path, CWD, &complete, RenameFlags::NOREPLACE) {
+                // A file system that does not know this. No recorder gives names meanwhile.
+                Err(rustix::io::Errno::INVAL) => fs::rename(path, &complete)?,
+                other => other.map_err(io::Error::from)?,
+            }
+        }
+    }
+    Ok(event)
+}
+
+/// What the index of a file tells of it. That was confirmed, and stays, whatever became of what lies before it.
+#[derive(Debug, Default)]
+struct Told {
+    /// Where the last piece ends that is there.
+    end: u64,
+    /// It tells of frames up to there.
+    has_frames: bool,
+    /// It tells of more behind the last place that can be read.
+    is_beyond: bool,
+}
+
+impl Told {
+    fn of(listed: &Listed, file: &Content) -> Result<Told, Trouble> {
+        let mut told = Told::default();
+        let Ok(index) = index::read(&listed.index_path()) else { return Ok(told) };
+        if index.file_name.file_name() != listed.complete_path().file_name() {
+            return Ok(told);
+        }
+        let length = file.length()?;
+        // Padding may go.
+        let says = |piece: &&Piece| piece.frames > 0 || piece.set != Set::default();
+        for piece in index.pieces.iter().rev().filter(says) {
+            let end = piece.at + u64::from(piece.bytes);
+            if end > length {
+                told.is_beyond = true;
+            } else if told.end == 0 && has_block(file, piece.at, length)? {
+                told.end = end;
+            }
+            told.has_frames |= told.end > 0 && piece.frames > 0;
+        }
+        Ok(told)
+    }
+}
+
+/// Where the last block ends that says something.
+fn look(
+    file: &Content,
+    told: &Told,
+    stop: &dyn Fn() -> bool,
+    report: &mut Report,
+) -> Result<Recovered, Trouble> {
+    let length = file.length()?;
+    let (mut end, mut frames, mut is_damaged) = (0, 0_u64, false);
+    let mut walk = Walk::frames(file, 0, length);
+    while let Some(walked) = walk.next()? {
+        if stop() {
+            return Err(Trouble::Stopped);
+        }
+        let (kind, block_end) = match walked {
+            Walked::Block { kind: Kind::Section, at: 1.., .. } => {
+                return Err(Trouble::Foreign("it has several sections"));
+            }
+            Walked::Block { kind, at, length, .. } => (kind, at + length as u64),
+            Walked::Damage { at } => {
+                is_damaged = !is_unwritten(file, at)?;
+                break;
+            }
+        };
+        match kind {
+            Kind::Padding => continue,
+            Kind::ForeignFrame => {
+                return Err(Trouble::Foreign("it has frames in blocks that Weir does not write"));
+            }
+            Kind::Frame => frames += 1,
+            Kind::Section | Kind::Interface | Kind::Other => {}
+        }
+        end = block_end;
+    }
+    report.bytes_read += walk.bytes_read();
+    // What begins with zeros was never confirmed.
+    if length > 0 && !is_unwritten(file, 0)? {
+        check_start(file)?;
+    }
+    if frames > 0 || told.has_frames {
+        return whole(file, end.max(told.end), told.is_beyond);
+    }
+    match is_damaged || told.is_beyond || !is_cut_at_zeros(file)? {
+        true => Err(Trouble::Foreign("it is damaged before its first frame")),
+        false => Ok(Recovered::Empty),
+    }
+}
+
+/// A file that is to have what it has up to this place, before it was compressed.
+fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble> {
+    let length = file.file().metadata()?.len();
+    let no_table = Vec::new();
+    if !file.is_compressed() {
+        return Ok(Recovered::Whole {
+            end,
+            cut_bytes: length.saturating_sub(end),
+            table: no_table,
+        });
+    }
+    // One with a table was written to its end. What an index tells of behind damage is not cut off.
+    let found = if file.has_table() || is_beyond { None } else { file.up_to(end)? };
+    Ok(match found {
+        None => Recovered::Whole { end: length, cut_bytes: 0, table: no_table },
+        Some((end, frames)) => Recovered::Whole {
+            end,
+            cut_bytes: length.saturating_sub(end),
+            table: seek_table(&frames).as_slice().to_vec(),
+        },
+    })
+}
+
+/// Whether zeros stand here, or nothing.
+fn is_unwritten(file: &Content, at: u64) -> Result<bool, Trouble> {
+    let mut start = [0; 16];
+    let there = file.length()?.saturating_sub(at).min(start.len() as u64) as usize;
+    match file.read_exact_at(&mut start[..there], at) {
+        Ok(()) => Ok(start == [0; 16]),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether what is behind the last frame of a compressed file was never written.
+fn is_cut_at_zeros(file: &Content) -> Result<bool, Trouble> {
+    let raw = file.file();
+    let there = file.cut_off_bytes().min(16) as usize;
+    let mut start = [0; 16];
+    raw.read_exact_at(&mut start[..there], raw.metadata()?.len() - file.cut_off_bytes())?;
+    Ok(start == [0; 16])
+}

@@ -1,0 +1,106 @@
+//! `weir index`: indexes made anew, and what killed recorders left completed.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use serde::Serialize;
+use weir_store::catalog::Catalog;
+use weir_store::reindex::{Event, Options, Report, reindex};
+
+use crate::cli::IndexArgs;
+use crate::units::grouped;
+use crate::{EXIT_LOSS, EXIT_RAN, signals};
+
+/// Runs the command.
+pub fn run(args: &IndexArgs) -> Result<u8> {
+    let begin = Instant::now();
+    let catalog = Catalog::list(&args.paths)?;
+    if catalog.files.is_empty() {
+        bail!("nothing was recorded there; weir capture SOURCE --write DIR/ records");
+    }
+    let stop = signals::stop_flag()?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = Options {
+        threads: args.threads.map_or(threads, usize::from),
+        all: args.all,
+        check: args.check,
+    };
+    let report = reindex(&catalog, &options, &|| signals::is_set(&stop));
+    for event in &report.events {
+        eprintln!("weir: {event}");
+    }
+    for path in &catalog.passed_over {
+        eprintln!("weir: {}: no file of a recorder; passed over", path.display());
+    }
+    let counts = Json::new(&report, args.check, begin.elapsed().as_secs_f64());
+    if args.json {
+        println!("{}", serde_json::to_string(&counts).context("the counts as JSON")?);
+    } else {
+        say(&counts);
+    }
+    if report.is_stopped {
+        bail!("ended before all files were looked at; the next run does the others");
+    }
+    if counts.files_failed > 0 {
+        bail!("not all files there can be read, or their indexes written; the others are done");
+    }
+    let is_due = args.check && report.events.iter().any(Event::is_change);
+    Ok(if is_due { EXIT_LOSS } else { EXIT_RAN })
+}
+
+#[derive(Serialize)]
+struct Json {
+    files: u64,
+    files_completed: u64,
+    files_deleted: u64,
+    files_left_alone: u64,
+    files_foreign: u64,
+    files_failed: u64,
+    indexes: u64,
+    pieces: u64,
+    frames: u64,
+    read_bytes: u64,
+    cut_off_bytes: u64,
+    check: bool,
+    duration_s: f64,
+}
+
+impl Json {
+    fn new(report: &Report, check: bool, duration_s: f64) -> Json {
+        let count = |is_it: fn(&Event) -> bool| {
+            report.events.iter().filter(|event| is_it(event)).count() as u64
+        };
+        let cut = report.events.iter().map(|event| match event {
+            Event::Completed { cut_bytes, .. } => *cut_bytes,
+            _ => 0,
+        });
+        Json {
+            files: report.files,
+            files_completed: count(|event| matches!(event, Event::Completed { .. })),
+            files_deleted: count(|event| matches!(event, Event::Deleted { .. })),
+            files_left_alone: count(|event| matches!(event, Event::LeftAlone { .. })),
+            files_foreign: count(|event| matches!(event, Event::Foreign { .. })),
+            files_failed: count(|event| matches!(event, Event::Failed { .. })),
+            indexes: count(|event| matches!(event, Event::Indexed { .. })),
+            pieces: report.pieces,
+            frames: report.frames,
+            read_bytes: report.bytes_read,
+            cut_off_bytes: cut.sum(),
+            check,
+            duration_s,
+        }
+    }
+}
+
+fn say(counts: &Json) {
+    let would = if counts.check { "to do, and nothing changed: " } else { "" };
+    eprintln!(
+        "weir: {would}{} of {} files indexed ({} frames), {} completed, {} deleted, in {:.3} s",
+        grouped(counts.indexes),
+        grouped(counts.files),
+        grouped(counts.frames),
+        grouped(counts.files_completed),
+        grouped(counts.files_deleted),
+        counts.duration_s,
+    );
+}
