@@ -82,8 +82,8 @@ impl Content {
         self.table.as_ref().is_some_and(|table| table.is_at_end)
     }
 
-    /// Bytes of a compressed file up to the end of the frame that has the last byte before `plain_end`, with what may be
-    /// skipped behind it, and these frames. `None`: a table cannot tell of them.
+    /// Bytes of a compressed file up to the end of the frame that has the last byte before `plain_end`, with what may
+    /// be skipped behind it, and these frames. `None`: a table cannot tell of them.
     ///
     /// # Errors
     /// What the kernel says.
