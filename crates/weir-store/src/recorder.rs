@@ -337,10 +337,11 @@ impl<D: Disk> Consumer for Recorder<D> {
             }
         }
         if let Some(history) = history.as_mut().filter(|_| is_past && !has_more) {
-            history.end_saving();
-            for stream in streams.values_mut() {
-                stream.submit_gathered(shop);
-                stream.close_files(&[], shop);
+            streams.values_mut().for_each(|stream| stream.submit_gathered(shop));
+            // What is being compressed belongs to these files, too.
+            if shop.pool.as_ref().is_none_or(Pool::is_idle) {
+                history.end_saving();
+                streams.values_mut().for_each(|stream| stream.close_files(&[], shop));
             }
         }
         self.collect()?;

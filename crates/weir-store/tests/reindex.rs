@@ -277,9 +277,11 @@ fn frames_behind_damage_are_found_with_an_index_made_anew_as_before() {
         assert!(with_frames.len() >= 3, "{}", with_frames.len());
         let mut bytes = fs::read(&complete).unwrap();
         let is_compressed = bytes[..4] == weir_store::compressed::FRAME_MAGIC;
-        // The length of a block, or some byte of the second frame or so.
+        // The length of a block, or a byte of a zstd frame: each begins at a page.
+        let begins = |at: &usize| bytes[*at..].starts_with(&weir_store::compressed::FRAME_MAGIC);
+        let frames: Vec<usize> = (0..bytes.len()).step_by(4096).filter(begins).collect();
         let at = match is_compressed {
-            true => bytes.len() / 2,
+            true => frames[frames.len() / 2] + 16,
             false => with_frames[1].at as usize + 4,
         };
         bytes[at] ^= 0xff;

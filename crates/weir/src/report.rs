@@ -119,6 +119,7 @@ mod tests {
     use serde_json::Value;
     use weir_capture::{FilterLocation, Info, InterfaceLedger};
     use weir_consumer::{Delivered, Taken};
+    use weir_store::recorder::look_back::LookBackReport;
 
     /// Every name in an object, and in those within it.
     fn names(value: &Value, found: &mut Vec<String>) {
@@ -165,8 +166,8 @@ mod tests {
         ];
         let drops = names_of_drops.map(|name| (name, 1)).into();
         let ledger = Ledger {
-            offered: 17,
-            captured: 6,
+            offered: 18,
+            captured: 7,
             filtered_uncounted: true,
             blocked: 1,
             sampled: 1,
@@ -195,6 +196,8 @@ mod tests {
             flows: Some(FlowsReport::default()),
             recorder: Some(RecorderReport {
                 volumes: vec![weir_store::recorder::VolumeReport::default()],
+                plain_bytes: 1,
+                look_back: Some(LookBackReport { unwatched: 1, ..LookBackReport::default() }),
                 ..RecorderReport::default()
             }),
             failure: None,

@@ -92,6 +92,33 @@ fn what_lies_around_a_trigger_is_saved() {
 }
 
 #[test]
+fn compressed_files_of_a_trigger_are_complete_once_its_time_is_over() {
+    let asked = Asked::default();
+    let look_back = LookBack {
+        before: time(1500),
+        after: time(2500),
+        asked: asked.clone(),
+        watch: Watch::default(),
+        clock: Clock::Frames,
+        began: |_| (),
+    };
+    let mut rig = Rig::new(8, |settings| {
+        settings.look_back = Some(look_back);
+        compressed(settings);
+    });
+    rig.push_blocks(10);
+    asked.command.store(true, Ordering::Relaxed);
+    rig.run();
+    rig.push_blocks(10);
+    let files = rig.files();
+    assert!(files.iter().all(|path| path.to_string_lossy().ends_with(".zst")), "{files:?}");
+    let times: Vec<u64> = files.iter().flat_map(|path| unpacked_times(path)).collect();
+    assert_eq!(runs(&times), [(8000, 12_999)]);
+    rig.finish();
+    assert_eq!(rig.files(), files);
+}
+
+#[test]
 fn half_of_the_ring_is_history_and_a_second_trigger_moves_the_end() {
     let (mut rig, asked) = rig(16, time(u64::MAX), time(1000), Watch::default());
     rig.push_blocks(40);
