@@ -89,8 +89,8 @@ const SECTIONS: [(&str, &str); 26] = [
     (
         "recorder",
         "The recorder beside fio on the same file system in the same rounds: bytes of records that can be extracted \
-         again, by the time until the last of them is written. The generator in its process offers a twentieth more than fio \
-         wrote, so frames are lapped where the recorder is not faster than that.",
+         again, by the time until the last of them is written. The generator in its process offers a twentieth more \
+         than fio wrote, so frames are lapped where the recorder is not faster than that.",
     ),
     (
         "files",
