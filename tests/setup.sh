@@ -65,6 +65,7 @@ bench_packages=(
     'librte-meta-net those drivers of DPDK'
     'librte-meta-mempool memory pools for the frames that it receives'
     'iperf3          sends the TCP traffic that is watched'
+    'fio             writes to the disk that is recorded to: what it takes'
     'softflowd       counts by flow through libpcap (its service does nothing until it is configured)'
     'qemu-system-x86 boots guests that read what their host captures'
     'busybox-static  user space of those guests'

@@ -53,6 +53,7 @@ fn measure(args: &BenchArgs) -> Result<u8> {
         before: before.transpose()?,
         suricata: args.suricata.clone(),
         guest_kernel: args.guest_kernel.clone(),
+        disk: args.disk.clone(),
         singles: args.singles,
         only: args.only,
     };

@@ -44,6 +44,8 @@ pub struct Options {
     pub suricata: Option<PathBuf>,
     /// A folder with a kernel for virtual machines: `vmlinuz` and `lib/modules`.
     pub guest_kernel: Option<PathBuf>,
+    /// A directory on a disk, to record into; if not said, that of `weir`.
+    pub disk: Option<PathBuf>,
     /// Frames that come one by one to a consumer that sleeps; 50 if not said.
     pub singles: Option<u64>,
     /// Leave the others out.

@@ -19,6 +19,7 @@
 //! | `guests` | virtual machines that read the host's feeds, beside virtio-net |
 //! | `suricata` | Suricata on its own socket, and on a daemon's feed |
 //! | `flows` | the flow monitor beside the null monitor, softflowd and Suricata's flow log |
+//! | `recorder` | the recorder beside `fio` on the same file system |
 //! | `any` | every link of a machine with two hundred of them, in one capture |
 //! | `churn` | feeds and consumers that come and go at full rate |
 //! | `soak` | ledgers after a long run at full rate |
@@ -53,6 +54,7 @@ mod machine;
 mod memory;
 mod page;
 mod percentiles;
+mod recorder;
 pub mod report;
 mod row;
 mod serve;
@@ -97,7 +99,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 20] = [
+const PARTS: [Part; 21] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -212,6 +214,12 @@ const PARTS: [Part; 20] = [
         bars: flows::bars,
         condition: flows::condition,
     },
+    Part {
+        name: recorder::SECTION,
+        measure: recorder::measure,
+        bars: recorder::bars,
+        condition: recorder::condition,
+    },
     Part { name: any::SECTION, measure: any::measure, bars: any::bars, condition: any::condition },
 ];
 
@@ -245,6 +253,7 @@ pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -
         "xdpdump",
         "iperf3",
         "softflowd",
+        "fio",
     ] {
         machine.add_tool(tool);
     }

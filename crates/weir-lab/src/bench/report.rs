@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::ahead::Ahead;
 use super::bar::Bar;
 use super::machine::{Disturbance, Machine};
-use super::row::{Row, lost};
+use super::row::{Frames, Row, lost};
 use super::stats::Spread;
 use super::table::{figure, grouped, render};
 
@@ -110,7 +110,16 @@ fn section(rows: &[Row]) -> String {
     }
     if rows.iter().any(|row| row.rounds.iter().any(|round| round.frames.is_some())) {
         let header = [
-            title, "frame", "offered", "kept", "Mpps", "min..max", "Gbit/s", &ratio, "", "CPU s/M",
+            title,
+            "frame",
+            "offered",
+            "kept",
+            rows[0].unit,
+            "min..max",
+            "Gbit/s",
+            &ratio,
+            "",
+            "CPU s/M",
             "lost",
         ];
         return render(&header, &rows.iter().map(frame_cells).collect::<Vec<_>>());
@@ -136,9 +145,12 @@ fn latency_cells(row: &Row) -> Vec<String> {
 
 fn frame_cells(row: &Row) -> Vec<String> {
     let size = row.size_on_wire.map_or_else(String::new, |size| format!("{size} B"));
-    let (Some(frames), Some(value)) = (row.frames(), row.value) else {
+    let Some(value) = row.value else {
         return vec![row.what.clone(), size, absent(row)];
     };
+    let frames = row.frames();
+    let count =
+        |of: fn(&Frames) -> u64| frames.as_ref().map_or_else(String::new, |it| grouped(of(it)));
     let gbps = row.gbps.map_or_else(String::new, |gbps| figure(gbps.median));
     let (ratio, ratio_range) = row.ratio.map_or_else(Default::default, |ratio| {
         (figure(ratio.median), format!("({})", range(ratio)))
@@ -146,15 +158,15 @@ fn frame_cells(row: &Row) -> Vec<String> {
     vec![
         row.what.clone(),
         size,
-        grouped(frames.offered),
-        grouped(frames.kept),
+        count(|frames| frames.offered),
+        count(|frames| frames.kept),
         figure(value.median),
         range(value),
         gbps,
         ratio,
         ratio_range,
-        frames.cpu_per_million().map_or_else(String::new, figure),
-        with_note(lost(&frames), row),
+        frames.as_ref().and_then(Frames::cpu_per_million).map_or_else(String::new, figure),
+        with_note(frames.as_ref().map_or_else(String::new, lost), row),
     ]
 }
 
@@ -188,7 +200,7 @@ fn with_note(text: String, row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::bar::Side;
-    use super::super::row::{Frames, MPPS, conclude};
+    use super::super::row::{MPPS, conclude};
     use super::*;
 
     fn frames(offered: u64, kept: u64, lapped: u64) -> Frames {

@@ -154,6 +154,18 @@ impl Row {
         self.rounds.push(Round { round, value, disturbance, frames, latency: None });
     }
 
+    /// A round more, of frames whose number is not the value.
+    pub fn add_counted(
+        &mut self,
+        round: u32,
+        value: f64,
+        frames: Frames,
+        disturbance: Disturbance,
+    ) {
+        let frames = Some(frames);
+        self.rounds.push(Round { round, value, disturbance, frames, latency: None });
+    }
+
     /// A round more, of frames of which those sent count: its value is their rate in Mpps.
     pub fn add_offered(&mut self, round: u32, frames: Frames, disturbance: Disturbance) {
         let value = frames.offered_pps() / 1e6;

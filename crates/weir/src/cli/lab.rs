@@ -64,11 +64,14 @@ pub struct BenchArgs {
     /// A folder with a kernel to boot in virtual machines, vmlinuz and lib/modules, to measure what they read
     #[arg(long, value_name = "DIR")]
     pub guest_kernel: Option<PathBuf>,
+    /// A directory on a disk, to record into [default: that of this program]
+    #[arg(long, value_name = "DIR")]
+    pub disk: Option<PathBuf>,
     /// Number of single frames sent to a sleeping consumer [default: 50]; 10,000 take 18 minutes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub singles: Option<u64>,
     /// Measure one part only: wire, before, zero-loss, latency, iperf3, memory, command, copiers, churn, filter,
-    /// idle, wake-ups, serve, guests, tools, suricata or any
+    /// idle, wake-ups, serve, guests, tools, suricata, recorder or any
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)

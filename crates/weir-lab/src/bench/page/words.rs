@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 25] = [
+const SECTIONS: [(&str, &str); 26] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -85,6 +85,12 @@ const SECTIONS: [(&str, &str); 25] = [
          Beside it the same traffic by virtio-net, a tap and a bridge, counted by the interface of the same guest. The \
          rate is that of the consumer which kept least; relay is what the copying into the guest's ring was too slow \
          for, lapped what the guest's reader was. An emulated guest's figures are not those of one that runs by KVM.",
+    ),
+    (
+        "recorder",
+        "The recorder beside fio on the same file system in the same rounds: bytes of records that can be extracted \
+         again, by the time until the last of them is written. The generator in its process offers a twentieth more \
+         than fio wrote, so frames are lapped where the recorder is not faster than that.",
     ),
     (
         "files",

@@ -1,0 +1,224 @@
+//! Frames from memory to the disk: bytes a second that can be extracted again, beside `fio` in the same rounds.
+//!
+//! The generator in the process offers a little more than `fio` wrote just before, so that the disk is the limit: at
+//! all that the generator can make, most blocks would be overtaken, and writing them would be for nothing.
+
+use super::fio::{self, FIO};
+use super::place::Place;
+use super::run::{self, Ran, WEIR, failed, record_bytes};
+use crate::bench::bar::{Bar, Side};
+use crate::bench::context::{Context, stopped};
+use crate::bench::row::{Row, conclude, find, ratio_of};
+use crate::bench::stats::Spread;
+use crate::bench::table::grouped;
+use crate::{Error, Result};
+
+pub(in super::super) const SECTION: &str = "recorder";
+const GBPS: &str = "GB/s";
+/// What is offered, of what `fio` wrote in the same round.
+const OFFERED: f64 = 1.05;
+/// A measurement writes no more than this.
+const BYTES_MAX: u64 = 16_000_000_000;
+/// On a machine whose disk nobody knows yet.
+const BYTES_LEAST: u64 = 8_000_000_000;
+
+/// Frames of one size, or of two in equal numbers from a source each.
+struct Trace {
+    sizes: &'static [u32],
+    /// In the mean, on the wire.
+    mean: u32,
+    /// Of what `fio` writes.
+    asked: f64,
+}
+
+const TRACES: [Trace; 3] = [
+    Trace { sizes: &[1518], mean: 1518, asked: 0.95 },
+    Trace { sizes: &[64, 1518], mean: 791, asked: 0.95 },
+    Trace { sizes: &[64], mean: 64, asked: 0.9 },
+];
+/// From this size on, so many CPU seconds of the recorder a GB. The mixed trace, of 791 in the mean, is meant by it.
+const CPU_ASKED: f64 = 0.15;
+const CPU_FROM: u32 = 791;
+
+impl Trace {
+    /// Sources that make so many bytes of records a second together.
+    fn sources(&self, bytes_per_second: f64) -> Vec<String> {
+        let turn: u64 = self.sizes.iter().map(|size| record_bytes(*size)).sum();
+        let pps = (bytes_per_second / turn as f64).round();
+        self.sizes.iter().map(|size| format!("gen:size={size},flows=1000,rate={pps}pps")).collect()
+    }
+}
+
+/// Measures each trace in turn with `fio`.
+///
+/// # Errors
+/// None: what fails is a row that says so.
+pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let place = match Place::new(context) {
+        Ok(place) => place,
+        Err(error) => {
+            let mut row = Row::new(SECTION, WEIR, GBPS);
+            row.absent = Some(error.to_string());
+            return Ok(vec![row]);
+        }
+    };
+    let mut all: Vec<[Row; 2]> = TRACES
+        .iter()
+        .map(|trace| {
+            let [fio, weir] =
+                [FIO, WEIR].map(|what| Row::new(SECTION, what, GBPS).sized(trace.mean));
+            [fio.noted(place.on.clone()), weir]
+        })
+        .collect();
+    for round in 0..context.rounds {
+        for (trace, rows) in TRACES.iter().zip(&mut all) {
+            if stopped(context.stop) || rows.iter().any(|row| row.absent.is_some()) {
+                continue;
+            }
+            match both(context, &place, trace, round, rows) {
+                Ok(()) => {}
+                Err(Error::Measure { what, reason }) => {
+                    let at = usize::from(what != FIO);
+                    context.say(&format!("{SECTION}: {what}: {reason}"));
+                    rows[at].absent = Some(reason);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let mut rows: Vec<Row> = all.into_iter().flatten().collect();
+    conclude(&mut rows, FIO);
+    Ok(rows)
+}
+
+/// `fio`, and then the recorder, each on a disk at rest.
+fn both(
+    context: &Context,
+    place: &Place,
+    trace: &Trace,
+    round: u32,
+    [fio, weir]: &mut [Row; 2],
+) -> Result<()> {
+    place.needs(BYTES_LEAST)?;
+    place.settle();
+    let neighbours = context.calm();
+    let written = fio::write(place.path(), context.seconds, BYTES_MAX)?;
+    fio.add(round, written.bytes_per_second / 1e9, neighbours.done());
+
+    let offered = written.bytes_per_second * OFFERED;
+    let seconds = context.seconds.min(BYTES_MAX as f64 / offered);
+    place.needs((offered * seconds) as u64)?;
+    place.settle();
+    let folder = place.folder()?;
+    let neighbours = context.calm();
+    let program = &context.options.weir;
+    let Ran { said, cpu_seconds } =
+        run::run(program, &trace.sources(offered), folder.path(), seconds)?;
+    let disturbance = neighbours.done();
+    let sizes = said.feeds.iter().zip(trace.sizes);
+    let bytes: u64 = sizes.map(|(feed, size)| feed.delivered * record_bytes(*size)).sum();
+    let mut frames = said.frames("record", None, said.duration_s);
+    if round == 0 {
+        let found = run::extractable(program, folder.path())?;
+        if found != frames.kept {
+            let [found, said] = [found, frames.kept].map(grouped);
+            return Err(failed(format!("{found} frames can be extracted, {said} were recorded")));
+        }
+    }
+    frames.cpu_seconds = Some(cpu_seconds);
+    let rate = bytes as f64 / said.duration_s / 1e9;
+    context.say(&format!(
+        "{SECTION}, {} B, round {}: fio {:.2} GB/s, weir {rate:.2}, {:.3} CPU s/GB",
+        trace.mean,
+        round + 1,
+        written.bytes_per_second / 1e9,
+        cpu_seconds / (bytes as f64 / 1e9),
+    ));
+    weir.note = format!(
+        "last round: {:.2} GB of records, {:.2} GB written, {} blocks copied first, {} torn; fio itself {:.3} CPU s/GB",
+        bytes as f64 / 1e9,
+        said.recorder.bytes as f64 / 1e9,
+        grouped(said.recorder.copied_blocks),
+        said.recorder.torn_blocks,
+        written.cpu_seconds_per_gb,
+    );
+    weir.add_counted(round, rate, frames, disturbance);
+    Ok(())
+}
+
+/// How it is measured.
+pub(in super::super) fn condition(context: &Context) -> String {
+    format!(
+        "recorder: fio and then weir capture gen: --write DIR/ --ring-size 256MiB in the same directory, {} s each, \
+         new files, on CPUs of their own choice, after the disk has been idle for half a second; GB/s = bytes of \
+         pcapng records, of the frames that the report has as delivered, until the last of them is written, index \
+         on (of the first round, weir extract must give as many frames); offered: {OFFERED} of what fio wrote in that \
+         round; 791 B are two sources, 64 and 1518 B in equal numbers; CPU time is that of all threads of the process \
+         but weir-source, which makes the frames",
+        context.seconds
+    )
+}
+
+/// What is asked of it.
+pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for trace in &TRACES {
+        let size = Some(trace.mean);
+        let ratio = ratio_of(rows, SECTION, WEIR, size);
+        let what = format!("{} B: {WEIR} / fio, bytes that can be extracted", trace.mean);
+        bars.push(Bar::new(what, ratio, Side::AtLeast, trace.asked));
+    }
+    for trace in TRACES.iter().filter(|trace| trace.mean >= CPU_FROM) {
+        let row = find(rows, SECTION, WEIR, Some(trace.mean));
+        let what = format!("{} B: CPU seconds of the recorder a GB", trace.mean);
+        bars.push(Bar::new(what, row.and_then(cpu_per_gb), Side::AtMost, CPU_ASKED));
+    }
+    let ours = rows.iter().filter(|row| row.section == SECTION && row.what == WEIR);
+    let unnamed = ours.filter_map(Row::frames).map(|frames| {
+        frames.unaccounted.unsigned_abs() + frames.drops.get("store").copied().unwrap_or(0)
+    });
+    let unnamed = unnamed.reduce(|all, more| all + more).map(|frames| frames as f64);
+    bars.push(Bar::new("frames lost in the store, or nowhere", unnamed, Side::AtMost, 0.0));
+    bars
+}
+
+/// The median over the rounds.
+fn cpu_per_gb(row: &Row) -> Option<f64> {
+    let of = |round: &crate::bench::row::Round| {
+        let frames = round.frames.as_ref()?;
+        Some(frames.cpu_seconds? / (round.value * frames.seconds))
+    };
+    Some(Spread::of(row.rounds.iter().filter_map(of))?.median)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::row::Frames;
+
+    #[test]
+    fn sources_make_the_bytes_that_are_offered() {
+        let [large, mixed, _] = &TRACES;
+        assert_eq!(large.sources(1548e6), ["gen:size=1518,flows=1000,rate=1000000pps"]);
+        let both =
+            ["gen:size=64,flows=1000,rate=1000000pps", "gen:size=1518,flows=1000,rate=1000000pps"];
+        assert_eq!(mixed.sources(1640e6), both);
+        assert_eq!(mixed.sizes.iter().sum::<u32>() / 2, mixed.mean);
+    }
+
+    #[test]
+    fn a_rate_is_held_against_fio_and_cpu_time_against_the_bytes() {
+        let mut fio = Row::new(SECTION, FIO, GBPS).sized(1518);
+        fio.add(0, 2.0, Default::default());
+        let mut weir = Row::new(SECTION, WEIR, GBPS).sized(1518);
+        let drops = [("store".to_owned(), 0), ("lapped".to_owned(), 10)].into();
+        let frames = Frames { cpu_seconds: Some(0.5), ..Frames::new(100, 90, drops, 2.0) };
+        weir.add_counted(0, 1.96, frames, Default::default());
+        let mut rows = [fio, weir];
+        conclude(&mut rows, FIO);
+        let bars = bars(&rows);
+        let met: Vec<_> = bars.iter().map(|bar| bar.met).collect();
+        assert_eq!(met, [Some(true), None, None, Some(true), None, Some(true)]);
+        assert!((bars[3].value.unwrap() - 0.1276).abs() < 1e-3);
+    }
+}

@@ -1,0 +1,98 @@
+//! `fio`: what the file system takes when nobody captures.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+
+use crate::{Error, Result};
+
+pub(super) const FIO: &str = "fio, bs=1M, iodepth 8";
+
+/// What is needed of `--output-format=json`.
+#[derive(Deserialize)]
+struct Output {
+    jobs: Vec<Job>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    error: i32,
+    write: Write,
+    /// Percent of the run's time.
+    usr_cpu: f64,
+    sys_cpu: f64,
+}
+
+#[derive(Deserialize)]
+struct Write {
+    io_bytes: u64,
+    /// Milliseconds.
+    runtime: u64,
+}
+
+/// A run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Written {
+    pub(super) bytes_per_second: f64,
+    pub(super) cpu_seconds_per_gb: f64,
+}
+
+/// Sequential writes of 1 MiB by io_uring past the page cache, eight under way, one job, into a new file of at most
+/// `bytes_max`, where it begins anew. The file is deleted.
+///
+/// # Errors
+/// [`Error::Measure`] with what fio said.
+pub(super) fn write(folder: &Path, seconds: f64, bytes_max: u64) -> Result<Written> {
+    let file = folder.join("fio");
+    let runtime = format!("--runtime={}ms", (seconds * 1e3) as u64);
+    let output = Command::new("fio")
+        .args(["--name=bench", "--rw=write", "--ioengine=io_uring", "--direct=1", "--bs=1M"])
+        .args(["--iodepth=8", "--numjobs=1", "--fallocate=none", "--time_based"])
+        .args([&runtime, &format!("--size={bytes_max}"), "--output-format=json"])
+        .arg(format!("--filename={}", file.display()))
+        .stdin(Stdio::null())
+        .output();
+    _ = std::fs::remove_file(&file);
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    read(&text).ok_or_else(|| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        failed(said.lines().chain(text.lines()).next().unwrap_or("it said nothing").to_owned())
+    })
+}
+
+/// What fio printed; a note of its own may stand before the object.
+fn read(text: &str) -> Option<Written> {
+    let output: Output = serde_json::from_str(&text[text.find('{')?..]).ok()?;
+    let job = output.jobs.first().filter(|job| job.error == 0 && job.write.runtime > 0)?;
+    let seconds = job.write.runtime as f64 / 1e3;
+    let bytes = job.write.io_bytes as f64;
+    Some(Written {
+        bytes_per_second: bytes / seconds,
+        cpu_seconds_per_gb: (job.usr_cpu + job.sys_cpu) / 100.0 * seconds / (bytes / 1e9),
+    })
+}
+
+fn failed(reason: String) -> Error {
+    Error::Measure { what: FIO.to_owned(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_and_time_are_read_and_errors_are_no_rate() {
+        let text = |error| {
+            format!(
+                "note: both iodepth >= 1\n{{\"jobs\":[{{\"error\":{error},\"usr_cpu\":5.0,\"sys_cpu\":15.0,\
+                 \"write\":{{\"io_bytes\":4000000000,\"runtime\":2000}}}}]}}"
+            )
+        };
+        let written = read(&text(0)).unwrap();
+        assert_eq!(written, Written { bytes_per_second: 2e9, cpu_seconds_per_gb: 0.1 });
+        assert_eq!(read(&text(28)), None);
+        assert_eq!(read("fio: unknown option\n"), None);
+    }
+}
