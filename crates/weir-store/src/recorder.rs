@@ -11,6 +11,7 @@
 //! | [`look_back`] | what is asked for where only what lies around a trigger is written |
 //! | `history` | what of the rings is kept for that, and what of it is wanted |
 //! | `watcher` | triggers among the frames |
+//! | `shared` | what all rings share: the disk, the volumes, the counts |
 //! | `stream` | a ring on its way to files: what was read, and what is still being written |
 //! | `pool` | threads that compress |
 //! | `gather` | frames of blocks that are not whole, collected |
@@ -30,6 +31,7 @@ pub mod look_back;
 mod pool;
 mod report;
 pub mod settings;
+mod shared;
 mod stream;
 pub(crate) mod volume;
 mod watcher;
@@ -40,7 +42,7 @@ use std::time::{Duration, Instant};
 use weir_consumer::{
     Consumer, ConsumerError, Count, Cursor, Delivered, JoinedFeed, Lanes, Rings, Step, Taken,
 };
-use weir_disk::{Completed, Disk, Ticket};
+use weir_disk::{Completed, Disk};
 use weir_frame::pcapng::Statistics;
 
 pub use error::RecorderError;
@@ -48,6 +50,7 @@ use history::History;
 use pool::Pool;
 pub use report::{RecorderReport, VolumeReport};
 pub use settings::Settings;
+use shared::Shared;
 use stream::{Progress, Stream};
 use volume::Volumes;
 
@@ -67,40 +70,10 @@ pub struct Recorder<D: Disk> {
     streams: BTreeMap<usize, Stream<D>>,
     next_stream: usize,
     history: Option<History>,
-    shop: Shop<D>,
+    shared: Shared<D>,
     completed: Vec<Completed>,
     looked: Instant,
     has_begun: bool,
-}
-
-/// What all streams share.
-pub(crate) struct Shop<D: Disk> {
-    pub disk: D,
-    pub volumes: Volumes,
-    pub settings: Settings,
-    /// Compresses pieces, if that is asked for.
-    pub pool: Option<Pool>,
-    /// Whose write it is, and which of its entries.
-    pub tickets: BTreeMap<Ticket, (usize, u64)>,
-    pub next_ticket: u64,
-    /// Frames that are safely out, and all that were taken.
-    pub kept: Count,
-    pub taken: Count,
-    pub report: RecorderReport,
-}
-
-impl<D: Disk> Shop<D> {
-    /// Whether anything is compressed or written.
-    fn is_at_work(&self) -> bool {
-        !self.tickets.is_empty() || self.pool.as_ref().is_some_and(|pool| !pool.is_idle())
-    }
-
-    /// Whether one more piece can go out of a ring that is so full.
-    fn has_room(&self, fill: f64) -> bool {
-        // Where the writer is near, pieces are written as they are.
-        let is_free = |pool: &Pool| pool.has_room() || fill > stream::NEAR;
-        self.volumes.have_room() && self.pool.as_ref().is_none_or(is_free)
-    }
 }
 
 impl<D: Disk> Recorder<D> {
@@ -117,7 +90,7 @@ impl<D: Disk> Recorder<D> {
             streams: BTreeMap::new(),
             next_stream: 0,
             history,
-            shop: Shop {
+            shared: Shared {
                 disk,
                 volumes,
                 settings,
@@ -137,40 +110,40 @@ impl<D: Disk> Recorder<D> {
     /// What a person should know about how it writes.
     #[must_use]
     pub fn note(&self) -> Option<&str> {
-        self.shop.disk.note()
+        self.shared.disk.note()
     }
 
     /// How many files of killed recorders its directories had when it began.
     #[must_use]
     pub fn left_files(&self) -> usize {
-        self.shop.volumes.left_files()
+        self.shared.volumes.left_files()
     }
 
     /// What was written where.
     #[must_use]
     pub fn report(&self) -> RecorderReport {
-        let volumes = self.shop.volumes.report();
+        let volumes = self.shared.volumes.report();
         let look_back = self.history.as_ref().map(|history| history.report);
-        RecorderReport { volumes, look_back, ..self.shop.report.clone() }
+        RecorderReport { volumes, look_back, ..self.shared.report.clone() }
     }
 
     /// Takes note of the writes that are over.
     fn collect(&mut self) -> Result<(), ConsumerError> {
-        let Recorder { lanes, streams, shop, completed, .. } = self;
-        while let Some(packed) = shop.pool.as_mut().and_then(Pool::next) {
+        let Recorder { lanes, streams, shared, completed, .. } = self;
+        while let Some(packed) = shared.pool.as_mut().and_then(Pool::next) {
             if let Some(stream) = streams.get_mut(&packed.stream) {
-                stream.packed(packed, shop);
+                stream.packed(packed, shared);
             }
         }
-        shop.disk.completed(false, completed);
+        shared.disk.completed(false, completed);
         for Completed { ticket, result, bytes } in completed.drain(..) {
-            let Some((id, entry)) = shop.tickets.remove(&ticket) else { continue };
+            let Some((id, entry)) = shared.tickets.remove(&ticket) else { continue };
             let Some(stream) = streams.get_mut(&id) else { continue };
-            stream.completed(entry, result, bytes, shop);
+            stream.completed(entry, result, bytes, shared);
         }
         for lane in lanes.iter_mut() {
             let Some(stream) = lane.work.and_then(|id| streams.get_mut(&id)) else { continue };
-            stream.settle(&mut Some(&mut lane.cursor), shop);
+            stream.settle(&mut Some(&mut lane.cursor), shared);
             if stream.has_ended() {
                 lane.cursor.end_ahead();
                 stream.end();
@@ -180,10 +153,10 @@ impl<D: Disk> Recorder<D> {
         let read: Vec<usize> = lanes.iter().filter_map(|lane| lane.work).collect();
         for (_, stream) in streams.iter_mut().filter(|(id, _)| !read.contains(id)) {
             stream.end();
-            stream.settle(&mut None, shop);
+            stream.settle(&mut None, shared);
         }
-        if shop.volumes.all_failed() {
-            return Err(ConsumerError::Output(Box::new(shop.volumes.error())));
+        if shared.volumes.all_failed() {
+            return Err(ConsumerError::Output(Box::new(shared.volumes.error())));
         }
         Ok(())
     }
@@ -197,14 +170,14 @@ impl<D: Disk> Recorder<D> {
         let has_ended = |cursor: &Cursor| cursor.has_left() || cursor.reader().ring().is_closed();
         let is_end = self.lanes.iter().all(|lane| has_ended(&lane.cursor));
         self.give_up_stalled(is_end);
-        let Recorder { streams, shop, .. } = self;
+        let Recorder { streams, shared, .. } = self;
         for stream in streams.values_mut() {
-            stream.rotate_if_due(shop);
+            stream.rotate_if_due(shared);
             stream.flush_index();
         }
         let is_past = |stream: &Stream<D>| stream.ended.is_some_and(|at| at.elapsed() > ENDED_OPEN);
         streams.values_mut().filter(|stream| is_past(stream)).for_each(|stream| {
-            stream.close_files(&[], shop);
+            stream.close_files(&[], shared);
         });
         streams.retain(|_, stream| !is_past(stream) || stream.has_files());
         Ok(())
@@ -212,7 +185,7 @@ impl<D: Disk> Recorder<D> {
 
     /// Waits for all writes that are answered.
     fn drain(&mut self) -> Result<(), ConsumerError> {
-        while self.shop.is_at_work() {
+        while self.shared.is_at_work() {
             // Also where no volume is left: what was under way decides where files are cut.
             let _ = self.collect();
             self.give_up_stalled(true);
@@ -223,10 +196,10 @@ impl<D: Disk> Recorder<D> {
 
     /// Leaves out a volume that does not answer.
     fn give_up_stalled(&mut self, is_end: bool) {
-        let Recorder { streams, shop, .. } = self;
-        while let Some(volume) = shop.volumes.give_up_stalled(&shop.settings, is_end) {
-            shop.disk.abandon();
-            streams.values_mut().for_each(|stream| stream.give_up(volume, shop));
+        let Recorder { streams, shared, .. } = self;
+        while let Some(volume) = shared.volumes.give_up_stalled(&shared.settings, is_end) {
+            shared.disk.abandon();
+            streams.values_mut().for_each(|stream| stream.give_up(volume, shared));
         }
     }
 
@@ -244,7 +217,7 @@ impl<D: Disk> Consumer for Recorder<D> {
         for (number, ring) in rings.iter().enumerate() {
             let numbers = numbering.interfaces_of(output).to_vec();
             let mut stream = Stream::new(self.next_stream, number, ring, &label, numbers)?;
-            let watch = self.shop.settings.look_back.as_ref().map(|asks| &asks.watch);
+            let watch = self.shared.settings.look_back.as_ref().map(|asks| &asks.watch);
             if let Some(watch) = watch.filter(|watch| watch.is_asked_for()) {
                 stream.watch(watch)?;
             }
@@ -258,7 +231,7 @@ impl<D: Disk> Consumer for Recorder<D> {
             self.next_stream += 1;
         }
         let streams = self.streams.values().filter(|stream| stream.ended.is_none()).count();
-        self.shop.volumes.check_quota(streams, &self.shop.settings).map_err(output_error)
+        self.shared.volumes.check_quota(streams, &self.shared.settings).map_err(output_error)
     }
 
     fn rings(&self) -> &dyn Rings {
@@ -271,17 +244,17 @@ impl<D: Disk> Consumer for Recorder<D> {
 
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError> {
         if !self.has_begun {
-            self.has_begun = (self.shop.settings.may_begin)();
+            self.has_begun = (self.shared.settings.may_begin)();
             if !self.has_begun {
                 return Ok(Step::Waiting);
             }
         }
-        let before = self.shop.taken.frames;
+        let before = self.shared.taken.frames;
         self.collect()?;
         // The limit was of frames that were not taken before.
-        let frames_max = frames_max.saturating_sub(self.shop.taken.frames - before);
+        let frames_max = frames_max.saturating_sub(self.shared.taken.frames - before);
         self.look_at_clock()?;
-        let (mut moved, mut waits) = (false, self.shop.is_at_work());
+        let (mut moved, mut waits) = (false, self.shared.is_at_work());
         let mut is_past = false;
         if let Some(history) = &mut self.history {
             moved = history.look(&self.lanes, &mut self.streams)?;
@@ -294,7 +267,7 @@ impl<D: Disk> Consumer for Recorder<D> {
         let mut unsettled = self.unsettled();
         let mut left = frames_max.saturating_sub(unsettled);
         let mut has_more = false;
-        let Recorder { lanes, streams, shop, history, .. } = self;
+        let Recorder { lanes, streams, shared, history, .. } = self;
         for lane in lanes.round() {
             let Some((id, stream)) = lane.work.and_then(|id| Some((id, streams.get_mut(&id)?)))
             else {
@@ -305,12 +278,12 @@ impl<D: Disk> Consumer for Recorder<D> {
                 if history.as_ref().is_some_and(|history| !history.wants(&lane.cursor)) {
                     break;
                 }
-                if left == 0 || !shop.has_room(lane.cursor.reader().fill()) {
+                if left == 0 || !shared.has_room(lane.cursor.reader().fill()) {
                     (waits, has_more) = (true, true);
                     break;
                 }
                 let before = stream.bytes_read;
-                let progress = stream.read_on(&mut lane.cursor, left, shop)?;
+                let progress = stream.read_on(&mut lane.cursor, left, shared)?;
                 has_more |= !matches!(progress, Progress::Nothing);
                 if let Some(history) = history {
                     history.count(id, &lane.cursor, stream.bytes_read - before);
@@ -333,19 +306,19 @@ impl<D: Disk> Consumer for Recorder<D> {
         if left == 0 {
             // Nothing comes behind a limit: what was collected goes out now.
             for stream in streams.values_mut() {
-                stream.submit_gathered(shop);
+                stream.submit_gathered(shared);
             }
         }
         if let Some(history) = history.as_mut().filter(|_| is_past && !has_more) {
-            streams.values_mut().for_each(|stream| stream.submit_gathered(shop));
+            streams.values_mut().for_each(|stream| stream.submit_gathered(shared));
             // What is being compressed belongs to these files, too.
-            if shop.pool.as_ref().is_none_or(Pool::is_idle) {
+            if shared.pool.as_ref().is_none_or(Pool::is_idle) {
                 history.end_saving();
-                streams.values_mut().for_each(|stream| stream.close_files(&[], shop));
+                streams.values_mut().for_each(|stream| stream.close_files(&[], shared));
             }
         }
         self.collect()?;
-        let is_writing = self.shop.is_at_work();
+        let is_writing = self.shared.is_at_work();
         Ok(match (moved, waits && !self.lanes.is_empty()) {
             (true, _) => Step::Busy,
             (false, true) if is_writing => Step::Writing,
@@ -356,7 +329,7 @@ impl<D: Disk> Consumer for Recorder<D> {
 
     fn delivered(&self) -> Delivered {
         let Taken { lapped, untriggered, .. } = self.lanes.taken();
-        let Count { frames, wire_bytes } = self.shop.taken;
+        let Count { frames, wire_bytes } = self.shared.taken;
         Delivered { frames, wire_bytes, lapped, untriggered, ..Delivered::default() }
     }
 
@@ -365,30 +338,30 @@ impl<D: Disk> Consumer for Recorder<D> {
     }
 
     fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError> {
-        let Recorder { streams, shop, .. } = self;
+        let Recorder { streams, shared, .. } = self;
         for stream in streams.values_mut() {
-            stream.submit_gathered(shop);
+            stream.submit_gathered(shared);
         }
         self.drain()?;
         if self.history.as_ref().is_some_and(|history| !history.is_saving()) {
             // Of rings that were not closed.
             self.lanes.iter_mut().for_each(|lane| lane.cursor.let_rest_pass());
         }
-        let Recorder { streams, shop, .. } = self;
+        let Recorder { streams, shared, .. } = self;
         for stream in streams.values_mut() {
-            stream.close_files(statistics, shop);
+            stream.close_files(statistics, shared);
         }
         self.drain()?;
-        let failure = self.shop.volumes.all_failed().then(|| self.shop.volumes.error());
+        let failure = self.shared.volumes.all_failed().then(|| self.shared.volumes.error());
         failure.map_or(Ok(()), |error| Err(output_error(error)))
     }
 
     fn kept(&self) -> Count {
-        self.shop.kept
+        self.shared.kept
     }
 
     fn due(&self) -> Duration {
-        if self.shop.is_at_work() { LOOK_AGAIN } else { LOOK_LATER }
+        if self.shared.is_at_work() { LOOK_AGAIN } else { LOOK_LATER }
     }
 }
 

@@ -13,7 +13,7 @@ use super::gather::Gather;
 use super::look_back::Watch;
 use super::pool::Plain;
 use super::watcher::Watcher;
-use super::{FLUSH_EVERY, Shop};
+use super::{FLUSH_EVERY, Shared};
 use crate::index::Scan;
 use crate::limits::UNSETTLED_MAX;
 
@@ -181,7 +181,7 @@ impl<D: Disk> Stream<D> {
         &mut self,
         cursor: &mut Cursor,
         left: u64,
-        shop: &mut Shop<D>,
+        shared: &mut Shared<D>,
     ) -> Result<Progress, ConsumerError> {
         if let Some(error) = self.corrupt.take() {
             return Err(error.into());
@@ -192,7 +192,7 @@ impl<D: Disk> Stream<D> {
         if self.entries.len() >= UNSETTLED_MAX {
             return Ok(Progress::Later);
         }
-        let (scan, link_type, index) = (&mut self.scan, self.link_type, shop.settings.index);
+        let (scan, link_type, index) = (&mut self.scan, self.link_type, shared.settings.index);
         let look = cursor.next_block(left, |head| {
             if index {
                 scan.add(head.ts_ns, link_type, head.bytes, head.caplen);
@@ -200,32 +200,32 @@ impl<D: Disk> Stream<D> {
         })?;
         match look {
             BlockLook::Whole(whole) => {
-                self.submit_gathered(shop);
+                self.submit_gathered(shared);
                 self.bytes_read += whole.bytes as u64;
-                self.take_block(cursor, &whole, shop);
+                self.take_block(cursor, &whole, shared);
                 Ok(Progress::Frames(whole.frames))
             }
             BlockLook::Part => {
                 self.scan.discard();
-                self.take_part(cursor, left, shop)
+                self.take_part(cursor, left, shared)
             }
             BlockLook::Other(poll) => {
                 self.scan.discard();
-                Ok(self.found(poll, shop))
+                Ok(self.found(poll, shared))
             }
         }
     }
 
-    fn found(&mut self, poll: Poll, shop: &mut Shop<D>) -> Progress {
+    fn found(&mut self, poll: Poll, shared: &mut Shared<D>) -> Progress {
         match poll {
             Poll::Lapped(frames) => {
-                self.submit_gathered(shop);
+                self.submit_gathered(shared);
                 self.push_gap(Gap::Lapped, frames);
                 self.add_lapped(frames);
                 Progress::Moved
             }
             Poll::Closed => {
-                self.submit_gathered(shop);
+                self.submit_gathered(shared);
                 self.is_read = true;
                 Progress::Moved
             }
@@ -237,7 +237,7 @@ impl<D: Disk> Stream<D> {
                 if !self.is_due() {
                     return Progress::Later;
                 }
-                self.submit_gathered(shop);
+                self.submit_gathered(shared);
                 Progress::Moved
             }
         }
@@ -252,11 +252,11 @@ impl<D: Disk> Stream<D> {
         &mut self,
         cursor: &mut Cursor,
         left: u64,
-        shop: &mut Shop<D>,
+        shared: &mut Shared<D>,
     ) -> Result<Progress, ConsumerError> {
         self.part_since.get_or_insert_with(Instant::now);
         if !self.may_cut && left < self.waiting(cursor) {
-            self.submit_gathered(shop);
+            self.submit_gathered(shared);
             return Ok(Progress::Later);
         }
         let is_behind = cursor.reader().fill() > 0.0;
@@ -265,13 +265,13 @@ impl<D: Disk> Stream<D> {
         }
         let frames = match cursor.poll_ahead(&mut self.batch)? {
             Poll::Frames(frames) => u64::from(frames).min(left),
-            other => return Ok(self.found(other, shop)),
+            other => return Ok(self.found(other, shared)),
         };
         self.batch.truncate(frames as u32);
         let mut wire_bytes = 0;
         for record in self.batch.records() {
             wire_bytes += u64::from(record.meta.wire_len);
-            if shop.settings.index {
+            if shared.settings.index {
                 let head = &record.frame[..record.frame.len().min(crate::index::HEAD_BYTES)];
                 self.gathered.add(
                     record.meta.ts_ns,
@@ -285,7 +285,7 @@ impl<D: Disk> Stream<D> {
         self.bytes_read += self.batch.block_bytes().len() as u64;
         self.gather.add(self.batch.block_bytes(), frames, wire_bytes, highest);
         if self.gather.is_full() {
-            self.submit_gathered(shop);
+            self.submit_gathered(shared);
         }
         Ok(Progress::Frames(frames))
     }
@@ -296,7 +296,7 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Has what was collected written.
-    pub fn submit_gathered(&mut self, shop: &mut Shop<D>) {
+    pub fn submit_gathered(&mut self, shared: &mut Shared<D>) {
         self.part_since = None;
         if self.gather.is_empty() {
             return;
@@ -305,23 +305,23 @@ impl<D: Disk> Stream<D> {
         let Some(buffer) = self.gather.take() else { return };
         let piece = self.gathered.finish(0, 0);
         let what = What::Frames { frames, wire_bytes, block: None, highest, piece };
-        if shop.pool.is_some() {
-            return self.pack(what, Plain::Own(buffer), shop);
+        if shared.pool.is_some() {
+            return self.pack(what, Plain::Own(buffer), shared);
         }
-        self.submit(what, Bytes::Own(buffer), shop);
+        self.submit(what, Bytes::Own(buffer), shared);
     }
 
     /// Has these bytes written to the file that they belong to, and settled in their turn.
-    fn submit(&mut self, what: What, bytes: Bytes, shop: &mut Shop<D>) {
+    fn submit(&mut self, what: What, bytes: Bytes, shared: &mut Shared<D>) {
         let (length, highest) = (length(&bytes), highest(&what));
-        let Some((file, at)) = self.place(length, highest, shop) else {
+        let Some((file, at)) = self.place(length, highest, shared) else {
             // No volume works: what cannot be written is lost in the store.
             let state = State::Failed(Some(bytes));
             let entry = Entry { bytes: length, state, ..Entry::nowhere(what) };
             return self.entries.push_back(entry);
         };
         let number = self.push(what, file, at, length, None);
-        self.write(number, file, at, bytes, shop);
+        self.write(number, file, at, bytes, shared);
     }
 
     /// One more to be settled. Gives its number.
@@ -344,14 +344,14 @@ impl<D: Disk> Stream<D> {
         self.first_entry + self.entries.len() as u64 - 1
     }
 
-    fn write(&mut self, entry: u64, file: u64, at: u64, bytes: Bytes, shop: &mut Shop<D>) {
+    fn write(&mut self, entry: u64, file: u64, at: u64, bytes: Bytes, shared: &mut Shared<D>) {
         let Some(open) = self.files.get(&file) else { return };
-        let ticket = Ticket(shop.next_ticket);
-        shop.next_ticket += 1;
-        shop.tickets.insert(ticket, (self.id, entry));
-        shop.volumes.begin(open.volume, length(&bytes) as u64);
-        shop.report.bytes += length(&bytes) as u64;
-        shop.disk.write(&open.file, at, bytes, ticket);
+        let ticket = Ticket(shared.next_ticket);
+        shared.next_ticket += 1;
+        shared.tickets.insert(ticket, (self.id, entry));
+        shared.volumes.begin(open.volume, length(&bytes) as u64);
+        shared.report.bytes += length(&bytes) as u64;
+        shared.disk.write(&open.file, at, bytes, ticket);
     }
 }
 

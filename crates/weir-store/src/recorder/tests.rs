@@ -75,7 +75,7 @@ impl Rig {
         for _ in 0..1000 {
             match self.recorder.step(u64::MAX).unwrap() {
                 Step::Busy => {}
-                Step::Waiting | Step::Writing if self.recorder.shop.is_at_work() => {
+                Step::Waiting | Step::Writing if self.recorder.shared.is_at_work() => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 other => return other,

@@ -6,7 +6,7 @@ use weir_consumer::Cursor;
 use weir_disk::{ALIGN_BYTES, Buffer, Bytes, Disk};
 use weir_ring::{Whole, Words};
 
-use super::super::Shop;
+use super::super::Shared;
 use super::super::gather;
 use super::{Entry, State, Stream, What, highest};
 
@@ -20,17 +20,17 @@ const SPARSE: f64 = 0.75;
 
 impl<D: Disk> Stream<D> {
     /// A whole block goes out: where it lies, or copied.
-    pub(super) fn take_block(&mut self, cursor: &Cursor, whole: &Whole, shop: &mut Shop<D>) {
+    pub(super) fn take_block(&mut self, cursor: &Cursor, whole: &Whole, shared: &mut Shared<D>) {
         let piece = self.scan.finish(0, 0);
         let Whole { block, frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
-        if shop.pool.is_some() {
-            return self.pack_block(whole, piece, shop);
+        if shared.pool.is_some() {
+            return self.pack_block(whole, piece, shared);
         }
         let is_near = cursor.reader().fill() > NEAR || self.is_full_of_writes();
         let is_sparse = (whole.used as f64) < SPARSE * whole.bytes as f64;
         if !is_near && !is_sparse {
             let what = What::Frames { frames, wire_bytes, block: Some(*whole), highest, piece };
-            return self.submit_in_place(what, whole, shop);
+            return self.submit_in_place(what, whole, shared);
         }
         let buffer = self.copy(whole, is_sparse);
         if !self.reader.holds(block) {
@@ -38,9 +38,9 @@ impl<D: Disk> Stream<D> {
             self.entries.push_back(Entry { state: State::Torn, ..Entry::nowhere(what) });
             return self.add_lapped(frames);
         }
-        shop.report.copied_blocks += u64::from(is_near);
+        shared.report.copied_blocks += u64::from(is_near);
         let what = What::Frames { frames, wire_bytes, block: None, highest, piece };
-        self.submit(what, Bytes::Own(buffer), shop);
+        self.submit(what, Bytes::Own(buffer), shared);
     }
 
     /// Whether as many blocks are being written in place as may be.
@@ -66,17 +66,17 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Has a block written where it lies, all but its first page.
-    fn submit_in_place(&mut self, what: What, whole: &Whole, shop: &mut Shop<D>) {
+    fn submit_in_place(&mut self, what: What, whole: &Whole, shared: &mut Shared<D>) {
         let mut first_page = Buffer::new(ALIGN_BYTES);
         let words = &self.ring.memory().words()[whole.at / 8..];
         first_page.fill_from_ring(&words[..ALIGN_BYTES / 8]);
         let memory = Arc::clone(self.ring.memory());
         let (at, bytes) = (whole.at + ALIGN_BYTES, whole.bytes - ALIGN_BYTES);
         let rest = Bytes::Ring { memory, at, bytes };
-        let Some((file, at)) = self.place(whole.bytes, highest(&what), shop) else {
-            return self.submit(what, rest, shop);
+        let Some((file, at)) = self.place(whole.bytes, highest(&what), shared) else {
+            return self.submit(what, rest, shared);
         };
         let number = self.push(what, file, at, whole.bytes, Some(first_page));
-        self.write(number, file, at + ALIGN_BYTES as u64, rest, shop);
+        self.write(number, file, at + ALIGN_BYTES as u64, rest, shared);
     }
 }

@@ -10,7 +10,7 @@ use weir_frame::pcapng::{Statistics, write};
 use weir_frame::read::FrameReader;
 use weir_ring::{Mapping, Ring, RingError};
 
-use super::super::Shop;
+use super::super::Shared;
 use super::super::file::OpenFile;
 use super::super::gather;
 use super::{Stream, What};
@@ -49,11 +49,11 @@ impl<D: Disk> Stream<D> {
         &mut self,
         length: usize,
         highest: u32,
-        shop: &mut Shop<D>,
+        shared: &mut Shared<D>,
     ) -> Option<(u64, u64)> {
-        let id = self.file_for(length, shop)?;
+        let id = self.file_for(length, shared)?;
         match self.missing_headers(id, highest) {
-            Ok(headers) => self.submit_blocks(id, &headers, shop),
+            Ok(headers) => self.submit_blocks(id, &headers, shared),
             Err(error) => {
                 // The ring's own fault, and no volume's.
                 self.corrupt = Some(error);
@@ -63,16 +63,16 @@ impl<D: Disk> Stream<D> {
         let file = self.files.get_mut(&id)?;
         let at = file.end;
         file.end += length as u64;
-        shop.volumes.grow(file.volume, length as u64, &mut shop.disk);
+        shared.volumes.grow(file.volume, length as u64, &mut shared.disk);
         Some((id, at))
     }
 
     /// The file for a piece of `length` bytes.
-    pub(super) fn file_for(&mut self, length: usize, shop: &mut Shop<D>) -> Option<u64> {
+    pub(super) fn file_for(&mut self, length: usize, shared: &mut Shared<D>) -> Option<u64> {
         loop {
-            let volume = shop.volumes.next()?;
+            let volume = shared.volumes.next()?;
             if let Some(id) = self.current.get(&volume).copied() {
-                let limit = shop.volumes.file_bytes();
+                let limit = shared.volumes.file_bytes();
                 let file = self.files.get(&id)?;
                 if file.end + length as u64 > limit && file.frames + file.pending as u64 > 1 {
                     self.close(volume);
@@ -80,10 +80,10 @@ impl<D: Disk> Stream<D> {
             }
             let id = match self.current.get(&volume).copied() {
                 Some(id) => id,
-                None => match self.begin(volume, shop) {
+                None => match self.begin(volume, shared) {
                     Ok(id) => id,
                     Err(error) => {
-                        shop.volumes.fail(volume, error);
+                        shared.volumes.fail(volume, error);
                         continue;
                     }
                 },
@@ -93,13 +93,13 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Begins a file.
-    fn begin(&mut self, volume: usize, shop: &mut Shop<D>) -> io::Result<u64> {
+    fn begin(&mut self, volume: usize, shared: &mut Shared<D>) -> io::Result<u64> {
         let start_ns = now_ns();
         let start = DateTime::<Utc>::from_timestamp_nanos(start_ns as i64);
         let start = start.format("%Y%m%dT%H%M%S%.9fZ");
-        let directory = shop.volumes.directory(volume).to_owned();
+        let directory = shared.volumes.directory(volume).to_owned();
         let (mut file, mut path) = (None, directory.clone());
-        let ending = if shop.pool.is_some() { COMPRESSED_ENDING } else { COMPLETE_ENDING };
+        let ending = if shared.pool.is_some() { COMPRESSED_ENDING } else { COMPLETE_ENDING };
         for try_ in 1..=NAMES_MAX {
             let again = if try_ == 1 { String::new() } else { format!("-{try_}") };
             let name = format!("{start}_{}_{}{again}{ending}", self.name, self.number);
@@ -107,7 +107,7 @@ impl<D: Disk> Stream<D> {
             if path.exists() {
                 continue;
             }
-            match shop.disk.create(&open_path(&path), shop.settings.file_mode) {
+            match shared.disk.create(&open_path(&path), shared.settings.file_mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 other => {
                     file = Some(other?);
@@ -117,8 +117,8 @@ impl<D: Disk> Stream<D> {
         }
         let file = file.ok_or(io::ErrorKind::AlreadyExists)?;
         // Where it cannot be made, the file is recorded and read without one.
-        let index = shop.settings.index.then(|| {
-            index::Writer::create(&index_path(&path), &path, shop.settings.file_mode).ok()
+        let index = shared.settings.index.then(|| {
+            index::Writer::create(&index_path(&path), &path, shared.settings.file_mode).ok()
         });
         let id = self.next_file;
         self.next_file += 1;
@@ -146,7 +146,7 @@ impl<D: Disk> Stream<D> {
             },
         );
         self.current.insert(volume, id);
-        shop.report.files += 1;
+        shared.report.files += 1;
         Ok(id)
     }
 
@@ -173,13 +173,13 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Has a file say these blocks.
-    fn submit_blocks(&mut self, id: u64, blocks: &[u8], shop: &mut Shop<D>) {
+    fn submit_blocks(&mut self, id: u64, blocks: &[u8], shared: &mut Shared<D>) {
         if blocks.is_empty() {
             return;
         }
         let Some(file) = self.files.get_mut(&id) else { return };
         let plain_end = file.plain_end;
-        let (buffer, plain) = match &mut shop.pool {
+        let (buffer, plain) = match &mut shared.pool {
             None => (gather::piece(blocks), None),
             // Only at the end of a file, whose table comes with it.
             Some(pool) => {
@@ -189,12 +189,12 @@ impl<D: Disk> Stream<D> {
         };
         let (at, bytes) = (file.end, buffer.filled());
         file.end += bytes as u64;
-        shop.volumes.grow(file.volume, bytes as u64, &mut shop.disk);
+        shared.volumes.grow(file.volume, bytes as u64, &mut shared.disk);
         let number = self.push(What::Blocks, id, at, bytes, None);
         if let (Some(entry), Some((at, bytes))) = (self.entries.back_mut(), plain) {
             (entry.plain_at, entry.plain_bytes) = (at, bytes);
         }
-        self.write(number, id, at, Bytes::Own(buffer), shop);
+        self.write(number, id, at, Bytes::Own(buffer), shared);
     }
 
     /// No more goes to the file of this volume.
@@ -205,27 +205,27 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Closes files that have been written for long enough.
-    pub fn rotate_if_due(&mut self, shop: &mut Shop<D>) {
-        let Some(time) = shop.settings.file_time else { return };
+    pub fn rotate_if_due(&mut self, shared: &mut Shared<D>) {
+        let Some(time) = shared.settings.file_time else { return };
         let due = |id: &u64| self.files.get(id).is_some_and(|file| file.began.elapsed() >= time);
         let due: Vec<usize> =
             self.current.iter().filter(|(_, id)| due(id)).map(|(volume, _)| *volume).collect();
         due.into_iter().for_each(|volume| self.close(volume));
-        self.complete_files(shop);
+        self.complete_files(shared);
     }
 
     /// Closes all files; the last one says these statistics.
-    pub fn close_files(&mut self, statistics: &[Statistics], shop: &mut Shop<D>) {
+    pub fn close_files(&mut self, statistics: &[Statistics], shared: &mut Shared<D>) {
         self.statistics = statistics.to_vec();
         let volumes: Vec<usize> = self.current.keys().copied().collect();
         volumes.into_iter().for_each(|volume| self.close(volume));
-        self.complete_files(shop);
+        self.complete_files(shared);
     }
 
     /// Ends the files to which no more goes, once everything before is settled: with statistics, then with their names.
-    pub(super) fn complete_files(&mut self, shop: &mut Shop<D>) {
+    pub(super) fn complete_files(&mut self, shared: &mut Shared<D>) {
         // Nothing about a file is asked of a volume that does not answer: it stays as it is, under its open name.
-        let is_stalled = |(_, file): &(&u64, &OpenFile<D>)| shop.volumes.is_stalled(file.volume);
+        let is_stalled = |(_, file): &(&u64, &OpenFile<D>)| shared.volumes.is_stalled(file.volume);
         let stalled: Vec<u64> = self.files.iter().filter(is_stalled).map(|(id, _)| *id).collect();
         stalled.iter().for_each(|id| std::mem::forget(self.files.remove(id)));
         let files = &self.files;
@@ -239,7 +239,7 @@ impl<D: Disk> Stream<D> {
                 file.has_statistics = true;
                 let blocks = self.statistics_of(id);
                 if !blocks.is_empty() {
-                    self.submit_blocks(id, &blocks, shop);
+                    self.submit_blocks(id, &blocks, shared);
                     continue;
                 }
             }
@@ -248,12 +248,12 @@ impl<D: Disk> Stream<D> {
             let (volume, path, open_path) =
                 (file.volume, file.final_path.clone(), file.path.clone());
             let planned = file.end;
-            match file.complete(&mut shop.disk) {
-                Ok(bytes) => shop.volumes.add_past(volume, path, bytes, planned),
+            match file.complete(&mut shared.disk) {
+                Ok(bytes) => shared.volumes.add_past(volume, path, bytes, planned),
                 Err(error) => {
-                    shop.volumes.fail(volume, error);
+                    shared.volumes.fail(volume, error);
                     let bytes = open_path.metadata().map_or(0, |meta| meta.len());
-                    shop.volumes.add_past(volume, open_path, bytes, planned);
+                    shared.volumes.add_past(volume, open_path, bytes, planned);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_disk::{Buffer, Bytes, Disk};
 use weir_ring::Whole;
 
-use super::super::Shop;
+use super::super::Shared;
 use super::super::pool::{Job, Packed, Plain};
 use super::{Entry, State, Stream, What, highest};
 use crate::compressed::{self, Frame};
@@ -13,24 +13,24 @@ use crate::index::Piece;
 
 impl<D: Disk> Stream<D> {
     /// A whole block goes out compressed, or as it is where the writer is near and no thread is free.
-    pub(super) fn pack_block(&mut self, whole: &Whole, piece: Piece, shop: &mut Shop<D>) {
+    pub(super) fn pack_block(&mut self, whole: &Whole, piece: Piece, shared: &mut Shared<D>) {
         let Whole { frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
         let what = What::Frames { frames, wire_bytes, block: Some(*whole), highest, piece };
         let memory = Arc::clone(self.ring.memory());
         let plain = Plain::Ring { memory, at: whole.at, bytes: whole.used };
-        self.pack(what, plain, shop);
+        self.pack(what, plain, shared);
     }
 
     /// Has a piece compressed, and written in its turn.
-    pub(super) fn pack(&mut self, what: What, plain: Plain, shop: &mut Shop<D>) {
-        let Some(pool) = &mut shop.pool else { return };
+    pub(super) fn pack(&mut self, what: What, plain: Plain, shared: &mut Shared<D>) {
+        let Some(pool) = &mut shared.pool else { return };
         let entry = self.first_entry + self.entries.len() as u64;
         let (stream, has_room) = (self.id, pool.has_room());
         self.entries.push_back(Entry { state: State::Packing, ..Entry::nowhere(what) });
         if has_room {
             return pool.ask(Job { stream, entry, plain });
         }
-        shop.report.stored_blocks += 1;
+        shared.report.stored_blocks += 1;
         let own = match plain {
             Plain::Own(own) => own,
             Plain::Ring { memory, at, bytes } => {
@@ -42,11 +42,11 @@ impl<D: Disk> Stream<D> {
             }
         };
         let buffer = compressed::store(own.as_slice());
-        self.packed(Packed { stream, entry, plain_bytes: own.filled(), buffer }, shop);
+        self.packed(Packed { stream, entry, plain_bytes: own.filled(), buffer }, shared);
     }
 
     /// A piece is compressed.
-    pub fn packed(&mut self, packed: Packed, shop: &mut Shop<D>) {
+    pub fn packed(&mut self, packed: Packed, shared: &mut Shared<D>) {
         let Some(at) = packed.entry.checked_sub(self.first_entry) else { return };
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         let What::Frames { block, frames, .. } = &mut entry.what else { return };
@@ -58,11 +58,11 @@ impl<D: Disk> Stream<D> {
         } else {
             entry.state = State::Packed { buffer: packed.buffer, plain_bytes: packed.plain_bytes };
         }
-        self.write_packed(shop);
+        self.write_packed(shared);
     }
 
     /// Has what is compressed written, up to the first piece that is not.
-    fn write_packed(&mut self, shop: &mut Shop<D>) {
+    fn write_packed(&mut self, shared: &mut Shared<D>) {
         let mut at = 0;
         while let Some(entry) = self.entries.get_mut(at) {
             match std::mem::replace(&mut entry.state, State::Done) {
@@ -72,7 +72,7 @@ impl<D: Disk> Stream<D> {
                 }
                 State::Packed { buffer, plain_bytes } => {
                     let number = self.first_entry + at as u64;
-                    self.write_packed_entry(number, buffer, plain_bytes, shop);
+                    self.write_packed_entry(number, buffer, plain_bytes, shared);
                 }
                 other => entry.state = other,
             }
@@ -85,11 +85,11 @@ impl<D: Disk> Stream<D> {
         number: u64,
         buffer: Buffer,
         plain_bytes: usize,
-        shop: &mut Shop<D>,
+        shared: &mut Shared<D>,
     ) {
         let at = (number - self.first_entry) as usize;
         let highest = highest(&self.entries[at].what);
-        let placed = self.place_packed(buffer, plain_bytes, highest, shop);
+        let placed = self.place_packed(buffer, plain_bytes, highest, shared);
         let entry = &mut self.entries[at];
         match placed {
             Ok(placed) => {
@@ -100,7 +100,7 @@ impl<D: Disk> Stream<D> {
                 if let Some(open) = self.files.get_mut(&placed.file) {
                     open.pending += 1;
                 }
-                self.write(number, placed.file, placed.at, Bytes::Own(placed.buffer), shop);
+                self.write(number, placed.file, placed.at, Bytes::Own(placed.buffer), shared);
             }
             Err(buffer) => {
                 (entry.bytes, entry.plain_bytes) = (buffer.filled(), plain_bytes);
@@ -116,9 +116,9 @@ impl<D: Disk> Stream<D> {
         buffer: Buffer,
         plain_bytes: usize,
         highest: u32,
-        shop: &mut Shop<D>,
+        shared: &mut Shared<D>,
     ) -> Result<Placed, Buffer> {
-        let Some(id) = self.file_for(buffer.filled(), shop) else { return Err(buffer) };
+        let Some(id) = self.file_for(buffer.filled(), shared) else { return Err(buffer) };
         let headers = match self.missing_headers(id, highest) {
             Ok(headers) => headers,
             Err(error) => {
@@ -127,7 +127,7 @@ impl<D: Disk> Stream<D> {
                 return Err(buffer);
             }
         };
-        let (Some(file), Some(pool)) = (self.files.get_mut(&id), &mut shop.pool) else {
+        let (Some(file), Some(pool)) = (self.files.get_mut(&id), &mut shared.pool) else {
             return Err(buffer);
         };
         let (at, mut all) = (file.end, buffer);
@@ -147,10 +147,10 @@ impl<D: Disk> Stream<D> {
         }
         let plain_at = file.plain_end + headers.len() as u64;
         file.plain_end = plain_at + plain_bytes as u64;
-        shop.report.plain_bytes += (headers.len() + plain_bytes) as u64;
+        shared.report.plain_bytes += (headers.len() + plain_bytes) as u64;
         file.end += all.filled() as u64;
         let (volume, bytes) = (file.volume, all.filled() as u64);
-        shop.volumes.grow(volume, bytes, &mut shop.disk);
+        shared.volumes.grow(volume, bytes, &mut shared.disk);
         Ok(Placed { file: id, at, buffer: all, headers_bytes: headers.len() as u32, plain_at })
     }
 }

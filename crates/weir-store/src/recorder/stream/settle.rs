@@ -5,7 +5,7 @@ use std::io;
 use weir_consumer::{Count, Cursor};
 use weir_disk::{Bytes, Disk};
 
-use super::super::Shop;
+use super::super::Shared;
 use super::super::gather;
 use super::packed::Placed;
 use super::{Gap, State, Stream, What};
@@ -25,11 +25,11 @@ impl<D: Disk> Stream<D> {
         entry: u64,
         result: io::Result<()>,
         bytes: Bytes,
-        shop: &mut Shop<D>,
+        shared: &mut Shared<D>,
     ) {
         let Some(own) = self.entries.get_mut((entry - self.first_entry) as usize) else { return };
         let Some(file) = self.files.get_mut(&own.file) else { return };
-        shop.volumes.end(file.volume);
+        shared.volumes.end(file.volume);
         let block = match own.what {
             What::Frames { block, .. } => block.map(|whole| whole.block),
             _ => None,
@@ -40,7 +40,7 @@ impl<D: Disk> Stream<D> {
         {
             // What is there is whole and stays so: readers of the file may see it.
             let (file, at) = (own.file, own.at);
-            return self.write(entry, file, at, Bytes::Own(first_page), shop);
+            return self.write(entry, file, at, Bytes::Own(first_page), shared);
         }
         let is_hidden = own.first_page.is_some();
         own.state = match result {
@@ -49,50 +49,50 @@ impl<D: Disk> Stream<D> {
             }
             Ok(()) => State::Done,
             Err(error) => {
-                shop.volumes.fail(file.volume, error);
-                shop.kept -= file.break_at(own.at);
+                shared.volumes.fail(file.volume, error);
+                shared.kept -= file.break_at(own.at);
                 State::Failed(Some(bytes))
             }
         };
         if matches!(own.state, State::Torn) {
-            shop.report.torn_blocks += 1;
+            shared.report.torn_blocks += 1;
             let (file, at, bytes) = (own.file, own.at, own.bytes);
-            self.cover(file, at, bytes, shop);
+            self.cover(file, at, bytes, shared);
         }
     }
 
     /// Nothing that is under way on this volume is waited for any more.
-    pub fn give_up(&mut self, volume: usize, shop: &mut Shop<D>) {
+    pub fn give_up(&mut self, volume: usize, shared: &mut Shared<D>) {
         for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, State::Pending)) {
             let Some(file) = self.files.get_mut(&entry.file) else { continue };
             if file.volume == volume {
-                shop.kept -= file.break_at(entry.at);
+                shared.kept -= file.break_at(entry.at);
                 entry.state = State::Failed(None);
             }
         }
         let id = self.id;
         let first = self.first_entry;
         let entries = &self.entries;
-        shop.tickets.retain(|_, (stream, entry)| {
+        shared.tickets.retain(|_, (stream, entry)| {
             let own = entry.checked_sub(first).and_then(|at| entries.get(at as usize));
             *stream != id || own.is_some_and(|own| matches!(own.state, State::Pending))
         });
     }
 
     /// Hides a torn piece from readers of the file.
-    fn cover(&mut self, file: u64, at: u64, bytes: usize, shop: &mut Shop<D>) {
+    fn cover(&mut self, file: u64, at: u64, bytes: usize, shared: &mut Shared<D>) {
         let [first, last] = gather::cover(bytes);
         let last_at = at + (bytes - last.filled()) as u64;
         for (page_at, buffer) in [(last_at, last), (at, first)] {
             // Where it fails, the file ends before the piece.
             let number = self.push(What::Cover, file, at, bytes, None);
-            self.write(number, file, page_at, Bytes::Own(buffer), shop);
+            self.write(number, file, page_at, Bytes::Own(buffer), shared);
         }
     }
 
     /// Settles what is known of the oldest entries. Without a cursor, those of a ring that is read no more: what there
     /// is of frames among them was counted as lapped when the ring was let go.
-    pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shop: &mut Shop<D>) {
+    pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shared: &mut Shared<D>) {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);
             match state {
@@ -101,20 +101,20 @@ impl<D: Disk> Stream<D> {
                     break;
                 }
                 State::Failed(bytes) => {
-                    if self.again(bytes, shop).is_some() {
+                    if self.again(bytes, shared).is_some() {
                         break;
                     }
-                    self.settle_front(cursor, Fate::Lost, shop);
+                    self.settle_front(cursor, Fate::Lost, shared);
                 }
-                State::Torn => self.settle_front(cursor, Fate::Lapped, shop),
-                State::Done => self.settle_front(cursor, Fate::Kept, shop),
+                State::Torn => self.settle_front(cursor, Fate::Lapped, shared),
+                State::Done => self.settle_front(cursor, Fate::Kept, shared),
             }
         }
-        self.complete_files(shop);
+        self.complete_files(shared);
     }
 
     /// Tries the oldest entry, whose write has failed, on another volume. `None` where that cannot be.
-    fn again(&mut self, bytes: Option<Bytes>, shop: &mut Shop<D>) -> Option<()> {
+    fn again(&mut self, bytes: Option<Bytes>, shared: &mut Shared<D>) -> Option<()> {
         let entry = self.entries.front()?;
         let What::Frames { block, highest, .. } = entry.what else { return None };
         let (old, length) = (entry.file, entry.bytes);
@@ -132,13 +132,13 @@ impl<D: Disk> Stream<D> {
         let number = self.first_entry;
         let plain_bytes = entry.plain_bytes;
         let (file, at, plain_at, headers_bytes, bytes) = match bytes {
-            Bytes::Own(buffer) if shop.pool.is_some() => {
-                let placed = self.place_packed(buffer, plain_bytes, highest, shop).ok()?;
+            Bytes::Own(buffer) if shared.pool.is_some() => {
+                let placed = self.place_packed(buffer, plain_bytes, highest, shared).ok()?;
                 let Placed { file, at, buffer, headers_bytes, plain_at } = placed;
                 (file, at, plain_at, headers_bytes, Bytes::Own(buffer))
             }
             bytes => {
-                let (file, at) = self.place(length, highest, shop)?;
+                let (file, at) = self.place(length, highest, shared)?;
                 (file, at, at, 0, bytes)
             }
         };
@@ -154,12 +154,17 @@ impl<D: Disk> Stream<D> {
         if let What::Frames { block, .. } = &mut entry.what {
             *block = None;
         }
-        self.write(number, file, at, bytes, shop);
+        self.write(number, file, at, bytes, shared);
         Some(())
     }
 
     /// The oldest entry is settled.
-    fn settle_front(&mut self, cursor: &mut Option<&mut Cursor>, fate: Fate, shop: &mut Shop<D>) {
+    fn settle_front(
+        &mut self,
+        cursor: &mut Option<&mut Cursor>,
+        fate: Fate,
+        shared: &mut Shared<D>,
+    ) {
         let Some(entry) = self.entries.pop_front() else { return };
         self.first_entry += 1;
         let is_cut_off = self
@@ -197,8 +202,8 @@ impl<D: Disk> Stream<D> {
                 if let Some(cursor) = cursor {
                     cursor.take(frames);
                     let count = Count { frames, wire_bytes };
-                    shop.taken += count;
-                    shop.kept += if is_kept { count } else { Count::default() };
+                    shared.taken += count;
+                    shared.kept += if is_kept { count } else { Count::default() };
                 }
                 if is_kept {
                     if let Some(file) = self.files.get_mut(&entry.file) {
