@@ -260,8 +260,9 @@ impl<D: Disk> Consumer for Recorder<D> {
             moved = history.look(&self.lanes, &mut self.streams)?;
             waits = true;
             is_past = history.is_past(&self.lanes);
-            if !history.is_saving() {
-                moved |= history.let_go(&mut self.lanes, &mut self.streams)?;
+            match history.is_saving() {
+                true => history.begin_saving(&mut self.lanes, &mut self.streams)?,
+                false => moved |= history.let_go(&mut self.lanes, &mut self.streams)?,
             }
         }
         let mut unsettled = self.unsettled();

@@ -24,6 +24,8 @@ pub struct History {
     asks: LookBack,
     /// The end of what is being saved.
     saving: Option<Saving>,
+    /// Saving has just begun, by a trigger of this time: what is too old for it is still to go.
+    begun_ns: Option<u64>,
     windows: Windows,
     pub report: LookBackReport,
 }
@@ -42,6 +44,7 @@ impl History {
         History {
             asks,
             saving: None,
+            begun_ns: None,
             windows: Windows::default(),
             report: LookBackReport::default(),
         }
@@ -103,6 +106,11 @@ impl History {
         }
         let oldest = lanes.iter().filter_map(|lane| lane.cursor.reader().block_ns()).min();
         let before = Duration::from_nanos(at_ns.saturating_sub(oldest.unwrap_or(at_ns)));
+        let before = match self.asks.before {
+            Span::Time(time) => before.min(time),
+            Span::Bytes(_) => before,
+        };
+        self.begun_ns = Some(at_ns);
         self.saving = Some(Saving { end_ns, bytes_left, had });
         self.report.saves += 1;
         (self.asks.began)(&Began { cause, at_ns, before });
@@ -133,6 +141,29 @@ impl History {
     /// Everything that was wanted was read.
     pub fn end_saving(&mut self) {
         self.saving = None;
+    }
+
+    /// Has what is too old for a trigger that has just come go: the recorder may have been late in doing so.
+    pub fn begin_saving<D: Disk>(
+        &mut self,
+        lanes: &mut Lanes<Option<usize>>,
+        streams: &mut BTreeMap<usize, Stream<D>>,
+    ) -> Result<(), ConsumerError> {
+        let (Some(at_ns), Span::Time(time)) = (self.begun_ns.take(), self.asks.before) else {
+            return Ok(());
+        };
+        let before_ns = at_ns.saturating_sub(nanoseconds(time));
+        for lane in lanes.iter_mut() {
+            let Some(stream) = lane.work.and_then(|id| streams.get_mut(&id)) else { continue };
+            while lane.cursor.reader().block_ns().is_some_and(|ns| ns < before_ns) {
+                match lane.cursor.skip_block(|rest| rest.last_ns < before_ns)? {
+                    Skip::Passed(frames) => stream.let_pass(frames, false),
+                    Skip::Other(Poll::Lapped(frames)) => stream.let_pass(frames, true),
+                    Skip::Stays | Skip::Part | Skip::Other(_) => break,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Lets go what is too old. Gives whether anything went.

@@ -119,6 +119,18 @@ fn compressed_files_of_a_trigger_are_complete_once_its_time_is_over() {
 }
 
 #[test]
+fn what_is_too_old_goes_also_where_the_recorder_was_late() {
+    let (mut rig, asked) = rig(16, time(1500), time(0), Watch::default());
+    rig.push_blocks(2);
+    (0..6).for_each(|_| rig.push_block());
+    asked.command.store(true, Ordering::Relaxed);
+    rig.run();
+    rig.finish();
+    // The last frame was 7999.
+    assert_eq!(runs(&rig.is_accounted_for()), [(6000, 7999)]);
+}
+
+#[test]
 fn half_of_the_ring_is_history_and_a_second_trigger_moves_the_end() {
     let (mut rig, asked) = rig(16, time(u64::MAX), time(1000), Watch::default());
     rig.push_blocks(40);
