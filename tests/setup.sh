@@ -30,6 +30,7 @@ test_packages=(
     'g++             builds libFuzzer'
     'tcpdump         reads our files: an independent opinion'
     'tshark          reads our files: an independent opinion'
+    'zstd            reads our compressed files'
     'ethtool         switches offloads on test interfaces'
     'iperf3          traffic that must not be slowed by watching it'
     'netsniff-ng     traffic generator and capture to compare with'
