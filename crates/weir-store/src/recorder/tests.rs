@@ -112,7 +112,11 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn times(path: &Path) -> Vec<u64> {
-    let mut reader = FrameReader::open(fs::File::open(path).unwrap()).unwrap();
+    times_of(fs::File::open(path).unwrap())
+}
+
+fn times_of(file: impl std::io::Read) -> Vec<u64> {
+    let mut reader = FrameReader::open(file).unwrap();
     let mut times = Vec::new();
     while let Some(frame) = reader.next().unwrap() {
         assert!(frame.data.iter().all(|byte| *byte == frame.ts_ns as u8));
@@ -142,14 +146,7 @@ fn compressed(settings: &mut Settings) {
 
 /// Times of the frames of a compressed file.
 fn unpacked_times(path: &Path) -> Vec<u64> {
-    let plain = zstd::decode_all(fs::File::open(path).unwrap()).unwrap();
-    let mut reader = FrameReader::open(&plain[..]).unwrap();
-    let mut times = Vec::new();
-    while let Some(frame) = reader.next().unwrap() {
-        assert!(frame.data.iter().all(|byte| *byte == frame.ts_ns as u8));
-        times.push(frame.ts_ns);
-    }
-    times
+    times_of(&zstd::decode_all(fs::File::open(path).unwrap()).unwrap()[..])
 }
 
 #[test]
