@@ -89,6 +89,10 @@ impl Disk for AnyDisk {
         either!(self, disk => disk.abandon());
     }
 
+    fn cut(&mut self, file: &DiskFile, length: u64) -> io::Result<()> {
+        either!(self, disk => disk.cut(file, length))
+    }
+
     fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
         either!(self, disk => disk.sync(file))
     }

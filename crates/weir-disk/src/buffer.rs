@@ -27,6 +27,11 @@ impl Buffer {
         Buffer { pages: vec![Page([0; PAGE_WORDS]); bytes.div_ceil(ALIGN_BYTES)], filled: 0 }
     }
 
+    /// Bytes that a buffer for so many can hold.
+    pub(crate) fn rounded(bytes: usize) -> usize {
+        bytes.max(1).next_multiple_of(ALIGN_BYTES)
+    }
+
     /// Bytes that it can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {

@@ -189,6 +189,12 @@ pub struct FakeFile {
     directory: PathBuf,
 }
 
+impl FakeFile {
+    fn make_room(&self, end: u64) -> io::Result<()> {
+        if self.file.metadata()?.len() < end { self.file.set_len(end) } else { Ok(()) }
+    }
+}
+
 impl State {
     fn refuses(&self, file: &FakeFile) -> Option<i32> {
         let own = self.failing_files.iter().find(|(directory, _)| *directory == file.directory);
@@ -212,6 +218,7 @@ impl Held {
         let result = match (error, &bytes) {
             (Some(errno), _) => Err(io::Error::from_raw_os_error(errno)),
             (None, Bytes::Own(own)) => file.file.write_all_at(own.as_slice(), at),
+            (None, Bytes::Room { bytes }) => file.make_room(at + bytes),
             (None, ring) => {
                 let mut copy = Buffer::new(length(ring));
                 copy.fill_from_ring(ring_words(ring));
@@ -239,6 +246,11 @@ impl Disk for Fake {
     fn write(&mut self, file: &Arc<FakeFile>, at: u64, bytes: Bytes, ticket: Ticket) {
         let length = check(at, &bytes);
         let mut state = self.script.state();
+        if matches!(bytes, Bytes::Room { .. }) {
+            let held = Held { file: Arc::clone(file), at, bytes, ticket, error: None };
+            state.over.push(held.carry_out());
+            return;
+        }
         let error = state.count(length as u64).or_else(|| state.refuses(file));
         let is_holding = state.is_holding || state.holding.contains(&file.directory);
         let write = Held { file: Arc::clone(file), at, bytes, ticket, error };
@@ -272,6 +284,10 @@ impl Disk for Fake {
     }
 
     fn abandon(&mut self) {}
+
+    fn cut(&mut self, file: &FakeFile, length: u64) -> io::Result<()> {
+        file.file.set_len(length)
+    }
 
     fn sync(&mut self, file: &FakeFile) -> io::Result<()> {
         refuse(self.script.state().sync)?;

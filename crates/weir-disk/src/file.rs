@@ -18,6 +18,8 @@ use crate::shared::Shared;
 pub struct DiskFile {
     file: File,
     is_direct: AtomicBool,
+    /// On tmpfs, which takes direct writes since Linux 6.6.
+    is_in_memory: bool,
     /// Of a disk that has several.
     queue: usize,
 }
@@ -31,7 +33,10 @@ impl DiskFile {
         if let Some(why) = &refusal {
             shared.say(why);
         }
-        Ok(DiskFile { file, is_direct: AtomicBool::new(refusal.is_none()), queue: 0 })
+        let is_in_memory =
+            rustix::fs::fstatfs(&file).is_ok_and(|stat| stat.f_type == libc::TMPFS_MAGIC);
+        let is_direct = AtomicBool::new(refusal.is_none());
+        Ok(DiskFile { file, is_direct, is_in_memory, queue: 0 })
     }
 
     /// The same, written by this queue of its disk.
@@ -57,6 +62,15 @@ impl DiskFile {
         self.is_direct.store(false, Relaxed);
         shared.say(REFUSED);
         Ok(())
+    }
+
+    /// Whether room in it is more than a promise of memory.
+    pub(crate) fn takes_room(&self) -> bool {
+        self.is_direct() && !self.is_in_memory
+    }
+
+    pub(crate) fn cut(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
     }
 
     /// Waits until its bytes are on the disk, and all of its metadata that reading them takes.

@@ -8,6 +8,7 @@
 //! | [`uring`] | writes by io_uring |
 //! | [`plain`] | writes by `pwrite` on threads, where io_uring is refused |
 //! | [`file`](mod@file) | a file: direct, or through the page cache where direct writes are refused |
+//! | `spare` | buffers that are used again |
 //! | `write` | a write from its start to its end: gone on with, copied, tried again |
 //! | `directory` | names, space |
 //! | `fake` | a disk that fails as a test says |
@@ -26,6 +27,7 @@ pub mod limits;
 pub mod plain;
 pub mod queue;
 mod shared;
+mod spare;
 #[allow(unsafe_code)]
 pub mod uring;
 mod write;
@@ -36,4 +38,5 @@ pub use directory::Space;
 pub use file::DiskFile;
 pub use plain::Plain;
 pub use queue::{Bytes, Completed, Disk, Ticket};
+pub use spare::Spare;
 pub use uring::Uring;

@@ -2,7 +2,7 @@
 
 /// Writes that are under way at a time; one more waits until one of them is over. Bounds memory alone: a recorder has
 /// fewer of them a volume.
-pub const WRITES_MAX: usize = 64;
+pub const WRITES_MAX: usize = 256;
 
 /// Tries in a row that write nothing (interrupted, no resources, nothing taken) until a write fails.
 pub const TRIES_MAX: u32 = 1000;

@@ -15,7 +15,7 @@ use crate::file::DiskFile;
 use crate::limits::{PLAIN_THREADS, WRITES_MAX};
 use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::shared::{Notes, Shared};
-use crate::write::{Next, Step, Write};
+use crate::write::{NO_ROOM, Next, Step, Write};
 
 /// Starts the writing of pages and waits until it is over. Source: sync_file_range(2).
 pub(crate) const FLUSH: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
@@ -112,6 +112,10 @@ fn carry_out(write: &mut Write) -> Result<usize, Errno> {
             libc::pwrite(fd, from.cast(), bytes as usize, at as libc::off_t)
         },
         // SAFETY: takes no memory; the descriptor is open.
+        Step::Reserve { at, bytes } => unsafe {
+            libc::fallocate(fd, 0, at as libc::off_t, bytes as libc::off_t) as isize
+        },
+        // SAFETY: takes no memory; the descriptor is open.
         Step::Flush { at, bytes } => unsafe {
             libc::sync_file_range(fd, at as libc::off64_t, libc::off64_t::from(bytes), FLUSH)
                 as isize
@@ -134,9 +138,13 @@ impl Disk for Plain {
 
     fn write(&mut self, file: &Arc<DiskFile>, at: u64, bytes: Bytes, ticket: Ticket) {
         let write = Write::new(file, at, bytes, ticket, &self.shared);
+        self.pending += 1;
+        if write.is_refused() {
+            let refused = write.complete(Err(NO_ROOM.into()), &self.shared);
+            return self.done.send(refused).expect("its receiver is here");
+        }
         let (_, asked) = self.queues.get(file.queue()).expect("it was made by this disk");
         asked.send(write).expect("the threads run as long as they may be asked");
-        self.pending += 1;
     }
 
     fn pending(&self) -> usize {
@@ -155,6 +163,10 @@ impl Disk for Plain {
 
     fn abandon(&mut self) {
         self.is_abandoned = true;
+    }
+
+    fn cut(&mut self, file: &DiskFile, length: u64) -> io::Result<()> {
+        file.cut(length)
     }
 
     fn sync(&mut self, file: &DiskFile) -> io::Result<()> {

@@ -24,6 +24,12 @@ pub enum Bytes {
         /// How many there are.
         bytes: usize,
     },
+    /// None: the file is to have room for so many, zeros until they are written, so that later writes there need not
+    /// make it longer, one after the other. Where the file system has no such thing this fails, and nothing else does.
+    Room {
+        /// How many.
+        bytes: u64,
+    },
 }
 
 /// Whoever asked for a write knows it by this.
@@ -70,6 +76,12 @@ pub trait Disk: Send {
     /// Writes that are under way may never be answered: dropping this disk waits for none, and their memory stays.
     /// Those that are asked for from now on go as before.
     fn abandon(&mut self);
+
+    /// Has a file end at byte `length`, also where it has room behind that. Nothing is under way there.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn cut(&mut self, file: &Self::File, length: u64) -> io::Result<()>;
 
     /// Waits until a file's bytes are on the disk.
     ///

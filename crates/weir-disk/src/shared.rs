@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use weir_ring::Mapping;
 
 use crate::buffer::Buffer;
-use crate::limits::SPARE_BUFFERS_MAX;
+use crate::spare::Spare;
 
 /// State that all writes of a disk share.
 #[derive(Default)]
 pub struct Shared {
     /// Mappings whose memory the kernel does not write from directly.
     refused: Mutex<Vec<Weak<Mapping>>>,
-    spare: Mutex<Vec<Buffer>>,
+    spare: Mutex<Spare>,
     notes: Mutex<Vec<String>>,
 }
 
@@ -35,18 +35,12 @@ impl Shared {
 
     /// A buffer that holds so many bytes at least.
     pub fn take_buffer(&self, bytes: usize) -> Buffer {
-        let mut spare = lock(&self.spare);
-        let fits = spare.iter().position(|buffer| buffer.capacity() >= bytes);
-        fits.map_or_else(|| Buffer::new(bytes), |index| spare.swap_remove(index))
+        lock(&self.spare).take(bytes)
     }
 
     /// Takes a buffer back.
     pub fn give_buffer(&self, buffer: Buffer) {
-        let mut spare = lock(&self.spare);
-        if spare.len() == SPARE_BUFFERS_MAX {
-            spare.swap_remove(0);
-        }
-        spare.push(buffer);
+        lock(&self.spare).give(buffer);
     }
 
     /// Says something to a person, once.

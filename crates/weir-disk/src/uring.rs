@@ -17,7 +17,7 @@ use crate::limits::WRITES_MAX;
 use crate::plain::FLUSH;
 use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::shared::{Notes, Shared};
-use crate::write::{Next, Step, Write};
+use crate::write::{NO_ROOM, Next, Step, Write};
 
 /// A disk that is written by io_uring.
 pub struct Uring {
@@ -127,6 +127,7 @@ fn entry(file: &DiskFile, step: Step) -> squeue::Entry {
     let fd = types::Fd(file.as_fd().as_raw_fd());
     match step {
         Step::Write { from, bytes, at } => opcode::Write::new(fd, from, bytes).offset(at).build(),
+        Step::Reserve { at, bytes } => opcode::Fallocate::new(fd, bytes).offset(at).build(),
         Step::Flush { at, bytes } => {
             opcode::SyncFileRange::new(fd, bytes).offset(at).flags(FLUSH).build()
         }
@@ -147,6 +148,9 @@ impl Disk for Uring {
 
     fn write(&mut self, file: &Arc<DiskFile>, at: u64, bytes: Bytes, ticket: Ticket) {
         let write = Write::new(file, at, bytes, ticket, &self.shared);
+        if write.is_refused() {
+            return self.over.push(write.complete(Err(NO_ROOM.into()), &self.shared));
+        }
         while self.free.is_empty() {
             self.enter(1).expect(TAKEN_BEFORE);
             self.take_answers().expect(TAKEN_BEFORE);
@@ -173,6 +177,10 @@ impl Disk for Uring {
 
     fn abandon(&mut self) {
         self.is_abandoned = true;
+    }
+
+    fn cut(&mut self, file: &DiskFile, length: u64) -> io::Result<()> {
+        file.cut(length)
     }
 
     fn sync(&mut self, file: &DiskFile) -> io::Result<()> {

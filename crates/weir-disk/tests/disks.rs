@@ -105,6 +105,50 @@ fn where_direct_writes_are_refused_it_says_so_and_writes() {
 }
 
 #[test]
+fn room_is_zeros_until_it_is_written_or_cut_off() {
+    let directory = directory();
+    for (name, mut disk) in disks(directory.path()) {
+        let path = directory.path().join(name);
+        let file = disk.create(&path, 0o600).unwrap();
+        let (page, room) = (ALIGN_BYTES as u64, 1 << 20);
+        disk.write(&file, 0, Bytes::Room { bytes: room }, Ticket(1));
+        let over = all(&mut disk);
+        if let Err(error) = &over[0].result {
+            eprintln!("SKIPPED room_is_zeros, {name}: {error}");
+            continue;
+        }
+        disk.write(&file, page, Bytes::Own(buffer(1, 7)), Ticket(2));
+        assert!(all(&mut disk)[0].result.is_ok(), "{name}");
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(bytes.len() as u64, room, "{name}");
+        let not_zero = bytes.iter().filter(|byte| **byte != 0).count();
+        assert_eq!((not_zero, bytes[ALIGN_BYTES]), (ALIGN_BYTES, 7), "{name}");
+        disk.cut(&file, 2 * page).unwrap();
+        let meta = fs::metadata(&path).unwrap();
+        assert_eq!(meta.len(), 2 * page, "{name}");
+        assert!(
+            std::os::unix::fs::MetadataExt::blocks(&meta) * 512 < room,
+            "{name}: it is given back"
+        );
+    }
+}
+
+#[test]
+fn files_in_memory_take_no_room() {
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+        return eprintln!("SKIPPED files_in_memory_take_no_room: no /dev/shm");
+    };
+    for (name, mut disk) in disks(directory.path()) {
+        let path = directory.path().join(name);
+        let file = disk.create(&path, 0o600).unwrap();
+        disk.write(&file, 0, Bytes::Room { bytes: 1 << 20 }, Ticket(1));
+        let over = all(&mut disk);
+        assert_eq!(over[0].result.as_ref().unwrap_err().kind(), std::io::ErrorKind::Unsupported);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0, "{name}");
+    }
+}
+
+#[test]
 fn a_failure_comes_back_with_its_memory() {
     let directory = directory();
     for (name, mut disk) in disks(directory.path()) {

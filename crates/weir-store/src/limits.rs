@@ -13,9 +13,17 @@ pub const FILE_BYTES_MIN: u64 = 4 << 20;
 /// The smallest size at which a plain file is followed by another, as the command line has it: a number without the
 /// unit that was meant is not to make a file of every frame.
 pub const ROTATE_BYTES_MIN: u64 = 4 << 10;
-/// Writes under way on a volume at a time. On the disk that was measured, 4 of 1 MiB came within 3 % of 8
+/// Long writes under way on a volume at a time. On the disk that was measured, 4 of 1 MiB came within 3 % of 8
 /// (`cargo bench -p weir-disk`); slower ones, and those behind a network, want more.
 pub const VOLUME_WRITES_MAX: usize = 8;
+/// The same with those of a page, by which blocks that are whole are made visible: they wait behind long ones, and would
+/// keep half of them from being asked for.
+pub const VOLUME_PENDING_MAX: usize = 4 * VOLUME_WRITES_MAX;
+/// A file that is written in large pieces is given room for so many bytes ahead: a file system has writes that make a file
+/// longer wait for each other, and finds connected places for what it knows early.
+pub const ROOM_BYTES: u64 = 256 << 20;
+/// Pieces from this size on are large.
+pub const ROOM_PIECE_BYTES: usize = 128 << 10;
 /// How long a volume may leave a write unanswered while another one works: disks that are throttled, or clean up, stand
 /// still for seconds.
 pub const STALL_MAX: Duration = Duration::from_secs(10);

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use weir_consumer::{
     Consumer, ConsumerError, Count, Cursor, Delivered, JoinedFeed, Lanes, Rings, Step, Taken,
 };
-use weir_disk::{Completed, Disk};
+use weir_disk::{Completed, Disk, Spare};
 use weir_frame::pcapng::Statistics;
 
 pub use error::RecorderError;
@@ -95,6 +95,7 @@ impl<D: Disk> Recorder<D> {
                 volumes,
                 settings,
                 pool,
+                spare: Spare::default(),
                 tickets: BTreeMap::new(),
                 next_ticket: 0,
                 kept: Count::default(),
@@ -173,6 +174,7 @@ impl<D: Disk> Recorder<D> {
         let Recorder { streams, shared, .. } = self;
         for stream in streams.values_mut() {
             stream.rotate_if_due(shared);
+            stream.leave_idle_room(shared);
             stream.flush_index();
         }
         let is_past = |stream: &Stream<D>| stream.ended.is_some_and(|at| at.elapsed() > ENDED_OPEN);

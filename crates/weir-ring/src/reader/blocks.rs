@@ -6,7 +6,7 @@
 
 use weir_frame::record::HEADER_BYTES;
 
-use super::count::{Head, RECORDS_AHEAD};
+use super::count::Head;
 use super::{Look, NOWHERE, Poll, Reader, STEPS_MAX};
 use crate::Words;
 use crate::batch::WalkEnd;
@@ -19,6 +19,11 @@ use crate::sync::{AtomicU64, Ordering, fence, load_acquire};
 pub const HEAD_BYTES: usize = 128;
 /// Words that hold so many bytes, wherever in a word they begin.
 const HEAD_WORDS: usize = HEAD_BYTES / 8 + 1;
+/// How far ahead of the walk a block is fetched into the cache, line by line. Where the next record lies is known once
+/// this one's length is there, so without it each frame costs two ways to memory: at 1518 bytes a recorder took 0.24 CPU s
+/// a GB with a guess at the next records, and 0.13 so; of those that are written in place 0.10 and 0.06.
+const FETCH_AHEAD_BYTES: u32 = 8 << 10;
+const LINE_BYTES: u32 = 64;
 
 /// A frame of a block: what its record says, and its first bytes.
 #[derive(Clone, Copy, Debug)]
@@ -261,7 +266,7 @@ fn walk(words: &[AtomicU64], block_bytes: u32, each: &mut impl FnMut(&FrameHead<
         first_ordinal: 0,
         highest_interface_id: 0,
     };
-    let mut at = 0;
+    let (mut at, mut fetched) = (0, 0);
     let end = loop {
         if at == block_bytes {
             break WalkEnd::Everything;
@@ -270,9 +275,10 @@ fn walk(words: &[AtomicU64], block_bytes: u32, each: &mut impl FnMut(&FrameHead<
             Ok(head) => head,
             Err(end) => break end,
         };
-        let ahead = at.saturating_add(head.bytes.saturating_mul(RECORDS_AHEAD));
-        if ahead < block_bytes {
-            copy::prefetch(words, ahead);
+        let fetch_to = (at + head.bytes).saturating_add(FETCH_AHEAD_BYTES).min(block_bytes);
+        while fetched < fetch_to {
+            copy::prefetch(words, fetched);
+            fetched += LINE_BYTES;
         }
         let mut bytes = [0; HEAD_WORDS * 8];
         let frame_at = at + HEADER_BYTES;

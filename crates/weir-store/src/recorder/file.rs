@@ -1,15 +1,15 @@
 //! A file that is being written.
 
-use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
 use weir_consumer::Count;
-use weir_disk::{Buffer, Disk};
+use weir_disk::{ALIGN_BYTES, Buffer, Disk};
 
 use crate::compressed::{self, Frame};
 use crate::index;
+use crate::limits::{ROOM_BYTES, ROOM_PIECE_BYTES};
 
 /// A file that is being written.
 pub struct OpenFile<D: Disk> {
@@ -25,6 +25,12 @@ pub struct OpenFile<D: Disk> {
     pub start_ns: u64,
     /// Where the next piece goes.
     pub end: u64,
+    /// Up to where it has room, or was to have.
+    pub room_end: u64,
+    /// The file system has no such thing, or no space.
+    pub is_room_refused: bool,
+    /// Where its end was when it was last looked at.
+    pub last_end: u64,
     /// The same of what it was before it was compressed, and its frames so far.
     pub plain_end: u64,
     pub frames_made: Vec<Frame>,
@@ -59,6 +65,34 @@ impl<D: Disk> OpenFile<D> {
         lost
     }
 
+    /// Bytes that it takes of a quota.
+    pub fn taken(&self) -> u64 {
+        self.end.max(self.room_end)
+    }
+
+    /// Where to make room, and how much, before a piece of `length` bytes goes to its end. It has at most `limit` bytes.
+    pub fn room_ahead(&mut self, length: usize, limit: u64) -> Option<(u64, u64)> {
+        let is_there = self.end + length as u64 + ROOM_BYTES / 2 <= self.room_end;
+        if self.is_room_refused || is_there || length < ROOM_PIECE_BYTES {
+            return None;
+        }
+        let at = self.taken();
+        let bytes = limit.saturating_sub(at).min(ROOM_BYTES);
+        let bytes = bytes - bytes % ALIGN_BYTES as u64;
+        if bytes < ROOM_PIECE_BYTES as u64 {
+            return None;
+        }
+        self.room_end = at + bytes;
+        Some((at, bytes))
+    }
+
+    /// Whether it has had room ahead since the last look, and nothing came.
+    pub fn is_room_idle(&mut self) -> bool {
+        let was_idle = self.last_end == self.end && self.pending == 0;
+        self.last_end = self.end;
+        was_idle && self.room_end > self.end
+    }
+
     /// The last piece of a compressed file, with the table of all.
     pub fn last_piece(&mut self, packed: &Buffer, plain_bytes: usize) -> Buffer {
         let frame = Frame { bytes: packed.filled() as u32, plain_bytes: plain_bytes as u32 };
@@ -78,15 +112,11 @@ impl<D: Disk> OpenFile<D> {
             let _ = index.flush();
         }
         let bytes = self.broken_at.unwrap_or(self.end);
-        if self.broken_at.is_some() {
-            cut(&self.path, bytes)?;
+        if self.broken_at.is_some() || self.room_end > bytes {
+            disk.cut(&self.file, bytes)?;
         }
         disk.sync(&self.file)?;
         disk.rename(&self.path, &self.final_path)?;
         Ok(bytes)
     }
-}
-
-fn cut(path: &Path, bytes: u64) -> std::io::Result<()> {
-    OpenOptions::new().write(true).open(path)?.set_len(bytes)
 }

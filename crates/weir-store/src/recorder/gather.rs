@@ -56,8 +56,8 @@ pub fn piece(blocks: &[u8]) -> Buffer {
     buffer
 }
 
-/// Ends a piece with a block that others pass over, up to where a direct write may end.
-fn pad(buffer: &mut Buffer) {
+/// Ends a piece with a block that others pass over, up to where a direct write may end: two pages at most.
+pub fn pad(buffer: &mut Buffer) {
     let mut missing = buffer.missing();
     if missing == 0 {
         return;

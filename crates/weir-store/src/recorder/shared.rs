@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use weir_consumer::Count;
-use weir_disk::{Disk, Ticket};
+use weir_disk::{Disk, Spare, Ticket};
 
 use super::pool::Pool;
 use super::settings::Settings;
@@ -17,6 +17,8 @@ pub struct Shared<D: Disk> {
     pub settings: Settings,
     /// Compresses pieces, if that is asked for.
     pub pool: Option<Pool>,
+    /// Memory of copies that were written.
+    pub spare: Spare,
     /// Whose write it is, and which of its entries.
     pub tickets: BTreeMap<Ticket, (usize, u64)>,
     pub next_ticket: u64,

@@ -349,7 +349,7 @@ impl<D: Disk> Stream<D> {
         let ticket = Ticket(shared.next_ticket);
         shared.next_ticket += 1;
         shared.tickets.insert(ticket, (self.id, entry));
-        shared.volumes.begin(open.volume, length(&bytes) as u64);
+        shared.volumes.begin(open.volume, length(&bytes));
         shared.report.bytes += length(&bytes) as u64;
         shared.disk.write(&open.file, at, bytes, ticket);
     }
@@ -359,6 +359,7 @@ fn length(bytes: &Bytes) -> usize {
     match bytes {
         Bytes::Own(buffer) => buffer.filled(),
         Bytes::Ring { bytes, .. } => *bytes,
+        Bytes::Room { .. } => 0,
     }
 }
 

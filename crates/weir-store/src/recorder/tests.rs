@@ -11,6 +11,7 @@ use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
 
 use super::settings::{Compression, Quota};
 use super::*;
+use crate::limits::ROOM_BYTES;
 
 #[path = "look_back_tests.rs"]
 mod look_back_tests;
@@ -116,13 +117,25 @@ fn times(path: &Path) -> Vec<u64> {
 }
 
 fn times_of(file: impl std::io::Read) -> Vec<u64> {
+    let (times, end) = times_and_end(file);
+    end.unwrap();
+    times
+}
+
+/// Times of the frames before the file's end, or before what is no block.
+fn times_and_end(file: impl std::io::Read) -> (Vec<u64>, Result<(), String>) {
     let mut reader = FrameReader::open(file).unwrap();
     let mut times = Vec::new();
-    while let Some(frame) = reader.next().unwrap() {
-        assert!(frame.data.iter().all(|byte| *byte == frame.ts_ns as u8));
-        times.push(frame.ts_ns);
+    loop {
+        match reader.next() {
+            Ok(Some(frame)) => {
+                assert!(frame.data.iter().all(|byte| *byte == frame.ts_ns as u8));
+                times.push(frame.ts_ns);
+            }
+            Ok(None) => return (times, Ok(())),
+            Err(error) => return (times, Err(error.to_string())),
+        }
     }
-    times
 }
 
 #[test]
@@ -359,6 +372,37 @@ fn a_volume_that_does_not_answer_is_left_out_while_another_one_works() {
 }
 
 #[test]
+fn room_ahead_is_there_while_it_is_busy_and_nowhere_else() {
+    let mut rig = Rig::new(8, |settings| settings.quota = Some(Quota::Bytes(1 << 30)));
+    rig.push(10);
+    rig.recorder.looked -= FLUSH_EVERY;
+    rig.run();
+    rig.push_block();
+    rig.run();
+    let length = |rig: &Rig| rig.files()[0].metadata().unwrap().len();
+    let busy = length(&rig);
+    assert!(busy > ROOM_BYTES / 2, "{busy} bytes");
+    assert_eq!(rig.recorder.shared.volumes.recorded(0), busy, "a quota counts it");
+    let (times, end) = times_and_end(fs::File::open(&rig.files()[0]).unwrap());
+    assert_eq!((times.len(), end.is_err()), (1010, true), "zeros are no block");
+    for _ in 0..2 {
+        rig.recorder.looked -= FLUSH_EVERY;
+        rig.run();
+    }
+    let idle = length(&rig);
+    assert!(idle < 3 << 20, "{idle} bytes");
+    assert_eq!(rig.recorder.shared.volumes.recorded(0), idle);
+    assert_eq!(rig.times().len(), 1010, "the file ends with its last block");
+    rig.push_block();
+    rig.run();
+    assert!(length(&rig) > ROOM_BYTES / 2, "it is busy again");
+    rig.finish();
+    assert!(length(&rig) < 4 << 20);
+    assert_eq!(rig.recorder.shared.volumes.recorded(0), length(&rig));
+    assert_eq!(rig.times(), (0..2010).collect::<Vec<_>>());
+}
+
+#[test]
 fn the_only_volume_is_waited_for_and_given_up_at_the_end() {
     let mut rig = Rig::new(8, |settings| {
         settings.stall_max = Duration::from_millis(50);
@@ -378,7 +422,9 @@ fn the_only_volume_is_waited_for_and_given_up_at_the_end() {
     let error = rig.recorder.finish(&[]).unwrap_err();
     assert!(error.to_string().contains("cannot write there"), "{error}");
     assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (1000, 0));
-    assert_eq!(rig.times(), (0..1000).collect::<Vec<_>>());
+    // It is not touched any more, so the room behind its last block stays.
+    let (times, end) = times_and_end(fs::File::open(&rig.files()[0]).unwrap());
+    assert!(times == (0..1000).collect::<Vec<_>>() && end.is_err(), "{end:?}");
     rig.script.release_all();
 }
 

@@ -4,19 +4,19 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use weir_disk::Disk;
+use weir_disk::{ALIGN_BYTES, Disk};
 
 use super::settings::{Quota, Settings};
 use super::{RecorderError, VolumeReport};
 use crate::catalog::{
     COMPLETE_ENDING, COMPRESSED_ENDING, LOCK_NAME, OPEN_ENDING, complete_path, index_path,
 };
-use crate::limits::{FILE_BYTES_MIN, VOLUME_WRITES_MAX};
+use crate::limits::{FILE_BYTES_MIN, VOLUME_PENDING_MAX, VOLUME_WRITES_MAX};
 
 /// How often, and how long apart, the lock of a directory is asked for.
 const LOCK_TRIES: u32 = 20;
@@ -34,6 +34,8 @@ struct Volume {
     /// Bytes of those and of the open ones.
     recorded: u64,
     pending: usize,
+    /// Those of them that are longer than a page.
+    long: usize,
     /// When a write was answered last, or the first of those under way was asked for.
     moved: Instant,
     /// It was left out because it answered no more: it is not touched again.
@@ -78,6 +80,7 @@ impl Volumes {
                 recorded: past.iter().map(|(_, bytes)| bytes).sum(),
                 past,
                 pending: 0,
+                long: 0,
                 moved: Instant::now(),
                 is_stalled: false,
                 error: None,
@@ -119,24 +122,28 @@ impl Volumes {
 
     /// Whether some volume takes one more write.
     pub fn have_room(&self) -> bool {
-        let free = |volume: &Volume| volume.error.is_none() && volume.pending < VOLUME_WRITES_MAX;
+        let free = |volume: &Volume| {
+            let has_room = volume.long < VOLUME_WRITES_MAX && volume.pending < VOLUME_PENDING_MAX;
+            volume.error.is_none() && has_room
+        };
         self.all.iter().any(free)
     }
 
     /// The volume that the next piece goes to: the one with the least under way, so that the faster ones get more.
     pub fn next(&self) -> Option<usize> {
         let works = self.all.iter().enumerate().filter(|(_, volume)| volume.error.is_none());
-        works.min_by_key(|(_, volume)| volume.pending).map(|(number, _)| number)
+        works.min_by_key(|(_, volume)| volume.long).map(|(number, _)| number)
     }
 
     /// A write of so many bytes begins.
-    pub fn begin(&mut self, volume: usize, bytes: u64) {
+    pub fn begin(&mut self, volume: usize, bytes: usize) {
         let own = &mut self.all[volume];
         if own.pending == 0 {
             own.moved = Instant::now();
         }
         own.pending += 1;
-        own.report.bytes += bytes;
+        own.long += usize::from(bytes > ALIGN_BYTES);
+        own.report.bytes += bytes as u64;
     }
 
     /// A file is to be so many bytes longer.
@@ -146,10 +153,17 @@ impl Volumes {
         own.keep_quota(disk);
     }
 
-    /// A write is over.
-    pub fn end(&mut self, volume: usize) {
+    /// A file takes so many bytes less than it was to.
+    pub fn shrink(&mut self, volume: usize, bytes: u64) {
+        let own = &mut self.all[volume];
+        own.recorded = own.recorded.saturating_sub(bytes);
+    }
+
+    /// A write of so many bytes is over.
+    pub fn end(&mut self, volume: usize, bytes: usize) {
         let own = &mut self.all[volume];
         own.pending = own.pending.saturating_sub(1);
+        own.long = own.long.saturating_sub(usize::from(bytes > ALIGN_BYTES));
         own.moved = Instant::now();
     }
 
@@ -187,6 +201,12 @@ impl Volumes {
         let own = &mut self.all[volume];
         own.past.push_back((path, bytes));
         own.recorded = (own.recorded + bytes).saturating_sub(planned);
+    }
+
+    /// Bytes of its files.
+    #[cfg(test)]
+    pub fn recorded(&self, volume: usize) -> u64 {
+        self.all[volume].recorded
     }
 
     /// It takes no more files.
@@ -292,7 +312,8 @@ fn past_files(directory: &Path) -> io::Result<VecDeque<(PathBuf, u64)>> {
             && let Ok(meta) = entry.metadata()
             && meta.is_file()
         {
-            files.push((entry.path(), meta.len()));
+            // One that was being written may have room for more than is in it.
+            files.push((entry.path(), meta.len().min(512 * meta.blocks())));
         }
     }
     files.sort();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use weir_consumer::Cursor;
-use weir_disk::{ALIGN_BYTES, Buffer, Bytes, Disk};
+use weir_disk::{ALIGN_BYTES, Buffer, Bytes, Disk, Spare};
 use weir_ring::{Whole, Words};
 
 use super::super::Shared;
@@ -32,8 +32,9 @@ impl<D: Disk> Stream<D> {
             let what = What::Frames { frames, wire_bytes, block: Some(*whole), highest, piece };
             return self.submit_in_place(what, whole, shared);
         }
-        let buffer = self.copy(whole, is_sparse);
+        let buffer = self.copy(whole, is_sparse, &mut shared.spare);
         if !self.reader.holds(block) {
+            shared.spare.give(buffer);
             let what = What::Frames { frames, wire_bytes, block: None, highest, piece };
             self.entries.push_back(Entry { state: State::Torn, ..Entry::nowhere(what) });
             return self.add_lapped(frames);
@@ -54,20 +55,22 @@ impl<D: Disk> Stream<D> {
     }
 
     /// A block, without its padding if that is much.
-    pub(super) fn copy(&self, whole: &Whole, is_sparse: bool) -> Buffer {
+    pub(super) fn copy(&self, whole: &Whole, is_sparse: bool, spare: &mut Spare) -> Buffer {
         let words = &self.ring.memory().words()[whole.at / 8..(whole.at + whole.bytes) / 8];
-        let mut buffer = Buffer::new(whole.bytes);
-        if !is_sparse {
+        let mut buffer = spare.take(whole.bytes);
+        if is_sparse {
+            buffer.fill_from_ring(&words[..whole.used.div_ceil(8)]);
+            buffer.truncate(whole.used);
+            gather::pad(&mut buffer);
+        } else {
             buffer.fill_from_ring(words);
-            return buffer;
         }
-        buffer.fill_from_ring(&words[..whole.used.div_ceil(8)]);
-        gather::piece(&buffer.as_slice()[..whole.used])
+        buffer
     }
 
     /// Has a block written where it lies, all but its first page.
     fn submit_in_place(&mut self, what: What, whole: &Whole, shared: &mut Shared<D>) {
-        let mut first_page = Buffer::new(ALIGN_BYTES);
+        let mut first_page = shared.spare.take(ALIGN_BYTES);
         let words = &self.ring.memory().words()[whole.at / 8..];
         first_page.fill_from_ring(&words[..ALIGN_BYTES / 8]);
         let memory = Arc::clone(self.ring.memory());

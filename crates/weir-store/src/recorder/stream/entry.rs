@@ -51,6 +51,8 @@ pub enum What {
     Frames { frames: u64, wire_bytes: u64, block: Option<Whole>, highest: u32, piece: Piece },
     /// Headers, statistics.
     Blocks,
+    /// Room for what comes.
+    Room,
     /// Padding over what was torn.
     Cover,
     /// Frames that were not read.

@@ -60,11 +60,34 @@ impl<D: Disk> Stream<D> {
                 return None;
             }
         }
+        Some((id, self.extend(id, length, shared)?))
+    }
+
+    /// The place for `length` bytes at the end of a file, with room ahead if there is more to come.
+    pub(super) fn extend(&mut self, id: u64, length: usize, shared: &mut Shared<D>) -> Option<u64> {
         let file = self.files.get_mut(&id)?;
+        let (before, volume) = (file.taken(), file.volume);
+        let room = file.room_ahead(length, shared.volumes.file_bytes());
         let at = file.end;
         file.end += length as u64;
-        shared.volumes.grow(file.volume, length as u64, &mut shared.disk);
-        Some((id, at))
+        let grown = file.taken() - before;
+        if let Some((at, bytes)) = room {
+            let number = self.push(What::Room, id, at, 0, None);
+            self.write(number, id, at, Bytes::Room { bytes }, shared);
+        }
+        shared.volumes.grow(volume, grown, &mut shared.disk);
+        Some(at)
+    }
+
+    /// Gives back what room nobody makes use of: readers of an open file of a quiet link see no zeros.
+    pub fn leave_idle_room(&mut self, shared: &mut Shared<D>) {
+        for file in self.files.values_mut().filter(|file| !file.is_closing) {
+            let before = file.taken();
+            if file.is_room_idle() && shared.disk.cut(&file.file, file.end).is_ok() {
+                file.room_end = file.end;
+                shared.volumes.shrink(file.volume, before - file.taken());
+            }
+        }
     }
 
     /// The file for a piece of `length` bytes.
@@ -133,6 +156,9 @@ impl<D: Disk> Stream<D> {
                 began: Instant::now(),
                 start_ns,
                 end: 0,
+                room_end: 0,
+                is_room_refused: false,
+                last_end: 0,
                 plain_end: 0,
                 frames_made: Vec::new(),
                 interfaces: 0,
@@ -187,9 +213,8 @@ impl<D: Disk> Stream<D> {
                 (buffer, Some((plain_end, blocks.len())))
             }
         };
-        let (at, bytes) = (file.end, buffer.filled());
-        file.end += bytes as u64;
-        shared.volumes.grow(file.volume, bytes as u64, &mut shared.disk);
+        let bytes = buffer.filled();
+        let Some(at) = self.extend(id, bytes, shared) else { return };
         let number = self.push(What::Blocks, id, at, bytes, None);
         if let (Some(entry), Some((at, bytes))) = (self.entries.back_mut(), plain) {
             (entry.plain_at, entry.plain_bytes) = (at, bytes);
@@ -247,7 +272,7 @@ impl<D: Disk> Stream<D> {
             self.current.retain(|_, current| *current != id);
             let (volume, path, open_path) =
                 (file.volume, file.final_path.clone(), file.path.clone());
-            let planned = file.end;
+            let planned = file.taken();
             match file.complete(&mut shared.disk) {
                 Ok(bytes) => shared.volumes.add_past(volume, path, bytes, planned),
                 Err(error) => {

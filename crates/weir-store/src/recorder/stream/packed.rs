@@ -130,7 +130,7 @@ impl<D: Disk> Stream<D> {
         let (Some(file), Some(pool)) = (self.files.get_mut(&id), &mut shared.pool) else {
             return Err(buffer);
         };
-        let (at, mut all) = (file.end, buffer);
+        let mut all = buffer;
         if !headers.is_empty() {
             let packed = pool.compress(&headers);
             let frame = Frame { bytes: packed.filled() as u32, plain_bytes: headers.len() as u32 };
@@ -148,9 +148,7 @@ impl<D: Disk> Stream<D> {
         let plain_at = file.plain_end + headers.len() as u64;
         file.plain_end = plain_at + plain_bytes as u64;
         shared.report.plain_bytes += (headers.len() + plain_bytes) as u64;
-        file.end += all.filled() as u64;
-        let (volume, bytes) = (file.volume, all.filled() as u64);
-        shared.volumes.grow(volume, bytes, &mut shared.disk);
+        let Some(at) = self.extend(id, all.filled(), shared) else { return Err(all) };
         Ok(Placed { file: id, at, buffer: all, headers_bytes: headers.len() as u32, plain_at })
     }
 }

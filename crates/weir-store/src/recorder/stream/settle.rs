@@ -29,7 +29,16 @@ impl<D: Disk> Stream<D> {
     ) {
         let Some(own) = self.entries.get_mut((entry - self.first_entry) as usize) else { return };
         let Some(file) = self.files.get_mut(&own.file) else { return };
-        shared.volumes.end(file.volume);
+        shared.volumes.end(file.volume, super::length(&bytes));
+        if matches!(own.what, What::Room) {
+            own.state = State::Done;
+            if result.is_err() {
+                let before = file.taken();
+                (file.is_room_refused, file.room_end) = (true, 0);
+                shared.volumes.shrink(file.volume, before - file.taken());
+            }
+            return;
+        }
         let block = match own.what {
             What::Frames { block, .. } => block.map(|whole| whole.block),
             _ => None,
@@ -47,7 +56,12 @@ impl<D: Disk> Stream<D> {
             Ok(()) if is_hidden && block.is_some_and(|block| !self.reader.holds(block)) => {
                 State::Torn
             }
-            Ok(()) => State::Done,
+            Ok(()) => {
+                if let Bytes::Own(copy) = bytes {
+                    shared.spare.give(copy);
+                }
+                State::Done
+            }
             Err(error) => {
                 shared.volumes.fail(file.volume, error);
                 shared.kept -= file.break_at(own.at);
@@ -121,7 +135,7 @@ impl<D: Disk> Stream<D> {
         let bytes = match block {
             // Its first page may have been written or not: all of it once more.
             Some(whole) => {
-                let copy = self.copy(&whole, false);
+                let copy = self.copy(&whole, false, &mut shared.spare);
                 if !self.reader.holds(whole.block) {
                     return None;
                 }
@@ -186,7 +200,7 @@ impl<D: Disk> Stream<D> {
                 return;
             }
             What::Blocks => self.tell_index(entry.file, Piece::headers(plain_at, plain_bytes)),
-            What::Cover => {}
+            What::Room | What::Cover => {}
             What::Frames { frames, .. } if matches!(fate, Fate::Lapped) => {
                 if let Some(cursor) = cursor {
                     cursor.lose(frames);

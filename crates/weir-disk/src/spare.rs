@@ -1,0 +1,64 @@
+//! Buffers that were used and are kept for the next one: new memory costs more than what is copied into it, because the
+//! kernel clears each page and maps it when it is first touched.
+
+use crate::buffer::Buffer;
+use crate::limits::SPARE_BUFFERS_MAX;
+
+/// A buffer is taken for so many times what is asked for at most: small ones do not use up large ones.
+const TIMES_MAX: usize = 4;
+
+/// Buffers that were used.
+#[derive(Default)]
+pub struct Spare {
+    /// The one that was given last is taken first: it may still be in a CPU's cache.
+    buffers: Vec<Buffer>,
+}
+
+impl Spare {
+    /// An empty buffer with room for so many bytes at least.
+    pub fn take(&mut self, bytes: usize) -> Buffer {
+        let fits = |buffer: &Buffer| {
+            let room = buffer.capacity();
+            room >= bytes && room <= Buffer::rounded(bytes).saturating_mul(TIMES_MAX)
+        };
+        let Some(at) = self.buffers.iter().rposition(fits) else { return Buffer::new(bytes) };
+        let mut buffer = self.buffers.remove(at);
+        buffer.clear();
+        buffer
+    }
+
+    /// Takes a buffer back; the one that has been here longest goes where there are too many.
+    pub fn give(&mut self, buffer: Buffer) {
+        if self.buffers.len() == SPARE_BUFFERS_MAX {
+            self.buffers.remove(0);
+        }
+        self.buffers.push(buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::ALIGN_BYTES;
+
+    #[test]
+    fn a_buffer_is_used_again_empty_for_what_is_about_its_size() {
+        let mut spare = Spare::default();
+        let mut large = Buffer::new(1 << 20);
+        large.extend_from_slice(b"old");
+        let place = large.as_slice().as_ptr();
+        spare.give(large);
+        assert_eq!(spare.take(ALIGN_BYTES).capacity(), ALIGN_BYTES, "a small one of its own");
+        assert_eq!(spare.take((1 << 20) + 1).capacity(), (1 << 20) + ALIGN_BYTES);
+        let again = spare.take(1 << 19);
+        assert_eq!((again.as_slice().as_ptr(), again.filled()), (place, 0));
+        assert_ne!(spare.take(1 << 20).as_slice().as_ptr(), place, "it is taken");
+    }
+
+    #[test]
+    fn no_more_than_so_many_are_kept() {
+        let mut spare = Spare::default();
+        (0..2 * SPARE_BUFFERS_MAX).for_each(|_| spare.give(Buffer::new(ALIGN_BYTES)));
+        assert_eq!(spare.buffers.len(), SPARE_BUFFERS_MAX);
+    }
+}
