@@ -99,7 +99,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 21] = [
+const PARTS: [Part; 22] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -219,6 +219,12 @@ const PARTS: [Part; 21] = [
         measure: recorder::measure,
         bars: recorder::bars,
         condition: recorder::condition,
+    },
+    Part {
+        name: recorder::store::SECTION,
+        measure: recorder::store::measure,
+        bars: recorder::store::bars,
+        condition: recorder::store::condition,
     },
     Part { name: any::SECTION, measure: any::measure, bars: any::bars, condition: any::condition },
 ];

@@ -51,14 +51,14 @@ pub(super) fn mix32(mut h: u32) -> u32 {
 }
 
 /// The internet checksum's sum of big-endian 16-bit words, not folded. Source: RFC 1071.
-pub(super) fn word_sum(bytes: &[u8]) -> u32 {
+pub(crate) fn word_sum(bytes: &[u8]) -> u32 {
     let pairs = bytes.chunks_exact(2);
     let odd = pairs.remainder().first().map_or(0, |&byte| u32::from(byte) << 8);
     pairs.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u32>() + odd
 }
 
 /// Folds a [`word_sum`] into the checksum field's value.
-pub(super) fn fold(mut sum: u32) -> u16 {
+pub(crate) fn fold(mut sum: u32) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -108,7 +108,7 @@ impl Template {
     }
 
     /// Turns a frame of this template into frame `number`; the rest of it is left alone.
-    pub(super) fn number(&self, frame: &mut [u8], number: u64) {
+    pub(crate) fn number(&self, frame: &mut [u8], number: u64) {
         let (saddr, sport) = flow_of(number, self.flow_count);
         let check = fold(self.check_base + (saddr >> 16) + (saddr & 0xffff));
         frame[CHECK_AT..][..2].copy_from_slice(&check.to_be_bytes());

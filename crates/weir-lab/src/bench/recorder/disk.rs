@@ -3,7 +3,7 @@
 //! The generator in the process offers a little more than `fio` wrote just before, so that the disk is the limit: at
 //! all that the generator can make, most blocks would be overtaken, and writing them would be for nothing.
 
-use super::fio::{self, FIO};
+use super::fio::{self, FIO, Written};
 use super::place::Place;
 use super::run::{self, Ran, WEIR, failed, record_bytes};
 use crate::bench::bar::{Bar, Side};
@@ -17,6 +17,10 @@ pub(in super::super) const SECTION: &str = "recorder";
 const GBPS: &str = "GB/s";
 /// What is offered, of what `fio` wrote in the same round.
 const OFFERED: f64 = 1.05;
+/// The same where the disk is to keep up.
+const BELOW: f64 = 0.9;
+/// The row of that.
+const WEIR_BELOW: &str = "the same, offered 0.9 x fio";
 /// A measurement writes no more than this.
 const BYTES_MAX: u64 = 16_000_000_000;
 /// On a machine whose disk nobody knows yet.
@@ -62,12 +66,12 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
             return Ok(vec![row]);
         }
     };
-    let mut all: Vec<[Row; 2]> = TRACES
+    let mut all: Vec<[Row; 3]> = TRACES
         .iter()
         .map(|trace| {
-            let [fio, weir] =
-                [FIO, WEIR].map(|what| Row::new(SECTION, what, GBPS).sized(trace.mean));
-            [fio.noted(place.on.clone()), weir]
+            let [fio, weir, below] =
+                [FIO, WEIR, WEIR_BELOW].map(|what| Row::new(SECTION, what, GBPS).sized(trace.mean));
+            [fio.noted(place.on.clone()), weir, below]
         })
         .collect();
     for round in 0..context.rounds {
@@ -91,13 +95,13 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// `fio`, and then the recorder, each on a disk at rest.
+/// `fio`, and then the recorder with more than that and with less, each on a disk at rest.
 fn both(
     context: &Context,
     place: &Place,
     trace: &Trace,
     round: u32,
-    [fio, weir]: &mut [Row; 2],
+    [fio, weir, below]: &mut [Row; 3],
 ) -> Result<()> {
     place.needs(BYTES_LEAST)?;
     place.settle();
@@ -105,7 +109,23 @@ fn both(
     let written = fio::write(place.path(), context.seconds, BYTES_MAX)?;
     fio.add(round, written.bytes_per_second / 1e9, neighbours.done());
 
-    let offered = written.bytes_per_second * OFFERED;
+    for (share, row) in [(OFFERED, weir), (BELOW, below)] {
+        recorded(context, place, trace, round, &written, share, row)?;
+    }
+    Ok(())
+}
+
+/// A run of the recorder that is offered so much of what `fio` wrote.
+fn recorded(
+    context: &Context,
+    place: &Place,
+    trace: &Trace,
+    round: u32,
+    written: &Written,
+    share: f64,
+    row: &mut Row,
+) -> Result<()> {
+    let offered = written.bytes_per_second * share;
     let seconds = context.seconds.min(BYTES_MAX as f64 / offered);
     place.needs((offered * seconds) as u64)?;
     place.settle();
@@ -118,7 +138,7 @@ fn both(
     let sizes = said.feeds.iter().zip(trace.sizes);
     let bytes: u64 = sizes.map(|(feed, size)| feed.delivered * record_bytes(*size)).sum();
     let mut frames = said.frames("record", None, said.duration_s);
-    if round == 0 {
+    if round == 0 && share > 1.0 {
         let found = run::extractable(program, folder.path())?;
         if found != frames.kept {
             let [found, said] = [found, frames.kept].map(grouped);
@@ -128,13 +148,14 @@ fn both(
     frames.cpu_seconds = Some(cpu_seconds);
     let rate = bytes as f64 / said.duration_s / 1e9;
     context.say(&format!(
-        "{SECTION}, {} B, round {}: fio {:.2} GB/s, weir {rate:.2}, {:.3} CPU s/GB",
+        "{SECTION}, {} B, round {}: fio {:.2} GB/s, weir {rate:.2} of {:.2}, {:.3} CPU s/GB",
         trace.mean,
         round + 1,
         written.bytes_per_second / 1e9,
+        offered / 1e9,
         cpu_seconds / (bytes as f64 / 1e9),
     ));
-    weir.note = format!(
+    row.note = format!(
         "last round: {:.2} GB of records, {:.2} GB written, {} blocks copied first, {} torn; fio itself {:.3} CPU s/GB",
         bytes as f64 / 1e9,
         said.recorder.bytes as f64 / 1e9,
@@ -142,7 +163,7 @@ fn both(
         said.recorder.torn_blocks,
         written.cpu_seconds_per_gb,
     );
-    weir.add_counted(round, rate, frames, disturbance);
+    row.add_counted(round, rate, frames, disturbance);
     Ok(())
 }
 
@@ -153,7 +174,7 @@ pub(in super::super) fn condition(context: &Context) -> String {
          new files, on CPUs of their own choice, after the disk has been idle for half a second; GB/s = bytes of \
          pcapng records, of the frames that the report has as delivered, until the last of them is written, index \
          on (of the first round, weir extract must give as many frames); offered: {OFFERED} of what fio wrote in that \
-         round; 791 B are two sources, 64 and 1518 B in equal numbers; CPU time is that of all threads of the process \
+         round, and then {BELOW} of it; 791 B are two sources, 64 and 1518 B in equal numbers; CPU time is that of all threads of the process \
          but weir-source, which makes the frames",
         context.seconds
     )
@@ -169,11 +190,17 @@ pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
         bars.push(Bar::new(what, ratio, Side::AtLeast, trace.asked));
     }
     for trace in TRACES.iter().filter(|trace| trace.mean >= CPU_FROM) {
-        let row = find(rows, SECTION, WEIR, Some(trace.mean));
-        let what = format!("{} B: CPU seconds of the recorder a GB", trace.mean);
-        bars.push(Bar::new(what, row.and_then(cpu_per_gb), Side::AtMost, CPU_ASKED));
+        for (row, when) in [(WEIR, "the disk at its limit"), (WEIR_BELOW, "at 0.9 x fio")] {
+            let row = find(rows, SECTION, row, Some(trace.mean));
+            let what = format!("{} B, {when}: CPU seconds of the recorder a GB", trace.mean);
+            bars.push(Bar::new(what, row.and_then(cpu_per_gb), Side::AtMost, CPU_ASKED));
+        }
     }
-    let ours = rows.iter().filter(|row| row.section == SECTION && row.what == WEIR);
+    let below = rows.iter().filter(|row| row.section == SECTION && row.what == WEIR_BELOW);
+    let lost = below.filter_map(Row::frames).map(|frames| frames.offered.abs_diff(frames.kept));
+    let lost = lost.reduce(|all, more| all + more).map(|frames| frames as f64);
+    bars.push(Bar::new("at 0.9 x fio: frames lost", lost, Side::AtMost, 0.0));
+    let ours = rows.iter().filter(|row| row.section == SECTION && row.what != FIO);
     let unnamed = ours.filter_map(Row::frames).map(|frames| {
         frames.unaccounted.unsigned_abs() + frames.drops.get("store").copied().unwrap_or(0)
     });
@@ -214,11 +241,24 @@ mod tests {
         let drops = [("store".to_owned(), 0), ("lapped".to_owned(), 10)].into();
         let frames = Frames { cpu_seconds: Some(0.5), ..Frames::new(100, 90, drops, 2.0) };
         weir.add_counted(0, 1.96, frames, Default::default());
-        let mut rows = [fio, weir];
+        let mut below = Row::new(SECTION, WEIR_BELOW, GBPS).sized(1518);
+        let frames = Frames {
+            cpu_seconds: Some(0.9),
+            ..Frames::new(100, 99, [("lapped".to_owned(), 1)].into(), 2.0)
+        };
+        below.add_counted(0, 1.8, frames, Default::default());
+        let mut rows = [fio, weir, below];
         conclude(&mut rows, FIO);
         let bars = bars(&rows);
         let met: Vec<_> = bars.iter().map(|bar| bar.met).collect();
-        assert_eq!(met, [Some(true), None, None, Some(true), None, Some(true)]);
+        let cpu = [Some(true), Some(false), None, None];
+        assert_eq!(met[..3], [Some(true), None, None]);
+        assert_eq!(met[3..7], cpu);
+        assert_eq!(
+            met[7..],
+            [Some(false), Some(true)],
+            "what is lost below the limit, and what nobody names"
+        );
         assert!((bars[3].value.unwrap() - 0.1276).abs() < 1e-3);
     }
 }

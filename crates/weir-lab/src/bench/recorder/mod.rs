@@ -6,10 +6,12 @@
 //! | `fio` | what the disk takes |
 //! | `run` | a run of the recorder: what it says, what is in its files, its threads' time |
 //! | `disk` | frames from memory to the disk |
+//! | `store` | one flow out of what was recorded |
 
 mod disk;
 mod fio;
 mod place;
 mod run;
+pub(super) mod store;
 
 pub(super) use disk::{SECTION, bars, condition, measure};

@@ -1,0 +1,268 @@
+//! One flow out of a large store: `weir extract` with the index beside `tcpdump -r` with the same filter.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use serde::Deserialize;
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+
+use super::place::{Place, failed};
+use crate::bench::bar::{Bar, Side};
+use crate::bench::context::{Context, stopped};
+use crate::bench::row::{Row, conclude, find};
+use crate::generator::FCS_BYTES;
+use crate::generator::sizes::Sizes;
+use crate::generator::template::{DESTINATION_MAC, SOURCE_MAC, Template, fold, word_sum};
+use crate::{Error, Result};
+
+pub(in super::super) const SECTION: &str = "store";
+const WEIR: &str = "weir extract --filter";
+const READ: &str = "weir extract --filter, of all bytes";
+const TCPDUMP: &str = "tcpdump -r, each file";
+const SECONDS: &str = "s";
+const PERCENT: &str = "%";
+const BYTES: u64 = 10_000_000_000;
+const BYTES_QUICK: u64 = 1_000_000_000;
+const FLOWS: u64 = 1_000_000;
+/// Frames of the flow that is looked for, spread over the whole.
+const SOUGHT_FRAMES: u64 = 100;
+const SOUGHT: [u8; 4] = [203, 0, 113, 7];
+const FILTER: &str = "udp and host 203.0.113.7 and host 192.0.2.1 and port 7 and port 9";
+/// The store is so long.
+const SPAN_NS: u64 = 100_000_000_000;
+/// 800 B in the mean: so many of each size in a turn. RFC 6985 writes such mixes so.
+const MIX: [(u32, u32); 3] = [(64, 6), (576, 4), (1518, 8)];
+
+/// What `weir extract --json` says.
+#[derive(Deserialize)]
+struct Found {
+    bytes: u64,
+    read_bytes: u64,
+    frames: u64,
+    duration_s: f64,
+}
+
+/// Makes a store, and looks for one flow in it by both.
+///
+/// # Errors
+/// None: what fails is a row that says so.
+pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let mut rows = [(WEIR, SECONDS), (TCPDUMP, SECONDS), (READ, PERCENT)]
+        .map(|(what, unit)| Row::new(SECTION, what, unit));
+    match all(context, &mut rows) {
+        Ok(()) => {}
+        Err(Error::Measure { what, reason }) => {
+            rows[0].absent = Some(format!("{what}: {reason}"));
+        }
+        Err(error) => return Err(error),
+    }
+    conclude(&mut rows[..2], WEIR);
+    conclude(&mut rows[2..], READ);
+    Ok(rows.into())
+}
+
+fn all(context: &Context, rows: &mut [Row; 3]) -> Result<()> {
+    let place = Place::new(context)?;
+    let bytes = if context.options.quick { BYTES_QUICK } else { BYTES };
+    place.needs(bytes)?;
+    let folder = place.folder()?;
+    let store = folder.path().join("store");
+    context.say(&format!("{SECTION}: {:.0} GB are made", bytes as f64 / 1e9));
+    let frames = make(context, folder.path(), &store, bytes)?;
+    rows[0].note = format!("{frames} frames, {FLOWS} flows; {}", place.on);
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&store)
+        .map_err(|error| failed(error.to_string()))?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|ending| ending == "pcapng"))
+        .collect();
+    files.sort();
+    // Into the page cache, for both.
+    for file in &files {
+        _ = File::open(file).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
+    }
+    for round in 0..context.rounds {
+        if stopped(context.stop) {
+            break;
+        }
+        let neighbours = context.calm();
+        let found = extract(&context.options.weir, &store)?;
+        if found.frames != SOUGHT_FRAMES {
+            return Err(failed(format!("{} of {SOUGHT_FRAMES} frames were found", found.frames)));
+        }
+        let disturbance = neighbours.done();
+        rows[0].add(round, found.duration_s, disturbance);
+        rows[2].add(round, found.read_bytes as f64 / found.bytes as f64 * 100.0, disturbance);
+        let neighbours = context.calm();
+        match tcpdump(&files) {
+            Ok(seconds) => rows[1].add(round, seconds, neighbours.done()),
+            Err(Error::Measure { reason, .. }) => rows[1].absent = Some(reason),
+            Err(error) => return Err(error),
+        }
+        context.say(&format!("{SECTION}, round {}", round + 1));
+    }
+    Ok(())
+}
+
+/// Records so many bytes of a mix of flows and sizes, by the recorder itself. Gives the frames.
+fn make(context: &Context, folder: &Path, store: &Path, bytes: u64) -> Result<u64> {
+    let fifo = folder.join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    if !made.is_ok_and(|status| status.success()) {
+        return Err(failed(format!("mkfifo {}", fifo.display())));
+    }
+    let mut recorder = Command::new(&context.options.weir);
+    recorder.args(["capture", &format!("file:{}", fifo.display()), "--json", "--write"]);
+    recorder.arg(store.join("")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut recorder = recorder.spawn().map_err(|error| failed(error.to_string()))?;
+    let writer = thread::spawn(move || write(&fifo, bytes));
+    let output = loop {
+        if stopped(context.stop) {
+            _ = recorder.kill();
+        }
+        match recorder.try_wait() {
+            Ok(Some(_)) => break recorder.wait_with_output(),
+            Ok(None) => thread::sleep(std::time::Duration::from_millis(50)),
+            Err(error) => return Err(failed(error.to_string())),
+        }
+    };
+    let written = writer.join().map_err(|_| failed("the frames' writer panicked".to_owned()))?;
+    let written = written.map_err(|error| failed(format!("the recorder's input: {error}")))?;
+    let output = output.map_err(|error| failed(error.to_string()))?;
+    let said = serde_json::from_slice::<serde_json::Value>(&output.stdout).ok();
+    let delivered = said.and_then(|said| said["delivered"].as_u64());
+    if delivered != Some(written) {
+        return Err(failed(format!("{delivered:?} of {written} frames were recorded")));
+    }
+    Ok(written)
+}
+
+/// Writes a trace (pcap, nanoseconds) of at least so many bytes. Gives its frames.
+fn write(path: &Path, bytes: u64) -> io::Result<u64> {
+    let mut out = BufWriter::with_capacity(1 << 20, File::options().write(true).open(path)?);
+    for word in [0xa1b2_3c4d, 2 | 4 << 16, 0, 0, 65_535, u32::from(LINKTYPE_ETHERNET)] {
+        out.write_all(&word.to_le_bytes())?;
+    }
+    let sizes = Sizes::mix(&MIX).map_err(io::Error::other)?;
+    let mut templates: Vec<_> = sizes
+        .shares()
+        .iter()
+        .map(|(size, _)| {
+            let template =
+                Template::new((size - FCS_BYTES) as usize, FLOWS, SOURCE_MAC, DESTINATION_MAC);
+            (*size, template.frame(0), template)
+        })
+        .collect();
+    let frames = (bytes as f64 / (sizes.mean() - f64::from(FCS_BYTES) + 16.0)) as u64;
+    let every = frames / SOUGHT_FRAMES;
+    let (mut number, mut sought) = (0, 0);
+    while number < frames {
+        // No size belongs to some flows alone.
+        let size = sizes.of(number + number / FLOWS);
+        let own = templates.iter_mut().find(|(own, ..)| *own == size).expect("one of the mix");
+        let (_, frame, template) = own;
+        template.number(frame, number);
+        if number % every == every / 2 && sought < SOUGHT_FRAMES {
+            sought += 1;
+            seek(frame);
+        }
+        let ns =
+            1_700_000_000_000_000_000 + (number as f64 / frames as f64 * SPAN_NS as f64) as u64;
+        let length = frame.len() as u32;
+        for word in [(ns / 1_000_000_000) as u32, (ns % 1_000_000_000) as u32, length, length] {
+            out.write_all(&word.to_le_bytes())?;
+        }
+        out.write_all(frame)?;
+        number += 1;
+    }
+    out.flush()?;
+    Ok(frames)
+}
+
+/// Makes it a frame of the flow that is looked for.
+fn seek(frame: &mut [u8]) {
+    frame[26..30].copy_from_slice(&SOUGHT);
+    frame[34..36].copy_from_slice(&7_u16.to_be_bytes());
+    frame[24..26].fill(0);
+    let check = fold(word_sum(&frame[14..34]));
+    frame[24..26].copy_from_slice(&check.to_be_bytes());
+}
+
+fn extract(weir: &Path, store: &Path) -> Result<Found> {
+    let mut command = Command::new(weir);
+    command.arg("extract").arg(store).args(["--filter", FILTER, "--json", "--write", "/dev/null"]);
+    let output =
+        command.stdin(Stdio::null()).output().map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&output.stdout)
+        .map_err(|_| failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+/// Seconds for all files, one after the other.
+fn tcpdump(files: &[PathBuf]) -> Result<f64> {
+    let begun = Instant::now();
+    for file in files {
+        let mut command = Command::new("tcpdump");
+        command.arg("-r").arg(file).args(["-w", "/dev/null", FILTER]);
+        let output = command.stdin(Stdio::null()).output();
+        let output = output.map_err(|error| failed(format!("tcpdump: {error}")))?;
+        if !output.status.success() {
+            return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+        }
+    }
+    Ok(begun.elapsed().as_secs_f64())
+}
+
+/// How it is measured.
+pub(in super::super) fn condition(context: &Context) -> String {
+    let bytes = if context.options.quick { BYTES_QUICK } else { BYTES };
+    format!(
+        "store: {:.0} GB of frames of 64, 576 and 1518 B (800 B in the mean), {FLOWS} flows in turn and {SOUGHT_FRAMES} \
+         frames of one more, spread over all, recorded from a FIFO by weir capture file: --write DIR/ in files of 1 GiB; \
+         both get '{FILTER}' and write what they find to /dev/null; all files were read once before",
+        bytes as f64 / 1e9
+    )
+}
+
+/// What is asked of it.
+pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let row = |what| find(rows, SECTION, what, None);
+    let median = |what| Some(row(what)?.value?.median);
+    let times = row(TCPDUMP).zip(row(WEIR)).and_then(|(tcpdump, weir)| tcpdump.over(weir));
+    vec![
+        Bar::new(
+            "a flow of 100 frames of a million, warm: seconds",
+            median(WEIR),
+            Side::AtMost,
+            1.0,
+        ),
+        Bar::new("the same: % of the data read", median(READ), Side::AtMost, 5.0),
+        Bar::new("the same: tcpdump -r / weir extract, time", times, Side::AtLeast, 20.0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flow_that_is_looked_for_has_its_frames_in_the_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace");
+        File::create(&path).unwrap();
+        let frames = write(&path, 1_000_000).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!((900_000..1_100_000).contains(&bytes.len()), "{}", bytes.len());
+        let (mut at, mut all, mut sought) = (24, 0, 0);
+        while at < bytes.len() {
+            let length = u32::from_le_bytes(bytes[at + 8..at + 12].try_into().unwrap()) as usize;
+            let frame = &bytes[at + 16..at + 16 + length];
+            assert_eq!(fold(word_sum(&frame[14..34])), 0, "a header's checksum");
+            sought += u64::from(frame[26..30] == SOUGHT);
+            (at, all) = (at + 16 + length, all + 1);
+        }
+        assert_eq!((all, sought), (frames, SOUGHT_FRAMES));
+    }
+}
