@@ -16,11 +16,11 @@ pub const ROTATE_BYTES_MIN: u64 = 4 << 10;
 /// Long writes under way on a volume at a time. On the disk that was measured, 4 of 1 MiB came within 3 % of 8
 /// (`cargo bench -p weir-disk`); slower ones, and those behind a network, want more.
 pub const VOLUME_WRITES_MAX: usize = 8;
-/// The same with those of a page, by which blocks that are whole are made visible: they wait behind long ones, and would
-/// keep half of them from being asked for.
+/// The same with those of a page, by which blocks that are whole are made visible: they wait behind long ones, and
+/// would keep half of them from being asked for.
 pub const VOLUME_PENDING_MAX: usize = 4 * VOLUME_WRITES_MAX;
-/// A file that is written in large pieces is given room for so many bytes ahead: a file system has writes that make a file
-/// longer wait for each other, and finds connected places for what it knows early.
+/// A file that is written in large pieces is given room for so many bytes ahead: a file system has writes that make a
+/// file longer wait for each other, and finds connected places for what it knows early.
 pub const ROOM_BYTES: u64 = 256 << 20;
 /// Pieces from this size on are large.
 pub const ROOM_PIECE_BYTES: usize = 128 << 10;

@@ -20,8 +20,8 @@ pub const HEAD_BYTES: usize = 128;
 /// Words that hold so many bytes, wherever in a word they begin.
 const HEAD_WORDS: usize = HEAD_BYTES / 8 + 1;
 /// How far ahead of the walk a block is fetched into the cache, line by line. Where the next record lies is known once
-/// this one's length is there, so without it each frame costs two ways to memory: at 1518 bytes a recorder took 0.24 CPU s
-/// a GB with a guess at the next records, and 0.13 so; of those that are written in place 0.10 and 0.06.
+/// this one's length is there, so without it each frame costs two ways to memory: at 1518 bytes a recorder took 0.24
+/// CPU s a GB with a guess at the next records, and 0.13 so; of those that are written in place 0.10 and 0.06.
 const FETCH_AHEAD_BYTES: u32 = 8 << 10;
 const LINE_BYTES: u32 = 64;
 

@@ -70,7 +70,8 @@ impl<D: Disk> OpenFile<D> {
         self.end.max(self.room_end)
     }
 
-    /// Where to make room, and how much, before a piece of `length` bytes goes to its end. It has at most `limit` bytes.
+    /// Where to make room, and how much, before a piece of `length` bytes goes to its end. It has at most `limit`
+    /// bytes.
     pub fn room_ahead(&mut self, length: usize, limit: u64) -> Option<(u64, u64)> {
         let is_there = self.end + length as u64 + ROOM_BYTES / 2 <= self.room_end;
         if self.is_room_refused || is_there || length < ROOM_PIECE_BYTES {
