@@ -99,7 +99,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 22] = [
+const PARTS: [Part; 23] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -219,6 +219,12 @@ const PARTS: [Part; 22] = [
         measure: recorder::measure,
         bars: recorder::bars,
         condition: recorder::condition,
+    },
+    Part {
+        name: recorder::live::SECTION,
+        measure: recorder::live::measure,
+        bars: recorder::live::bars,
+        condition: recorder::live::condition,
     },
     Part {
         name: recorder::store::SECTION,

@@ -189,6 +189,16 @@ impl Tool {
         self
     }
 
+    /// The same with a file in place of `/dev/null`.
+    pub(super) fn writing_to(&self, path: &str) -> Tool {
+        let mut tool = self.clone();
+        tool.args
+            .iter_mut()
+            .filter(|arg| *arg == "/dev/null")
+            .for_each(|arg| *arg = path.to_owned());
+        tool
+    }
+
     /// Weir with another source than the interface.
     pub(super) fn with_source(mut self, source: &str) -> Tool {
         let at = self.args.iter().position(|arg| arg == IFACE);

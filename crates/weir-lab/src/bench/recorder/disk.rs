@@ -174,8 +174,8 @@ pub(in super::super) fn condition(context: &Context) -> String {
          new files, on CPUs of their own choice, after the disk has been idle for half a second; GB/s = bytes of \
          pcapng records, of the frames that the report has as delivered, until the last of them is written, index \
          on (of the first round, weir extract must give as many frames); offered: {OFFERED} of what fio wrote in that \
-         round, and then {BELOW} of it; 791 B are two sources, 64 and 1518 B in equal numbers; CPU time is that of all threads of the process \
-         but weir-source, which makes the frames",
+         round, and then {BELOW} of it; 791 B are two sources, 64 and 1518 B in equal numbers; CPU time is that of \
+         all threads of the process but weir-source, which makes the frames",
         context.seconds
     )
 }

@@ -6,10 +6,12 @@
 //! | `fio` | what the disk takes |
 //! | `run` | a run of the recorder: what it says, what is in its files, its threads' time |
 //! | `disk` | frames from memory to the disk |
+//! | `live` | frames from a link to the disk, beside other tools |
 //! | `store` | one flow out of what was recorded |
 
 mod disk;
 mod fio;
+pub(super) mod live;
 mod place;
 mod run;
 pub(super) mod store;

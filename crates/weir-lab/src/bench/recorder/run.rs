@@ -41,6 +41,13 @@ pub(super) struct Recorder {
     pub(super) bytes: u64,
     pub(super) torn_blocks: u64,
     pub(super) copied_blocks: u64,
+    #[serde(default)]
+    pub(super) volumes: Vec<Volume>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct Volume {
+    pub(super) deleted_bytes: u64,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -1,0 +1,262 @@
+//! From a link to the disk: the recorder beside tcpdump, dumpcap and netsniff-ng, just below what the disk takes; and
+//! for a minute, below that and above.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::fio;
+use super::place::{Place, failed};
+use super::run::Said;
+use crate::bench::bar::{Bar, Side};
+use crate::bench::child::cpu_ns;
+use crate::bench::context::{Context, stopped};
+use crate::bench::row::{Frames, MPPS, Row, conclude, find, ratio_of};
+use crate::bench::tool::Tool;
+use crate::bench::wire::{self, Traffic};
+use crate::generator::{FCS_BYTES, Rate};
+use crate::testbed::Testbed;
+use crate::{Error, Result};
+
+pub(in super::super) const SECTION: &str = "to-disk";
+const SIZE: u32 = 1518;
+const WEIR: &str = "weir --consume --write DIR/";
+const TCPDUMP: &str = "tcpdump -w FILE";
+const BELOW: &str = "weir, a minute at 0.9 x fio";
+const ABOVE: &str = "weir, a minute at 1.5 x fio";
+const OTHER: &str = "its other consumer, which counts";
+/// Of what `fio` writes.
+const SHARE_BELOW: f64 = 0.9;
+const SHARE_ABOVE: f64 = 1.5;
+/// How long the two long ones are; quickly, less.
+const SECONDS: f64 = 60.0;
+const SECONDS_QUICK: f64 = 3.0;
+const QUOTA: &str = "20GiB";
+const QUOTA_BYTES: u64 = 20 << 30;
+/// A tool writes no more than this in a round.
+const BYTES_MAX: u64 = 16_000_000_000;
+
+/// The tools, each writing into this directory.
+fn tools(weir: &Path, folder: &Path) -> [Tool; 4] {
+    let to = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let own = Tool::weir(weir, WEIR, "bpf", &["--consume", "--write", &to("")]);
+    let [tcpdump, dumpcap, netsniff, ..] = &Tool::peers()[..] else { unreachable!("more than 3") };
+    [
+        own,
+        // It would give up root's rights, with which it may write there.
+        tcpdump.writing_to(&to("tcpdump")).with(&["-Z", "root"]).named(TCPDUMP),
+        dumpcap.writing_to(&to("dumpcap")).named("dumpcap -w FILE"),
+        netsniff.writing_to(&to("netsniff.pcap")).named("netsniff-ng --out FILE"),
+    ]
+}
+
+/// Measures all of it.
+///
+/// # Errors
+/// If there can be no testbed: what fails is a row that says so.
+pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let named = |what: &'static str| Row::new(SECTION, what, MPPS).sized(SIZE);
+    let place = match Place::new(context) {
+        Ok(place) => place,
+        Err(error) => {
+            let mut row = named(WEIR);
+            row.absent = Some(error.to_string());
+            return Ok(vec![row]);
+        }
+    };
+    let bed = Testbed::builder().gro(true).build()?;
+    let mut rows: Vec<Row> =
+        tools(&context.options.weir, place.path()).map(|tool| named(tool.name)).into();
+    // Disks that others share are faster at times than they can be for a minute.
+    let mut slowest = f64::INFINITY;
+    for round in 0..context.rounds {
+        for (number, row) in rows.iter_mut().enumerate() {
+            if stopped(context.stop) || row.absent.is_some() {
+                continue;
+            }
+            let neighbours = context.calm();
+            match one(context, &bed, &place, number) {
+                Ok((frames, limit)) => {
+                    slowest = slowest.min(limit);
+                    context.say(&format!(
+                        "{SECTION}, {}: {:.2} Mpps",
+                        row.what,
+                        frames.kept_mpps()
+                    ));
+                    row.add_frames(round, frames, neighbours.done());
+                }
+                Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    rows[0].note.clone_from(&place.on);
+    conclude(&mut rows, TCPDUMP);
+    for (what, share) in [(BELOW, SHARE_BELOW), (ABOVE, SHARE_ABOVE)] {
+        if stopped(context.stop) {
+            break;
+        }
+        let mut long = [named(what), named(OTHER)];
+        match minute(context, &bed, &place, slowest * share, &mut long) {
+            Ok(()) => {}
+            Err(Error::Measure { reason, .. }) => long[0].absent = Some(reason),
+            Err(error) => return Err(error),
+        }
+        long.iter_mut().for_each(Row::summarize);
+        rows.extend(long);
+    }
+    Ok(rows)
+}
+
+/// What `fio` writes now, in frames a second.
+fn limit(context: &Context, place: &Place) -> Result<f64> {
+    let written = fio::write(place.path(), context.seconds, BYTES_MAX)?;
+    place.settle();
+    Ok(written.bytes_per_second / f64::from(SIZE - FCS_BYTES + RECORD_BYTES))
+}
+
+/// What a file has of each frame beside it: 16 bytes in pcap, and twice as many in pcapng.
+const RECORD_BYTES: u32 = 32;
+
+/// One run of a tool into a new directory, and what `fio` wrote before it, in frames a second.
+fn one(context: &Context, bed: &Testbed, place: &Place, number: usize) -> Result<(Frames, f64)> {
+    let limit = limit(context, place)?;
+    let pps = limit * SHARE_BELOW;
+    place.needs((pps * f64::from(SIZE) * context.seconds) as u64)?;
+    let folder = place.folder()?;
+    let tool = &tools(&context.options.weir, folder.path())[number];
+    let traffic =
+        Traffic { size: SIZE, rate: Rate::Pps(pps), seconds: context.seconds, stamp: false };
+    let frames = wire::one(context, bed, tool, traffic);
+    drop(folder);
+    place.settle();
+    Ok((frames?, limit))
+}
+
+/// A long run with a quota, and a second consumer beside the recorder.
+fn minute(
+    context: &Context,
+    bed: &Testbed,
+    place: &Place,
+    pps: f64,
+    [row, other]: &mut [Row; 2],
+) -> Result<()> {
+    let seconds = if context.options.quick { SECONDS_QUICK } else { SECONDS };
+    place.needs(QUOTA_BYTES)?;
+    let folder = place.folder()?;
+    let [tool, ..] = tools(&context.options.weir, folder.path());
+    let tool = tool.with(&["--quota", QUOTA, "--count"]).with_ring("256MiB");
+    let traffic = Traffic { size: SIZE, rate: Rate::Pps(pps), seconds, stamp: false };
+    let neighbours = context.calm();
+    let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+    let (id, before) = (capturing.child.id(), cpu_ns(capturing.child.id()));
+    let sent = wire::send(context, &bed.tx, traffic)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
+    let (_, lines) = capturing.finish_with_lines()?;
+    let disturbance = neighbours.done();
+    let said = Said::of(&lines)?;
+    let took = sent.duration.as_secs_f64();
+    let frames = said.frames("record", Some(sent.sent), took);
+    context.say(&format!("{SECTION}, {}: {:.2} Mpps", row.what, frames.kept_mpps()));
+    row.note = format!(
+        "{:.1} GB written, {:.1} GB deleted by the quota, {} blocks copied, {} torn",
+        said.recorder.bytes as f64 / 1e9,
+        said.recorder.volumes.iter().map(|volume| volume.deleted_bytes).sum::<u64>() as f64 / 1e9,
+        said.recorder.copied_blocks,
+        said.recorder.torn_blocks,
+    );
+    let cpu_seconds = used.map(|ns| ns as f64 / 1e9);
+    row.add_frames(0, Frames { cpu_seconds, ..frames }, disturbance);
+    other.add_frames(0, said.frames("count", Some(sent.sent), took), disturbance);
+    drop(folder);
+    place.settle();
+    if said.recorder.bytes == 0 {
+        return Err(failed("nothing was recorded".to_owned()));
+    }
+    Ok(())
+}
+
+/// How it is measured.
+pub(in super::super) fn condition(context: &Context) -> String {
+    let seconds = if context.options.quick { SECONDS_QUICK } else { SECONDS };
+    format!(
+        "to-disk: one veth pair, generator and all softirq work on CPU {}, the tool on CPU {}, frames of {SIZE} B at \
+         {SHARE_BELOW} of what fio wrote just before, 64 MiB of buffer each, new files on the same file system; the \
+         long ones are of the least that fio wrote in these rounds, last {seconds} s, with --quota {QUOTA}, rings of \
+         256 MiB and a second consumer on the same CPU",
+        context.cpus.generator, context.cpus.tool
+    )
+}
+
+/// What is asked of it.
+pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let frames = |what| find(rows, SECTION, what, Some(SIZE)).and_then(Row::frames);
+    let lost = |frames: Frames| frames.offered.abs_diff(frames.kept) as f64;
+    let elsewhere = |frames: Frames| {
+        let others = frames.drops.iter().filter(|(name, _)| *name != "lapped");
+        (others.map(|(_, count)| *count).sum::<u64>() + frames.unaccounted.unsigned_abs()) as f64
+    };
+    let others = rows.iter().filter(|row| row.section == SECTION && row.what == OTHER);
+    let others = others.filter_map(Row::frames).map(lost).reduce(|all, more| all + more);
+    let most = Side::AtMost;
+    vec![
+        Bar::new(
+            format!("{WEIR} / {TCPDUMP}, frames in the file"),
+            ratio_of(rows, SECTION, WEIR, Some(SIZE)),
+            Side::AtLeast,
+            1.0,
+        ),
+        Bar::new(
+            "a minute below the disk's limit: frames lost",
+            frames(BELOW).map(lost),
+            most,
+            0.0,
+        ),
+        Bar::new(
+            "a minute above it: lost in the store, or nowhere",
+            frames(ABOVE).map(elsewhere),
+            most,
+            0.0,
+        ),
+        Bar::new("both: frames that the other consumer lost", others, most, 0.0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss_below_the_limit_is_none_and_above_it_has_a_name() {
+        let row = |what, frames: Frames| {
+            let mut row = Row::new(SECTION, what, MPPS).sized(SIZE);
+            row.add_frames(0, frames, Default::default());
+            row.summarize();
+            row
+        };
+        let drops = |name: &str, count| [(name.to_owned(), count)].into();
+        let rows = |above: Frames| {
+            [
+                row(BELOW, Frames::new(100, 100, [].into(), 1.0)),
+                row(OTHER, Frames::new(100, 100, [].into(), 1.0)),
+                row(ABOVE, above),
+                row(OTHER, Frames::new(150, 149, drops("lapped", 1), 1.0)),
+            ]
+        };
+        let met = |rows: &[Row]| bars(rows).iter().map(|bar| bar.met).collect::<Vec<_>>();
+        let named = rows(Frames::new(150, 110, drops("lapped", 40), 1.0));
+        assert_eq!(met(&named), [None, Some(true), Some(true), Some(false)]);
+        let in_store = rows(Frames::new(150, 110, drops("store", 40), 1.0));
+        assert_eq!(met(&in_store)[2], Some(false));
+        let unnamed = rows(Frames::new(150, 110, [].into(), 1.0));
+        assert_eq!(met(&unnamed)[2], Some(false));
+    }
+
+    #[test]
+    fn every_tool_writes_into_the_directory() {
+        for tool in tools(Path::new("/weir"), Path::new("/data")) {
+            let line = tool.command_line("eth0", 0).join(" ");
+            assert!(line.contains("/data/") && !line.contains("/dev/null"), "{line}");
+        }
+    }
+}
