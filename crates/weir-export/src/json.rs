@@ -1,6 +1,8 @@
 //! Flows as lines of JSON. Names are those of docs/flows.md.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat};
 use serde::Serialize;
@@ -9,13 +11,16 @@ use weir_frame::flow::has_ports;
 use weir_frame::headers::{Addresses, protocol};
 
 use crate::export::{Batch, Counts, Export, ExportError, Origin, Owner};
+use crate::limits::FULL_TIME_MAX;
+use crate::patience::Patience;
+use crate::patient_writer::PatientWriter;
 
 /// Bytes that are written at once: where the writer fails, the records of one chunk are in doubt.
 const CHUNK_BYTES: usize = 1 << 16;
 
-/// An export that writes a line of JSON for each record.
+/// An export that writes a line of JSON for each record. A disk that is full is tried again for a minute.
 pub struct JsonLines<W> {
-    out: W,
+    out: PatientWriter<W>,
     name: String,
     is_biflow: bool,
     counts: Counts,
@@ -26,7 +31,15 @@ impl<W: Write + Send> JsonLines<W> {
     /// messages: `standard output`. With `is_biflow`, lines have the other direction, too.
     #[must_use]
     pub fn new(out: W, name: &str, is_biflow: bool) -> JsonLines<W> {
+        let out = PatientWriter { inner: out, patience: Arc::default(), full_time: FULL_TIME_MAX };
         JsonLines { out, name: name.to_owned(), is_biflow, counts: Counts::default() }
+    }
+
+    /// Has a disk that is full tried again for so long, and no longer.
+    #[must_use]
+    pub fn with_full_time(mut self, full_time: Duration) -> JsonLines<W> {
+        self.out.full_time = full_time;
+        self
     }
 
     /// Writes these lines. Of lines that went out in part nobody knows which were read: none of them counts as sent.
@@ -71,6 +84,10 @@ impl<W: Write + Send> Export for JsonLines<W> {
             }
         }
         Ok(())
+    }
+
+    fn set_patience(&mut self, patience: Arc<Patience>) {
+        self.out.patience = patience;
     }
 
     fn counts(&self) -> Counts {
@@ -194,10 +211,13 @@ pub fn line(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::{self, OpenOptions};
     use std::io::{self, Read};
-    use std::sync::Arc;
     use weir_flow::EndReason;
     use weir_frame::flow::FlowKey;
+
+    use crate::patience::EndAtOnce;
+    use crate::testing;
 
     fn record() -> FlowRecord {
         let addresses = Addresses::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
@@ -306,10 +326,30 @@ mod tests {
 
     #[test]
     fn what_went_out_before_a_failure_is_sent() {
-        let mut lines = JsonLines::new(Short(2 * CHUNK_BYTES), "file", false);
+        let mut lines =
+            JsonLines::new(Short(2 * CHUNK_BYTES), "file", false).with_full_time(Duration::ZERO);
         lines.take(&batch(vec![record(); 1000])).unwrap_err();
         let Counts { sent, unsent } = lines.counts();
         assert_eq!(sent + unsent, 1000);
         assert!((100..500).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn root_a_disk_that_is_full_for_a_moment_costs_no_line() {
+        let test = "json::tests::root_a_disk_that_is_full_for_a_moment_costs_no_line";
+        let Some(scratch) = testing::disk(test, 1) else { return };
+        let (path, other) = (scratch.path().join("flows.json"), scratch.path().join("other"));
+        // Less than the lines take.
+        fs::write(&other, vec![7; (1 << 20) - (200 << 10)]).unwrap();
+        let file = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+        let mut lines = JsonLines::new(file, "json:flows.json", false);
+        let on_full = move || fs::remove_file(&other).expect("it is told once");
+        let patience = Arc::new(Patience::new(EndAtOnce::default(), on_full));
+        lines.set_patience(Arc::clone(&patience));
+        lines.take(&batch(vec![record(); 2_000])).unwrap();
+        lines.finish().unwrap();
+        assert_eq!((lines.counts(), patience.full()), (Counts { sent: 2_000, unsent: 0 }, 1));
+        let wanted = line(&record(), Some(&origin(None)), false).repeat(2_000);
+        assert!(fs::read_to_string(&path).unwrap() == wanted, "each line once, and whole");
     }
 }

@@ -21,7 +21,10 @@ pub mod json;
 pub mod limits;
 pub mod parquet;
 pub mod patience;
+mod patient_writer;
 pub mod queue;
+#[cfg(test)]
+mod testing;
 
 pub use export::{Batch, Counts, Export, ExportError, Origin, Owner};
 pub use json::JsonLines;

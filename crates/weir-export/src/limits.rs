@@ -46,3 +46,6 @@ pub const RETRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How much a paced export may send at once after a pause: a few messages, far less than a socket's buffer.
 pub const PACE_CREDIT_MAX: Duration = Duration::from_millis(2);
+/// Bytes of templates and options a second over UDP, at most: names of 500 interfaces, 254 bytes each, take 65 ms
+/// instead of filling a socket's buffer of 208 KiB at once, and flows that come meanwhile wait as batches do.
+pub const NOTES_PACE_BYTES: u32 = 4_000_000;

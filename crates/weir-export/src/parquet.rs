@@ -4,9 +4,8 @@
 
 mod columns;
 mod part;
-mod patient_file;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,10 +19,10 @@ use weir_flow::FlowRecord;
 
 use self::columns::Group;
 use self::part::Part;
-use self::patient_file::PatientFile;
 use crate::export::{Batch, Counts, Export, ExportError, Origin};
 use crate::limits::FULL_TIME_MAX;
 use crate::patience::Patience;
+use crate::patient_writer::PatientWriter;
 
 /// Records that are compressed and written together. So many wait in memory, 120 bytes each: 8 MiB, and some 10 MiB
 /// more while they are written. Readers skip a group where its least and greatest values say that none matches.
@@ -82,7 +81,7 @@ pub struct Parquet {
 
 /// The file that is being written.
 struct OpenFile {
-    writer: SerializedFileWriter<PatientFile>,
+    writer: SerializedFileWriter<PatientWriter<File>>,
     part: Part,
     begun: Instant,
     /// Records that are in it.
@@ -164,7 +163,7 @@ impl Parquet {
                 let create = || Part::create(directory, now.wall, config.mode);
                 let (part, file) = self.patience.until_there_is_room(config.full_time, create)?;
                 let patience = Arc::clone(&self.patience);
-                let file = PatientFile { file, patience, full_time: config.full_time };
+                let file = PatientWriter { inner: file, patience, full_time: config.full_time };
                 let (schema, properties) = (self.schema.clone(), self.properties.clone());
                 let writer =
                     SerializedFileWriter::new(file, schema, properties).map_err(io_error)?;
@@ -202,7 +201,7 @@ impl Parquet {
         self.write_group()?;
         let Some(open) = &mut self.open else { return Ok(()) };
         open.writer.finish().map_err(io_error)?;
-        open.writer.inner().file.sync_all()?;
+        open.writer.inner().inner.sync_all()?;
         self.patience.until_there_is_room(self.config.full_time, || open.part.publish())?;
         self.counts.sent += open.records;
         self.open = None;

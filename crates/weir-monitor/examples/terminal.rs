@@ -164,6 +164,7 @@ fn view(number: u64) -> View {
         exports: vec![ExportView {
             name: "ipfix://collector:4739".into(),
             counts: Counts { sent: number * 1_150, unsent: 0 },
+            disk_full: 0,
             has_failed: false,
         }],
         protocols: [6, 17, 1].map(protocol).into(),

@@ -177,6 +177,8 @@ pub struct ExportView {
     pub name: String,
     /// Its records.
     pub counts: Counts,
+    /// How often its disk was found full, and tried again.
+    pub disk_full: u64,
     /// Whether it has failed and takes no more.
     pub has_failed: bool,
 }

@@ -24,7 +24,9 @@ use programs::has;
 fn full() -> View {
     let mut network = Network::new(1_700_000_000_000_000_000, true);
     (0..39).for_each(|_| drop(network.next()));
-    network.next()
+    let mut view = network.next();
+    view.exports[0].disk_full = 3;
+    view
 }
 
 /// The head and the body of an answer.
@@ -98,7 +100,8 @@ fn the_view_as_json_has_every_number() {
     assert_eq!(
         now["exports"][0],
         json!({
-            "name": "ipfix://collector:4739", "sent": 205 * 40, "unsent": 40, "has_failed": false,
+            "name": "ipfix://collector:4739", "sent": 205 * 40, "unsent": 40, "disk_full": 3,
+            "has_failed": false,
         })
     );
     assert_eq!(now["protocols"][0]["name"], "tcp");
@@ -172,6 +175,8 @@ fn metrics_have_every_count_and_prometheus_takes_them() {
     has("weir_flows_clock_steps_total{direction=\"ahead\"} 0");
     has("weir_flows_records_total 8200");
     has("weir_flows_export_unsent_records_total{export=\"ipfix://collector:4739\"} 40");
+    has("weir_flows_export_disk_full_total{export=\"ipfix://collector:4739\"} 3");
+    has("weir_flows_export_disk_full_total{export=\"flows.parquet\"} 0");
     check_with_promtool("metrics_have_every_count_and_prometheus_takes_them", &text);
     check_with_promtool(
         "metrics_have_every_count_and_prometheus_takes_them",

@@ -32,6 +32,10 @@ impl Message {
         self.bytes.len() == HEADER_BYTES
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Appends a record to the last set, if that has this id, or to a new one. False: there is no room.
     pub(super) fn put(&mut self, set_id: u16, record: &[u8]) -> bool {
         let goes_on = self.set.is_some_and(|(id, _)| id == set_id);

@@ -6,6 +6,7 @@
 //! | `message` | messages, filled record by record |
 //! | `element`, `flow`, `options` | fields, records of flows, and what else a collector is told |
 //! | `session` | what a collector was told |
+//! | `pace` | how fast messages go out over UDP |
 //! | `transport`, `udp`, `tcp`, `unacked` | how messages get there, and which of them did |
 //!
 //! Messages have either templates and options, or flows: so flows can still go out in another session than the one
@@ -15,6 +16,7 @@ mod element;
 mod flow;
 mod message;
 mod options;
+mod pace;
 mod session;
 pub mod target;
 mod tcp;
@@ -26,13 +28,13 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use weir_flow::{FlowRecord, Octets};
 
 use self::flow::{Layout, Layouts};
 use self::message::Message;
+use self::pace::Pace;
 use self::session::{Exported, Session};
 pub use self::target::{Protocol, Target, TargetError};
 use self::tcp::Tcp;
@@ -41,7 +43,7 @@ use self::udp::Udp;
 use crate::export::{Batch, Counts, Export, ExportError, Origin};
 use crate::limits::{
     ADDRESSES_MAX, DATAGRAM_BYTES, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN, MESSAGE_BYTES_MAX,
-    PACE_CREDIT_MAX, USER_TIMEOUT,
+    NOTES_PACE_BYTES, USER_TIMEOUT,
 };
 
 /// Sets of templates. Source: RFC 7011 section 3.3.2.
@@ -68,7 +70,8 @@ pub struct Config {
     pub options: bool,
     /// Over TCP a collector that acknowledges nothing for so long is away. 30 s.
     pub user_timeout: Duration,
-    /// Flows a second at most. For traces, which come faster than a collector's socket is emptied. `None`.
+    /// Flows a second at most, as they may come faster than a collector's socket is emptied. `None`. Templates and
+    /// options over UDP have a pace of their own, [`NOTES_PACE_BYTES`].
     pub pace: Option<NonZeroU32>,
 }
 
@@ -108,8 +111,7 @@ pub struct Ipfix {
     origins: Arc<Vec<Origin>>,
     session: Session,
     refreshed: Instant,
-    /// When the next message may go, where there is a pace.
-    due: Instant,
+    pace: Pace,
     exported: Exported,
     /// Flows that came while there was no session, or whose template could not be told.
     unsent: u64,
@@ -182,7 +184,7 @@ impl Ipfix {
             origins: Arc::default(),
             session: Session::default(),
             refreshed: now,
-            due: now,
+            pace: Pace::new(),
             exported: Exported::default(),
             unsent: 0,
             notes_failed: false,
@@ -221,7 +223,6 @@ impl Ipfix {
             self.forget_what_was_told();
             return self.drop_data();
         }
-        self.wait_for_pace();
         self.send(Which::Data);
     }
 
@@ -304,6 +305,7 @@ impl Ipfix {
     }
 
     fn send(&mut self, which: Which) {
+        self.wait_for_pace(which);
         let message = match which {
             Which::Data => &mut self.data,
             Which::Notes => &mut self.notes,
@@ -322,14 +324,21 @@ impl Ipfix {
         message.clear();
     }
 
-    /// Sleeps until the message may go, and says when the next one may.
-    fn wait_for_pace(&mut self) {
-        let Some(pace) = self.config.pace else { return };
-        let now = Instant::now();
-        thread::sleep(self.due.saturating_duration_since(now));
-        let earliest = now.checked_sub(PACE_CREDIT_MAX).unwrap_or(now);
-        let time = Duration::from_secs(self.data.flows) / pace.get();
-        self.due = self.due.max(earliest) + time;
+    /// Names of a few hundred interfaces at once would overrun the collector's socket.
+    fn wait_for_pace(&mut self, which: Which) {
+        let takes = match which {
+            Which::Notes if self.is_datagrams => {
+                Some(Duration::from_secs(self.notes.bytes() as u64) / NOTES_PACE_BYTES)
+            }
+            Which::Notes => None,
+            Which::Data => self
+                .config
+                .pace
+                .map(|a_second| Duration::from_secs(self.data.flows) / a_second.get()),
+        };
+        if let Some(takes) = takes {
+            self.pace.wait(takes);
+        }
     }
 }
 

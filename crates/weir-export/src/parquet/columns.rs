@@ -1,5 +1,6 @@
 //! The columns: names, types, and what they have of a record.
 
+use std::fs::File;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical};
@@ -12,9 +13,9 @@ use weir_flow::{FlowRecord, Totals, community_id};
 use weir_frame::flow::has_ports;
 use weir_frame::headers::protocol;
 
-use super::patient_file::PatientFile;
 use crate::export::{Origin, Owner};
 use crate::json::addresses_text;
+use crate::patient_writer::PatientWriter;
 
 /// Records that are written together.
 pub(super) struct Group<'a> {
@@ -196,7 +197,10 @@ pub(super) fn properties() -> WriterPropertiesPtr {
 
 impl<'a> Group<'a> {
     /// Writes the records column by column: one column is in memory at a time.
-    pub fn write(&self, file: &mut SerializedFileWriter<PatientFile>) -> Result<(), ParquetError> {
+    pub fn write(
+        &self,
+        file: &mut SerializedFileWriter<PatientWriter<File>>,
+    ) -> Result<(), ParquetError> {
         let mut group = file.next_row_group()?;
         for column in &COLUMNS {
             let mut writer = group.next_column()?.expect("a writer for each column of the schema");

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
+use weir_export::limits::{NOTES_PACE_BYTES, PACE_CREDIT_MAX};
 use weir_export::{Batch, Counts, Export, Origin};
 use weir_flow::FlowRecord;
 
@@ -75,6 +77,21 @@ fn knows_all(reader: &Reader, count: usize, name: &str) {
     let numbers = reader.interfaces.iter().map(|(number, _, _)| *number);
     assert!(numbers.eq(1..=count as u64), "{count} interfaces: {}", reader.interfaces.len());
     assert!(reader.interfaces.iter().all(|(_, told, _)| told == name), "{count}");
+}
+
+#[test]
+fn names_of_many_interfaces_are_not_told_at_once_over_udp() {
+    let (count, longest) = (500, "i".repeat(254));
+    let socket = udp_socket();
+    let port = socket.local_addr().unwrap().port();
+    let mut ipfix = export_to("ipfix", port, config());
+    let start = Instant::now();
+    ipfix.take(&with_names(count, &longest)).unwrap();
+    ipfix.finish().unwrap();
+    let took = start.elapsed();
+    // The last message goes once those before it have had their time, but for the credit.
+    let names = Duration::from_secs(count as u64 * 2 * 254) / NOTES_PACE_BYTES;
+    assert!(took > names - 2 * PACE_CREDIT_MAX, "{took:?} for what takes {names:?}");
 }
 
 #[test]

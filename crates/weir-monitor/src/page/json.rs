@@ -104,6 +104,7 @@ struct Export<'a> {
     name: &'a str,
     sent: u64,
     unsent: u64,
+    disk_full: u64,
     has_failed: bool,
 }
 
@@ -150,6 +151,7 @@ impl<'a> Shape<'a> {
             name: &export.name,
             sent: export.counts.sent,
             unsent: export.counts.unsent,
+            disk_full: export.disk_full,
             has_failed: export.has_failed,
         });
         let protocols = view.protocols.iter().map(|protocol| Protocol {

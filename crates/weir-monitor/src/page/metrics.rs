@@ -133,6 +133,11 @@ fn of_exports(view: &View) -> Vec<MetricFamily> {
             "Records that could not be sent",
             of(|export| export.counts.unsent),
         ),
+        counter(
+            "export_disk_full",
+            "Times that a full disk was waited for",
+            of(|export| export.disk_full),
+        ),
         gauge(
             "export_failed",
             "1 once the export takes no more",

@@ -96,6 +96,9 @@ fn of_export(export: &ExportView, entries: &mut Vec<Entry>) {
     let (sent, unsent) = (export.counts.sent, export.counts.unsent);
     entries.push(Entry::Count("records sent".to_owned(), grouped(sent), false));
     entries.push(Entry::Count("records unsent".to_owned(), grouped(unsent), unsent > 0));
+    if export.disk_full > 0 {
+        entries.push(Entry::Count("disk full".to_owned(), grouped(export.disk_full), true));
+    }
 }
 
 fn drops(source: &SourceView) -> u64 {

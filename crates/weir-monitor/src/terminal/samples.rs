@@ -89,6 +89,7 @@ pub fn view(number: u64, flows: u8) -> View {
         exports: vec![ExportView {
             name: "ipfix://collector:4739".into(),
             counts: Counts { sent: 7_655, unsent: 0 },
+            disk_full: 0,
             has_failed: false,
         }],
         protocols: vec![protocol(6, 0.75), protocol(17, 0.25)],

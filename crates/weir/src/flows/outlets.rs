@@ -36,9 +36,11 @@ use crate::signals::End;
 
 /// How long a record waits for others that go with it.
 const BATCH_WAIT: Duration = Duration::from_millis(100);
-/// Records a second that are sent to a collector by UDP where they come as fast as a file is read: its socket's buffer
-/// is all that it has.
-const UDP_PACE: NonZeroU32 = NonZeroU32::new(50_000).unwrap();
+/// Records a second that are sent to a collector by UDP at most: its socket's buffer is all that it has where many
+/// flows end at once.
+const UDP_PACE: NonZeroU32 = NonZeroU32::new(500_000).unwrap();
+/// The same where they come as fast as a file is read, and wait.
+const UDP_PACE_OF_TRACES: NonZeroU32 = NonZeroU32::new(50_000).unwrap();
 /// Permissions of files of lines.
 const FILE_MODE: u32 = 0o600;
 /// What the export on standard output is called.
@@ -127,11 +129,11 @@ impl Outlets {
                     start(parquet, plan)?
                 }
                 ExportTarget::Ipfix(collector) => {
+                    let pace = if plan.is_live { UDP_PACE } else { UDP_PACE_OF_TRACES };
                     let config = ipfix::Config {
                         domain: args.observation_domain,
                         biflow: args.biflow,
-                        pace: (!plan.is_live && collector.protocol == Protocol::Udp)
-                            .then_some(UDP_PACE),
+                        pace: (collector.protocol == Protocol::Udp).then_some(pace),
                         ..ipfix::Config::default()
                     };
                     start(Ipfix::open(collector, config)?, plan)?
@@ -265,6 +267,7 @@ impl Outlets {
         let view = |export: &Queue| ExportView {
             name: export.name().to_owned(),
             counts: export.counts(),
+            disk_full: export.full(),
             has_failed: export.has_ended(),
         };
         Snapshot {
@@ -302,7 +305,8 @@ fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> 
     let on_full = move || {
         let what =
             "its disk is full, and is tried again for a minute; what cannot wait so long is unsent";
-        say(watch.as_ref(), &format!("--export {name}: {what}"));
+        let flag = if name == STDOUT { "" } else { "--export " };
+        say(watch.as_ref(), &format!("{flag}{name}: {what}"));
     };
     let patience = Patience::new(plan.end.at_once.clone(), on_full);
     Queue::start_with(export, when_full, patience).context("starting a thread")

@@ -1,46 +1,9 @@
-//! Disks that have no room: file systems of a few MiB, mounted in a mount namespace of the test's own.
+//! Disks that have no room.
 
 use super::*;
-use std::io::Write;
 
 use crate::patience::EndAtOnce;
-
-/// As `skip` in the tests of other crates: aloud, and into the log.
-fn skip(test: &str, reason: &str) {
-    let line = format!("SKIPPED {test}: {reason}");
-    eprintln!("{line}");
-    if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
-        let mut log = File::options().create(true).append(true).open(log).expect("skip log");
-        writeln!(log, "{line}").expect("skip log");
-    }
-}
-
-/// A directory with a disk of its own, of so many MiB, in the process that runs this test in mounts of its own; `None`
-/// in the one that started it, and has seen it pass.
-fn disk(test: &str, mib: u32) -> Option<tempfile::TempDir> {
-    const MARK: &str = "WEIR_TEST_IN_A_MOUNT_NAMESPACE";
-    if !rustix::process::geteuid().is_root() {
-        skip(test, "needs root");
-        return None;
-    }
-    if std::env::var_os(MARK).is_none() {
-        let name = format!("parquet::tests::full_disk::{test}");
-        let status = Command::new("unshare")
-            .args(["--mount", "--propagation", "private"])
-            .arg(std::env::current_exe().unwrap())
-            .args(["--exact", &name, "--nocapture"])
-            .env(MARK, "1")
-            .status()
-            .unwrap();
-        assert!(status.success(), "{status}");
-        return None;
-    }
-    let scratch = tempfile::tempdir().unwrap();
-    let mut mount = Command::new("mount");
-    mount.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"]).arg(scratch.path());
-    assert!(mount.status().unwrap().success());
-    Some(scratch)
-}
+use crate::testing;
 
 /// The numbers of all records in its files, in order.
 fn all_numbers(directory: &Path) -> Vec<i64> {
@@ -52,8 +15,8 @@ fn all_numbers(directory: &Path) -> Vec<i64> {
 
 #[test]
 fn root_a_disk_that_stays_full_costs_what_was_not_renamed_and_no_more() {
-    let test = "root_a_disk_that_stays_full_costs_what_was_not_renamed_and_no_more";
-    let Some(scratch) = disk(test, 1) else { return };
+    let test = "parquet::tests::full_disk::root_a_disk_that_stays_full_costs_what_was_not_renamed_and_no_more";
+    let Some(scratch) = testing::disk(test, 1) else { return };
     let clock = TestClock::default();
     let config = Config { file_records: 1000, full_time: Duration::ZERO, ..Config::default() };
     let mut parquet = open(scratch.path(), config, &clock);
@@ -75,8 +38,8 @@ fn root_a_disk_that_stays_full_costs_what_was_not_renamed_and_no_more() {
 
 #[test]
 fn root_a_disk_that_is_full_for_a_moment_costs_nothing() {
-    let test = "root_a_disk_that_is_full_for_a_moment_costs_nothing";
-    let Some(scratch) = disk(test, 8) else { return };
+    let test = "parquet::tests::full_disk::root_a_disk_that_is_full_for_a_moment_costs_nothing";
+    let Some(scratch) = testing::disk(test, 8) else { return };
     let (clock, other) = (TestClock::default(), scratch.path().join("other"));
     // A group of records takes more than what this leaves.
     fs::write(&other, vec![7; 7 << 20]).unwrap();

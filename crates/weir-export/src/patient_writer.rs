@@ -1,27 +1,26 @@
-//! A file whose writes wait while its disk is full: what writes to it need not begin anew.
+//! A writer whose writes wait while its disk is full: what writes to it need not begin anew.
 
-use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::patience::Patience;
 
-pub(super) struct PatientFile {
-    pub file: File,
+pub(crate) struct PatientWriter<W> {
+    pub inner: W,
     pub patience: Arc<Patience>,
     /// How long a disk that is full is tried again.
     pub full_time: Duration,
 }
 
-impl Write for PatientFile {
+impl<W: Write> Write for PatientWriter<W> {
     /// A write that fails has written nothing, so the same bytes are tried again.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let PatientFile { file, patience, full_time } = self;
-        patience.until_there_is_room(*full_time, || file.write(bytes))
+        let PatientWriter { inner, patience, full_time } = self;
+        patience.until_there_is_room(*full_time, || inner.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.inner.flush()
     }
 }
