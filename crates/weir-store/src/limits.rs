@@ -5,6 +5,8 @@ use std::time::Duration;
 /// Names of addresses that a run keeps, for files that begin later. A host has hundreds of containers; those that come
 /// and go for weeks are not to fill its memory.
 pub const NAMES_MAX: usize = 16_384;
+/// Names take one part of so many of a file's bytes at most, where a file has a limit: the rest is for frames.
+pub const NAMES_SHARE: u64 = 4;
 
 /// Bytes of a recorder's file, unless something else is asked for: one is extracted from, copied or deleted in seconds.
 pub const FILE_BYTES: u64 = 1 << 30;

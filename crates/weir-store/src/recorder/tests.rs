@@ -14,6 +14,8 @@ use super::*;
 
 #[path = "look_back_tests.rs"]
 mod look_back_tests;
+#[path = "names_tests.rs"]
+mod names_tests;
 
 const FRAME: usize = 1000;
 
