@@ -7,6 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use weir_consumer::{ConsumerError, Count, Sink};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
+use weir_store::Names;
 use weir_store::catalog::Catalog;
 use weir_store::extract::{Options, Query, extract};
 
@@ -55,7 +56,7 @@ fuzz_target!(|input: (&[u8], &[u8], bool)| {
     }
     let catalog = Catalog::list(&[directory.path()]).expect("a directory");
     let mut check = Check::default();
-    let options = Options { threads: 1, frames_max: u64::MAX };
+    let options = Options { threads: 1, frames_max: u64::MAX, names: Names::default() };
     let (stats, result) = extract(&catalog, &Query::default(), &options, &mut check, &|| false);
     assert!(result.is_ok());
     assert_eq!(stats.frames, check.frames);

@@ -1,11 +1,13 @@
 //! The pcapng blocks around the records: what they say, and their numbers.
 //!
 //! A ring's meta block and a file begin with the same bytes: one section header, then one interface
-//! description for each interface id that the records use. [`mod@write`] appends them to a `Vec<u8>`.
+//! description for each interface id that the records use. [`mod@write`] appends them to a `Vec<u8>`; [`names`] reads
+//! those that name addresses.
 //!
 //! Source: draft-ietf-opsawg-pcapng, sections 4.1 (section), 4.2 (interface), 4.5 (name resolution), 4.6
 //! (statistics).
 
+pub mod names;
 pub mod write;
 
 use std::net::IpAddr;
@@ -18,7 +20,7 @@ pub const IDB_TYPE: u32 = 1;
 pub const PB_TYPE: u32 = 2;
 /// Simple Packet Block: read but never written.
 pub const SPB_TYPE: u32 = 3;
-/// Name Resolution Block: written, and passed over.
+/// Name Resolution Block: written, and passed over by those who read frames ([`names`] reads it).
 pub const NRB_TYPE: u32 = 4;
 /// Interface Statistics Block.
 pub const ISB_TYPE: u32 = 5;

@@ -10,6 +10,7 @@
 //! | `reading` | pieces are read and chosen from, on several threads |
 //! | `order` | their frames in order of time |
 //! | `interfaces` | interfaces of all files, numbered anew |
+//! | `names` | names of addresses in all files, each once |
 //!
 //! The index says of most pieces that nothing in them is wanted; the others are read by several threads, in the order
 //! of their first frames. A frame goes out once no piece is left that could have an earlier one. Frames of the same
@@ -17,6 +18,7 @@
 
 pub(crate) mod blocks;
 mod interfaces;
+mod names;
 pub(crate) mod open;
 mod order;
 pub mod query;
@@ -32,18 +34,22 @@ use std::thread;
 use weir_consumer::{ConsumerError, Sink};
 
 use crate::catalog::Catalog;
+use crate::names::Names;
 use interfaces::Interfaces;
+use names::FoundNames;
 pub use query::{Compile, Flow, FlowTest, Query};
 use source::{Context, Source, Wanted};
 pub use stats::{Note, Pieces, Stats};
 
 /// How it is done.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Threads that read and choose; at least one.
     pub threads: usize,
     /// It ends after so many frames.
     pub frames_max: u64,
+    /// Learns the names of addresses of the files that have pieces to read, before the first frame goes out.
+    pub names: Names,
 }
 
 /// A piece that has to be read, and the file that it is in.
@@ -63,9 +69,10 @@ pub fn extract(
     sink: &mut dyn Sink,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> (Stats, Result<(), ConsumerError>) {
-    let interfaces = Interfaces::default();
-    let context = Context { query, interfaces: &interfaces, stop };
+    let (interfaces, names) = (Interfaces::default(), FoundNames::default());
+    let context = Context { query, interfaces: &interfaces, names: &names, stop };
     let (sources, mut stats) = plan(catalog, &context, options, stop);
+    options.names.learn(names.in_order());
     let mut jobs: Vec<Job> = Vec::new();
     for (file, source) in sources.iter().enumerate() {
         let Some((_, wanted)) = source else { continue };
@@ -97,7 +104,7 @@ fn plan(
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(listed) = catalog.files.get(at).filter(|_| !stop()) else { break };
                     let mut stats = Stats::default();
-                    let source = Source::plan(listed, context, &mut stats);
+                    let source = Source::plan(at, listed, context, &mut stats);
                     let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
                     found.0.push((at, source));
                     found.1 += stats;

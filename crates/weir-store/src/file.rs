@@ -11,7 +11,7 @@ use weir_frame::record::Record;
 use weir_ring::header::section_info;
 
 use crate::file_error::FileError;
-use crate::names::Names;
+use crate::names::{Names, Told};
 
 /// Bytes collected before a write: large enough that system calls do not show.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -48,11 +48,9 @@ pub struct FileWriter {
     /// The name and link type of the first of them.
     first: Option<(String, u16)>,
     names: Names,
-    /// Names that were written.
-    names_told: usize,
-    /// Bytes that it may have, and that its names may still take.
+    told: Told,
+    /// Bytes that it may have.
     bytes_max: u64,
-    names_bytes_left: u64,
 }
 
 impl FileWriter {
@@ -92,9 +90,8 @@ impl FileWriter {
             interfaces: 0,
             first: None,
             names: Names::default(),
-            names_told: 0,
+            told: Told::nothing(u64::MAX, 1),
             bytes_max: u64::MAX,
-            names_bytes_left: u64::MAX,
         }
     }
 
@@ -102,7 +99,7 @@ impl FileWriter {
     #[must_use]
     pub(crate) fn limited_to(mut self, bytes_max: u64) -> FileWriter {
         self.bytes_max = bytes_max;
-        self.names_bytes_left = if bytes_max == u64::MAX { u64::MAX } else { bytes_max / 4 };
+        self.told = Told::nothing(bytes_max, 1);
         self
     }
 
@@ -133,17 +130,12 @@ impl FileWriter {
     /// write the file as another (editcap, mergecap, `tshark -w`).
     #[inline]
     pub(crate) fn tell_names(&mut self) {
-        let known = self.names.count();
-        if known > self.names_told && self.interfaces > 0 && self.names_bytes_left > 0 {
-            let room = self.bytes_max.saturating_sub(self.ended_bytes()).min(self.names_bytes_left);
-            let new = self.names.since(self.names_told, room);
-            self.names_told += new.len();
-            let before = self.buffer.len();
-            pcapng::write::names(&mut self.buffer, &new);
-            // Those that have no room now have none later.
-            let taken = (self.buffer.len() - before) as u64;
-            let is_full = self.names_told < known;
-            self.names_bytes_left = if is_full { 0 } else { self.names_bytes_left - taken };
+        if self.told.is_behind(&self.names) && self.interfaces > 0 {
+            let room = self.bytes_max.saturating_sub(self.ended_bytes());
+            if !self.told.append_new(&self.names, room, &mut self.buffer) {
+                // Those that have no room now have none later.
+                self.told.end();
+            }
         }
     }
 

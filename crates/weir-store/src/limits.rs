@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Names of addresses that a run keeps, for files that begin later. A host has hundreds of containers; those that come
 /// and go for weeks are not to fill its memory.
 pub const NAMES_MAX: usize = 16_384;
+/// Names take one part of so many of a file's bytes at most, where a file has a limit: the rest is for frames.
+pub const NAMES_SHARE: u64 = 4;
+/// The longest block of names that is read of a recorded file; Weir's have 100 names, some 28 KiB with the longest.
+pub(crate) const NAMES_BLOCK_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of a recorder's file, unless something else is asked for: one is extracted from, copied or deleted in seconds.
 pub const FILE_BYTES: u64 = 1 << 30;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use weir_frame::pcapng::AddressName;
+use weir_frame::pcapng::{AddressName, write};
 
-use crate::limits::NAMES_MAX;
+use crate::limits::{NAMES_MAX, NAMES_SHARE};
 
 /// Bytes of a name resolution block without names.
 const BLOCK_BYTES: u64 = 16;
@@ -66,6 +66,46 @@ impl Names {
     }
 }
 
+/// How many names a file has, and what those that come may still take of it.
+#[derive(Debug)]
+pub(crate) struct Told {
+    names: usize,
+    bytes_left: u64,
+    /// What is written at a time takes a multiple of so many bytes.
+    unit: u64,
+}
+
+impl Told {
+    /// Of a file that has none. It may have `bytes_max` bytes, of which names get a part ([`NAMES_SHARE`]).
+    pub fn nothing(bytes_max: u64, unit: u64) -> Told {
+        let bytes_left = if bytes_max == u64::MAX { u64::MAX } else { bytes_max / NAMES_SHARE };
+        Told { names: 0, bytes_left, unit }
+    }
+
+    /// Whether there are names that it does not have and may get.
+    #[inline]
+    pub fn is_behind(&self, names: &Names) -> bool {
+        names.count() > self.names && self.bytes_left > 0
+    }
+
+    /// Appends blocks with the names that have come since, `room` bytes of them at most. Gives whether those are all.
+    pub fn append_new(&mut self, names: &Names, room: u64, blocks: &mut Vec<u8>) -> bool {
+        let known = names.count();
+        let new = names.since(self.names, room.min(self.bytes_left));
+        self.names += new.len();
+        let before = blocks.len();
+        write::names(blocks, &new);
+        let taken = (blocks.len() - before) as u64;
+        self.bytes_left = self.bytes_left.saturating_sub(taken.next_multiple_of(self.unit));
+        self.names >= known
+    }
+
+    /// It gets no more.
+    pub fn end(&mut self) {
+        self.bytes_left = 0;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +138,28 @@ mod tests {
             weir_frame::pcapng::write::names(&mut block, &given);
             assert!(block.len() as u64 <= bytes_max, "{}, {bytes_max}", block.len());
             assert_eq!(given.is_empty(), bytes_max < 41, "{bytes_max}");
+        }
+    }
+
+    #[test]
+    fn names_get_a_quarter_of_a_file_in_whole_pages_and_what_has_no_room_may_come_later() {
+        let names = Names::default();
+        names.learn((0..NAMES_MAX as u32).map(name));
+        for (bytes_max, unit) in [(1 << 20, 1), (1 << 20, 4096), (u64::MAX, 4096)] {
+            let (mut told, mut blocks, mut pages) = (Told::nothing(bytes_max, unit), Vec::new(), 0);
+            assert!(!told.append_new(&names, 10, &mut blocks));
+            assert!(blocks.is_empty() && told.is_behind(&names));
+            for _ in 0..1000 {
+                let before = blocks.len();
+                told.append_new(&names, 2000, &mut blocks);
+                let taken = (blocks.len() - before) as u64;
+                assert!(taken <= 2000, "{taken}");
+                pages += taken.next_multiple_of(unit);
+            }
+            assert!(pages <= (bytes_max / NAMES_SHARE).next_multiple_of(unit), "{pages}");
+            assert_eq!(told.names == NAMES_MAX, bytes_max == u64::MAX || unit == 1);
+            told.end();
+            assert!(!told.is_behind(&names));
         }
     }
 

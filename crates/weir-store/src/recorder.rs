@@ -45,6 +45,7 @@ use weir_consumer::{
 use weir_disk::{Completed, Disk, Spare};
 use weir_frame::pcapng::Statistics;
 
+use crate::names::Names;
 pub use error::RecorderError;
 use history::History;
 use pool::Pool;
@@ -94,6 +95,7 @@ impl<D: Disk> Recorder<D> {
                 disk,
                 volumes,
                 settings,
+                names: Names::default(),
                 pool,
                 spare: Spare::default(),
                 tickets: BTreeMap::new(),
@@ -106,6 +108,14 @@ impl<D: Disk> Recorder<D> {
             looked: Instant::now(),
             has_begun: false,
         })
+    }
+
+    /// Has every file say these names, before the frames that follow and at its end, as
+    /// [`FileWriter::with_names`](crate::FileWriter::with_names).
+    #[must_use]
+    pub fn with_names(mut self, names: &Names) -> Recorder<D> {
+        self.shared.names = names.clone();
+        self
     }
 
     /// What a person should know about how it writes.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use weir_frame::pcapng::{Interface, SectionInfo, write};
 use weir_frame::record::Meta;
+use weir_store::Names;
 use weir_store::catalog::Catalog;
 use weir_store::extract::{Note, Options, Query, extract};
 use weir_store::index::{self, Piece, Writer};
@@ -105,7 +106,7 @@ fn so_many_frames_as_were_asked_for_come_out_and_no_more() {
     let catalog = Catalog::list(&rig.paths()).unwrap();
     for frames_max in [0, 1, 2, 1000, 2999, 3000, 3001] {
         let mut sink = Collect::default();
-        let options = Options { threads: 2, frames_max };
+        let options = Options { threads: 2, frames_max, names: Names::default() };
         let (stats, result) = extract(&catalog, &Query::default(), &options, &mut sink, &|| false);
         result.unwrap();
         let expected = frames_max.min(3000);
@@ -123,7 +124,7 @@ fn it_ends_when_asked_to_while_it_looks_for_what_is_wanted_and_while_it_reads() 
         let asked = AtomicU64::new(0);
         let stop = || asked.fetch_add(1, Ordering::Relaxed) >= looks;
         let mut sink = Collect::default();
-        let options = Options { threads: 1, frames_max: u64::MAX };
+        let options = Options { threads: 1, frames_max: u64::MAX, names: Names::default() };
         extract(&catalog, &Query::default(), &options, &mut sink, &stop).0
     };
     // Through some pieces of the plan, and into the first one that is read.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use weir_consumer::Sink;
 use weir_store::catalog::Catalog;
 use weir_store::extract::{Options, Query, Stats, extract};
-use weir_store::{FileWriter, FilesByLinkType, PcapFile};
+use weir_store::{FileWriter, FilesByLinkType, Names, PcapFile};
 
 use crate::cli::{ExtractArgs, FormatName};
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
@@ -41,11 +41,13 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
         bail!("nothing was recorded there; weir capture SOURCE --write DIR/ records");
     }
     let stop = Stop::new(stop, None);
-    let mut sink = output(args, &catalog, &stop)?;
+    let names = Names::default();
+    let mut sink = output(args, &catalog, &names, &stop)?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let options = Options {
         threads: args.threads.map_or(threads, usize::from),
         frames_max: args.frames.unwrap_or(u64::MAX),
+        names,
     };
     let (stats, result) =
         extract(&catalog, &query, &options, sink.as_mut(), &|| stop.is_asked_for());
@@ -106,7 +108,12 @@ fn query(args: &ExtractArgs) -> Result<Query> {
     Ok(Query::new(first..=last, filter, flow))
 }
 
-fn output(args: &ExtractArgs, catalog: &Catalog, stop: &Stop) -> Result<Box<dyn Sink>> {
+fn output(
+    args: &ExtractArgs,
+    catalog: &Catalog,
+    names: &Names,
+    stop: &Stop,
+) -> Result<Box<dyn Sink>> {
     let path = match &args.write {
         Some(path) => path.as_path(),
         None if std::io::stdout().is_terminal() => bail!(
@@ -117,7 +124,9 @@ fn output(args: &ExtractArgs, catalog: &Catalog, stop: &Stop) -> Result<Box<dyn 
     if path == Path::new("-") {
         let out = InterruptibleWriter::stdout(stop.clone()).context("standard output")?;
         return Ok(match args.format {
-            FormatName::Pcapng => Box::new(FileWriter::pipe(out, "standard output")),
+            FormatName::Pcapng => {
+                Box::new(FileWriter::pipe(out, "standard output").with_names(names))
+            }
             FormatName::Pcap => Box::new(PcapFile::new(out, "standard output")),
         });
     }
@@ -133,20 +142,20 @@ fn output(args: &ExtractArgs, catalog: &Catalog, stop: &Stop) -> Result<Box<dyn 
         let out = InterruptibleWriter::named_pipe(path, stop.clone(), || ())
             .with_context(|| name.clone())?;
         return Ok(match args.format {
-            FormatName::Pcapng => Box::new(FileWriter::pipe(out, &name)),
+            FormatName::Pcapng => Box::new(FileWriter::pipe(out, &name).with_names(names)),
             FormatName::Pcap => Box::new(PcapFile::new(out, &name)),
         });
     }
     Ok(match args.format {
         FormatName::Pcapng if path.metadata().is_ok_and(|meta| !meta.is_file()) => {
-            Box::new(FileWriter::create(path, args.file_mode)?)
+            Box::new(FileWriter::create(path, args.file_mode)?.with_names(names))
         }
         FormatName::Pcapng => {
             let say = |paths: &[&Path]| {
                 let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
                 eprintln!("weir: a file for each link type: {}", names.join(", "));
             };
-            Box::new(FilesByLinkType::create(path, args.file_mode, say)?)
+            Box::new(FilesByLinkType::create(path, args.file_mode, say)?.with_names(names))
         }
         FormatName::Pcap => {
             let mut open = OpenOptions::new();

@@ -260,7 +260,8 @@ fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec
     let follows = (plan.follow && link.is_some()) || is_of_daemon;
     let must_be_there = AtomicBool::new(is_of_daemon && !plan.follow);
     // For files only.
-    let learned_by = plan.outputs.write.is_some().then(|| names.clone());
+    let writes = plan.outputs.write.is_some() || !plan.outputs.record.is_empty();
+    let learned_by = writes.then(|| names.clone());
     let setup = Setup {
         ring_bytes: plan.ring_bytes,
         ring_pages: plan.ring_pages,

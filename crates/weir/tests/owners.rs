@@ -286,6 +286,75 @@ fn root_a_container_that_is_started_again_is_captured_again() {
 }
 
 #[test]
+fn root_recorded_files_of_a_container_say_its_addresses_and_so_does_what_is_extracted() {
+    let test = "root_recorded_files_of_a_container_say_its_addresses_and_so_does_what_is_extracted";
+    let tools = ["unshare", "nsenter", "tshark", "editcap", "mergecap"];
+    let Some(_alone) = ready(test, &tools) else { return };
+    for flags in ["", "--compress zstd"] {
+        let (bed, dir) = (bed(), folder());
+        let engine = FakeEngine::start(dir.path());
+        let mut owner = Owner::start(&bed);
+        inside(&bed, owner.pid(), "ip addr add 192.0.2.2/24 dev eth0");
+        engine.has(owner.pid());
+        let (record, text) = path(&dir, "rec");
+        let line =
+            format!("capture docker:web --follow --filter udp --json --write {text}/ {flags}");
+        let mut run = Run::capture_by(&bed.rx, engine.weir(&line));
+        wait_until_captured(&bed, owner.pid());
+        owner.send(10);
+        owner.end();
+        engine.has(0);
+        run.wait_for("that it is gone", |run| run.stderr().contains("vanished; waiting"));
+        owner = Owner::start(&bed);
+        inside(&bed, owner.pid(), "ip addr add 192.0.2.3/24 dev eth0");
+        inside(&bed, owner.pid(), "ip addr add fd77::2/64 dev eth0 nodad");
+        engine.has(owner.pid());
+        run.wait_for("that it is there again", |run| run.stderr().contains("there; captured"));
+        wait_until_captured(&bed, owner.pid());
+        owner.send(10);
+        delivered(run.stop(), 20);
+        let recorded = fs::read_dir(&record).expect("it is made");
+        let recorded = recorded.map(|entry| entry.expect("a name").path());
+        let recorded: Vec<_> =
+            recorded.filter(|path| path.extension().is_some_and(|end| end == "pcapng")).collect();
+        assert_eq!(recorded.is_empty(), !flags.is_empty(), "{recorded:?}");
+        let of_web = |file: &str| {
+            // Those that the kernel gives are others each time.
+            let is_ours = |line: &String| line.ends_with("\tweb") && !line.starts_with("fe80:");
+            let all = hosts(file).into_iter().filter(is_ours);
+            all.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+        };
+        let all = ["192.0.2.2\tweb", "192.0.2.3\tweb", "fd77::2\tweb"];
+        for file in &recorded {
+            let said = of_web(file.to_str().expect("UTF-8"));
+            assert!(said == all || said == all[..1], "{file:?}: {said:?}");
+        }
+        let extracted = |flags: &str, name: &str| {
+            let out = path(&dir, name).1;
+            let done = weir(&format!("extract {text} --write {out} {flags}")).output();
+            let done = done.expect("weir");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            out
+        };
+        let out = extracted("", "out.pcapng");
+        assert_eq!(of_web(&out), all, "{flags}");
+        let fields = ["-N", "n", "-r", &out, "-Tfields", "-eip.src_host", "-eip.dst_host"];
+        let resolved = tool("tshark", &fields);
+        assert_eq!(resolved.lines().count(), 20);
+        assert!(resolved.lines().all(|line| line == "192.0.2.1\tweb"), "{resolved}");
+        // Once: nothing is said twice by a file that is made of several.
+        let bytes = fs::read(&out).expect("a file");
+        assert_eq!(bytes.windows(8).filter(|part| *part == b"\xc0\0\x02\x02web\0").count(), 1);
+        let pcap = extracted("--format pcap", "out.pcap");
+        assert_eq!(of_web(&pcap), [""; 0]);
+        // Other tools write it as another file.
+        tool("editcap", &["-F", "pcap", &out, &path(&dir, "other.pcap").1]);
+        tool("mergecap", &["-w", &path(&dir, "merged.pcapng").1, &out, &pcap]);
+        owner.end();
+    }
+}
+
+#[test]
 fn root_a_daemon_captures_a_container_for_others() {
     let test = "root_a_daemon_captures_a_container_for_others";
     let Some(_alone) = ready(test, &["unshare", "nsenter"]) else { return };

@@ -55,9 +55,9 @@ pub fn interface(out: &mut Vec<u8>, interface: &Interface) {
 }
 
 /// Types of records in a Name Resolution Block.
-const NRB_RECORD_END: u16 = 0;
-const NRB_RECORD_IPV4: u16 = 1;
-const NRB_RECORD_IPV6: u16 = 2;
+pub(super) const NRB_RECORD_END: u16 = 0;
+pub(super) const NRB_RECORD_IPV4: u16 = 1;
+pub(super) const NRB_RECORD_IPV6: u16 = 2;
 /// Addresses of one block. With the longest names, no reader's limit of a block is near.
 const NAMES_PER_BLOCK: usize = 100;
 
@@ -99,7 +99,7 @@ fn name_record(out: &mut Vec<u8>, kind: u16, address: &[u8], name: &str) {
 }
 
 /// The longest name that Wireshark shows whole (`MAXNAMELEN`, epan/addr_resolv.h), and the longest of DNS.
-const NAME_MAX_BYTES: usize = 255;
+pub(super) const NAME_MAX_BYTES: usize = 255;
 
 /// Appends one frame as an Enhanced Packet Block, by [`record::append`].
 ///

@@ -1,8 +1,8 @@
 //! Blocks of a recorded file, from bytes that anybody may have written.
 
 use weir_frame::pcapng::{
-    BYTE_ORDER_MAGIC, IDB_TYPE, Interface, PADDING_TYPE, PB_TYPE, SHB_TYPE, SPB_TYPE, SectionInfo,
-    write,
+    BYTE_ORDER_MAGIC, IDB_TYPE, Interface, NRB_TYPE, PADDING_TYPE, PB_TYPE, SHB_TYPE, SPB_TYPE,
+    SectionInfo, write,
 };
 use weir_frame::read::FrameReader;
 use weir_frame::record::{CAPLEN_MAX, EPB_TYPE, Meta, Outline};
@@ -29,7 +29,9 @@ pub(crate) enum Kind {
     ForeignFrame,
     /// Takes room only.
     Padding,
-    /// Statistics, names.
+    /// Names of addresses.
+    Names,
+    /// Statistics.
     Other,
 }
 
@@ -47,6 +49,7 @@ pub(crate) fn head(bytes: &[u8]) -> Option<(Kind, usize)> {
         SHB_TYPE => Kind::Section,
         PB_TYPE | SPB_TYPE => Kind::ForeignFrame,
         PADDING_TYPE => Kind::Padding,
+        NRB_TYPE => Kind::Names,
         // A type of zero is reserved; it is what was never written.
         0 => return None,
         _ => Kind::Other,

@@ -4,10 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use weir_frame::pcapng::Interface;
+use weir_frame::pcapng::{AddressName, Interface, names};
 
 use super::blocks::{self, Kind};
 use super::interfaces::Interfaces;
+use super::names::FoundNames;
 use super::open::open;
 use super::query::{LinkFilter, Query};
 use super::stats::{Note, Stats};
@@ -15,7 +16,7 @@ use super::walk::{Walk, Walked};
 use crate::catalog::{Listed, State};
 use crate::compressed::Content;
 use crate::index::{self, Index, Piece, Set};
-use crate::limits::FILE_INTERFACES_MAX;
+use crate::limits::{FILE_INTERFACES_MAX, NAMES_MAX};
 
 /// The longest piece that an index is believed to tell of.
 const PIECE_BYTES_MAX: u32 = 64 << 20;
@@ -57,6 +58,7 @@ pub(super) struct Wanted {
 pub(super) struct Context<'a> {
     pub query: &'a Query,
     pub interfaces: &'a Interfaces,
+    pub names: &'a FoundNames,
     /// Whether to end.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
@@ -70,8 +72,10 @@ impl Context<'_> {
 }
 
 impl Source {
-    /// Finds out which pieces of a file have to be read. `None`: none.
+    /// Finds out which pieces of a file have to be read. `None`: none. Those that have to name addresses, too; the file
+    /// is number `number` of all.
     pub fn plan(
+        number: usize,
         listed: &Listed,
         context: &Context<'_>,
         stats: &mut Stats,
@@ -100,7 +104,8 @@ impl Source {
             }
         };
         let source = Source { path, file, interfaces: Mutex::default(), learned: OnceLock::new() };
-        let mut plan = Plan { source: &source, context, stats, wanted: Vec::new() };
+        let mut plan =
+            Plan { source: &source, context, stats, wanted: Vec::new(), names: Vec::new() };
         plan.stats.files += 1;
         let made = plan.make(listed, index);
         source.file.forget();
@@ -117,8 +122,12 @@ impl Source {
                 plan.stats.note(Note::Unreadable(source.path.clone(), error.to_string()));
             }
         }
-        let wanted = plan.wanted;
-        (!wanted.is_empty()).then_some((source, wanted))
+        let (wanted, names) = (plan.wanted, plan.names);
+        if wanted.is_empty() {
+            return None;
+        }
+        context.names.add(number, names);
+        Some((source, wanted))
     }
 
     /// The interfaces that were met, by the file's own numbers.
@@ -177,6 +186,8 @@ struct Plan<'a, 'b> {
     context: &'a Context<'b>,
     stats: &'a mut Stats,
     wanted: Vec<Wanted>,
+    /// Names of addresses in the file.
+    names: Vec<AddressName>,
 }
 
 impl Plan<'_, '_> {
@@ -261,7 +272,7 @@ impl Plan<'_, '_> {
         Ok(())
     }
 
-    /// Reads interfaces out of blocks among which no frame is.
+    /// Reads interfaces and names out of blocks among which no frame is.
     fn read_headers(&mut self, from: u64, to: u64) -> Result<(), Trouble> {
         let mut walk = Walk::headers(&self.source.file, from, to);
         while let Some(walked) = walk.next()? {
@@ -288,6 +299,8 @@ impl Plan<'_, '_> {
                 }
                 None => return Err(Trouble::Foreign("its times are not in nanoseconds")),
             },
+            // A recorder writes no more of them into a file.
+            Kind::Names if self.names.len() < NAMES_MAX => self.names.extend(names::read(block)),
             Kind::Section if at > 0 => return Err(Trouble::Foreign("it has several sections")),
             Kind::ForeignFrame => {
                 return Err(Trouble::Foreign("it has frames in blocks that Weir does not write"));

@@ -6,6 +6,7 @@ use std::io;
 
 use super::blocks::{self, HEAD_BYTES, Kind};
 use crate::compressed::Content;
+use crate::limits::NAMES_BLOCK_BYTES_MAX;
 
 /// Bytes that are read at a time, of frames.
 const FRAMES_WINDOW: usize = 1 << 20;
@@ -17,7 +18,7 @@ pub(crate) enum Walked<'a> {
     /// A whole block.
     Block {
         kind: Kind,
-        /// All of it; empty, if it is one that only takes room.
+        /// All of it; empty, if it is one that only takes room, or too long a one.
         bytes: &'a [u8],
         at: u64,
         /// Bytes of it in the file.
@@ -91,6 +92,7 @@ impl<'a> Walk<'a> {
         let is_wanted = match kind {
             Kind::Frame => self.window == FRAMES_WINDOW,
             Kind::Interface | Kind::Section => true,
+            Kind::Names => length <= NAMES_BLOCK_BYTES_MAX,
             Kind::ForeignFrame | Kind::Padding | Kind::Other => length <= HEADERS_WINDOW,
         };
         let is_whole = if is_wanted {

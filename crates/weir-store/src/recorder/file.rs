@@ -10,6 +10,7 @@ use weir_disk::{ALIGN_BYTES, Buffer, Disk};
 use crate::compressed::{self, Frame};
 use crate::index;
 use crate::limits::{ROOM_BYTES, ROOM_PIECE_BYTES};
+use crate::names::{Names, Told};
 
 /// A file that is being written.
 pub struct OpenFile<D: Disk> {
@@ -36,6 +37,8 @@ pub struct OpenFile<D: Disk> {
     pub frames_made: Vec<Frame>,
     /// Interfaces described in it.
     pub interfaces: u32,
+    /// Names of addresses in it.
+    pub told: Told,
     /// Frames in it that are confirmed, and those that were lost on the way to it.
     pub frames: u64,
     pub lapped: u64,
@@ -92,6 +95,25 @@ impl<D: Disk> OpenFile<D> {
         let was_idle = self.last_end == self.end && self.pending == 0;
         self.last_end = self.end;
         was_idle && self.room_end > self.end
+    }
+
+    /// Appends the names of addresses that have come since, before a piece of `length` bytes, as far as there is room
+    /// below `bytes_max` for all of that. Not before the first interface, as in [plain files](crate::FileWriter).
+    pub fn add_names(
+        &mut self,
+        blocks: &mut Vec<u8>,
+        names: &Names,
+        length: usize,
+        bytes_max: u64,
+    ) {
+        if self.interfaces == 0 || !self.told.is_behind(names) {
+            return;
+        }
+        // With the padding behind these blocks.
+        let others = (length + blocks.len() + 2 * ALIGN_BYTES) as u64;
+        let room = bytes_max.saturating_sub(self.end + others);
+        // Where there is none now, there may be some at the end, when no piece follows.
+        self.told.append_new(names, room, blocks);
     }
 
     /// The last piece of a compressed file, with the table of all.

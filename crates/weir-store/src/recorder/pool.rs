@@ -54,6 +54,10 @@ pub struct Packed {
     pub buffer: Buffer,
 }
 
+/// Level at which headers and names are compressed: the thread that reads the rings does that, and thousands of names
+/// are a megabyte.
+const OWN_LEVEL: i32 = 1;
+
 impl Pool {
     pub fn new(compression: Compression) -> Result<Pool, RecorderError> {
         let Compression { level, threads } = compression;
@@ -74,7 +78,7 @@ impl Pool {
             under_way: 0,
             jobs_max: threads * JOBS_PER_THREAD,
             threads: started,
-            own: compressed::compressor(level).map_err(failed)?,
+            own: compressed::compressor(OWN_LEVEL).map_err(failed)?,
         })
     }
 

@@ -9,12 +9,15 @@ use super::pool::Pool;
 use super::settings::Settings;
 use super::volume::Volumes;
 use super::{RecorderReport, stream};
+use crate::names::Names;
 
 /// What all streams share.
 pub struct Shared<D: Disk> {
     pub disk: D,
     pub volumes: Volumes,
     pub settings: Settings,
+    /// Names of addresses, which every file says.
+    pub names: Names,
     /// Compresses pieces, if that is asked for.
     pub pool: Option<Pool>,
     /// Memory of copies that were written.

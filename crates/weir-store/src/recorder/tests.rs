@@ -15,6 +15,8 @@ use crate::limits::ROOM_BYTES;
 
 #[path = "look_back_tests.rs"]
 mod look_back_tests;
+#[path = "names_tests.rs"]
+mod names_tests;
 
 const FRAME: usize = 1000;
 

@@ -241,7 +241,7 @@ impl Builder<'_> {
             Kind::ForeignFrame => {
                 return Err(Trouble::Foreign("it has frames in blocks that Weir does not write"));
             }
-            Kind::Section | Kind::Padding | Kind::Other => {}
+            Kind::Section | Kind::Padding | Kind::Names | Kind::Other => {}
         }
         self.has_headers |= !is_frame && kind != Kind::Padding;
         let is_piece = match self.file.piece_end(self.start) {

@@ -224,7 +224,7 @@ fn look(
                 return Err(Trouble::Foreign("it has frames in blocks that Weir does not write"));
             }
             Kind::Frame => frames += 1,
-            Kind::Section | Kind::Interface | Kind::Other => {}
+            Kind::Section | Kind::Interface | Kind::Names | Kind::Other => {}
         }
         end = block_end;
     }

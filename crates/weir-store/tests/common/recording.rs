@@ -9,11 +9,11 @@ use weir_disk::How;
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::{Meta, Record};
 use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
-use weir_store::Recorder;
 use weir_store::catalog::Catalog;
 use weir_store::extract::{Options, Query, Stats, extract};
 use weir_store::recorder::Settings;
 use weir_store::recorder::settings::Compression;
+use weir_store::{Names, Recorder};
 
 /// A frame as it went in: its time, the name of its interface, its bytes.
 pub type Frame = (u64, String, Vec<u8>);
@@ -117,6 +117,11 @@ impl Rig {
         Rig { directories, writers, recorder, frames: Vec::new() }
     }
 
+    /// Has its files say these names.
+    pub fn with_names(self, names: &Names) -> Rig {
+        Rig { recorder: self.recorder.with_names(names), ..self }
+    }
+
     pub fn push(&mut self, ring: usize, ts_ns: u64, interface_id: u32, bytes: usize) {
         let bytes = frame(ts_ns, bytes);
         let meta = Meta { ts_ns, interface_id, wire_len: bytes.len() as u32, ..Meta::default() };
@@ -147,7 +152,7 @@ impl Rig {
 
 pub fn extracted(paths: &[PathBuf], query: &Query, threads: usize) -> (Vec<Frame>, Stats) {
     let catalog = Catalog::list(paths).unwrap();
-    let options = Options { threads, frames_max: u64::MAX };
+    let options = Options { threads, frames_max: u64::MAX, names: Names::default() };
     let mut sink = Collect::default();
     let (stats, result) = extract(&catalog, query, &options, &mut sink, &|| false);
     result.unwrap();

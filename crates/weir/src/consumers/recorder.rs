@@ -53,7 +53,7 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
         let flag = Arc::clone(&look_back.asked.signal);
         register(SIGUSR2, flag).context("having SIGUSR2 be a trigger")?;
     }
-    let recorder = privileges::without(|| Recorder::new(settings, disk))?;
+    let recorder = privileges::without(|| Recorder::new(settings, disk))?.with_names(input.names);
     if let (Some(note), true) = (recorder.note(), input.plan.talks) {
         eprintln!("weir: {}: {note}", directories[0].display());
     }

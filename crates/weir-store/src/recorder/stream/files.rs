@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, Utc};
-use weir_disk::{Bytes, Disk};
+use weir_disk::{ALIGN_BYTES, Bytes, Disk};
 use weir_frame::pcapng::{Statistics, write};
 use weir_frame::read::FrameReader;
 use weir_ring::{Mapping, Ring, RingError};
@@ -16,6 +16,7 @@ use super::super::gather;
 use super::{Stream, What};
 use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, index_path, open_path};
 use crate::index::{self, Piece};
+use crate::names::Told;
 
 /// Names that are tried for a file before it is given up.
 const NAMES_MAX: u32 = 100;
@@ -52,7 +53,7 @@ impl<D: Disk> Stream<D> {
         shared: &mut Shared<D>,
     ) -> Option<(u64, u64)> {
         let id = self.file_for(length, shared)?;
-        match self.missing_headers(id, highest) {
+        match self.missing_headers(id, highest, length, shared) {
             Ok(headers) => self.submit_blocks(id, &headers, shared),
             Err(error) => {
                 // The ring's own fault, and no volume's.
@@ -143,6 +144,8 @@ impl<D: Disk> Stream<D> {
         let index = shared.settings.index.then(|| {
             index::Writer::create(&index_path(&path), &path, shared.settings.file_mode).ok()
         });
+        let unit = if shared.pool.is_some() { 1 } else { ALIGN_BYTES as u64 };
+        let told = Told::nothing(shared.volumes.file_bytes(), unit);
         let id = self.next_file;
         self.next_file += 1;
         self.files.insert(
@@ -162,6 +165,7 @@ impl<D: Disk> Stream<D> {
                 plain_end: 0,
                 frames_made: Vec::new(),
                 interfaces: 0,
+                told,
                 frames: 0,
                 lapped: 0,
                 out_of_turn: Vec::new(),
@@ -176,9 +180,28 @@ impl<D: Disk> Stream<D> {
         Ok(id)
     }
 
-    /// What a file has to say before frames of interfaces up to `highest`: those that it does not describe yet, behind
-    /// a section header at its beginning. It counts as said.
-    pub(super) fn missing_headers(&mut self, id: u64, highest: u32) -> Result<Vec<u8>, RingError> {
+    /// What a file has to say before a piece of `length` bytes with frames of interfaces up to `highest`: interfaces
+    /// that it does not describe yet, and the names of addresses that have come. It counts as said.
+    pub(super) fn missing_headers(
+        &mut self,
+        id: u64,
+        highest: u32,
+        length: usize,
+        shared: &Shared<D>,
+    ) -> Result<Vec<u8>, RingError> {
+        let mut blocks = self.missing_interfaces(id, highest)?;
+        self.add_names(id, &mut blocks, length, shared);
+        Ok(blocks)
+    }
+
+    fn add_names(&mut self, id: u64, blocks: &mut Vec<u8>, length: usize, shared: &Shared<D>) {
+        if let Some(file) = self.files.get_mut(&id) {
+            file.add_names(blocks, &shared.names, length, shared.volumes.file_bytes());
+        }
+    }
+
+    /// Interfaces up to `highest` that a file does not describe yet, behind a section header at its beginning.
+    fn missing_interfaces(&mut self, id: u64, highest: u32) -> Result<Vec<u8>, RingError> {
         let Some(file) = self.files.get_mut(&id) else { return Ok(Vec::new()) };
         if file.interfaces > highest {
             return Ok(Vec::new());
@@ -262,7 +285,9 @@ impl<D: Disk> Stream<D> {
             let Some(file) = self.files.get_mut(&id) else { continue };
             if !file.has_statistics && file.broken_at.is_none() {
                 file.has_statistics = true;
-                let blocks = self.statistics_of(id);
+                let mut blocks = Vec::new();
+                self.add_names(id, &mut blocks, 0, shared);
+                blocks.extend(self.statistics_of(id));
                 if !blocks.is_empty() {
                     self.submit_blocks(id, &blocks, shared);
                     continue;

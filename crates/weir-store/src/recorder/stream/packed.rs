@@ -119,7 +119,7 @@ impl<D: Disk> Stream<D> {
         shared: &mut Shared<D>,
     ) -> Result<Placed, Buffer> {
         let Some(id) = self.file_for(buffer.filled(), shared) else { return Err(buffer) };
-        let headers = match self.missing_headers(id, highest) {
+        let headers = match self.missing_headers(id, highest, buffer.filled(), shared) {
             Ok(headers) => headers,
             Err(error) => {
                 // The ring's own fault, and no volume's.
