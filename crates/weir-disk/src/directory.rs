@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// How large a file system is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes of it.
+    /// Bytes of it that users without rights can have, those included that are in use.
     pub total: u64,
     /// Bytes that may be written by users without rights.
     pub free: u64,
@@ -53,7 +53,10 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 pub fn space(path: &Path) -> io::Result<Space> {
     let stat = rustix::fs::statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-    Ok(Space { total: bytes(stat.f_blocks), free: bytes(stat.f_bavail) })
+    // What is kept back for root (5 % on ext4) is free, and nobody else's.
+    let kept_back = stat.f_bfree.saturating_sub(stat.f_bavail);
+    let total = stat.f_blocks.saturating_sub(kept_back);
+    Ok(Space { total: bytes(total), free: bytes(stat.f_bavail) })
 }
 
 #[cfg(test)]

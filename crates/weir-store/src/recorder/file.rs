@@ -135,7 +135,8 @@ impl<D: Disk> OpenFile<D> {
             let _ = index.flush();
         }
         let bytes = self.broken_at.unwrap_or(self.end);
-        if self.broken_at.is_some() || self.room_end > bytes {
+        // What was refused may have been made in part.
+        if self.broken_at.is_some() || self.room_end > bytes || self.is_room_refused {
             disk.cut(&self.file, bytes)?;
         }
         disk.sync(&self.file)?;

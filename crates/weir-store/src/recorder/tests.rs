@@ -279,6 +279,62 @@ fn files_are_rotated_by_size_and_the_oldest_are_deleted() {
 }
 
 #[test]
+fn a_file_system_that_is_full_before_the_quota_costs_the_oldest_file_and_no_frame() {
+    let mut rig = Rig::new(8, |settings| {
+        settings.file_bytes = 5 << 20;
+        settings.quota = Some(Quota::Bytes(64 << 20));
+    });
+    for _ in 0..12 {
+        rig.push_block();
+        rig.run();
+    }
+    let oldest = rig.files()[0].clone();
+    let (before, files) = (rig.times(), rig.recorder.report().files);
+    assert!(files >= 3, "{files}");
+    // The rest of a block, its first page, and a block that others were under way with.
+    for write in [0, 2, 3, 5] {
+        rig.script.fail_write(write, 28);
+    }
+    for _ in 0..3 {
+        rig.push_block();
+        rig.run();
+    }
+    assert!(!oldest.exists());
+    rig.finish();
+    let report = rig.recorder.report();
+    assert_eq!(report.volumes[0].deleted_files, 1, "{report:?}");
+    assert_eq!(report.volumes[0].error, None, "{report:?}");
+    let times = rig.times();
+    assert!(times[0] > before[0]);
+    assert_eq!(times, (rig.pushed - times.len() as u64..rig.pushed).collect::<Vec<_>>());
+    assert_eq!(rig.recorder.kept().frames, rig.pushed);
+}
+
+#[test]
+fn a_full_file_system_without_a_file_to_delete_is_given_up() {
+    let mut rig = Rig::new(8, |settings| settings.quota = Some(Quota::Bytes(64 << 20)));
+    rig.push_block();
+    rig.run();
+    for write in 0..20 {
+        rig.script.fail_write(write, 28);
+    }
+    rig.push_block();
+    let mut failed = None;
+    for _ in 0..100 {
+        if let Err(error) = rig.recorder.step(u64::MAX) {
+            failed = Some(error);
+            break;
+        }
+    }
+    assert!(failed.is_some());
+    // It says the same again, in the kernel's words.
+    let again = rig.recorder.shared.volumes.error();
+    assert!(std::error::Error::source(&again).unwrap().to_string().contains("No space left"));
+    let _ = rig.recorder.finish(&[]);
+    assert_eq!(rig.times(), (0..1000).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_file_that_is_read_is_not_deleted() {
     let mut rig = Rig::new(8, |settings| {
         settings.quota = Some(Quota::Bytes(16 << 20));

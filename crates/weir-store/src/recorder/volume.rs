@@ -33,6 +33,9 @@ struct Volume {
     past: VecDeque<(PathBuf, u64)>,
     /// Bytes of those and of the open ones.
     recorded: u64,
+    /// Writes that are tried again on the full file system before another file is deleted for them: those that were
+    /// under way when the last one was.
+    full_tries: usize,
     pending: usize,
     /// Those of them that are longer than a page.
     long: usize,
@@ -79,6 +82,7 @@ impl Volumes {
                 quota,
                 recorded: past.iter().map(|(_, bytes)| bytes).sum(),
                 past,
+                full_tries: 0,
                 pending: 0,
                 long: 0,
                 moved: Instant::now(),
@@ -159,6 +163,23 @@ impl Volumes {
         own.recorded = own.recorded.saturating_sub(bytes);
     }
 
+    /// Deletes the oldest file of a volume with a quota, whose file system is full before that is reached: others write
+    /// there, too, and indexes are not counted. Whether a write that failed for that is to be tried again.
+    pub fn make_room<D: Disk>(&mut self, volume: usize, error: &io::Error, disk: &mut D) -> bool {
+        let own = &mut self.all[volume];
+        if error.kind() != io::ErrorKind::StorageFull || own.quota.is_none() || own.error.is_some()
+        {
+            return false;
+        }
+        if own.full_tries > 0 {
+            own.full_tries -= 1;
+            return true;
+        }
+        let is_deleted = own.delete_oldest(&mut 0, disk);
+        own.full_tries = if is_deleted { VOLUME_WRITES_MAX } else { 0 };
+        is_deleted
+    }
+
     /// A write of so many bytes is over.
     pub fn end(&mut self, volume: usize, bytes: usize) {
         let own = &mut self.all[volume];
@@ -222,8 +243,8 @@ impl Volumes {
     /// Why the last one failed.
     pub fn error(&mut self) -> RecorderError {
         let volume = &mut self.all[self.failed.unwrap_or_default()];
-        let again = volume.error.as_ref().map_or(io::ErrorKind::Other, io::Error::kind);
-        let source = volume.error.replace(again.into()).unwrap_or_else(|| again.into());
+        let again = volume.error.as_ref().map_or(io::ErrorKind::Other.into(), same_error);
+        let source = volume.error.replace(again).unwrap_or(io::ErrorKind::Other.into());
         RecorderError::Write { directory: volume.directory.clone(), source }
     }
 
@@ -244,22 +265,32 @@ impl Volume {
     fn keep_quota<D: Disk>(&mut self, disk: &mut D) {
         let Some(quota) = self.quota else { return };
         let mut at = 0;
-        while self.recorded > quota
-            && let Some((path, bytes)) = self.past.get(at).cloned()
-        {
+        while self.recorded > quota && self.delete_oldest(&mut at, disk) {}
+    }
+
+    /// Deletes the oldest file that is not being read, of those from number `at` on, which becomes its.
+    fn delete_oldest<D: Disk>(&mut self, at: &mut usize, disk: &mut D) -> bool {
+        while let Some((path, bytes)) = self.past.get(*at).cloned() {
             // Held until it is removed.
             let lock = lock_unread(&path);
             if lock.is_err() || disk.remove(&path).is_err() && path.exists() {
-                at += 1;
+                *at += 1;
                 continue;
             }
             let _ = fs::remove_file(index_path(&complete_path(&path)));
-            self.past.remove(at);
+            self.past.remove(*at);
             self.recorded = self.recorded.saturating_sub(bytes);
             self.report.deleted_files += 1;
             self.report.deleted_bytes += bytes;
+            return true;
         }
+        false
     }
+}
+
+/// An error that says the same, as far as the kernel said it.
+fn same_error(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error)
 }
 
 /// Locks a file that nobody reads: readers hold a shared lock. `None`: it is not there any more.

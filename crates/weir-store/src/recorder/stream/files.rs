@@ -107,7 +107,9 @@ impl<D: Disk> Stream<D> {
                 None => match self.begin(volume, shared) {
                     Ok(id) => id,
                     Err(error) => {
-                        shared.volumes.fail(volume, error);
+                        if !shared.volumes.make_room(volume, &error, &mut shared.disk) {
+                            shared.volumes.fail(volume, error);
+                        }
                         continue;
                     }
                 },

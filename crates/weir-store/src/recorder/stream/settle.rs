@@ -3,7 +3,7 @@
 use std::io;
 
 use weir_consumer::{Count, Cursor};
-use weir_disk::{Bytes, Disk};
+use weir_disk::{ALIGN_BYTES, Bytes, Disk};
 
 use super::super::Shared;
 use super::super::gather;
@@ -52,6 +52,15 @@ impl<D: Disk> Stream<D> {
             return self.write(entry, file, at, Bytes::Own(first_page), shared);
         }
         let is_hidden = own.first_page.is_some();
+        if let Err(error) = &result
+            && !matches!(own.what, What::Cover)
+            && file.broken_at.is_none()
+            && shared.volumes.make_room(file.volume, error, &mut shared.disk)
+        {
+            let page = if is_hidden { ALIGN_BYTES as u64 } else { 0 };
+            let (file, at) = (own.file, own.at + page);
+            return self.write(entry, file, at, bytes, shared);
+        }
         own.state = match result {
             Ok(()) if is_hidden && block.is_some_and(|block| !self.reader.holds(block)) => {
                 State::Torn
