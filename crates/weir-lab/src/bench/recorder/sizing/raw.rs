@@ -15,7 +15,7 @@ use crate::{Error, Result};
 const WRITES: u64 = 8;
 
 /// Writes blocks one behind the other into a new file for `seconds`, or until `stop` is set; behind `bytes_max` it
-/// begins anew at the front, as fio does. The file is deleted. The second value is what the disk has to say of how it wrote.
+/// begins anew at the front, as fio does. The file is deleted. The second value is what the disk says of how it wrote.
 ///
 /// # Errors
 /// [`Error::Measure`] with what the kernel said.
