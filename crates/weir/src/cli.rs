@@ -49,8 +49,8 @@ pub use guest::GuestArgs;
 pub use index::IndexArgs;
 pub use input::InputArgs;
 pub use lab::{
-    BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, LabArgs, LabCommand, RereadArgs, SimulateArgs,
-    SoakArgs,
+    BenchArgs, ChurnArgs, ChurnSource, CopiersArgs, DiskArgs, LabArgs, LabCommand, RereadArgs,
+    SimulateArgs, SoakArgs,
 };
 pub use look_back::{TriggerArgs, TriggerName};
 pub use pages::PagesArgs;

@@ -1,6 +1,7 @@
 //! `weir lab`: checks and measurements.
 
 mod churn;
+mod disk;
 mod simulate;
 
 use std::fs;
@@ -29,6 +30,7 @@ pub fn run(args: &LabArgs) -> Result<u8> {
     match &args.command {
         LabCommand::LoadBpf => Ok(load_bpf()),
         LabCommand::Bench(args) => measure(args),
+        LabCommand::Disk(args) => disk::run(args),
         LabCommand::Copiers(args) => copiers(args),
         LabCommand::Soak(args) => soak(args),
         LabCommand::Churn(args) => churn(args),

@@ -92,6 +92,25 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())
 }
 
+/// Length of a measurement.
+pub fn measured_time(text: &str) -> Result<Duration, String> {
+    let (least, most) = (Duration::from_millis(100), Duration::from_secs(60));
+    duration(text).ok().filter(|time| (least..=most).contains(time)).ok_or_else(|| {
+        format!("'{text}' is no length of a measurement; write a time from 100ms to 60s")
+    })
+}
+
+/// Bytes of a direct write.
+pub fn write_size(text: &str) -> Result<u64, String> {
+    const ALIGN: u64 = weir_disk::ALIGN_BYTES as u64;
+    match bytes(text)? {
+        size @ ALIGN..=0x400_0000 if size.is_multiple_of(ALIGN) => Ok(size),
+        _ => Err(format!(
+            "'{text}' is no size of a direct write; write a multiple of 4KiB up to 64MiB"
+        )),
+    }
+}
+
 /// For how long an entry is blocked.
 pub fn block_time(text: &str) -> Result<Duration, String> {
     let hours = BLOCK_TIME_MAX.as_secs() / 3600;

@@ -78,6 +78,7 @@ pub use context::{Options, Section};
 pub use footprint::Footprint;
 pub use page::page;
 pub use percentiles::Percentiles;
+pub use recorder::sizing;
 pub use report::Report;
 pub use row::{Frames, Round, Row};
 pub use soak::{Check, SoakOptions, Verdict, soak};

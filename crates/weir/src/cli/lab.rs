@@ -22,6 +22,8 @@ pub enum LabCommand {
     LoadBpf,
     /// Measure every live engine beside other tools, TCP under capture, the ring, and idle costs
     Bench(BenchArgs),
+    /// Measure what a disk and these CPUs hold, each alone and together, and compute what links would take
+    Disk(DiskArgs),
     /// Copy frames off a synthetic RX ring that is never empty, with threads that share it
     Copiers(CopiersArgs),
     /// Compare every live engine's ledger with the generator's count, at full rate
@@ -80,6 +82,35 @@ pub struct BenchArgs {
     /// Also write a page with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// `weir lab disk`.
+#[derive(Args, Debug)]
+pub struct DiskArgs {
+    /// An existing directory on the disk; what is written there is deleted again
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+    /// Rounds of every measurement
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+    /// Length of every measurement, 100ms to 60s
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::measured_time)]
+    pub seconds: Duration,
+    /// Bytes of a write to the disk alone, multiples of 4KiB up to 64MiB
+    #[arg(
+        long,
+        value_name = "SIZE,...",
+        value_delimiter = ',',
+        default_value = "64KiB,256KiB,1MiB,4MiB"
+    )]
+    #[arg(value_parser = units::write_size)]
+    pub block_sizes: Vec<u64>,
+    /// Also compute the link that so many such drives would hold
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub drives: Vec<u32>,
+    /// Write everything, round by round, to a JSON file (- for standard output, instead of the tables)
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// `weir lab copiers`.

@@ -3,7 +3,7 @@
 //! The generator in the process offers a little more than `fio` wrote just before, so that the disk is the limit: at
 //! all that the generator can make, most blocks would be overtaken, and writing them would be for nothing.
 
-use super::fio::{self, FIO, Written};
+use super::fio::{self, BLOCK_BYTES, FIO, Written};
 use super::place::Place;
 use super::run::{self, Ran, WEIR, failed, record_bytes};
 use crate::bench::bar::{Bar, Side};
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 pub(in super::super) const SECTION: &str = "recorder";
 const GBPS: &str = "GB/s";
 /// What is offered, of what `fio` wrote in the same round.
-const OFFERED: f64 = 1.05;
+pub(super) const OFFERED: f64 = 1.05;
 /// The same where the disk is to keep up.
 const BELOW: f64 = 0.9;
 /// The row of that.
@@ -27,15 +27,15 @@ const BYTES_MAX: u64 = 16_000_000_000;
 const BYTES_LEAST: u64 = 8_000_000_000;
 
 /// Frames of one size, or of two in equal numbers from a source each.
-struct Trace {
-    sizes: &'static [u32],
+pub(super) struct Trace {
+    pub(super) sizes: &'static [u32],
     /// In the mean, on the wire.
-    mean: u32,
+    pub(super) mean: u32,
     /// Of what `fio` writes.
     asked: f64,
 }
 
-const TRACES: [Trace; 3] = [
+pub(super) const TRACES: [Trace; 3] = [
     Trace { sizes: &[1518], mean: 1518, asked: 0.95 },
     Trace { sizes: &[64, 1518], mean: 791, asked: 0.95 },
     Trace { sizes: &[64], mean: 64, asked: 0.9 },
@@ -46,7 +46,7 @@ const CPU_FROM: u32 = 791;
 
 impl Trace {
     /// Sources that make so many bytes of records a second together.
-    fn sources(&self, bytes_per_second: f64) -> Vec<String> {
+    pub(super) fn sources(&self, bytes_per_second: f64) -> Vec<String> {
         let turn: u64 = self.sizes.iter().map(|size| record_bytes(*size)).sum();
         let pps = (bytes_per_second / turn as f64).round();
         self.sizes.iter().map(|size| format!("gen:size={size},flows=1000,rate={pps}pps")).collect()
@@ -106,7 +106,7 @@ fn both(
     place.needs(BYTES_LEAST)?;
     place.settle();
     let neighbours = context.calm();
-    let written = fio::write(place.path(), context.seconds, BYTES_MAX)?;
+    let written = fio::write(place.path(), BLOCK_BYTES, context.seconds, BYTES_MAX)?;
     fio.add(round, written.bytes_per_second / 1e9, neighbours.done());
 
     for (share, row) in [(OFFERED, weir), (BELOW, below)] {
@@ -133,7 +133,7 @@ fn recorded(
     let neighbours = context.calm();
     let program = &context.options.weir;
     let Ran { said, cpu_seconds } =
-        run::run(program, &trace.sources(offered), folder.path(), seconds)?;
+        run::run(program, &trace.sources(offered), Some(folder.path()), seconds, context.stop)?;
     let disturbance = neighbours.done();
     let sizes = said.feeds.iter().zip(trace.sizes);
     let bytes: u64 = sizes.map(|(feed, size)| feed.delivered * record_bytes(*size)).sum();

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::{Error, Result};
 
 pub(super) const FIO: &str = "fio, bs=1M, iodepth 8";
+pub(super) const BLOCK_BYTES: u64 = 1 << 20;
 
 /// What is needed of `--output-format=json`.
 #[derive(Deserialize)]
@@ -38,18 +39,28 @@ pub(super) struct Written {
     pub(super) cpu_seconds_per_gb: f64,
 }
 
-/// Sequential writes of 1 MiB by io_uring past the page cache, eight under way, one job, into a new file of at most
-/// `bytes_max`, where it begins anew. The file is deleted.
+/// Sequential writes of `block_bytes` by io_uring past the page cache, eight under way, one job, into a new file of at
+/// most `bytes_max`, where it begins anew. The file is deleted.
 ///
 /// # Errors
 /// [`Error::Measure`] with what fio said.
-pub(super) fn write(folder: &Path, seconds: f64, bytes_max: u64) -> Result<Written> {
+pub(super) fn write(
+    folder: &Path,
+    block_bytes: u64,
+    seconds: f64,
+    bytes_max: u64,
+) -> Result<Written> {
     let file = folder.join("fio");
     let runtime = format!("--runtime={}ms", (seconds * 1e3) as u64);
     let output = Command::new("fio")
-        .args(["--name=bench", "--rw=write", "--ioengine=io_uring", "--direct=1", "--bs=1M"])
+        .args(["--name=bench", "--rw=write", "--ioengine=io_uring", "--direct=1"])
         .args(["--iodepth=8", "--numjobs=1", "--fallocate=none", "--time_based"])
-        .args([&runtime, &format!("--size={bytes_max}"), "--output-format=json"])
+        .args([
+            &format!("--bs={block_bytes}"),
+            &runtime,
+            &format!("--size={bytes_max}"),
+            "--output-format=json",
+        ])
         .arg(format!("--filename={}", file.display()))
         .stdin(Stdio::null())
         .output();

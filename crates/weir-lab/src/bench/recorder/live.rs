@@ -109,7 +109,7 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
 
 /// What `fio` writes now, in frames a second.
 fn limit(context: &Context, place: &Place) -> Result<f64> {
-    let written = fio::write(place.path(), context.seconds, BYTES_MAX)?;
+    let written = fio::write(place.path(), fio::BLOCK_BYTES, context.seconds, BYTES_MAX)?;
     place.settle();
     Ok(written.bytes_per_second / f64::from(SIZE - FCS_BYTES + RECORD_BYTES))
 }

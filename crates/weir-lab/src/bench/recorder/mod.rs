@@ -8,12 +8,14 @@
 //! | `disk` | frames from memory to the disk |
 //! | `live` | frames from a link to the disk, beside other tools |
 //! | `store` | one flow out of what was recorded |
+//! | [`sizing`] | `weir lab disk`: disk, capture, both, and what a link would take |
 
 mod disk;
 mod fio;
 pub(super) mod live;
 mod place;
 mod run;
+pub mod sizing;
 pub(super) mod store;
 
 pub(super) use disk::{SECTION, bars, condition, measure};

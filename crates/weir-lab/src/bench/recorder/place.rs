@@ -48,7 +48,7 @@ impl Place {
         Err(failed(format!("{reason}; name a directory on a disk with --disk DIR")))
     }
 
-    fn below(parent: &Path) -> std::result::Result<Place, String> {
+    pub(super) fn below(parent: &Path) -> std::result::Result<Place, String> {
         let folder = tempfile::Builder::new().prefix("weir-bench-").tempdir_in(parent);
         let folder = folder.map_err(|error| error.to_string())?;
         let device = folder.path().metadata().map_err(|error| error.to_string())?.dev();

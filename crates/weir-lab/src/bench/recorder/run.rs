@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use serde_json::Value;
 use weir_frame::record::{self, Meta};
 
 use crate::bench::child::{Child, Line};
+use crate::bench::context::stopped;
 use crate::bench::row::Frames;
 use crate::generator::FCS_BYTES;
 use crate::{Error, Result};
@@ -31,6 +33,8 @@ pub(super) struct Said {
     pub(super) offered: u64,
     pub(super) filtered: u64,
     pub(super) drops: BTreeMap<String, u64>,
+    /// Only of a run that records.
+    #[serde(default)]
     pub(super) recorder: Recorder,
     pub(super) consumers: Vec<Consumer>,
     pub(super) feeds: Vec<Feed>,
@@ -99,25 +103,37 @@ pub(super) struct Ran {
     pub(super) cpu_seconds: f64,
 }
 
-/// Runs the recorder on sources that end after `seconds`.
+/// Runs a capture of sources that end after `seconds`, or once `stop` is set: recorded into `to`, else only counted.
 ///
 /// # Errors
 /// [`Error::Measure`] with what it said.
-pub(super) fn run(weir: &Path, sources: &[String], to: &Path, seconds: f64) -> Result<Ran> {
+pub(super) fn run(
+    weir: &Path,
+    sources: &[String],
+    to: Option<&Path>,
+    seconds: f64,
+    stop: &AtomicBool,
+) -> Result<Ran> {
     let mut command = Command::new(weir);
     command
         .arg("capture")
         .args(sources)
         .args(["--json", "--ring-size", "256MiB", "--duration", &format!("{seconds:.3}s")])
-        .arg("--write")
-        .arg(to.join(""))
         .stdin(Stdio::null());
+    if let Some(to) = to {
+        command.arg("--write").arg(to.join(""));
+    }
     let mut child = Child::start_here(WEIR, command)?;
     let (id, begun) = (child.id(), Instant::now());
+    let mut interrupted = false;
     let mut threads = BTreeMap::new();
     // A thread that has ended has no times any more: the last that was seen counts.
     while !child.has_ended() && begun.elapsed().as_secs_f64() < seconds + END_LIMIT.as_secs_f64() {
         threads.extend(threads_of(id));
+        if stopped(stop) && !interrupted {
+            child.signal(libc::SIGINT);
+            interrupted = true;
+        }
         sleep(LOOK);
     }
     let said = Said::of(&child.wait(Duration::from_secs(1))?)?;

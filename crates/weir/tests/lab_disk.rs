@@ -1,0 +1,111 @@
+//! `weir lab disk`: what a disk holds, and what it refuses. No figure is asked for: other tests run beside it.
+
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use weir_lab::testbed::Running;
+
+/// Beside the build: it is on a disk where `/tmp` may be in memory.
+fn folder() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("the build may write there")
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["lab", "disk"]).args(args).stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    command(args).output().expect("it runs")
+}
+
+fn entries(folder: &TempDir) -> usize {
+    folder.path().read_dir().expect("it is there").count()
+}
+
+#[test]
+fn a_round_measures_each_part_and_leaves_nothing_behind() {
+    let (folder, results) = (folder(), folder());
+    let json = results.path().join("disk.json");
+    let [path, json_arg] = [folder.path(), &json].map(|path| path.to_str().unwrap());
+    let args = [path, "--rounds", "1", "--seconds", "0.2s", "--block-sizes", "1MiB"];
+    let output = run(&[&args[..], &["--drives", "2,4", "--json", json_arg]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(entries(&folder), 0);
+
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["disk only", "capture only", "both", "in a guest", "computed", "not measured"] {
+        assert!(text.contains(part), "'{part}' is not in: {text}");
+    }
+    let sizing: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let rows = sizing["rows"].as_array().unwrap();
+    let rounds = |section: &str, what: &str| {
+        let of = |row: &&Value| {
+            row["section"] == section && row["what"].as_str().unwrap().starts_with(what)
+        };
+        let found: Vec<_> = rows.iter().filter(of).collect();
+        found.iter().map(|row| row["rounds"].as_array().unwrap().len()).collect::<Vec<_>>()
+    };
+    assert_eq!(rounds("disk only", "weir-disk, 1024 KiB"), [1], "{sizing}");
+    assert_eq!(rounds("both", "weir capture"), [1, 1, 1], "{sizing}");
+    for row in rows.iter().filter(|row| row["section"] == "both") {
+        assert_eq!(row["rounds"][0]["frames"]["unaccounted"], 0, "{row}");
+    }
+    // Three links and two numbers of drives for each of three sizes; a machine under load may keep nothing of one.
+    assert!(sizing["computed_needs"].as_array().unwrap().len() <= 9, "{sizing}");
+    assert_eq!(sizing["computed_links"].as_array().unwrap().len(), 6, "{sizing}");
+    assert_eq!(sizing["interrupted"], false);
+}
+
+#[test]
+fn a_directory_that_is_none_or_in_memory_is_refused() {
+    let folder = folder();
+    let missing = folder.path().join("missing");
+    let refused = |path: &str, words: &[&str]| {
+        let output = run(&[path, "--seconds", "0.1s"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        for word in words {
+            assert!(said.contains(word), "'{word}' is not in: {said}");
+        }
+    };
+    refused(missing.to_str().unwrap(), &["No such file", "existing directory on a disk"]);
+    refused("/dev/shm", &["in memory", "existing directory on a disk"]);
+}
+
+#[test]
+fn sizes_and_times_that_cannot_be_are_refused() {
+    let folder = folder();
+    let path = folder.path().to_str().unwrap();
+    for (flag, value) in [
+        ("--rounds", "0"),
+        ("--seconds", "1ms"),
+        ("--seconds", "1h"),
+        ("--block-sizes", "1000"),
+        ("--block-sizes", "128MiB"),
+        ("--drives", "0"),
+    ] {
+        let output = run(&[path, flag, value]);
+        assert_eq!(output.status.code(), Some(2), "{flag} {value}: {output:?}");
+    }
+    assert_eq!(entries(&folder), 0);
+}
+
+#[test]
+fn interrupted_it_ends_and_leaves_nothing_behind() {
+    let folder = folder();
+    let mut command = command(&[folder.path().to_str().unwrap(), "--seconds", "0.2s"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = Running(command.spawn().expect("it starts"));
+    while entries(&folder) == 0 {
+        assert!(!running.wait_for(Duration::ZERO), "it ended by itself");
+        sleep(Duration::from_millis(5));
+    }
+    running.signal(libc::SIGINT);
+    assert!(running.wait_for(Duration::from_secs(120)), "it does not end");
+    assert_eq!(entries(&folder), 0);
+}
