@@ -9,7 +9,6 @@
 //! | [`headers`] | MAC, VLAN, IP and ports of a frame, walked once |
 //! | [`flow`] | the flow key: which frames belong together, in each direction |
 //! | [`shard`] | which part of a link's flows somebody takes |
-//! | [`summary`] | one line of text about a frame |
 //! | [`record`] | one frame as a pcapng Enhanced Packet Block, as it lies in a ring |
 //! | [`pcapng`] | the other blocks around records: section, interface, statistics, padding |
 //! | [`read`] | frames out of pcap and pcapng files |
@@ -32,4 +31,3 @@ pub mod record;
 pub mod schedule;
 pub mod segment;
 pub mod shard;
-pub mod summary;

@@ -5,7 +5,7 @@
 //! use weir_frame::read::FrameReader;
 //! let mut reader = FrameReader::open(std::fs::File::open("trace.pcapng")?)?;
 //! while let Some(frame) = reader.next()? {
-//!     println!("{} {}", frame.ts_ns, weir_frame::summary::one_line(frame.data, frame.wire_len));
+//!     println!("{} {} of {} bytes", frame.ts_ns, frame.data.len(), frame.wire_len);
 //! }
 //! # Ok(()) }
 //! ```

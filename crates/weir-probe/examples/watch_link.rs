@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use weir_capture::auto::EngineRequest;
 use weir_capture::engines::declaration::Target;
 use weir_capture::{Feed, Setup};
-use weir_frame::summary::one_line;
+use weir_frame::pcapng::LINKTYPE_ETHERNET;
+use weir_print::{Frame, Options, write_line};
 use weir_probe::core::Event;
 use weir_probe::{Probe, SourceSpec};
 use weir_ring::{Batch, Poll, Reader, Start};
@@ -33,12 +34,21 @@ fn main() -> Result<(), Box<dyn Error>> {
     let readers: Result<Vec<_>, _> =
         joined.rings.iter().map(|ring| Reader::new(ring, Start::Oldest)).collect();
     let (mut readers, mut batch, begin) = (readers?, Batch::new(), Instant::now());
+    let mut line = Vec::new();
     while begin.elapsed() < limit {
         for reader in &mut readers {
             match reader.poll(&mut batch)? {
                 Poll::Frames(_) => {
                     for record in batch.records() {
-                        println!("{}", one_line(record.frame, record.meta.wire_len));
+                        let frame = Frame {
+                            link_type: LINKTYPE_ETHERNET,
+                            data: record.frame,
+                            wire_len: record.meta.wire_len,
+                            flags: record.meta.flags,
+                        };
+                        line.clear();
+                        write_line(&mut line, &frame, &Options::default());
+                        println!("{}", String::from_utf8_lossy(&line));
                     }
                 }
                 Poll::Lapped(frames) => println!("{frames} frames were overwritten unread"),

@@ -36,6 +36,6 @@ pub use file::FileWriter;
 pub use file_error::FileError;
 pub use names::Names;
 pub use pcap_file::PcapFile;
-pub use printer::Printer;
+pub use printer::{PrintOptions, Printer};
 pub use recorder::Recorder;
 pub use rotating::Rotation;

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use thiserror::Error;
 use weir_consumer::{ConsumerError, Count, Sink, Stalled, write_counted};
-use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET, Statistics};
+use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::{Flags, Record};
-use weir_frame::summary::one_line;
+use weir_print::{Clock, Frame, Paint, TimeFormat, end_paint, write_line};
 
 /// Why lines cannot be printed.
 #[derive(Debug, Error)]
@@ -21,12 +21,31 @@ enum PrintError {
 
 /// Bytes of lines collected before a write.
 const BUFFER_BYTES: usize = 1 << 16;
+/// Of an interface that nobody described; LINKTYPE numbers end before.
+const NO_LINK_TYPE: u16 = u16::MAX;
 /// Characters of a name: longer than those of interfaces in network namespaces.
 const NAME_CHARS_MAX: usize = 256;
 
-/// One line a frame: time of day (UTC), interface, direction, summary.
+/// What lines say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrintOptions {
+    /// Of the frame itself.
+    pub frame: weir_print::Options,
+    /// Of its time.
+    pub time: TimeFormat,
+    /// Times have nanoseconds, not microseconds.
+    pub nanoseconds: bool,
+    /// Interface and direction stand in every line, not only from the second interface on.
+    pub names: bool,
+}
+
+/// One line a frame: time, interface and direction where there are several interfaces, headers.
 pub struct Printer<W> {
     out: W,
+    options: PrintOptions,
+    clock: Clock,
+    /// Lines say interface and direction.
+    has_names: bool,
     /// For messages.
     name: String,
     /// By number: name, with that of its feed, and link type.
@@ -40,10 +59,13 @@ pub struct Printer<W> {
 impl<W: Write> Printer<W> {
     /// `out` has no buffer of its own: what it takes is out. `name` is for messages.
     #[must_use]
-    pub fn new(out: W, name: &str) -> Printer<W> {
+    pub fn new(out: W, name: &str, options: PrintOptions) -> Printer<W> {
         let lines = Vec::with_capacity(BUFFER_BYTES + 1024);
         Printer {
             out,
+            options,
+            clock: Clock::new(options.time, options.nanoseconds),
+            has_names: options.names,
             name: name.to_owned(),
             interfaces: Vec::new(),
             lines,
@@ -52,28 +74,43 @@ impl<W: Write> Printer<W> {
         }
     }
 
-    fn line(&mut self, record: &Record<'_>) -> io::Result<()> {
+    fn line(&mut self, record: &Record<'_>) {
         let meta = &record.meta;
-        let second = meta.ts_ns / 1_000_000_000;
-        let (h, m, s) = (second / 3600 % 24, second / 60 % 60, second % 60);
-        let way = match meta.flags {
-            Some(flags) if flags.has(Flags::OUTBOUND) => "out",
-            Some(flags) if flags.has(Flags::INBOUND) => "in",
-            _ => "-",
-        };
-        let interface = self.interfaces.get(meta.interface_id as usize);
-        let name = interface.map_or("?", |(name, _)| name);
-        let ns = meta.ts_ns % 1_000_000_000;
         let out = &mut self.lines;
-        write!(out, "{h:02}:{m:02}:{s:02}.{ns:09} {name} {way} ")?;
-        match interface.map(|(_, link_type)| *link_type) {
-            Some(LINKTYPE_ETHERNET) => writeln!(out, "{}", one_line(record.frame, meta.wire_len)),
-            // Only Ethernet is taken apart: anything else would be shown as what it is not.
-            other => {
-                let link_type = other.unwrap_or_default();
-                writeln!(out, "link type {link_type}, {} bytes", meta.wire_len)
-            }
+        let color = self.options.frame.color;
+        if color {
+            Paint::Dim.begin(out);
         }
+        self.clock.write(out, meta.ts_ns);
+        if color {
+            end_paint(out);
+        }
+        let interface = self.interfaces.get(meta.interface_id as usize);
+        if self.has_names {
+            if color {
+                Paint::Cyan.begin(out);
+            }
+            out.extend_from_slice(interface.map_or("?", |(name, _)| name).as_bytes());
+            if color {
+                end_paint(out);
+            }
+            out.push(b' ');
+        }
+        if self.has_names || self.options.frame.link {
+            out.extend_from_slice(match meta.flags {
+                Some(flags) if flags.has(Flags::OUTBOUND) => b"Out ",
+                Some(flags) if flags.has(Flags::INBOUND) => b"In ",
+                _ => b"- ",
+            });
+        }
+        let frame = Frame {
+            link_type: interface.map_or(NO_LINK_TYPE, |(_, link_type)| *link_type),
+            data: record.frame,
+            wire_len: meta.wire_len,
+            flags: meta.flags,
+        };
+        write_line(out, &frame, &self.options.frame);
+        out.push(b'\n');
     }
 
     fn failed(&self, source: io::Error) -> ConsumerError {
@@ -117,11 +154,12 @@ impl<W: Write> Sink for Printer<W> {
             name += &format!("[{label}]");
         }
         self.interfaces.push((name, interface.link_type));
+        self.has_names |= self.interfaces.len() > 1 || !label.is_empty();
         Ok(())
     }
 
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
-        self.line(record).map_err(|source| self.failed(source))?;
+        self.line(record);
         self.ends.push((self.lines.len(), Count::one(record.meta.wire_len)));
         if self.lines.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
@@ -148,7 +186,7 @@ mod tests {
     fn only_whole_lines_that_went_out_are_counted() {
         let interface = Interface { name: "eth0".into(), link_type: 1, ..Interface::default() };
         let mut room = [0; 100];
-        let mut printer = Printer::new(&mut room[..], "room");
+        let mut printer = Printer::new(&mut room[..], "room", PrintOptions::default());
         printer.describe(0, &interface, "").unwrap();
         let frame = [0; 60];
         let meta = Meta { wire_len: 60, ..Meta::default() };
@@ -164,14 +202,15 @@ mod tests {
             printer.flush().is_ok() && printer.kept().frames == kept,
             "a refused line came again"
         );
-        let whole = room.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        // All of 1970, so there is a line with the date.
+        let whole = room.iter().filter(|&&byte| byte == b'\n').count() as u64 - 1;
         assert!((1..5).contains(&kept) && kept == whole, "{kept} of {whole}");
     }
 
     #[test]
     fn names_have_their_feeds_label_and_no_control_characters() {
         let mut out = Vec::new();
-        let mut printer = Printer::new(&mut out, "out");
+        let mut printer = Printer::new(&mut out, "out", PrintOptions::default());
         let interface =
             |name: &str| Interface { name: name.into(), link_type: 1, ..Interface::default() };
         printer.describe(0, &interface("eth0"), "web,also").unwrap();
@@ -182,7 +221,8 @@ mod tests {
         }
         printer.flush().unwrap();
         let text = String::from_utf8(out).unwrap();
-        let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let names: Vec<_> = lines.filter_map(|line| line.split(' ').nth(1)).collect();
         assert_eq!(names, ["eth0[web,also]", "\u{fffd}[2Jx\u{fffd}"]);
     }
 }

@@ -17,6 +17,7 @@ mod input;
 mod lab;
 mod look_back;
 mod pages;
+mod print;
 mod rotate;
 mod run;
 mod serve;

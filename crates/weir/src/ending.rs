@@ -21,7 +21,7 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
     let text = if plan.json { report.json() + "\n" } else { out::plain(&report.text()) };
     let failures = || result.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
     let is_stalled = failures().any(|failure| matches!(failure, ConsumerError::ReaderStalled(_)));
-    if into_pipe || (plan.outputs.print && !plan.json) || is_stalled {
+    if into_pipe || (plan.outputs.print.is_some() && !plan.json) || is_stalled {
         eprint!("{text}");
     } else {
         show(&text, Stop::new(Arc::clone(stop), None));

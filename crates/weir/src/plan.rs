@@ -21,8 +21,8 @@ use weir_capture::{Direction, Feed};
 
 use weir_probe::CpuList;
 use weir_ring::memory::Pages;
-use weir_store::Rotation;
 use weir_store::recorder::look_back::LookBack;
+use weir_store::{PrintOptions, Rotation};
 
 use crate::cli::{
     CaptureArgs, DirectionName, FlowMonitorArgs, HookName, LatencyName, NetdevArgs, RotateArgs,
@@ -100,8 +100,8 @@ impl PlannedSource {
 /// Where frames go; nowhere else: they are counted.
 #[derive(Clone, Debug)]
 pub struct Outputs {
-    /// A line a frame on standard output.
-    pub print: bool,
+    /// A line a frame on standard output, and what it says.
+    pub print: Option<PrintOptions>,
     /// A pcapng file.
     pub write: Option<PathBuf>,
     /// When it is followed by another one.
@@ -184,7 +184,7 @@ impl CapturePlan {
             asks_before_consuming: args.input.consume && !args.input.yes,
             control: args.input.control.clone(),
             outputs: Outputs {
-                print: args.print,
+                print: args.print.print.then(|| args.print.options(has_several(args))),
                 write: args.write.first().filter(|_| !is_recorder).cloned(),
                 rotation,
                 record: args.write.iter().filter(|_| is_recorder).cloned().collect(),
@@ -216,6 +216,14 @@ fn has_clock_stamps(sources: &[PlannedSource]) -> bool {
     sources.iter().all(|source| !has_own_time(&source.name))
 }
 
+/// Whether frames may come from more than one interface or go to more than one feed.
+fn has_several(args: &CaptureArgs) -> bool {
+    let is_pattern = |name: &SourceName| matches!(name, SourceName::Pattern { .. });
+    args.input.sources.len() > 1
+        || args.input.sources.iter().any(is_pattern)
+        || !args.feed.is_empty()
+}
+
 fn check_form(args: &CaptureArgs) -> Result<()> {
     if let Some(hint) = args.tcpdump_hint() {
         bail!(hint);
@@ -226,7 +234,7 @@ fn check_form(args: &CaptureArgs) -> Result<()> {
              `weir help capture` the flags"
         );
     }
-    if args.print && args.write.iter().any(|path| path == Path::new("-")) {
+    if args.print.print && args.write.iter().any(|path| path == Path::new("-")) {
         bail!(
             "--print and --write - both want standard output; write to a file or a named pipe \
              (--write PATH), or print by --write - | tcpdump -r -"

@@ -40,6 +40,11 @@ fn consumers(json: &Value) -> Vec<(&str, &Value)> {
     all.iter().map(named).collect()
 }
 
+/// Lines of frames: all but dates, and the report at the end.
+fn printed(text: &str) -> usize {
+    text.lines().filter(|line| !line.starts_with('#')).count() - 1
+}
+
 /// Runs `weir capture`; its JSON, and the lines before it.
 #[track_caller]
 fn capture(args: &str) -> (Value, usize) {
@@ -48,7 +53,7 @@ fn capture(args: &str) -> (Value, usize) {
     assert_eq!(output.status.code(), Some(0), "{args}: {says}");
     let text = String::from_utf8(output.stdout).expect("text");
     let last = text.lines().last().expect("a report");
-    (serde_json::from_str(last).expect("JSON"), text.lines().count() - 1)
+    (serde_json::from_str(last).expect("JSON"), printed(&text))
 }
 
 #[test]
@@ -167,7 +172,7 @@ fn root_each_consumer_gets_every_frame_of_a_link() {
         generate(&bed.tx, "--frames 2000 --rate 20kpps --stamp");
         settle();
         let ended = run.stop().expect(0);
-        let (json, lines) = (ended.json(), ended.text().lines().count() as u64 - 1);
+        let (json, lines) = (ended.json(), printed(&ended.text()) as u64);
         let consumers = consumers(&json);
         assert_eq!(consumers.len(), 4, "{json}");
         assert!(number(&json, "captured") >= 2000, "{hook}: {json}");

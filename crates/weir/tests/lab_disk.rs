@@ -100,7 +100,7 @@ fn interrupted_it_ends_and_leaves_nothing_behind() {
     let folder = folder();
     let mut command = command(&[folder.path().to_str().unwrap(), "--seconds", "0.2s"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut running = Running(command.spawn().expect("it starts"));
+    let mut running = Running::from(command.spawn().expect("it starts"));
     while entries(&folder) == 0 {
         assert!(!running.wait_for(Duration::ZERO), "it ended by itself");
         sleep(Duration::from_millis(5));

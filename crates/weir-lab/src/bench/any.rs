@@ -134,7 +134,16 @@ struct Printed {
 
 /// Frames on every link, a number of its own each, then links that join.
 fn printed(context: &Context, bed: &Testbed, every: &Tool, ends: &[End]) -> Result<Printed> {
-    let printing = every.with(&["--print", "--merge-slack", "0ms", "--direction", "in"]);
+    let printing = every.with(&[
+        "--print",
+        "--time",
+        "utc",
+        "--nano",
+        "--merge-slack",
+        "0ms",
+        "--direction",
+        "in",
+    ]);
     let capturing = printing.start(&bed.rx, context.cpus.tool)?;
     let mut sent: BTreeMap<String, u64> = BTreeMap::new();
     for (n, end) in (0..).zip(ends) {
@@ -194,7 +203,7 @@ struct Seen {
     first: Duration,
 }
 
-/// Printed frames by the link that they came from: `12:34:56.123456789 wrx0 in ARP ...`.
+/// Printed frames by the link that they came from: `12:34:56.123456789 wrx0 In ARP ...`.
 fn by_link(lines: &[Line]) -> BTreeMap<&str, Seen> {
     let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.data) {

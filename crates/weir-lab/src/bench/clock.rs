@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn stamps_are_read_and_midnight_is_no_leap() {
-        let at = stamp("23:59:59.999000000 wrx0 in ARP").unwrap();
+        let at = stamp("23:59:59.999000000 wrx0 In ARP").unwrap();
         assert_eq!(at, Duration::new(86_399, 999_000_000));
         assert_eq!(since(at, Duration::from_millis(1)), Duration::from_millis(2));
         assert_eq!(of_day(UNIX_EPOCH + DAY + Duration::from_secs(5)), Duration::from_secs(5));

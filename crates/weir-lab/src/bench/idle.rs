@@ -114,7 +114,7 @@ fn one(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Quiet> {
 /// Times from a frame's stamp, taken in the kernel as it arrives, to its printed line here; sorted. The
 /// printing consumer merges rings with no slack, so that what is timed is the capture's own delay.
 fn latencies(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Duration>> {
-    let printing = tool.with(&["--print", "--merge-slack", "0ms"]);
+    let printing = tool.with(&["--print", "--time", "utc", "--nano", "--merge-slack", "0ms"]);
     let capturing = printing.start(&bed.rx, context.cpus.tool)?;
     let options = MixOptions { rate_pps: SINGLES_PPS, frames: Some(SINGLES), duration: None };
     let never = AtomicBool::new(false);

@@ -70,6 +70,12 @@ impl Running {
     }
 }
 
+impl From<Child> for Running {
+    fn from(child: Child) -> Running {
+        Running(child)
+    }
+}
+
 impl Deref for Running {
     type Target = Child;
     fn deref(&self) -> &Child {

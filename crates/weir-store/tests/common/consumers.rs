@@ -8,7 +8,8 @@ use std::time::Duration;
 use weir_consumer::{Begin, Consumer, ConsumerError, JoinedFeed, Ordered, Sink, Step};
 use weir_frame::pcapng::{IDB_TYPE, ISB_TYPE, SHB_TYPE, Statistics};
 use weir_frame::record::EPB_TYPE;
-use weir_store::{FileWriter, Printer};
+use weir_print::TimeFormat;
+use weir_store::{FileWriter, PrintOptions, Printer};
 
 use crate::driver::{Attacked, Hostile, Input, whole_ring};
 
@@ -48,7 +49,11 @@ pub fn run(bytes: &[u8]) -> Seen {
     let out = Shared::default();
     match how & 2 {
         0 => {
-            let printer = Printer::new(out.clone(), "test");
+            let printer = Printer::new(
+                out.clone(),
+                "test",
+                PrintOptions { time: TimeFormat::Epoch, ..PrintOptions::default() },
+            );
             let (seen, frames) = read(Ordered::new(slack, printer), how, first, second);
             check_lines(&out.0.lock().unwrap(), frames);
             seen

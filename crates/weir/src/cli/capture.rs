@@ -8,6 +8,7 @@ use super::attach::NetdevArgs;
 use super::flows::FlowMonitorArgs;
 use super::input::InputArgs;
 use super::look_back::LookBackArgs;
+use super::print::PrintArgs;
 use super::rotate::RotateArgs;
 use super::tcpdump_flags::TcpdumpFlags;
 use crate::feeds::FeedName;
@@ -27,9 +28,8 @@ pub enum LatencyName {
 #[derive(Args, Debug)]
 #[command(override_usage = "weir capture [OPTIONS] <SOURCE>...")]
 pub struct CaptureArgs {
-    /// Print one line a frame; its time of day is UTC
-    #[arg(long)]
-    pub print: bool,
+    #[command(flatten)]
+    pub print: PrintArgs,
     /// Count frames beside --print and --write; without these two, counting is the default
     #[arg(long)]
     pub count: bool,
@@ -85,7 +85,7 @@ impl CaptureArgs {
 
     fn of(input: &InputArgs) -> CaptureArgs {
         CaptureArgs {
-            print: false,
+            print: PrintArgs::default(),
             count: false,
             write: Vec::new(),
             file_mode: 0,

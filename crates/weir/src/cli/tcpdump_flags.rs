@@ -12,14 +12,8 @@ pub struct TcpdumpFlags {
     read_from: Option<String>,
     #[arg(short = 'D', long = "list-interfaces", hide = true)]
     list: bool,
-    #[arg(short = 'v', long = "verbose", action = ArgAction::Count, hide = true)]
-    verbose: u8,
-    #[arg(short = 'e', hide = true)]
-    link_level: bool,
     #[arg(short = 'x', action = ArgAction::Count, hide = true)]
     hex: u8,
-    #[arg(short = 'X', action = ArgAction::Count, hide = true)]
-    hex_and_ascii: u8,
     #[arg(short = 'A', hide = true)]
     ascii: bool,
     #[arg(short = 'Q', value_name = "WAY", hide = true)]
@@ -49,7 +43,11 @@ impl TcpdumpFlags {
             [] => String::new(),
             words => format!(" --filter '{}'", words.join(" ")),
         };
-        let bytes = "bytes are shown by others: --write - | tcpdump -r -";
+        let bytes = |flag: &str| {
+            format!(
+                "{flag}: bytes are shown by --print -X; or by tcpdump: --write - | tcpdump -r - {flag}"
+            )
+        };
         let hints = [
             self.interface.as_ref().map(|name| {
                 format!("-i: sources are named without a flag: weir capture {name}{filter}")
@@ -58,17 +56,8 @@ impl TcpdumpFlags {
                 format!("-r: a capture file is a source: weir capture file:{path}{filter}")
             }),
             self.list.then(|| "-D: interfaces are listed by: weir doctor".to_owned()),
-            (self.verbose > 0).then(|| {
-                "-v: --print has one line a frame; tcpdump says more of each: --write - | tcpdump -r - -v"
-                    .to_owned()
-            }),
-            self.link_level.then(|| {
-                "-e: addresses of the link are shown by tcpdump: --write - | tcpdump -r - -e"
-                    .to_owned()
-            }),
-            (self.hex > 0).then(|| format!("-x: {bytes} -x")),
-            (self.hex_and_ascii > 0).then(|| format!("-X: {bytes} -X")),
-            self.ascii.then(|| format!("-A: {bytes} -A")),
+            (self.hex > 0).then(|| bytes("-x")),
+            self.ascii.then(|| bytes("-A")),
             self.way.as_ref().map(|way| {
                 let ours = if way == "inout" { "both" } else { way };
                 format!("-Q: the direction is --direction {ours}")
@@ -114,9 +103,8 @@ mod tests {
             ("-ni eth0 tcp port 80", "weir capture eth0 --filter 'tcp port 80'"),
             ("-r a.pcap", "file:a.pcap"),
             ("-D", "weir doctor"),
-            ("eth0 -vv", "--write - | tcpdump -r - -v"),
-            ("eth0 -e", "tcpdump -r - -e"),
-            ("eth0 -XX", "tcpdump -r - -X"),
+            ("eth0 -x", "--print -X"),
+            ("eth0 -A", "tcpdump -r - -A"),
             ("eth0 -Q inout", "--direction both"),
             ("eth0 -B 4096", "--ring-size 4096KiB"),
             ("eth0 -F f", "--filter \"$(cat f)\""),

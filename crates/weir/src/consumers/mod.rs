@@ -143,8 +143,8 @@ pub fn all(input: &Input<'_>) -> Result<Vec<Named>> {
     if !outputs.record.is_empty() {
         all.push(Named::new("record", recorder::open(input, &outputs.record)?));
     }
-    if outputs.print {
-        all.push(Named::new("print", print::open(input)?));
+    if let Some(options) = outputs.print {
+        all.push(Named::new("print", print::open(input, options)?));
     }
     if let Some(how) = outputs.latency {
         all.push(Named::new("latency", latency::open(how)));

@@ -63,7 +63,7 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
             ),
             For::Directed => (interfaces || files || of_daemon, "interfaces and capture files"),
             For::Merging => (
-                args.print
+                args.print.print
                     || !args.write.is_empty()
                     || args.netdev.is_some()
                     || args.flows.is_some(),

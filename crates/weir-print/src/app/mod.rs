@@ -1,0 +1,3 @@
+//! What stands above TCP and UDP.
+
+pub mod dns;

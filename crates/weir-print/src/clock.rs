@@ -1,0 +1,190 @@
+//! The time before a line.
+
+use std::time::SystemTime;
+
+use chrono::{DateTime, Local, Offset, TimeZone};
+
+use crate::text::Text;
+
+const SECOND_NS: u64 = 1_000_000_000;
+const DAY_S: i64 = 86_400;
+/// Offsets from UTC change at multiples of this in all zones.
+const OFFSET_HOLDS_S: i64 = 900;
+
+/// How times are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimeFormat {
+    /// Time of day where this program runs.
+    #[default]
+    Local,
+    /// Time of day, UTC.
+    Utc,
+    /// Seconds since 1970.
+    Epoch,
+    /// Since the frame before.
+    Delta,
+}
+
+/// Writes times, and a line with the date before the first frame of another day than the one before, or than today.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    format: TimeFormat,
+    /// Digits of a second's fraction: 6 or 9.
+    digits: usize,
+    /// Day since 1970 and offset from UTC in seconds that the reader knows of.
+    known: (i64, i64),
+    /// The local offset, and from which second on it holds.
+    offset: (i64, i64),
+    before_ns: Option<u64>,
+}
+
+impl Clock {
+    /// `nanoseconds`: nine digits of a fraction, not six.
+    #[must_use]
+    pub fn new(format: TimeFormat, nanoseconds: bool) -> Clock {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let digits = if nanoseconds { 9 } else { 6 };
+        let mut clock =
+            Clock { format, digits, known: (0, 0), offset: (0, i64::MIN), before_ns: None };
+        let now_s = now.as_secs() as i64;
+        let offset = clock.offset_s(now_s);
+        clock.known = ((now_s + offset).div_euclid(DAY_S), offset);
+        clock
+    }
+
+    /// Appends the time of a frame, in nanoseconds since 1970, and a blank. A new date has a line before:
+    /// `# 2026-11-26 UTC+01:00`.
+    pub fn write(&mut self, out: &mut Vec<u8>, ts_ns: u64) {
+        let second = (ts_ns / SECOND_NS) as i64;
+        let fraction_ns = ts_ns % SECOND_NS;
+        match self.format {
+            TimeFormat::Local | TimeFormat::Utc => {
+                let offset = self.offset_s(second);
+                let (day, of_day) =
+                    ((second + offset).div_euclid(DAY_S), (second + offset).rem_euclid(DAY_S));
+                if (day, offset) != self.known {
+                    self.known = (day, offset);
+                    write_date(out, day, offset);
+                }
+                write_hms(out, of_day as u64);
+            }
+            TimeFormat::Epoch => out.dec(ts_ns / SECOND_NS),
+            TimeFormat::Delta => {
+                let before_ns = self.before_ns.replace(ts_ns).unwrap_or(ts_ns);
+                let delta_ns = ts_ns.abs_diff(before_ns);
+                out.put(if ts_ns < before_ns { "-" } else { " " });
+                write_hms(out, delta_ns / SECOND_NS);
+                self.write_fraction(out, delta_ns % SECOND_NS);
+                return out.put(" ");
+            }
+        }
+        self.write_fraction(out, fraction_ns);
+        out.put(" ");
+    }
+
+    fn write_fraction(&self, out: &mut Vec<u8>, ns: u64) {
+        out.put(".");
+        let mut unit = SECOND_NS / 10;
+        for _ in 0..self.digits {
+            out.push(b'0' + (ns / unit % 10) as u8);
+            unit /= 10;
+        }
+    }
+
+    fn offset_s(&mut self, second: i64) -> i64 {
+        if self.format != TimeFormat::Local {
+            return 0;
+        }
+        let from = second - second.rem_euclid(OFFSET_HOLDS_S);
+        if self.offset.1 != from {
+            let local = Local.timestamp_opt(from, 0).earliest();
+            let offset = local.map_or(0, |time| time.offset().fix().local_minus_utc());
+            self.offset = (i64::from(offset), from);
+        }
+        self.offset.0
+    }
+}
+
+fn write_hms(out: &mut Vec<u8>, seconds: u64) {
+    let mut two = |number: u64| {
+        if number < 10 {
+            out.push(b'0');
+        }
+        out.dec(number);
+    };
+    two(seconds / 3600);
+    two(seconds / 60 % 60);
+    two(seconds % 60);
+    let end = out.len();
+    // The last four digits are minutes and seconds.
+    out.insert(end - 2, b':');
+    out.insert(end - 4, b':');
+}
+
+fn write_date(out: &mut Vec<u8>, day: i64, offset_s: i64) {
+    use std::io::Write;
+    let date = DateTime::from_timestamp(day * DAY_S, 0).unwrap_or_default().date_naive();
+    let sign = if offset_s < 0 { '-' } else { '+' };
+    let minutes = offset_s.unsigned_abs() / 60;
+    let _ = match minutes {
+        0 => writeln!(out, "# {date} UTC"),
+        _ => writeln!(out, "# {date} UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(format: TimeFormat, nanoseconds: bool, stamps: &[u64]) -> String {
+        let (mut clock, mut out) = (Clock::new(format, nanoseconds), Vec::new());
+        for stamp in stamps {
+            clock.write(&mut out, *stamp);
+            out.push(b'\n');
+        }
+        String::from_utf8(out).unwrap().replace(" \n", "\n")
+    }
+
+    const STAMP: u64 = 86_399 * SECOND_NS + 123_456_789;
+
+    #[test]
+    fn the_date_has_a_line_when_it_changes() {
+        let stamps = [STAMP, STAMP, STAMP + SECOND_NS];
+        assert_eq!(
+            times(TimeFormat::Utc, false, &stamps),
+            "# 1970-01-01 UTC\n23:59:59.123456\n23:59:59.123456\n# 1970-01-02 UTC\n00:00:00.123456\n"
+        );
+    }
+
+    #[test]
+    fn todays_frames_need_no_date() {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        // In the last second of a day the clock is made on the day before.
+        if now % 86_400 < 86_398 {
+            assert!(!times(TimeFormat::Utc, true, &[now * SECOND_NS]).contains('#'));
+        }
+    }
+
+    #[test]
+    fn seconds_since_1970_and_since_the_frame_before() {
+        assert_eq!(times(TimeFormat::Epoch, true, &[STAMP]), "86399.123456789\n");
+        assert_eq!(
+            times(TimeFormat::Delta, false, &[STAMP, STAMP + 1_500_000, STAMP]),
+            " 00:00:00.000000\n 00:00:00.001500\n-00:00:00.001500\n"
+        );
+    }
+
+    #[test]
+    fn any_stamp_has_a_date() {
+        for format in [TimeFormat::Local, TimeFormat::Utc] {
+            assert!(times(format, false, &[0, u64::MAX]).contains("# 2554-07-2"));
+        }
+    }
+
+    #[test]
+    fn another_offset_is_a_line_too() {
+        let mut out = Vec::new();
+        write_date(&mut out, 1, -12_600);
+        assert_eq!(out, b"# 1970-01-02 UTC-03:30\n");
+    }
+}

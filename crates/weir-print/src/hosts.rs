@@ -1,0 +1,56 @@
+//! Addresses of an IP packet.
+
+use crate::checksum::sum;
+use crate::line::Line;
+use crate::text::Text;
+
+/// Source and destination.
+#[derive(Clone, Copy, Debug)]
+pub enum Hosts<'a> {
+    V4 { src: &'a [u8; 4], dst: &'a [u8; 4] },
+    V6 { src: &'a [u8; 16], dst: &'a [u8; 16] },
+}
+
+impl Hosts<'_> {
+    /// `10.0.0.1 > 10.0.0.2: `
+    pub fn write(&self, line: &mut Line<'_>) {
+        self.src(line.out);
+        line.out.put(" > ");
+        self.dst(line.out);
+        line.out.put(": ");
+    }
+
+    /// `10.0.0.1.4242 > 10.0.0.2.80: `
+    pub fn write_with_ports(&self, line: &mut Line<'_>, src: u16, dst: u16) {
+        self.src(line.out);
+        line.out.put(".");
+        line.out.dec(src);
+        line.out.put(" > ");
+        self.dst(line.out);
+        line.out.put(".");
+        line.out.dec(dst);
+        line.out.put(": ");
+    }
+
+    fn src(&self, out: &mut Vec<u8>) {
+        match self {
+            Hosts::V4 { src, .. } => out.v4(**src),
+            Hosts::V6 { src, .. } => out.v6(**src),
+        }
+    }
+
+    fn dst(&self, out: &mut Vec<u8>) {
+        match self {
+            Hosts::V4 { dst, .. } => out.v4(**dst),
+            Hosts::V6 { dst, .. } => out.v6(**dst),
+        }
+    }
+
+    /// Sum of the addresses' words, for the checksums of TCP and UDP. Source: RFC 9293, 3.1; RFC 8200, 8.1.
+    pub fn sum(&self) -> u64 {
+        match self {
+            Hosts::V4 { src, dst } => sum(*src) + sum(*dst),
+            Hosts::V6 { src, dst } => sum(*src) + sum(*dst),
+        }
+    }
+}

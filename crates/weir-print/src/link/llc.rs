@@ -1,0 +1,51 @@
+//! IEEE 802.2 behind an 802.3 length: STP, SNAP, or the numbers of the service.
+
+use crate::bytes::Bytes;
+use crate::line::Line;
+use crate::net::stp;
+use crate::next::Next;
+use crate::text::Text;
+
+const STP_SAP: u8 = 0x42;
+const SNAP_SAP: u8 = 0xaa;
+
+pub fn write<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Next<'a>> {
+    let Some(&[dsap, ssap, control]) = rest.head::<3>() else {
+        line.cut_off("llc");
+        return None;
+    };
+    match (dsap, ssap, control) {
+        (STP_SAP, STP_SAP, 3) => stp::write(line, rest.after(3)),
+        (SNAP_SAP, SNAP_SAP, 3) => return write_snap(line, rest.after(3)),
+        _ => {
+            line.begin("LLC, ");
+            line.out.put("dsap ");
+            line.out.hex(dsap, 2);
+            line.out.put(", ssap ");
+            line.out.hex(ssap, 2);
+            line.out.put(", ctrl ");
+            line.out.hex(control, 2);
+            line.length(rest.len());
+        }
+    }
+    None
+}
+
+fn write_snap<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Next<'a>> {
+    let Some(&[a, b, c, k0, k1]) = rest.head::<5>() else {
+        line.cut_off("snap");
+        return None;
+    };
+    let (oui, kind) = (u32::from_be_bytes([0, a, b, c]), u16::from_be_bytes([k0, k1]));
+    // RFC 1042: the number is an ethertype.
+    if oui == 0 {
+        return Some(Next::EtherType(kind, rest.after(5)));
+    }
+    line.begin("SNAP, ");
+    line.out.put("oui ");
+    line.out.hex(oui, 6);
+    line.out.put(", pid ");
+    line.out.hex(kind, 4);
+    line.length(rest.len().saturating_sub(5));
+    None
+}
