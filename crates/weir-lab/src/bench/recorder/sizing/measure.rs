@@ -54,7 +54,14 @@ pub fn run(options: &Options, stop: &AtomicBool, talk: &dyn Fn(&str)) -> Result<
         if stopped(stop) {
             break;
         }
-        one_round(options, &place, (round, file_bytes), &mut rows, has_fio, stop)?;
+        match one_round(options, &place, (round, file_bytes), &mut rows, has_fio, stop) {
+            Ok(()) => {}
+            Err(error) if round == 0 => return Err(error),
+            Err(error) => {
+                talk(&format!("round {}: {error}; the rounds before count", round + 1));
+                break;
+            }
+        }
         talk(&format!("round {} of {}", round + 1, options.rounds));
     }
     machine.finish();
@@ -235,7 +242,8 @@ impl Rows {
         let of = |(row, trace): (&Row, &Trace)| {
             let cpu = |round: &crate::bench::row::Round| {
                 let frames = round.frames.as_ref()?;
-                Some(frames.cpu_seconds? / (round.value * frames.seconds))
+                let cpu = frames.cpu_seconds? / (round.value * frames.seconds);
+                cpu.is_finite().then_some(cpu)
             };
             Some(Drive {
                 size_on_wire: trace.mean,
