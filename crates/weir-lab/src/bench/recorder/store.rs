@@ -220,8 +220,8 @@ pub(in super::super) fn condition(context: &Context) -> String {
     let bytes = if context.options.quick { BYTES_QUICK } else { BYTES };
     format!(
         "store: {:.0} GB of frames of 64, 576 and 1518 B (800 B in the mean), {FLOWS} flows in turn and \
-         {SOUGHT_FRAMES} frames of one more, spread over all, recorded from a FIFO by weir capture file: --write DIR/ in \
-         files of 1 GiB; both get '{FILTER}' and write what they find to /dev/null; all files were read once before",
+         {SOUGHT_FRAMES} frames of one more, spread over all, recorded from a FIFO by weir capture file: --write DIR/ \
+         in files of 1 GiB; both get '{FILTER}' and write what they find to /dev/null; all files were read once before",
         bytes as f64 / 1e9
     )
 }
