@@ -174,12 +174,13 @@ fn recorded(
 /// How it is measured.
 pub(in super::super) fn condition(context: &Context) -> String {
     format!(
-        "recorder: fio, weir capture gen: --write DIR/ --ring-size 256MiB, fio and weir again in the same directory, \
-         {} s each, new files, on CPUs of their own choice, after the disk has been idle for half a second; GB/s = bytes \
-         of pcapng records, of the frames that the report has as delivered, until the last of them is written, index on \
-         (of the first round, weir extract must give as many frames); offered: {OFFERED} of what fio wrote just before, \
-         and then {BELOW} of the slower of both; fio's figure is the mean of both; 791 B are two sources, 64 and 1518 B \
-         in equal numbers; CPU time is that of all threads of the process but weir-source, which makes the frames",
+        "recorder: fio, weir capture gen: --write DIR/ --ring-size 256MiB, fio and weir again in the same \
+         directory, {} s each, new files, on CPUs of their own choice, after the disk has been idle for half a \
+         second; GB/s = bytes of pcapng records, of the frames that the report has as delivered, until the last of \
+         them is written, index on (of the first round, weir extract must give as many frames); offered: {OFFERED} \
+         of what fio wrote just before, and then {BELOW} of the slower of both; fio's figure is the mean of both; \
+         791 B are two sources, 64 and 1518 B in equal numbers; CPU time is that of all threads of the process but \
+         weir-source, which makes the frames",
         context.seconds
     )
 }
