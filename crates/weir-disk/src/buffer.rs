@@ -4,19 +4,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use weir_ring::AtomicU64;
 
+use crate::memory::Memory;
+
 /// Address, length and place in the file of a direct write are multiples of this many bytes: the block size of all but
 /// exotic disks, and no less than any that `statx` (`STATX_DIOALIGN`) reports for one of 4 KiB or less.
 pub const ALIGN_BYTES: usize = 4096;
 
-const PAGE_WORDS: usize = ALIGN_BYTES / 8;
-
-#[derive(Clone)]
-#[repr(C, align(4096))]
-struct Page([u64; PAGE_WORDS]);
-
 /// Memory aligned for direct writes, filled from the front. Its size is fixed when it is made.
 pub struct Buffer {
-    pages: Vec<Page>,
+    memory: Memory,
     filled: usize,
 }
 
@@ -24,7 +20,7 @@ impl Buffer {
     /// Room for so many bytes, rounded up to [`ALIGN_BYTES`].
     #[must_use]
     pub fn new(bytes: usize) -> Buffer {
-        Buffer { pages: vec![Page([0; PAGE_WORDS]); bytes.div_ceil(ALIGN_BYTES)], filled: 0 }
+        Buffer { memory: Memory::new(Buffer::rounded(bytes)), filled: 0 }
     }
 
     /// Bytes that a buffer for so many can hold.
@@ -35,7 +31,7 @@ impl Buffer {
     /// Bytes that it can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.pages.len() * ALIGN_BYTES
+        self.memory.bytes().len()
     }
 
     /// Bytes that it holds.
@@ -60,13 +56,13 @@ impl Buffer {
     /// The bytes that it holds.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        &self.bytes()[..self.filled]
+        &self.memory.bytes()[..self.filled]
     }
 
     /// The bytes that it holds, to be changed.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let filled = self.filled;
-        &mut self.bytes_mut()[..filled]
+        &mut self.memory.bytes_mut()[..filled]
     }
 
     /// Appends bytes.
@@ -85,7 +81,7 @@ impl Buffer {
         let (from, room) = (self.filled, self.remaining());
         assert!(bytes <= room, "{bytes} bytes for a buffer with room for {room}");
         self.filled += bytes;
-        &mut self.bytes_mut()[from..from + bytes]
+        &mut self.memory.bytes_mut()[from..from + bytes]
     }
 
     /// Appends zeros up to a multiple of [`ALIGN_BYTES`], for formats that take them.
@@ -115,23 +111,11 @@ impl Buffer {
     pub fn fill_from_ring(&mut self, words: &[AtomicU64]) {
         let (bytes, room) = (words.len() * 8, self.capacity());
         assert!(bytes <= room, "{bytes} bytes for a buffer of {room}");
-        for (page, words) in self.pages.iter_mut().zip(words.chunks(PAGE_WORDS)) {
-            for (own, shared) in page.0.iter_mut().zip(words) {
-                *own = shared.load(Relaxed);
-            }
+        let (own, _) = self.memory.bytes_mut().as_chunks_mut::<8>();
+        for (own, shared) in own.iter_mut().zip(words) {
+            *own = shared.load(Relaxed).to_ne_bytes();
         }
         self.filled = bytes;
-    }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: `capacity` bytes of the pages, which are all initialized and have no padding (an array of words as
-        // large as it is aligned). They are borrowed as long as the slice.
-        unsafe { std::slice::from_raw_parts(self.pages.as_ptr().cast(), self.capacity()) }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `bytes`, and borrowed alone. Whatever bytes are stored are words.
-        unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr().cast(), self.capacity()) }
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`uring`] | writes by io_uring |
 //! | [`plain`] | writes by `pwrite` on threads, where io_uring is refused |
 //! | [`file`](mod@file) | a file: direct, or through the page cache where direct writes are refused |
+//! | `memory` | memory in huge pages where it is large |
 //! | `spare` | buffers that are used again |
 //! | `write` | a write from its start to its end: gone on with, copied, tried again |
 //! | `directory` | names, space |
@@ -16,13 +17,14 @@
 #![deny(unsafe_code)]
 
 mod any;
-#[allow(unsafe_code)]
 pub mod buffer;
 mod directory;
 #[doc(hidden)]
 pub mod fake;
 pub mod file;
 pub mod limits;
+#[allow(unsafe_code)]
+mod memory;
 #[allow(unsafe_code)]
 pub mod plain;
 pub mod queue;
