@@ -8,7 +8,7 @@ pub const WRITES_MAX: usize = 256;
 pub const TRIES_MAX: u32 = 1000;
 
 /// Buffers for copies that are kept for the next one.
-pub const SPARE_BUFFERS_MAX: usize = 16;
+pub const SPARE_BUFFERS_MAX: usize = 24;
 
 /// Threads that write to a directory where io_uring is refused.
 pub const PLAIN_THREADS: usize = 2;

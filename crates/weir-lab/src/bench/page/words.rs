@@ -1,7 +1,7 @@
 //! What the page's sections and columns mean.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 26] = [
+const SECTIONS: [(&str, &str); 28] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -90,7 +90,18 @@ const SECTIONS: [(&str, &str); 26] = [
         "recorder",
         "The recorder beside fio on the same file system in the same rounds: bytes of records that can be extracted \
          again, by the time until the last of them is written. The generator in its process offers a twentieth more \
-         than fio wrote, so frames are lapped where the recorder is not faster than that.",
+         than fio wrote, so frames are lapped where the recorder is not faster than that; and then a tenth less.",
+    ),
+    (
+        "to-disk",
+        "Frames of 1518 B from a link into files on the same disk, by the recorder, tcpdump, dumpcap and netsniff-ng, a \
+         tenth below what fio wrote just before; and the recorder for a minute, below what the disk takes and above, \
+         with a second consumer beside it.",
+    ),
+    (
+        "store",
+        "One flow of 100 frames among a million flows, out of 10 GB that the recorder has written: seconds of weir \
+         extract, with its index, beside tcpdump with the same filter on each file.",
     ),
     (
         "files",
