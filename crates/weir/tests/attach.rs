@@ -362,6 +362,25 @@ fn stream_bytes(frames: &[Vec<u8>]) -> usize {
     is_there.iter().filter(|is_there| **is_there).count()
 }
 
+/// Where in the stream the payload of each run of neighbours begins and ends, in the order in which they came: a sender
+/// on several CPUs overtakes itself at times, and that is not to be mended here.
+fn places(frames: &[Vec<u8>]) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for frame in frames.iter().filter(|frame| frame[12..14] == [8, 0]) {
+        let ip = &frame[14..];
+        let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+        let tcp = &ip[20..total];
+        let payload = tcp.len() - usize::from(tcp[12] >> 4) * 4;
+        let seq = u32::from_be_bytes(*tcp[4..].first_chunk().unwrap());
+        match runs.last_mut() {
+            _ if payload == 0 => {}
+            Some((_, end)) if *end == seq => *end = seq.wrapping_add(payload as u32),
+            _ => runs.push((seq, seq.wrapping_add(payload as u32))),
+        }
+    }
+    runs
+}
+
 #[test]
 fn root_super_frames_are_kept_or_segmented_as_asked() {
     let test = "root_super_frames_are_kept_or_segmented_as_asked";
@@ -400,8 +419,8 @@ fn root_super_frames_are_kept_or_segmented_as_asked() {
     let wrong = "tcp.checksum.status != 1 or ip.checksum.status != 1";
     let listed = tool("tshark", &[&["-r", &cut_name], &check[..], &["-Y", wrong]].concat());
     assert_eq!(listed, "", "tshark finds wrong checksums");
-    let strange = "tcp.analysis.retransmission or tcp.analysis.lost_segment or _ws.malformed";
-    assert_eq!(tool("tshark", &["-r", &cut_name, "-Y", strange]), "");
+    assert_eq!(tool("tshark", &["-r", &cut_name, "-Y", "_ws.malformed"]), "");
+    assert!(places(&segments) == places(&wanted), "segments stand in the order of their frames");
 }
 
 #[test]
