@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use weir_ring::AtomicU64;
 
-use crate::memory::Memory;
+use crate::memory::{Memory, PAGE_BYTES};
 
 /// Address, length and place in the file of a direct write are multiples of this many bytes: the block size of all but
 /// exotic disks, and no less than any that `statx` (`STATX_DIOALIGN`) reports for one of 4 KiB or less.
-pub const ALIGN_BYTES: usize = 4096;
+pub const ALIGN_BYTES: usize = PAGE_BYTES;
 
 /// Memory aligned for direct writes, filled from the front. Its size is fixed when it is made.
 pub struct Buffer {

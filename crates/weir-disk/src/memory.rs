@@ -8,14 +8,14 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-use crate::buffer::ALIGN_BYTES;
-
+/// What direct writes take: address, length and place in the file are multiples of it.
+pub const PAGE_BYTES: usize = 4096;
 /// Source: Documentation/admin-guide/mm/transhuge.rst; of x86-64 and most others.
 const HUGE_BYTES: usize = 2 << 20;
 /// From this size on memory is a huge page, or several.
 const LARGE_BYTES: usize = 512 << 10;
 
-/// Memory of its own, zeros at first, at a multiple of [`ALIGN_BYTES`].
+/// Memory of its own, zeros at first, at a multiple of [`PAGE_BYTES`].
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
@@ -37,7 +37,7 @@ impl Memory {
         let is_large = bytes >= LARGE_BYTES;
         let (align, mapped) = match is_large {
             true => (HUGE_BYTES, bytes.next_multiple_of(HUGE_BYTES)),
-            false => (ALIGN_BYTES, bytes.next_multiple_of(ALIGN_BYTES)),
+            false => (PAGE_BYTES, bytes.next_multiple_of(PAGE_BYTES)),
         };
         let Some(start) = map(mapped, align) else {
             handle_alloc_error(Layout::from_size_align(mapped, align).expect("powers of two"));
@@ -69,7 +69,7 @@ impl Drop for Memory {
 
 /// Maps so many bytes at a multiple of `align`, both multiples of a page.
 fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
-    let spare = if align > ALIGN_BYTES { align } else { 0 };
+    let spare = if align > PAGE_BYTES { align } else { 0 };
     let all = bytes.checked_add(spare)?;
     let (read_write, own) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -98,7 +98,7 @@ mod tests {
     fn memory_is_zeros_and_where_it_should_be() {
         for bytes in [1, 4096, LARGE_BYTES - 1, LARGE_BYTES, (1 << 20) + 5, HUGE_BYTES, 5 << 20] {
             let mut memory = Memory::new(bytes);
-            let align = if bytes >= LARGE_BYTES { HUGE_BYTES } else { ALIGN_BYTES };
+            let align = if bytes >= LARGE_BYTES { HUGE_BYTES } else { PAGE_BYTES };
             assert!(memory.bytes().as_ptr().addr().is_multiple_of(align), "{bytes}");
             assert!(memory.bytes().len() == bytes && memory.bytes().iter().all(|byte| *byte == 0));
             memory.bytes_mut()[bytes - 1] = 7;
