@@ -121,7 +121,7 @@ fn root_a_watched_link_is_a_line_a_frame() {
     bed.tx.run(send_until_it_ends).expect("the namespace is there");
     let mut said = String::new();
     watching.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    let frames = said.lines().filter(|line| line.contains(" udp, ")).count();
+    let frames = said.lines().filter(|line| line.contains(" UDP, ")).count();
     assert!(frames > 0, "{said}");
     let ledger = said.lines().last().unwrap();
     assert!(ledger.starts_with("offered ") && !ledger.starts_with("offered 0,"), "{said}");
