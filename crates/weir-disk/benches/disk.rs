@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir_disk::{Bytes, Disk, How, Ticket};
+use weir_disk::{Bytes, Disk, Files, How, Ticket};
 use weir_frame::pcapng::Interface;
 use weir_ring::memory::create_memfd;
 use weir_ring::{Clock, Mapping, RingSpec, WriterKind};
@@ -64,7 +64,7 @@ fn write(
         disk.completed(true, &mut over);
         over.drain(..).for_each(|one| one.result.expect("it is written"));
     }
-    disk.sync(&file).expect("it is on the disk");
+    disk.files().sync(&file).expect("it is on the disk");
     let took = (start.elapsed(), cpu_time().saturating_sub(cpu));
     std::fs::remove_file(&path).expect("it was there");
     took

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::file::DiskFile;
+use crate::files::KernelFiles;
 use crate::plain::Plain;
 use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::uring::Uring;
@@ -68,6 +69,11 @@ macro_rules! either {
 
 impl Disk for AnyDisk {
     type File = DiskFile;
+    type Files = KernelFiles;
+
+    fn files(&self) -> KernelFiles {
+        KernelFiles
+    }
 
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<DiskFile>> {
         either!(self, disk => disk.create(path, mode))
@@ -87,14 +93,6 @@ impl Disk for AnyDisk {
 
     fn abandon(&mut self) {
         either!(self, disk => disk.abandon());
-    }
-
-    fn cut(&mut self, file: &DiskFile, length: u64) -> io::Result<()> {
-        either!(self, disk => disk.cut(file, length))
-    }
-
-    fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
-        either!(self, disk => disk.sync(file))
     }
 
     fn note(&self) -> Option<&str> {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -59,6 +60,27 @@ pub fn space(path: &Path) -> io::Result<Space> {
     Ok(Space { total: bytes(total), free: bytes(stat.f_bavail) })
 }
 
+/// Whether the file system of a path is mounted with `discard`: it tells the disk of all that is deleted, which may
+/// keep writes waiting meanwhile. False where that cannot be told.
+#[must_use]
+pub fn discards(path: &Path) -> bool {
+    let Ok(meta) = path.metadata() else { return false };
+    let device = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    discards_in(&mounts, device)
+}
+
+/// The same of a text as in `/proc/self/mountinfo`. Source: proc(5).
+fn discards_in(mounts: &str, (major, minor): (u32, u32)) -> bool {
+    let device = format!("{major}:{minor}");
+    let of_device = |line: &&str| line.split(' ').nth(2) == Some(&device);
+    let has_option = |line: &str| {
+        let options = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').nth(2));
+        options.is_some_and(|options| options.split(',').any(|option| option == "discard"))
+    };
+    mounts.lines().filter(of_device).any(has_option)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +96,14 @@ mod tests {
         assert_eq!(std::fs::read(&b).unwrap(), b"b");
         assert_eq!(std::fs::read(&c).unwrap(), b"a");
         assert_eq!(rename(&a, &c).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_file_system_that_discards_is_known_by_its_options() {
+        let mounts = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard,resuid=1\n\
+                      23 22 254:1 / /data rw,relatime shared:1 - xfs /dev/vdb rw,nodiscard\n";
+        assert!(discards_in(mounts, (254, 0)));
+        assert!(!discards_in(mounts, (254, 1)) && !discards_in(mounts, (8, 0)));
     }
 
     #[test]

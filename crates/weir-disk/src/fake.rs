@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::buffer::Buffer;
 use crate::directory;
 use crate::directory::Space;
+use crate::files::Files;
 use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::write::{check, length, ring_words};
 
@@ -40,7 +41,10 @@ struct State {
     failing: Vec<(u64, i32)>,
     fail_from: Option<(u64, i32)>,
     create: Option<i32>,
+    cut: Option<i32>,
     sync: Option<i32>,
+    preallocate: Option<i32>,
+    is_holding_files: bool,
     rename: Option<i32>,
     remove: Option<i32>,
     space: Option<Space>,
@@ -88,6 +92,30 @@ impl Script {
     /// Refuses to make files, or does so no more.
     pub fn fail_create(&self, errno: Option<i32>) {
         self.state().create = errno;
+    }
+
+    /// Refuses to cut files off, or does so no more.
+    pub fn fail_cut(&self, errno: Option<i32>) {
+        self.state().cut = errno;
+    }
+
+    /// Refuses to preallocate, or does so no more.
+    pub fn fail_preallocate(&self, errno: Option<i32>) {
+        self.state().preallocate = errno;
+    }
+
+    /// Holds requests about whole files back (cut, sync, remove), or does so no more.
+    pub fn hold_whole_files(&self, is_holding: bool) {
+        self.state().is_holding_files = is_holding;
+        self.0.changed.notify_all();
+    }
+
+    fn wait_for_files(&self) {
+        let (state, timeout) = (self.0.changed)
+            .wait_timeout_while(self.state(), TEST_TIME_MAX, |state| state.is_holding_files)
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(state);
+        assert!(!timeout.timed_out(), "the test holds back requests about whole files");
     }
 
     /// Refuses to sync files, or does so no more.
@@ -190,7 +218,7 @@ pub struct FakeFile {
 }
 
 impl FakeFile {
-    fn make_room(&self, end: u64) -> io::Result<()> {
+    fn preallocate(&self, end: u64) -> io::Result<()> {
         if self.file.metadata()?.len() < end { self.file.set_len(end) } else { Ok(()) }
     }
 }
@@ -218,7 +246,7 @@ impl Held {
         let result = match (error, &bytes) {
             (Some(errno), _) => Err(io::Error::from_raw_os_error(errno)),
             (None, Bytes::Own(own)) => file.file.write_all_at(own.as_slice(), at),
-            (None, Bytes::Room { bytes }) => file.make_room(at + bytes),
+            (None, Bytes::Preallocate { bytes }) => file.preallocate(at + bytes),
             (None, ring) => {
                 let mut copy = Buffer::new(length(ring));
                 copy.fill_from_ring(ring_words(ring));
@@ -233,8 +261,49 @@ fn refuse(errno: Option<i32>) -> io::Result<()> {
     errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
 }
 
+/// Requests about whole files of a [`Fake`].
+#[derive(Clone)]
+pub struct FakeFiles(Script);
+
+impl Files for FakeFiles {
+    type File = FakeFile;
+
+    fn cut(&self, file: &FakeFile, length: u64) -> io::Result<()> {
+        self.0.wait_for_files();
+        refuse(self.0.state().cut)?;
+        file.file.set_len(length)
+    }
+
+    fn sync(&self, file: &FakeFile) -> io::Result<()> {
+        self.0.wait_for_files();
+        refuse(self.0.state().sync)?;
+        file.file.sync_data()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        refuse(self.0.state().rename)?;
+        directory::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.wait_for_files();
+        refuse(self.0.state().remove)?;
+        std::fs::remove_file(path)
+    }
+
+    fn space(&self, directory: &Path) -> io::Result<Space> {
+        let space = self.0.state().space;
+        space.map_or_else(|| directory::space(directory), Ok)
+    }
+}
+
 impl Disk for Fake {
     type File = FakeFile;
+    type Files = FakeFiles;
+
+    fn files(&self) -> FakeFiles {
+        FakeFiles(self.script.clone())
+    }
 
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<FakeFile>> {
         refuse(self.script.state().create)?;
@@ -246,12 +315,11 @@ impl Disk for Fake {
     fn write(&mut self, file: &Arc<FakeFile>, at: u64, bytes: Bytes, ticket: Ticket) {
         let length = check(at, &bytes);
         let mut state = self.script.state();
-        if matches!(bytes, Bytes::Room { .. }) {
-            let held = Held { file: Arc::clone(file), at, bytes, ticket, error: None };
-            state.over.push(held.carry_out());
-            return;
-        }
-        let error = state.count(length as u64).or_else(|| state.refuses(file));
+        let error = match bytes {
+            Bytes::Preallocate { .. } => state.preallocate,
+            _ => state.count(length as u64),
+        };
+        let error = error.or_else(|| state.refuses(file));
         let is_holding = state.is_holding || state.holding.contains(&file.directory);
         let write = Held { file: Arc::clone(file), at, bytes, ticket, error };
         if is_holding {
@@ -284,30 +352,6 @@ impl Disk for Fake {
     }
 
     fn abandon(&mut self) {}
-
-    fn cut(&mut self, file: &FakeFile, length: u64) -> io::Result<()> {
-        file.file.set_len(length)
-    }
-
-    fn sync(&mut self, file: &FakeFile) -> io::Result<()> {
-        refuse(self.script.state().sync)?;
-        file.file.sync_data()
-    }
-
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        refuse(self.script.state().rename)?;
-        directory::rename(from, to)
-    }
-
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        refuse(self.script.state().remove)?;
-        std::fs::remove_file(path)
-    }
-
-    fn space(&self, directory: &Path) -> io::Result<Space> {
-        let space = self.script.state().space;
-        space.map_or_else(|| directory::space(directory), Ok)
-    }
 
     fn note(&self) -> Option<&str> {
         self.script.state().note

@@ -18,8 +18,8 @@ use crate::shared::Shared;
 pub struct DiskFile {
     file: File,
     is_direct: AtomicBool,
-    /// On tmpfs, which takes direct writes since Linux 6.6.
-    is_in_memory: bool,
+    /// On a file system that allocates without writing zeros.
+    can_preallocate: bool,
     /// Of a disk that has several.
     queue: usize,
 }
@@ -33,10 +33,10 @@ impl DiskFile {
         if let Some(why) = &refusal {
             shared.say(why);
         }
-        let is_in_memory =
-            rustix::fs::fstatfs(&file).is_ok_and(|stat| stat.f_type == libc::TMPFS_MAGIC);
+        let can_preallocate =
+            rustix::fs::fstatfs(&file).is_ok_and(|stat| PREALLOCATING.contains(&stat.f_type));
         let is_direct = AtomicBool::new(refusal.is_none());
-        Ok(DiskFile { file, is_direct, is_in_memory, queue: 0 })
+        Ok(DiskFile { file, is_direct, can_preallocate, queue: 0 })
     }
 
     /// The same, written by this queue of its disk.
@@ -64,9 +64,9 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Whether room in it is more than a promise of memory.
-    pub(crate) fn takes_room(&self) -> bool {
-        self.is_direct() && !self.is_in_memory
+    /// Whether it is worth while to preallocate: through the page cache it makes nothing faster.
+    pub(crate) fn takes_preallocation(&self) -> bool {
+        self.is_direct() && self.can_preallocate
     }
 
     pub(crate) fn cut(&self, length: u64) -> io::Result<()> {
@@ -84,6 +84,15 @@ impl AsFd for DiskFile {
         self.file.as_fd()
     }
 }
+
+/// File systems that preallocate by marking extents as unwritten. Others write the zeros (vfat), or promise memory
+/// (tmpfs). Source: fallocate(2), and each file system's own `fallocate`.
+const PREALLOCATING: [libc::__fsword_t; 4] = [
+    libc::EXT4_SUPER_MAGIC,
+    libc::XFS_SUPER_MAGIC,
+    libc::BTRFS_SUPER_MAGIC,
+    libc::F2FS_SUPER_MAGIC,
+];
 
 const REFUSED: &str =
     "the file system refuses direct writes (O_DIRECT), so they go through the page cache";

@@ -10,6 +10,7 @@
 //! | [`file`](mod@file) | a file: direct, or through the page cache where direct writes are refused |
 //! | `memory` | memory in huge pages where it is large |
 //! | `spare` | buffers that are used again |
+//! | [`files`] | requests about whole files, on any thread |
 //! | `write` | a write from its start to its end: gone on with, copied, tried again |
 //! | `directory` | names, space |
 //! | `fake` | a disk that fails as a test says |
@@ -22,6 +23,7 @@ mod directory;
 #[doc(hidden)]
 pub mod fake;
 pub mod file;
+pub mod files;
 pub mod limits;
 #[allow(unsafe_code)]
 mod memory;
@@ -36,8 +38,9 @@ mod write;
 
 pub use any::{AnyDisk, How, open};
 pub use buffer::{ALIGN_BYTES, Buffer};
-pub use directory::Space;
+pub use directory::{Space, discards};
 pub use file::DiskFile;
+pub use files::{Files, KernelFiles};
 pub use plain::Plain;
 pub use queue::{Bytes, Completed, Disk, Ticket};
 pub use spare::Spare;

@@ -3,7 +3,7 @@
 //! A direct write hands each page of its memory to the disk by itself, unless pages lie side by side: 1 MiB is 256
 //! pages of 4 KiB, and a virtio-blk disk takes 254 pieces at a time, so that it becomes two writes. From a huge page
 //! it is one piece: on the disk that was measured 2.7 to 4.1 GB/s were written so, and 1.9 to 2.2 from ordinary pages,
-//! at a third of the CPU time (eight threads, `pwrite` of 1 MiB, room ahead, in turn).
+//! at a third of the CPU time (eight threads, `pwrite` of 1 MiB, preallocated, in turn).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};

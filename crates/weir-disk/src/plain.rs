@@ -12,10 +12,11 @@ use std::thread::JoinHandle;
 use rustix::io::Errno;
 
 use crate::file::DiskFile;
+use crate::files::KernelFiles;
 use crate::limits::{PLAIN_THREADS, WRITES_MAX};
 use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::shared::{Notes, Shared};
-use crate::write::{NO_ROOM, Next, Step, Write};
+use crate::write::{NO_PREALLOCATION, Next, Step, Write};
 
 /// Starts the writing of pages and waits until it is over. Source: sync_file_range(2).
 pub(crate) const FLUSH: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
@@ -112,7 +113,7 @@ fn carry_out(write: &mut Write) -> Result<usize, Errno> {
             libc::pwrite(fd, from.cast(), bytes as usize, at as libc::off_t)
         },
         // SAFETY: takes no memory; the descriptor is open.
-        Step::Reserve { at, bytes } => unsafe {
+        Step::Preallocate { at, bytes } => unsafe {
             libc::fallocate(fd, 0, at as libc::off_t, bytes as libc::off_t) as isize
         },
         // SAFETY: takes no memory; the descriptor is open.
@@ -128,6 +129,11 @@ fn carry_out(write: &mut Write) -> Result<usize, Errno> {
 
 impl Disk for Plain {
     type File = DiskFile;
+    type Files = KernelFiles;
+
+    fn files(&self) -> KernelFiles {
+        KernelFiles
+    }
 
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<DiskFile>> {
         let queue = self.queue(path.parent().unwrap_or(Path::new(".")))?;
@@ -140,7 +146,7 @@ impl Disk for Plain {
         let write = Write::new(file, at, bytes, ticket, &self.shared);
         self.pending += 1;
         if write.is_refused() {
-            let refused = write.complete(Err(NO_ROOM.into()), &self.shared);
+            let refused = write.complete(Err(NO_PREALLOCATION.into()), &self.shared);
             return self.done.send(refused).expect("its receiver is here");
         }
         let (_, asked) = self.queues.get(file.queue()).expect("it was made by this disk");
@@ -163,14 +169,6 @@ impl Disk for Plain {
 
     fn abandon(&mut self) {
         self.is_abandoned = true;
-    }
-
-    fn cut(&mut self, file: &DiskFile, length: u64) -> io::Result<()> {
-        file.cut(length)
-    }
-
-    fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
-        file.sync()
     }
 
     fn note(&self) -> Option<&str> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weir_ring::Mapping;
 
 use crate::Buffer;
-use crate::directory::{self, Space};
+use crate::files::Files;
 
 /// What a write takes its bytes from, kept until the write has completed.
 pub enum Bytes {
@@ -24,9 +24,10 @@ pub enum Bytes {
         /// How many there are.
         bytes: usize,
     },
-    /// None: the file is to have room for so many, zeros until they are written, so that later writes there need not
-    /// make it longer, one after the other. Where the file system has no such thing this fails, and nothing else does.
-    Room {
+    /// None: so many bytes of the file are allocated, and are zeros until they are written. Writes there need not make
+    /// the file longer, for which file systems let one wait for the other. Where the file system cannot do this, the
+    /// request fails, and the file is as it was.
+    Preallocate {
         /// How many.
         bytes: u64,
     },
@@ -47,9 +48,14 @@ pub struct Completed {
 }
 
 /// A directory's disk, as a recorder uses it.
-pub trait Disk: Send {
+pub trait Disk: Send + 'static {
     /// An open file of it. Its writes are ended before it is dropped.
-    type File: Send + Sync;
+    type File: Send + Sync + 'static;
+    /// What is asked about whole files.
+    type Files: Files<File = Self::File>;
+
+    /// Requests about whole files, on any thread.
+    fn files(&self) -> Self::Files;
 
     /// Makes a file that is not there yet, readable by others as `mode` says (less the umask).
     ///
@@ -76,42 +82,6 @@ pub trait Disk: Send {
     /// Writes that are under way may never be answered: dropping this disk waits for none, and their memory stays.
     /// Those that are asked for from now on go as before.
     fn abandon(&mut self);
-
-    /// Has a file end at byte `length`, also where it has room behind that. Nothing is under way there.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    fn cut(&mut self, file: &Self::File, length: u64) -> io::Result<()>;
-
-    /// Waits until a file's bytes are on the disk.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    fn sync(&mut self, file: &Self::File) -> io::Result<()>;
-
-    /// Gives a file its final name, on the disk too: the directory is synced.
-    ///
-    /// # Errors
-    /// What the kernel says: `EEXIST` where another file has the name.
-    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        directory::rename(from, to)
-    }
-
-    /// Removes a file.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
-    }
-
-    /// Bytes of the directory's file system: all of them, and those that are free.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    fn space(&self, directory: &Path) -> io::Result<Space> {
-        directory::space(directory)
-    }
 
     /// What a person should know about how it writes, such as that io_uring is refused: all so far, in a text without
     /// a full stop. It changes when there is more to say, after `create` and `completed`.

@@ -13,11 +13,12 @@ use io_uring::{IoUring, opcode, squeue, types};
 use rustix::io::Errno;
 
 use crate::file::DiskFile;
+use crate::files::KernelFiles;
 use crate::limits::WRITES_MAX;
 use crate::plain::FLUSH;
 use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::shared::{Notes, Shared};
-use crate::write::{NO_ROOM, Next, Step, Write};
+use crate::write::{NO_PREALLOCATION, Next, Step, Write};
 
 /// A disk that is written by io_uring.
 pub struct Uring {
@@ -127,7 +128,7 @@ fn entry(file: &DiskFile, step: Step) -> squeue::Entry {
     let fd = types::Fd(file.as_fd().as_raw_fd());
     match step {
         Step::Write { from, bytes, at } => opcode::Write::new(fd, from, bytes).offset(at).build(),
-        Step::Reserve { at, bytes } => opcode::Fallocate::new(fd, bytes).offset(at).build(),
+        Step::Preallocate { at, bytes } => opcode::Fallocate::new(fd, bytes).offset(at).build(),
         Step::Flush { at, bytes } => {
             opcode::SyncFileRange::new(fd, bytes).offset(at).flags(FLUSH).build()
         }
@@ -139,6 +140,11 @@ const TAKEN_BEFORE: &str = "the kernel has taken requests from this queue before
 
 impl Disk for Uring {
     type File = DiskFile;
+    type Files = KernelFiles;
+
+    fn files(&self) -> KernelFiles {
+        KernelFiles
+    }
 
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<DiskFile>> {
         let file = DiskFile::create(path, mode, &self.shared);
@@ -149,7 +155,7 @@ impl Disk for Uring {
     fn write(&mut self, file: &Arc<DiskFile>, at: u64, bytes: Bytes, ticket: Ticket) {
         let write = Write::new(file, at, bytes, ticket, &self.shared);
         if write.is_refused() {
-            return self.over.push(write.complete(Err(NO_ROOM.into()), &self.shared));
+            return self.over.push(write.complete(Err(NO_PREALLOCATION.into()), &self.shared));
         }
         while self.free.is_empty() {
             self.enter(1).expect(TAKEN_BEFORE);
@@ -177,14 +183,6 @@ impl Disk for Uring {
 
     fn abandon(&mut self) {
         self.is_abandoned = true;
-    }
-
-    fn cut(&mut self, file: &DiskFile, length: u64) -> io::Result<()> {
-        file.cut(length)
-    }
-
-    fn sync(&mut self, file: &DiskFile) -> io::Result<()> {
-        file.sync()
     }
 
     fn note(&self) -> Option<&str> {

@@ -36,8 +36,8 @@ pub struct Write {
 pub enum Step {
     /// Write so many bytes of memory at a place of the file. The memory stays there, readable, as long as the write.
     Write { from: *const u8, bytes: u32, at: u64 },
-    /// Have so many bytes of the file be there, zeros, at a place behind what was written.
-    Reserve { at: u64, bytes: u64 },
+    /// Allocate so many bytes of the file, zeros, behind what was written.
+    Preallocate { at: u64, bytes: u64 },
     /// Bring a part of the file from the page cache to the disk, so that no more than the writes under way wait there.
     Flush { at: u64, bytes: u32 },
 }
@@ -54,8 +54,8 @@ pub enum Next {
 /// Bytes that one step writes at most: a multiple of the alignment that the kernel takes (`MAX_RW_COUNT`).
 const STEP_BYTES_MAX: usize = 1 << 30;
 
-/// Of room in a file that has no such thing.
-pub const NO_ROOM: io::ErrorKind = io::ErrorKind::Unsupported;
+/// The answer where the file system does not preallocate.
+pub const NO_PREALLOCATION: io::ErrorKind = io::ErrorKind::Unsupported;
 
 impl Write {
     /// # Panics
@@ -90,9 +90,9 @@ impl Write {
         write
     }
 
-    /// Whether it asks for room in a file that has no such thing.
+    /// Whether it asks a file system to preallocate that does not.
     pub fn is_refused(&self) -> bool {
-        matches!(self.bytes, Bytes::Room { .. }) && !self.file.takes_room()
+        matches!(self.bytes, Bytes::Preallocate { .. }) && !self.file.takes_preallocation()
     }
 
     pub fn file(&self) -> &DiskFile {
@@ -101,11 +101,11 @@ impl Write {
 
     /// The next step to carry out.
     pub fn step(&mut self) -> Step {
-        if let Bytes::Room { bytes } = self.bytes {
-            return Step::Reserve { at: self.at, bytes };
+        if let Bytes::Preallocate { bytes } = self.bytes {
+            return Step::Preallocate { at: self.at, bytes };
         }
         let (from, length) = match (&self.copy, &self.bytes) {
-            (None, Bytes::Room { .. }) => unreachable!("it has no bytes"),
+            (None, Bytes::Preallocate { .. }) => unreachable!("it has no bytes"),
             (Some(own), _) | (None, Bytes::Own(own)) => (own.as_slice().as_ptr(), own.filled()),
             (None, ring @ Bytes::Ring { bytes, .. }) => (ring_words(ring).as_ptr().cast(), *bytes),
         };
@@ -122,7 +122,7 @@ impl Write {
     /// Takes the kernel's answer to the last step.
     pub fn advance(&mut self, answer: Result<usize, Errno>, shared: &Shared) -> Next {
         match answer {
-            Ok(_) if self.is_flushing || matches!(self.bytes, Bytes::Room { .. }) => {
+            Ok(_) if self.is_flushing || matches!(self.bytes, Bytes::Preallocate { .. }) => {
                 Next::Over(Ok(()))
             }
             // No pages to bring to a disk.
@@ -140,7 +140,7 @@ impl Write {
                     self.copy(*bytes, shared);
                     Next::Step
                 }
-                Bytes::Own(_) | Bytes::Room { .. } => Next::Over(Err(Errno::FAULT.into())),
+                Bytes::Own(_) | Bytes::Preallocate { .. } => Next::Over(Err(Errno::FAULT.into())),
             },
             Err(Errno::INVAL) if self.was_direct => match self.file.give_up_direct(shared) {
                 Ok(()) => Next::Step,
@@ -207,14 +207,14 @@ pub fn length(bytes: &Bytes) -> usize {
     match bytes {
         Bytes::Own(own) => own.filled(),
         Bytes::Ring { bytes, .. } => *bytes,
-        Bytes::Room { bytes } => usize::try_from(*bytes).unwrap_or(usize::MAX),
+        Bytes::Preallocate { bytes } => usize::try_from(*bytes).unwrap_or(usize::MAX),
     }
 }
 
 /// The words of a part of a ring, and none of one's own memory.
 pub fn ring_words(bytes: &Bytes) -> &[AtomicU64] {
     match bytes {
-        Bytes::Own(_) | Bytes::Room { .. } => &[],
+        Bytes::Own(_) | Bytes::Preallocate { .. } => &[],
         Bytes::Ring { memory, at, bytes } => &memory.words()[at / 8..(at + bytes) / 8],
     }
 }

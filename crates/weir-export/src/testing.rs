@@ -23,14 +23,17 @@ pub fn disk(test: &str, mib: u32) -> Option<tempfile::TempDir> {
         return None;
     }
     if std::env::var_os(MARK).is_none() {
-        let status = Command::new("unshare")
+        let output = Command::new("unshare")
             .args(["--mount", "--propagation", "private"])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(MARK, "1")
-            .status()
+            .output()
             .unwrap();
-        assert!(status.success(), "{status}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        let why = String::from_utf8_lossy(&output.stderr);
+        // A name that is wrong is no test, and passes.
+        assert!(output.status.success() && said.contains("1 passed"), "{said}{why}");
         return None;
     }
     let scratch = tempfile::tempdir().unwrap();

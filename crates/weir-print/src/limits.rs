@@ -11,3 +11,6 @@ pub const RECORDS_MAX: usize = 32;
 
 /// Most fields of an LLDP frame that are searched for the name of the system.
 pub const FIELDS_MAX: usize = 64;
+
+/// An IPv6 packet in an Ethernet frame of the least size, 60 bytes, has so many bytes with its padding.
+pub(crate) const PADDED_BYTES_MAX: usize = 46;

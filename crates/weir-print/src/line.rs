@@ -33,13 +33,16 @@ impl<'a> Line<'a> {
     }
 
     /// Begins the words of a protocol, unless the header before has named it.
-    pub fn begin(&mut self, name: &str) {
+    ///
+    /// Whether it was written now.
+    pub fn begin(&mut self, name: &str) -> bool {
         if std::mem::take(&mut self.is_named) || name.is_empty() {
-            return;
+            return false;
         }
         self.begin_paint(Some(Paint::Bold));
         self.out.put(name);
         self.end_paint(Some(Paint::Bold));
+        true
     }
 
     /// The bytes that were kept end inside this header.

@@ -23,11 +23,19 @@ pub const VOLUME_WRITES_MAX: usize = 16;
 /// The same with those of a page, by which blocks that are whole are made visible: they wait behind long ones, and
 /// would keep half of them from being asked for.
 pub const VOLUME_PENDING_MAX: usize = 4 * VOLUME_WRITES_MAX;
-/// A file that is written in large pieces is given room for so many bytes ahead: a file system has writes that make a
-/// file longer wait for each other, and finds connected places for what it knows early.
-pub const ROOM_BYTES: u64 = 256 << 20;
+/// A file that is written in large pieces is preallocated for so many bytes ahead: a file system has writes that make
+/// a file longer wait for each other, and finds connected places for what it knows early.
+pub const PREALLOCATE_BYTES: u64 = 256 << 20;
 /// Pieces from this size on are large.
-pub const ROOM_PIECE_BYTES: usize = 128 << 10;
+pub const PREALLOCATE_PIECE_BYTES: usize = 128 << 10;
+/// Nothing is preallocated on a file system with less than this free: it may be wanted elsewhere soon, and each ring
+/// has up to 384 MiB ahead.
+pub const FREE_BYTES_MIN: u64 = 4 << 30;
+/// Files are deleted for a quota when it is reached but for so many bytes, or a 32nd of it: those that are written
+/// until the file system has deleted them.
+pub const DELETE_AHEAD_BYTES: u64 = 256 << 20;
+/// A full file system on which so many deletions in a row free no space is given up.
+pub const FRUITLESS_DELETIONS_MAX: u32 = 3;
 /// How long a volume may leave a write unanswered while another one works: disks that are throttled, or clean up, stand
 /// still for seconds.
 pub const STALL_MAX: Duration = Duration::from_secs(10);

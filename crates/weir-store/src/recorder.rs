@@ -6,8 +6,10 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`settings`] | what is asked for |
+//! | `answers` | what is done once writes are over, and by the clock |
 //! | `volume` | a directory: its lock, its quota, whether it works |
 //! | `file` | a file that is being written |
+//! | `housekeeping` | files completed, cut off and deleted, on a thread of each volume |
 //! | [`look_back`] | what is asked for where only what lies around a trigger is written |
 //! | `history` | what of the rings is kept for that, and what of it is wanted |
 //! | `watcher` | triggers among the frames |
@@ -23,10 +25,12 @@
 //! however the recorder ends. A block that is not held any more is hidden by padding, and its frames are lapped. Where
 //! the writer is near, blocks are copied first, and none is ever torn.
 
+mod answers;
 mod error;
 mod file;
 mod gather;
 mod history;
+mod housekeeping;
 pub mod look_back;
 mod pool;
 mod report;
@@ -40,7 +44,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use weir_consumer::{
-    Consumer, ConsumerError, Count, Cursor, Delivered, JoinedFeed, Lanes, Rings, Step, Taken,
+    Consumer, ConsumerError, Count, Delivered, JoinedFeed, Lanes, Rings, Step, Taken,
 };
 use weir_disk::{Completed, Disk, Spare};
 use weir_frame::pcapng::Statistics;
@@ -51,7 +55,7 @@ use history::History;
 use pool::Pool;
 pub use report::{RecorderReport, VolumeReport};
 pub use settings::Settings;
-use shared::Shared;
+use shared::{Asked, Shared};
 use stream::{Progress, Stream};
 use volume::Volumes;
 
@@ -118,10 +122,11 @@ impl<D: Disk> Recorder<D> {
         self
     }
 
-    /// What a person should know about how it writes.
+    /// How it writes, where that is not the fastest way: what a person should know at the beginning.
     #[must_use]
-    pub fn note(&self) -> Option<&str> {
-        self.shared.disk.note()
+    pub fn notes(&self) -> Vec<String> {
+        let note = self.shared.disk.note().map(str::to_owned);
+        note.into_iter().chain(self.shared.volumes.notes()).collect()
     }
 
     /// How many files of killed recorders its directories had when it began.
@@ -135,84 +140,8 @@ impl<D: Disk> Recorder<D> {
     pub fn report(&self) -> RecorderReport {
         let volumes = self.shared.volumes.report();
         let look_back = self.history.as_ref().map(|history| history.report);
-        RecorderReport { volumes, look_back, ..self.shared.report.clone() }
-    }
-
-    /// Takes note of the writes that are over.
-    fn collect(&mut self) -> Result<(), ConsumerError> {
-        let Recorder { lanes, streams, shared, completed, .. } = self;
-        while let Some(packed) = shared.pool.as_mut().and_then(Pool::next) {
-            if let Some(stream) = streams.get_mut(&packed.stream) {
-                stream.packed(packed, shared);
-            }
-        }
-        shared.disk.completed(false, completed);
-        for Completed { ticket, result, bytes } in completed.drain(..) {
-            let Some((id, entry)) = shared.tickets.remove(&ticket) else { continue };
-            let Some(stream) = streams.get_mut(&id) else { continue };
-            stream.completed(entry, result, bytes, shared);
-        }
-        for lane in lanes.iter_mut() {
-            let Some(stream) = lane.work.and_then(|id| streams.get_mut(&id)) else { continue };
-            stream.settle(&mut Some(&mut lane.cursor), shared);
-            if stream.has_ended() {
-                lane.cursor.end_ahead();
-                stream.end();
-            }
-        }
-        lanes.retire();
-        let read: Vec<usize> = lanes.iter().filter_map(|lane| lane.work).collect();
-        for (_, stream) in streams.iter_mut().filter(|(id, _)| !read.contains(id)) {
-            stream.end();
-            stream.settle(&mut None, shared);
-        }
-        if shared.volumes.all_failed() {
-            return Err(ConsumerError::Output(Box::new(shared.volumes.error())));
-        }
-        Ok(())
-    }
-
-    /// What is due by the clock.
-    fn look_at_clock(&mut self) -> Result<(), ConsumerError> {
-        if self.looked.elapsed() < FLUSH_EVERY {
-            return Ok(());
-        }
-        self.looked = Instant::now();
-        let has_ended = |cursor: &Cursor| cursor.has_left() || cursor.reader().ring().is_closed();
-        let is_end = self.lanes.iter().all(|lane| has_ended(&lane.cursor));
-        self.give_up_stalled(is_end);
-        let Recorder { streams, shared, .. } = self;
-        for stream in streams.values_mut() {
-            stream.rotate_if_due(shared);
-            stream.leave_idle_room(shared);
-            stream.flush_index();
-        }
-        let is_past = |stream: &Stream<D>| stream.ended.is_some_and(|at| at.elapsed() > ENDED_OPEN);
-        streams.values_mut().filter(|stream| is_past(stream)).for_each(|stream| {
-            stream.close_files(&[], shared);
-        });
-        streams.retain(|_, stream| !is_past(stream) || stream.has_files());
-        Ok(())
-    }
-
-    /// Waits for all writes that are answered.
-    fn drain(&mut self) -> Result<(), ConsumerError> {
-        while self.shared.is_at_work() {
-            // Also where no volume is left: what was under way decides where files are cut.
-            let _ = self.collect();
-            self.give_up_stalled(true);
-            std::thread::sleep(LOOK_AGAIN);
-        }
-        self.collect()
-    }
-
-    /// Leaves out a volume that does not answer.
-    fn give_up_stalled(&mut self, is_end: bool) {
-        let Recorder { streams, shared, .. } = self;
-        while let Some(volume) = shared.volumes.give_up_stalled(&shared.settings, is_end) {
-            shared.disk.abandon();
-            streams.values_mut().for_each(|stream| stream.give_up(volume, shared));
-        }
+        let note = self.shared.disk.note().map(str::to_owned);
+        RecorderReport { volumes, look_back, note, ..self.shared.report.clone() }
     }
 
     fn unsettled(&self) -> u64 {

@@ -35,11 +35,10 @@ fn check_no_circle(args: &AttachArgs) -> Result<()> {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
-    use clap::Parser;
 
     fn checked(line: &str) -> Result<()> {
         let words = ["weir", "attach"].into_iter().chain(line.split(' '));
-        let Command::Attach(args) = Cli::try_parse_from(words).expect(line).command else {
+        let Command::Attach(args) = Cli::of(words).expect(line).command else {
             unreachable!("the words say attach")
         };
         check_no_circle(&args)

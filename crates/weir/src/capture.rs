@@ -2,9 +2,12 @@
 
 mod live;
 mod reading;
+mod results;
+mod so_far;
 mod statistics;
 mod watched;
 
+use std::io::IsTerminal;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,9 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use weir_capture::Info;
-use weir_consumer::ConsumerError;
-use weir_consumer::thread::{Finished, Plan, Running, take_changes};
+use weir_consumer::thread::{Plan, Running, take_changes};
 use weir_probe::{ConsumerId, Probe};
 use weir_ring::Ledger;
 use weir_ring::idle::SLEEP_MAX;
@@ -27,10 +28,10 @@ use crate::control::Control;
 use crate::ending::conclude;
 use crate::flows::watch::{Watch, say};
 use crate::interruptible_writer::Stop;
-use crate::journal::{Journal, NotJoined};
+use crate::journal::Journal;
 use crate::plan::CapturePlan;
-use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
-use crate::sources::{OpenSource, Subscribed, Subscriptions};
+use crate::run_result::RunResult;
+use crate::sources::Subscriptions;
 use crate::{privileges, signals, usage_hints};
 use live::{Live, introduce};
 use reading::{Leaving, Progress, Reading};
@@ -93,6 +94,8 @@ struct Run<'a> {
     /// Until the end of the run.
     control: Option<Control>,
     start_ns: u64,
+    /// SIGUSR1 has come: somebody wants to know how it goes.
+    report_asked: Arc<AtomicBool>,
 }
 
 /// A consumer at work.
@@ -114,7 +117,18 @@ impl<'a> Run<'a> {
         let control = Control::of(plan, probe, &journal, &subscriptions)?;
         let is_complete = Arc::new(AtomicBool::new(false));
         let start_ns = statistics::now_ns();
-        Ok(Run { plan, stop, probe, journal, subscriptions, is_complete, control, start_ns })
+        let report_asked = signals::report_flag()?;
+        Ok(Run {
+            plan,
+            stop,
+            probe,
+            journal,
+            subscriptions,
+            is_complete,
+            control,
+            start_ns,
+            report_asked,
+        })
     }
 
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
@@ -176,7 +190,8 @@ impl<'a> Run<'a> {
         if let Some(panic) = panics.into_iter().next() {
             resume_unwind(panic);
         }
-        Ok(RunResult { sources: self.sources(&feeds), feeds, consumers, duration })
+        let sources = self.sources(&feeds, Journal::take_fate);
+        Ok(RunResult { sources, feeds, consumers, duration })
     }
 
     /// From here on frames come, and no rights are left that a running capture has no need of.
@@ -257,9 +272,12 @@ impl<'a> Run<'a> {
 
     /// Until the run is to end: it was asked to, its time is over, its frames are, or nobody takes any more.
     fn wait(&self, working: &[Working], begin: Instant, end: Option<Instant>) {
-        let mut live = Live::new(begin, self.plan.talks);
+        let prints = self.plan.outputs.print.is_some() && std::io::stdout().is_terminal();
+        let mut live = Live::new(begin, self.plan.talks, prints);
         let mut told = vec![false; working.len()];
         let main = &working[0].running;
+        let every = self.plan.json_every;
+        let mut report_at = every.map(|every| begin + every);
         // Before the first view is made.
         watched::tell(self, 0);
         loop {
@@ -268,6 +286,7 @@ impl<'a> Run<'a> {
             let nobody = working.iter().all(|consumer| consumer.running.has_ended());
             let is_done = self.journal.all_closed();
             if is_over || is_full || nobody || signals::is_set(self.stop) || is_done {
+                live.end();
                 return;
             }
             for (consumer, told) in working.iter().zip(&mut told) {
@@ -278,6 +297,15 @@ impl<'a> Run<'a> {
                 }
             }
             watched::news(self);
+            if self.report_asked.swap(false, Ordering::AcqRel) {
+                self.say_so_far(working, begin);
+            }
+            if let (Some(every), Some(at)) = (every, &mut report_at)
+                && Instant::now() >= *at
+            {
+                *at = Instant::now() + every;
+                self.print_so_far(working, begin);
+            }
             live.tick(main.delivered(), || {
                 self.count();
                 let mut total = Ledger::default();
@@ -286,7 +314,8 @@ impl<'a> Run<'a> {
                 watched::tell(self, main.delivered().lapped);
                 total
             });
-            let mut next = end.map_or(live.next, |end| end.min(live.next));
+            let others = [end, report_at].into_iter().flatten();
+            let mut next = others.fold(live.next, Instant::min);
             if self.subscriptions.look_for_daemons(self.probe) {
                 next = next.min(Instant::now() + LOOK_FOR_DAEMONS_EVERY);
             }
@@ -301,89 +330,6 @@ impl<'a> Run<'a> {
             self.journal.count(ledgers);
         }
     }
-
-    /// Lets out the rest of an output, and draws the consumer's account, which is complete only then.
-    fn conclude(
-        &self,
-        name: &'static str,
-        id: ConsumerId,
-        finished: Finished<dyn RunConsumer>,
-        feeds: &[FeedResult],
-    ) -> ConsumerResult {
-        let Finished { mut consumer, mut failure, limited, .. } = finished;
-        if let None | Some(ConsumerError::Complete(_)) = failure {
-            let times = (self.start_ns, statistics::now_ns());
-            let all = statistics::of(feeds, consumer.rings(), consumer.delivered().frames, times);
-            failure = consumer.finish(&all).err().or(failure);
-        } else {
-            consumer.end();
-        }
-        let mut result = ConsumerResult {
-            name,
-            delivered: consumer.delivered(),
-            by_interface: consumer.by_interface(),
-            interfaces: (0..feeds.len())
-                .map(|output| consumer.rings().interfaces(output))
-                .collect(),
-            failure,
-            latency: consumer.latency(),
-            netdev: consumer.netdev(),
-            flows: consumer.flows(),
-            recorder: consumer.recorder(),
-            ..Default::default()
-        };
-        let NotJoined { refused, left, let_go } = self.journal.not_joined(id);
-        result.account(consumer.kept(), consumer.rings().unread() + left, limited);
-        result.ring_drops += refused;
-        for (subscription, frames) in let_go {
-            let of = feeds.iter().find(|feed| feed.asked.subscription == subscription);
-            result.let_go(of.map(|feed| feed.asked.output), frames);
-        }
-        result
-    }
-
-    /// What came of the feeds, with the filters that are in force.
-    fn feeds(&self) -> Vec<FeedResult> {
-        let locations = self.subscriptions.locations();
-        let result = |(asked, location): (&Subscribed, _)| FeedResult {
-            ledger: self.journal.ledger(asked.subscription),
-            asked: asked.clone(),
-            location,
-            interfaces: self.journal.interfaces(asked.subscription),
-        };
-        let mut feeds: Vec<_> =
-            self.subscriptions.feeds.iter().zip(locations).map(result).collect();
-        let in_force = self.control.iter().flat_map(Control::in_force);
-        for (feed, now) in feeds.iter_mut().zip(in_force) {
-            feed.asked.takes.filter = now.filter;
-            feed.asked.changes = now.changes;
-        }
-        feeds
-    }
-
-    /// What came of the sources.
-    fn sources(&self, feeds: &[FeedResult]) -> Vec<SourceResult> {
-        let result = |(number, source): (usize, &OpenSource)| {
-            let unknown = || Info { source: source.name.clone(), ..Info::default() };
-            let own = feeds
-                .iter()
-                .enumerate()
-                .filter(|(at, feed)| feed.asked.source == number && feed.asked.output == *at);
-            let mut ledger = Ledger::default();
-            own.clone().for_each(|(_, feed)| ledger.add(&feed.ledger));
-            // Of the source, and told to each of them.
-            ledger.missed_before = own.filter_map(|(_, feed)| feed.ledger.missed_before).max();
-            let fate = self.journal.take_fate(source.id);
-            SourceResult {
-                info: self.probe.info_of(source.id).unwrap_or_else(unknown),
-                ledger,
-                lives: fate.lives,
-                downs: fate.downs,
-                error: fate.error,
-            }
-        };
-        self.subscriptions.sources.iter().enumerate().map(result).collect()
-    }
 }
 
 /// What `run` gives, or what it panicked with. Nothing is used afterwards that it could leave half done.
@@ -395,8 +341,9 @@ fn panic_of<T>(run: impl FnOnce() -> T) -> thread::Result<T> {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
-    use clap::Parser;
+    use crate::run_result::{ConsumerResult, SourceResult};
     use std::time::Duration;
+    use weir_capture::Info;
     use weir_capture::PlainEngine;
     use weir_capture::{Feed, Pumped, Setup};
     use weir_consumer::{Consumer, Count, JoinedFeed, Null, Step};
@@ -415,7 +362,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kept.pcapng");
         let words = ["weir", "capture", "gen:", "--write", path.to_str().unwrap()];
-        let Command::Capture(args) = Cli::try_parse_from(words).unwrap().command else { panic!() };
+        let Command::Capture(args) = Cli::of(words).unwrap().command else { panic!() };
         let plan = CapturePlan::new(&args).unwrap();
         let journal = Arc::new(Journal::default());
         let noting = Arc::clone(&journal);
@@ -437,7 +384,18 @@ mod tests {
         let is_complete = Arc::default();
         let (plan, stop, probe) = (&plan, &stop, &probe);
         let (control, start_ns) = (None, 0);
-        let run = Run { plan, stop, probe, journal, subscriptions, is_complete, control, start_ns };
+        let report_asked = Arc::default();
+        let run = Run {
+            plan,
+            stop,
+            probe,
+            journal,
+            subscriptions,
+            is_complete,
+            control,
+            start_ns,
+            report_asked,
+        };
         let panic = panic_of(|| run.drive(Rights::Keep).map(drop)).expect_err("it is passed on");
         assert_eq!(panic.downcast_ref(), Some(&"a bug of ours"));
         // Its blocks: a type and a length of 32 bits each, and what they hold.

@@ -24,6 +24,9 @@ mod serve;
 mod status;
 mod tcpdump_flags;
 mod vm;
+mod words;
+
+use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -122,7 +125,27 @@ fn examples_of_devices(help: &str) -> String {
 /// # Errors
 /// What clap says, which is help, too.
 pub fn parse() -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches()?)
+    Cli::from_arg_matches(&command().try_get_matches()?)?.settled()
+}
+
+impl Cli {
+    /// The same of these words.
+    pub fn of<T: Into<OsString> + Clone>(
+        words: impl IntoIterator<Item = T>,
+    ) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(words)?.settled()
+    }
+
+    /// What depends on several words.
+    fn settled(mut self) -> Result<Cli, clap::Error> {
+        match &mut self.command {
+            Command::Capture(args) => args.input.settle()?,
+            Command::Flows(args) => args.input.settle()?,
+            Command::Attach(args) => args.input.settle()?,
+            _ => {}
+        }
+        Ok(self)
+    }
 }
 
 /// The hint for a source that stands where a verb should, as in `weir eth0`.

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Parser;
 use tempfile::TempDir;
 use weir_lab::Testbed;
 use weir_lab::generator::{self, Flows, GenOptions, Rate, mix};
@@ -127,7 +126,7 @@ fn bundled_trace() -> Result<(TempDir, PathBuf)> {
 fn capture_args(source: &str, flags: &[&str], write: &Path) -> Result<CaptureArgs> {
     let words = ["weir", "capture", source, "--write"].map(OsStr::new).into_iter();
     let words = words.chain([write.as_os_str()]).chain(flags.iter().map(OsStr::new));
-    match Cli::try_parse_from(words)?.command {
+    match Cli::of(words)?.command {
         Command::Capture(args) => Ok(*args),
         _ => unreachable!("the words say capture"),
     }

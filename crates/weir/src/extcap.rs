@@ -17,7 +17,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use clap::Parser;
 use weir_capture::Sampling;
 use weir_client::Connection;
 use weir_client::protocol::Source;
@@ -172,7 +171,7 @@ fn capture_args(args: &ExtcapArgs) -> Result<CaptureArgs> {
     if let Some(filter) = &args.filter {
         words.extend([OsStr::new("--filter"), OsStr::new(filter)]);
     }
-    match Cli::try_parse_from(words)?.command {
+    match Cli::of(words)?.command {
         Command::Capture(args) => Ok(*args),
         _ => unreachable!("the words say capture"),
     }
@@ -201,7 +200,7 @@ mod tests {
 
     fn parsed(line: &str) -> Result<ExtcapArgs, String> {
         let words = ["weir", "extcap"].into_iter().chain(line.split(' '));
-        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
+        match Cli::of(words).map_err(|error| error.to_string())?.command {
             Command::Extcap(args) => Ok(args),
             _ => unreachable!("the words say extcap"),
         }

@@ -28,7 +28,7 @@ pub fn run(args: &FlowsArgs) -> Result<u8> {
     let mut plan = CapturePlan::new(&CaptureArgs::into_flows(&args.input, &args.flows))?;
     let show = Show::start(&args.show, plan.is_live() && !plan.json, &stop)?;
     let (show, watch) = show.unzip();
-    plan.talks = !watch.as_ref().is_some_and(Watch::has_screen);
+    plan.talks &= !watch.as_ref().is_some_and(Watch::has_screen);
     plan.watch = watch;
     plan.end = end;
     let result = capture::execute(&plan, &stop, Rights::GiveUp);

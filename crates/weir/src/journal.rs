@@ -136,6 +136,14 @@ impl Journal {
         self.lock().sources.get(&source).is_some_and(|fate| fate.is_over)
     }
 
+    /// How often a source was opened and its interface went down up to now, without an error that ended it.
+    pub fn fate(&self, source: SourceId) -> Fate {
+        let told = self.lock();
+        let own = told.sources.get(&source);
+        own.map(|fate| Fate { lives: fate.lives, downs: fate.downs, ..Fate::default() })
+            .unwrap_or_default()
+    }
+
     /// What became of a source, to keep.
     pub fn take_fate(&self, source: SourceId) -> Fate {
         self.lock().sources.remove(&source).unwrap_or_default()

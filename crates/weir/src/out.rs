@@ -54,13 +54,30 @@ pub fn plain(text: &str) -> String {
 /// Says something on standard error, [`plain`] and in one piece: it has no buffer of its own. What a full pipe does not
 /// take within a second is let go, and from then on what it does not take at once.
 pub fn talk(text: &str) {
+    clear_status();
     send(&plain(text));
 }
 
-/// The same for a line that is the last one of a terminal: what stands behind it there is erased.
-pub fn talk_and_erase(line: &str) {
-    send(&(plain(line) + "\x1b[K\n"));
+/// Lets out what was printed so far.
+pub fn flush() {
+    printed(io::stdout().flush());
 }
+
+/// Shows a line at the bottom of a terminal, in the place of the one before. What is said next takes its place.
+pub fn show_status(line: &str) {
+    send(&format!("\r{}\x1b[K", plain(line)));
+    HAS_STATUS.store(true, Ordering::Release);
+}
+
+/// Clears the line that [`show_status`] has shown.
+pub fn clear_status() {
+    if HAS_STATUS.swap(false, Ordering::AcqRel) {
+        send("\r\x1b[K");
+    }
+}
+
+/// Whether a terminal has a status line at its bottom.
+static HAS_STATUS: AtomicBool = AtomicBool::new(false);
 
 fn send(text: &str) {
     static STALLED: AtomicBool = AtomicBool::new(false);

@@ -66,6 +66,8 @@ pub struct CapturePlan {
     pub talks: bool,
     /// Report as JSON.
     pub json: bool,
+    /// Report so while it runs, too, so often.
+    pub json_every: Option<Duration>,
     /// Lost frames are a failure.
     pub fail_on_loss: bool,
     /// Those who look on.
@@ -200,8 +202,9 @@ impl CapturePlan {
             merge_slack: args.input.merge_slack,
             duration: args.input.duration,
             frames: args.input.frames,
-            talks: true,
-            json: args.input.json,
+            talks: !args.input.quiet,
+            json: args.input.json || args.json_every.is_some(),
+            json_every: args.json_every,
             fail_on_loss: args.input.fail_on_loss,
             watch: None,
             end: End::default(),

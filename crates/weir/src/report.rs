@@ -80,6 +80,11 @@ impl Report<'_> {
         self.total().dropped() + self.consumers.iter().map(ConsumerResult::lost).sum::<u64>()
     }
 
+    /// Whether the run goes on: its counters are read one after the other, so the sums hold at the end only.
+    pub fn is_of_a_moment(&self) -> bool {
+        self.main().waiting.is_some()
+    }
+
     /// Frames that the ledger or a consumer's half of it does not account for; 0 unless we have a
     /// fault.
     pub fn unexplained(&self) -> i128 {
@@ -200,6 +205,7 @@ mod tests {
                 look_back: Some(LookBackReport { unwatched: 1, ..LookBackReport::default() }),
                 ..RecorderReport::default()
             }),
+            waiting: None,
             failure: None,
         };
         let asked = Subscribed {

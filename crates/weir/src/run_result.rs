@@ -64,6 +64,8 @@ pub struct ConsumerResult {
     pub store_drops: u64,
     /// Frames that stayed in the rings because these could not be read any more.
     pub ring_drops: u64,
+    /// Frames in the rings that it has not read yet, where it is still at work.
+    pub waiting: Option<u64>,
     /// Why it could not go on.
     pub failure: Option<ConsumerError>,
     /// How long frames took, if it timed them.
@@ -171,7 +173,7 @@ impl ConsumerResult {
     /// Frames that this consumer accounts for: as many as were captured.
     pub fn accounted(&self) -> i128 {
         let Delivered { frames, lapped, untriggered, after_limit, .. } = self.delivered;
-        let all = [frames, lapped, untriggered, after_limit];
+        let all = [frames, lapped, untriggered, after_limit, self.waiting.unwrap_or(0)];
         all.iter().chain(self.drops().values()).map(|count| i128::from(*count)).sum()
     }
 }

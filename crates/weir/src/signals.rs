@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, TERM_SIGNALS};
+use signal_hook::consts::{SIGHUP, SIGUSR1, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use weir_export::EndAtOnce;
@@ -85,6 +85,23 @@ fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()
     let thread = thread::Builder::new().name("weir-signals".into());
     thread.spawn(run).context("starting a thread for signals")?;
     Ok(())
+}
+
+/// A flag that SIGUSR1 sets, which asks for a report and ends nothing. The calling thread is unparked then.
+pub fn report_flag() -> Result<Arc<AtomicBool>> {
+    let asked = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&asked);
+    let mut signals = Signals::new([SIGUSR1]).context("handling signals")?;
+    let caller = thread::current();
+    let run = move || {
+        for _ in signals.forever() {
+            flag.store(true, Ordering::Release);
+            caller.unpark();
+        }
+    };
+    let thread = thread::Builder::new().name("weir-signals".into());
+    thread.spawn(run).context("starting a thread for signals")?;
+    Ok(asked)
 }
 
 /// For a daemon: a flag that a signal to end sets, and one that SIGHUP sets, which asks for its file to be read again.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use weir_capture::af_xdp::Queues;
 use weir_capture::replay::Speed;
 use weir_client::limits::{BLOCK_TIME_MAX, BLOCK_TIME_MIN};
+use weir_frame::record::CAPLEN_MAX;
 use weir_lab::generator::Flows;
 use weir_lab::generator::sizes::{IMIX, Sizes};
 use weir_store::limits::ROTATE_BYTES_MIN;
@@ -135,6 +136,12 @@ pub fn whole_seconds(time: Duration) -> String {
     let shown = parts.iter().filter(|(count, _)| *count > 0);
     let text: String = shown.map(|(count, unit)| format!("{count}{unit}")).collect();
     if text.is_empty() { "0s".to_owned() } else { text }
+}
+
+/// Bytes kept of a frame; 0 is all of them, as with tcpdump.
+pub fn snaplen(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().map_err(|_| format!("'{text}' is no number of bytes"))?;
+    Ok(if bytes == 0 { CAPLEN_MAX } else { bytes })
 }
 
 /// A number of frames: `1000000`, `1_000_000`, `1M`, `10k`.

@@ -249,6 +249,21 @@ fn only_coloured_lines_have_escapes() {
     assert!(!line(RAW, &packet).contains('\x1b'));
 }
 
+fn without_escapes(text: &str) -> String {
+    let mut parts = text.split('\x1b');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| plain + part.split_once('m').expect("an escape").1)
+}
+
+#[test]
+fn an_ipv6_packet_without_payload_may_have_padding() {
+    let mut packet = [0; 46];
+    (packet[0], packet[6]) = (0x60, 59);
+    assert!(!line(RAW, &packet).contains("super-frame"), "{}", line(RAW, &packet));
+    let longer = [&packet[..], &[0; 10]].concat();
+    assert_ne!(line(RAW, &longer), line(RAW, &packet));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
     #[test]
@@ -271,6 +286,9 @@ proptest! {
         let mut out = Vec::new();
         write_line(&mut out, &frame, &Options { verbose, link, ..Options::default() });
         let text = String::from_utf8(out).expect("ASCII");
+        let mut out = Vec::new();
+        write_line(&mut out, &frame, &Options { verbose, link, color: true, ..Options::default() });
+        prop_assert_eq!(without_escapes(&String::from_utf8(out).expect("ASCII")), text.as_str());
         prop_assert!(text.chars().all(|c| !c.is_control()) && text.len() < 3000 && !text.is_empty());
     }
 }

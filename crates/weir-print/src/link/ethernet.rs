@@ -73,7 +73,9 @@ pub fn write_ethertype<'a>(line: &mut Line<'_>, kind: u16, rest: Bytes<'a>) -> O
         LLDP => lldp::write(line, rest),
         other => {
             match name(other) {
-                Some(name) => line.begin(name),
+                Some(name) => {
+                    line.begin(name);
+                }
                 None => {
                     line.begin(if other < ether_type::LOWEST { "protocol " } else { "ethertype " });
                     line.out.hex(other, 4);

@@ -7,8 +7,7 @@ use crate::text::Text;
 const ETHERNET_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
 pub fn write(line: &mut Line<'_>, name: &str, packet: Bytes<'_>) {
-    line.begin(name);
-    if line.out.ends_with(name.as_bytes()) {
+    if line.begin(name) {
         line.out.put(", ");
     }
     let Some(body) = packet.head::<28>() else { return line.cut_off("arp") };

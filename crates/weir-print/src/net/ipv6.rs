@@ -8,6 +8,7 @@ use weir_frame::limits::EXTENSIONS_MAX;
 use super::ipv4;
 use crate::bytes::Bytes;
 use crate::hosts::Hosts;
+use crate::limits::PADDED_BYTES_MAX;
 use crate::line::Line;
 use crate::next::{Above, Next};
 use crate::text::Text;
@@ -30,7 +31,8 @@ pub fn write<'a>(line: &mut Line<'_>, packet: Bytes<'a>) -> Option<Next<'a>> {
     let payload_bytes = usize::from(u16::from_be_bytes([head[4], head[5]]));
     let len = if payload_bytes == 0 && packet.len() > 40 {
         // A jumbogram says its length in a hop-by-hop option.
-        line.has_ip_length_0 |= protocol != HOP_BY_HOP;
+        // Frames of the least size have padding behind a header without payload.
+        line.has_ip_length_0 |= protocol != HOP_BY_HOP && packet.len() > PADDED_BYTES_MAX;
         packet.len() - 40
     } else {
         payload_bytes

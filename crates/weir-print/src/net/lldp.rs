@@ -9,8 +9,7 @@ const END: u16 = 0;
 const SYSTEM_NAME: u16 = 5;
 
 pub fn write(line: &mut Line<'_>, rest: Bytes<'_>) {
-    line.begin("LLDP");
-    if !line.out.ends_with(b"LLDP") {
+    if !line.begin("LLDP") {
         line.out.put("LLDP");
     }
     line.length(rest.len());

@@ -85,12 +85,13 @@ fn write_unreachable(line: &mut Line<'_>, code: u8, quoted: Bytes<'_>) {
         3 => write_quoted(line, "unreachable address ", quoted),
         4 => {
             write_quoted(line, "unreachable port, ", quoted);
+            let Some(port) = quoted.after(40).be16(2) else { return line.cut_off("icmp6") };
             line.out.put(match quoted.u8(6) {
                 Some(protocol::TCP) => " tcp port ",
                 Some(protocol::UDP) => " udp port ",
                 _ => " port ",
             });
-            line.out.dec(quoted.after(40).be16(2).unwrap_or(0));
+            line.out.dec(port);
         }
         other => {
             line.out.put("code ");

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use weir_consumer::Count;
-use weir_disk::{ALIGN_BYTES, Buffer, Disk};
+use weir_disk::{ALIGN_BYTES, Buffer, Disk, Files};
 
 use crate::compressed::{self, Frame};
 use crate::index;
-use crate::limits::{ROOM_BYTES, ROOM_PIECE_BYTES};
+use crate::limits::{PREALLOCATE_BYTES, PREALLOCATE_PIECE_BYTES};
 use crate::names::{Names, Told};
 
 /// A file that is being written.
@@ -26,12 +26,17 @@ pub struct OpenFile<D: Disk> {
     pub start_ns: u64,
     /// Where the next piece goes.
     pub end: u64,
-    /// Up to where it has room, or was to have.
-    pub room_end: u64,
-    /// The file system has no such thing, or no space.
-    pub is_room_refused: bool,
-    /// Where its end was when it was last looked at.
-    pub last_end: u64,
+    /// Up to where it is preallocated, or will be, and up to where it is for sure.
+    pub ahead_end: u64,
+    pub allocated_end: u64,
+    /// The file system cannot preallocate, or has no space for it.
+    pub is_preallocation_refused: bool,
+    /// There may be something behind its end that has to be cut off.
+    pub has_excess: bool,
+    /// It is being cut off at its end: nothing goes there meanwhile.
+    pub is_being_cut: bool,
+    /// A large piece has come since it was last looked at.
+    pub is_busy: bool,
     /// The same of what it was before it was compressed, and its frames so far.
     pub plain_end: u64,
     pub frames_made: Vec<Frame>,
@@ -70,31 +75,51 @@ impl<D: Disk> OpenFile<D> {
 
     /// Bytes that it takes of a quota.
     pub fn taken(&self) -> u64 {
-        self.end.max(self.room_end)
+        self.end.max(self.ahead_end)
     }
 
-    /// Where to make room, and how much, before a piece of `length` bytes goes to its end. It has at most `limit`
-    /// bytes.
-    pub fn room_ahead(&mut self, length: usize, limit: u64) -> Option<(u64, u64)> {
-        let is_there = self.end + length as u64 + ROOM_BYTES / 2 <= self.room_end;
-        if self.is_room_refused || is_there || length < ROOM_PIECE_BYTES {
+    /// Whether a piece of `length` bytes asks for preallocation, of a file of at most `limit` bytes. If so: from
+    /// where, and how much.
+    pub fn ahead_of(&mut self, length: usize, limit: u64) -> Option<(u64, u64)> {
+        self.is_busy |= length >= PREALLOCATE_PIECE_BYTES;
+        let is_there = self.end + length as u64 + PREALLOCATE_BYTES / 2 <= self.ahead_end;
+        let is_large = length >= PREALLOCATE_PIECE_BYTES && !self.is_closing;
+        if self.is_preallocation_refused || is_there || !is_large {
             return None;
         }
         let at = self.taken();
-        let bytes = limit.saturating_sub(at).min(ROOM_BYTES);
+        let bytes = limit.saturating_sub(at).min(PREALLOCATE_BYTES);
         let bytes = bytes - bytes % ALIGN_BYTES as u64;
-        if bytes < ROOM_PIECE_BYTES as u64 {
-            return None;
-        }
-        self.room_end = at + bytes;
-        Some((at, bytes))
+        (bytes >= PREALLOCATE_PIECE_BYTES as u64).then_some((at, bytes))
     }
 
-    /// Whether it has had room ahead since the last look, and nothing came.
-    pub fn is_room_idle(&mut self) -> bool {
-        let was_idle = self.last_end == self.end && self.pending == 0;
-        self.last_end = self.end;
-        was_idle && self.room_end > self.end
+    /// It will be preallocated up to here.
+    pub fn set_ahead(&mut self, end: u64) {
+        (self.ahead_end, self.has_excess) = (end, true);
+    }
+
+    /// What came of a preallocation up to `end`.
+    pub fn preallocated(&mut self, end: u64, is_done: bool) {
+        if is_done {
+            self.allocated_end = self.allocated_end.max(end);
+        } else {
+            // A part of it may be there, until the file is cut off.
+            (self.is_preallocation_refused, self.ahead_end) = (true, self.allocated_end);
+        }
+    }
+
+    /// Whether what is behind its end is to be cut off: no large piece has come since the last look.
+    pub fn is_idle(&mut self) -> bool {
+        let was_busy = std::mem::take(&mut self.is_busy);
+        !was_busy && self.pending == 0 && self.has_excess && !self.is_being_cut
+    }
+
+    /// What came of cutting it off at its end.
+    pub fn was_cut(&mut self, is_done: bool) {
+        self.is_being_cut = false;
+        if is_done {
+            (self.ahead_end, self.allocated_end, self.has_excess) = (self.end, self.end, false);
+        }
     }
 
     /// Appends the names of addresses that have come since, before a piece of `length` bytes, as far as there is room
@@ -129,18 +154,17 @@ impl<D: Disk> OpenFile<D> {
     }
 
     /// Gives it its final name once nothing is under way.
-    pub fn complete(mut self, disk: &mut D) -> std::io::Result<u64> {
+    pub fn complete(mut self, files: &D::Files) -> std::io::Result<u64> {
         // Whatever becomes of the index: the file is read without it, too.
         if let Some(index) = &mut self.index {
             let _ = index.flush();
         }
         let bytes = self.broken_at.unwrap_or(self.end);
-        // What was refused may have been made in part.
-        if self.broken_at.is_some() || self.room_end > bytes || self.is_room_refused {
-            disk.cut(&self.file, bytes)?;
+        if self.broken_at.is_some() || self.has_excess {
+            files.cut(&self.file, bytes)?;
         }
-        disk.sync(&self.file)?;
-        disk.rename(&self.path, &self.final_path)?;
+        files.sync(&self.file)?;
+        files.rename(&self.path, &self.final_path)?;
         Ok(bytes)
     }
 }

@@ -21,6 +21,8 @@ pub struct RecorderReport {
     pub stored_blocks: u64,
     /// What came of looking back, if that was asked for.
     pub look_back: Option<LookBackReport>,
+    /// Why it did not write the fastest way, if so.
+    pub note: Option<String>,
     /// By directory.
     pub volumes: Vec<VolumeReport>,
 }

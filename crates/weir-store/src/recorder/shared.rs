@@ -14,7 +14,7 @@ use crate::names::Names;
 /// What all streams share.
 pub struct Shared<D: Disk> {
     pub disk: D,
-    pub volumes: Volumes,
+    pub volumes: Volumes<D>,
     pub settings: Settings,
     /// Names of addresses, which every file says.
     pub names: Names,
@@ -22,8 +22,8 @@ pub struct Shared<D: Disk> {
     pub pool: Option<Pool>,
     /// Memory of copies that were written.
     pub spare: Spare,
-    /// Whose write it is, and which of its entries.
-    pub tickets: BTreeMap<Ticket, (usize, u64)>,
+    /// Whose write it is, and what of.
+    pub tickets: BTreeMap<Ticket, (usize, Asked)>,
     pub next_ticket: u64,
     /// Frames that are safely out, and all that were taken.
     pub kept: Count,
@@ -32,9 +32,19 @@ pub struct Shared<D: Disk> {
 }
 
 impl<D: Disk> Shared<D> {
-    /// Whether anything is compressed or written.
+    /// Whether anything is compressed or written, or done with a whole file.
     pub fn is_at_work(&self) -> bool {
-        !self.tickets.is_empty() || self.pool.as_ref().is_some_and(|pool| !pool.is_idle())
+        self.volumes.are_at_work()
+            || !self.tickets.is_empty()
+            || self.pool.as_ref().is_some_and(|pool| !pool.is_idle())
+    }
+
+    /// A number by which the disk's answer is known.
+    pub fn ticket(&mut self, stream: usize, asked: Asked) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.tickets.insert(ticket, (stream, asked));
+        ticket
     }
 
     /// Whether one more piece can go out of a ring that is so full.
@@ -43,4 +53,13 @@ impl<D: Disk> Shared<D> {
         let is_free = |pool: &Pool| pool.has_room() || fill > stream::NEAR;
         self.volumes.have_room() && self.pool.as_ref().is_none_or(is_free)
     }
+}
+
+/// What was asked of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// To write the entry of this number.
+    Write(u64),
+    /// To preallocate a file up to here.
+    Preallocation { file: u64, end: u64 },
 }

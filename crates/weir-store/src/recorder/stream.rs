@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use weir_consumer::{ConsumerError, Cursor};
-use weir_disk::{Buffer, Bytes, Disk, Ticket};
+use weir_disk::{Buffer, Bytes, Disk};
 use weir_frame::pcapng::Statistics;
 use weir_ring::{Batch, BlockLook, Mapping, Poll, Reader, Ring, RingError};
 
@@ -12,11 +12,13 @@ use super::file::OpenFile;
 use super::gather::Gather;
 use super::look_back::Watch;
 use super::pool::Plain;
+use super::shared::Asked;
 use super::watcher::Watcher;
 use super::{FLUSH_EVERY, Shared};
 use crate::index::Scan;
 use crate::limits::UNSETTLED_MAX;
 
+mod ahead;
 mod blocks;
 mod entry;
 mod files;
@@ -59,6 +61,8 @@ pub struct Stream<D: Disk> {
     next_file: u64,
     entries: VecDeque<Entry>,
     first_entry: u64,
+    /// Entries that wait on a full file system.
+    full: usize,
     batch: Batch,
     gather: Gather,
     /// When frames of a block that is not whole were first seen.
@@ -106,6 +110,7 @@ impl<D: Disk> Stream<D> {
             next_file: 0,
             entries: VecDeque::new(),
             first_entry: 0,
+            full: 0,
             batch,
             gather: Gather::new(),
             part_since: None,
@@ -346,12 +351,12 @@ impl<D: Disk> Stream<D> {
 
     fn write(&mut self, entry: u64, file: u64, at: u64, bytes: Bytes, shared: &mut Shared<D>) {
         let Some(open) = self.files.get(&file) else { return };
-        let ticket = Ticket(shared.next_ticket);
-        shared.next_ticket += 1;
-        shared.tickets.insert(ticket, (self.id, entry));
-        shared.volumes.begin(open.volume, length(&bytes));
-        shared.report.bytes += length(&bytes) as u64;
+        let begun = shared.volumes.begin(open.volume, length(&bytes));
+        let ticket = shared.ticket(self.id, Asked::Write(entry));
         shared.disk.write(&open.file, at, bytes, ticket);
+        if let Some(entry) = self.entries.get_mut((entry - self.first_entry) as usize) {
+            entry.begun = begun;
+        }
     }
 }
 
@@ -359,7 +364,7 @@ fn length(bytes: &Bytes) -> usize {
     match bytes {
         Bytes::Own(buffer) => buffer.filled(),
         Bytes::Ring { bytes, .. } => *bytes,
-        Bytes::Room { .. } => 0,
+        Bytes::Preallocate { .. } => 0,
     }
 }
 

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weir_consumer::{Begin, Consumer, JoinedFeed, Step};
+use weir_disk::Space;
 use weir_disk::fake::{Fake, Script};
 use weir_frame::pcapng::Interface;
 use weir_frame::read::FrameReader;
@@ -11,7 +12,7 @@ use weir_ring::{Clock, Mapping, Ring, RingSpec, Writer, WriterKind, memory};
 
 use super::settings::{Compression, Quota};
 use super::*;
-use crate::limits::ROOM_BYTES;
+use crate::limits::{FREE_BYTES_MIN, FRUITLESS_DELETIONS_MAX, PREALLOCATE_BYTES};
 
 #[path = "look_back_tests.rs"]
 mod look_back_tests;
@@ -291,18 +292,22 @@ fn a_file_system_that_is_full_before_the_quota_costs_the_oldest_file_and_no_fram
     let oldest = rig.files()[0].clone();
     let (first, files) = (times(&oldest)[0], rig.recorder.report().files);
     assert!(files >= 3, "{files}");
-    // The rest of a block, its first page, and a block that others were under way with.
-    for write in [0, 2, 3, 5] {
-        rig.script.fail_write(write, 28);
-    }
-    for _ in 0..3 {
-        rig.push_block();
-        rig.run();
-    }
+    // Three blocks that are under way together cost one file.
+    rig.script.hold();
+    (0..3).for_each(|write| rig.script.fail_write(write, 28));
+    (0..3).for_each(|_| rig.push_block());
+    let _ = rig.recorder.step(u64::MAX).unwrap();
+    rig.script.release_all();
+    rig.run();
+    assert_eq!(rig.recorder.report().volumes[0].deleted_files, 1);
+    // A first page that fails afterwards costs another one.
+    rig.script.fail_write(1, 28);
+    rig.push_block();
+    rig.run();
     assert!(!oldest.exists());
     rig.finish();
     let report = rig.recorder.report();
-    assert_eq!(report.volumes[0].deleted_files, 1, "{report:?}");
+    assert_eq!(report.volumes[0].deleted_files, 2, "{report:?}");
     assert_eq!(report.volumes[0].error, None, "{report:?}");
     let times = rig.times();
     assert!(times[0] > first);
@@ -375,6 +380,7 @@ fn a_full_disk_leaves_whole_files_and_names_what_is_lost() {
         }
     }
     assert!(failed.unwrap().to_string().contains("cannot write there"));
+    let _ = rig.recorder.finish(&[]);
     let kept = rig.recorder.kept().frames;
     assert_eq!(rig.times(), (0..kept).collect::<Vec<_>>());
     assert!((1000..=3000).contains(&kept), "{kept}");
@@ -426,11 +432,11 @@ fn a_volume_that_does_not_answer_is_left_out_while_another_one_works() {
     assert_eq!(times, (0..6000).collect::<Vec<_>>());
     let report = rig.recorder.report();
     let error = report.volumes[0].error.as_ref().expect("it is left out");
-    assert!(error.contains("not answered"), "{error}");
+    assert!(error.contains("did not answer"), "{error}");
 }
 
 #[test]
-fn room_ahead_is_there_while_it_is_busy_and_nowhere_else() {
+fn a_busy_file_is_preallocated_and_no_other() {
     let mut rig = Rig::new(8, |settings| settings.quota = Some(Quota::Bytes(1 << 30)));
     rig.push(10);
     rig.recorder.looked -= FLUSH_EVERY;
@@ -439,7 +445,7 @@ fn room_ahead_is_there_while_it_is_busy_and_nowhere_else() {
     rig.run();
     let length = |rig: &Rig| rig.files()[0].metadata().unwrap().len();
     let busy = length(&rig);
-    assert!(busy > ROOM_BYTES / 2, "{busy} bytes");
+    assert!(busy > PREALLOCATE_BYTES / 2, "{busy} bytes");
     assert_eq!(rig.recorder.shared.volumes.recorded(0), busy, "a quota counts it");
     let (times, end) = times_and_end(fs::File::open(&rig.files()[0]).unwrap());
     assert_eq!((times.len(), end.is_err()), (1010, true), "zeros are no block");
@@ -453,11 +459,133 @@ fn room_ahead_is_there_while_it_is_busy_and_nowhere_else() {
     assert_eq!(rig.times().len(), 1010, "the file ends with its last block");
     rig.push_block();
     rig.run();
-    assert!(length(&rig) > ROOM_BYTES / 2, "it is busy again");
+    assert!(length(&rig) > PREALLOCATE_BYTES / 2, "it is busy again");
     rig.finish();
     assert!(length(&rig) < 4 << 20);
     assert_eq!(rig.recorder.shared.volumes.recorded(0), length(&rig));
     assert_eq!(rig.times(), (0..2010).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_file_that_is_being_cut_off_gets_nothing_and_keeps_no_ring_waiting() {
+    let mut rig = Rig::new(8, |_| ());
+    rig.push_block();
+    rig.run();
+    rig.script.hold_whole_files(true);
+    for _ in 0..2 {
+        rig.recorder.looked -= FLUSH_EVERY;
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+    }
+    assert!(rig.recorder.shared.volumes.are_at_work());
+    rig.push_block();
+    for _ in 0..20 {
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+    }
+    assert_eq!((rig.recorder.kept().frames, rig.files().len()), (2000, 2));
+    rig.script.hold_whole_files(false);
+    rig.finish();
+    assert_eq!(rig.times(), (0..2000).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_preallocation_that_is_refused_changes_nothing_but_the_speed() {
+    let mut rig = Rig::new(8, |settings| settings.quota = Some(Quota::Bytes(1 << 30)));
+    rig.script.fail_preallocate(Some(28));
+    for _ in 0..3 {
+        rig.push_block();
+        rig.run();
+    }
+    let length = rig.files()[0].metadata().unwrap().len();
+    assert_eq!(rig.recorder.shared.volumes.recorded(0), length);
+    rig.finish();
+    assert_eq!(rig.times(), (0..3000).collect::<Vec<_>>());
+}
+
+#[test]
+fn little_free_space_is_not_taken_ahead() {
+    let mut rig = Rig::new(8, |_| ());
+    rig.script.set_space(Some(Space { total: 100 << 30, free: FREE_BYTES_MIN - 1 }));
+    rig.push_block();
+    rig.run();
+    assert!(rig.files()[0].metadata().unwrap().len() < 2 << 20);
+    rig.script.set_space(Some(Space { total: 100 << 30, free: FREE_BYTES_MIN }));
+    rig.push_block();
+    rig.run();
+    assert!(rig.files()[0].metadata().unwrap().len() > PREALLOCATE_BYTES / 2);
+    rig.finish();
+}
+
+#[test]
+fn a_full_file_system_on_which_deleting_frees_nothing_is_given_up() {
+    let mut rig = Rig::new(8, |settings| {
+        settings.file_bytes = 5 << 20;
+        settings.quota = Some(Quota::Bytes(256 << 20));
+    });
+    for _ in 0..40 {
+        rig.push_block();
+        rig.run();
+    }
+    rig.script.set_space(Some(Space { total: 100 << 30, free: 0 }));
+    (0..100).for_each(|write| rig.script.fail_write(write, 28));
+    rig.push_block();
+    let mut failed = None;
+    for _ in 0..2000 {
+        if let Err(error) = rig.recorder.step(u64::MAX) {
+            failed = Some(error);
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(failed.is_some());
+    let report = rig.recorder.report();
+    assert!(report.volumes[0].error.as_ref().unwrap().contains("freed no space"), "{report:?}");
+    assert_eq!(report.volumes[0].deleted_files, u64::from(FRUITLESS_DELETIONS_MAX));
+    let _ = rig.recorder.finish(&[]);
+}
+
+#[test]
+fn small_pieces_go_to_the_volume_with_the_fewest_writes() {
+    let other = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new(16, |settings| settings.directories.push(other.path().to_owned()));
+    rig.script.hold_files(rig.directory.path());
+    for _ in 0..300 {
+        rig.push(1);
+        rig.writer.close_block();
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+    }
+    // The first directory answers nothing: what is under way there is all that waits.
+    let held = rig.script.held();
+    assert!(held > 0 && held <= crate::limits::VOLUME_PENDING_MAX, "{held}");
+    let others: usize = files(other.path()).iter().map(|path| times(path).len()).sum();
+    assert!(others >= 300 - held, "{others} of 300, {held} held");
+    rig.script.release_all();
+    rig.finish();
+    assert_eq!(rig.recorder.kept().frames, 300);
+}
+
+#[test]
+fn a_deletion_that_takes_its_time_keeps_no_ring_waiting() {
+    let mut rig = Rig::new(8, |settings| {
+        settings.file_bytes = 5 << 20;
+        settings.quota = Some(Quota::Bytes(24 << 20));
+    });
+    for _ in 0..18 {
+        rig.push_block();
+        rig.run();
+    }
+    rig.script.hold_whole_files(true);
+    let before = rig.recorder.kept().frames;
+    for _ in 0..6 {
+        rig.push_block();
+        for _ in 0..20 {
+            let _ = rig.recorder.step(u64::MAX).unwrap();
+        }
+    }
+    assert_eq!(rig.recorder.kept().frames - before, 6000);
+    rig.script.hold_whole_files(false);
+    rig.finish();
+    let total: u64 = rig.files().iter().map(|path| path.metadata().unwrap().len()).sum();
+    assert!(total <= 24 << 20, "{total}");
 }
 
 #[test]
@@ -480,7 +608,7 @@ fn the_only_volume_is_waited_for_and_given_up_at_the_end() {
     let error = rig.recorder.finish(&[]).unwrap_err();
     assert!(error.to_string().contains("cannot write there"), "{error}");
     assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (1000, 0));
-    // It is not touched any more, so the room behind its last block stays.
+    // It is not touched any more, so what was preallocated behind its last block stays.
     let (times, end) = times_and_end(fs::File::open(&rig.files()[0]).unwrap());
     assert!(times == (0..1000).collect::<Vec<_>>() && end.is_err(), "{end:?}");
     rig.script.release_all();

@@ -1,64 +1,72 @@
 //! The directories of a recorder: each locked, within its quota, and left out once it fails.
 
+mod deletion;
+mod directory;
+
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use weir_disk::{ALIGN_BYTES, Disk};
+use weir_disk::{ALIGN_BYTES, Disk, Files};
 
+use super::file::OpenFile;
+use super::housekeeping::{Housekeeping, Job, Past};
 use super::settings::{Quota, Settings};
 use super::{RecorderError, VolumeReport};
-use crate::catalog::{
-    COMPLETE_ENDING, COMPRESSED_ENDING, LOCK_NAME, OPEN_ENDING, complete_path, index_path,
-};
-use crate::limits::{FILE_BYTES_MIN, VOLUME_PENDING_MAX, VOLUME_WRITES_MAX};
+use crate::catalog::OPEN_ENDING;
+use crate::limits::{FILE_BYTES_MIN, FREE_BYTES_MIN, VOLUME_PENDING_MAX, VOLUME_WRITES_MAX};
 
-/// How often, and how long apart, the lock of a directory is asked for.
-const LOCK_TRIES: u32 = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
+use directory::{LOCK_PAUSE, past_files};
+pub(crate) use directory::{is_recorded, lock};
 
 /// One directory.
-struct Volume {
+struct Volume<D: Disk> {
     directory: PathBuf,
     /// Held as long as it is open.
     _lock: File,
+    files: D::Files,
+    housekeeping: Housekeeping<D>,
     /// Bytes that files may have here.
     quota: Option<u64>,
     /// Files that no recorder writes to any more, the oldest first.
-    past: VecDeque<(PathBuf, u64)>,
-    /// Bytes of those and of the open ones.
+    past: VecDeque<Past>,
+    /// Bytes of those, of the open ones, and of those that are being deleted.
     recorded: u64,
-    /// Writes that are tried again on the full file system before another file is deleted for them: those that were
-    /// under way when the last one was.
-    full_tries: usize,
+    /// Bytes that are being deleted, and files.
+    deleting_bytes: u64,
+    deleting: usize,
+    /// Deletions so far, and how many of the last ones freed no space.
+    deletions: u64,
+    fruitless: u32,
+    /// Writes wait until a file is deleted for them.
+    is_full: bool,
     pending: usize,
     /// Those of them that are longer than a page.
     long: usize,
-    /// When a write was answered last, or the first of those under way was asked for.
+    /// When the file system last answered, or the first request that is under way was made.
     moved: Instant,
     /// It was left out because it answered no more: it is not touched again.
     is_stalled: bool,
     error: Option<io::Error>,
+    /// When it failed.
+    failed: Option<Instant>,
     report: VolumeReport,
 }
 
 /// All of them.
-pub struct Volumes {
-    all: Vec<Volume>,
-    /// The one that failed last.
-    failed: Option<usize>,
+pub struct Volumes<D: Disk> {
+    all: Vec<Volume<D>>,
     /// Bytes of a file.
     file_bytes: u64,
 }
 
-impl Volumes {
-    pub fn open<D: Disk>(settings: &Settings, disk: &D) -> Result<Volumes, RecorderError> {
-        let mut all: Vec<Volume> = Vec::new();
+impl<D: Disk> Volumes<D> {
+    pub fn open(settings: &Settings, disk: &D) -> Result<Volumes<D>, RecorderError> {
+        let files = disk.files();
+        let mut all: Vec<Volume<D>> = Vec::new();
         for directory in &settings.directories {
             let failed = |source| RecorderError::Directory { directory: directory.clone(), source };
             let real = directory.canonicalize().map_err(failed)?;
@@ -72,26 +80,33 @@ impl Volumes {
                 None => None,
                 Some(Quota::Bytes(bytes)) => Some(bytes),
                 Some(Quota::Percent(percent)) => {
-                    let total = disk.space(directory).map_err(failed)?.total;
+                    let total = files.space(directory).map_err(failed)?.total;
                     Some((u128::from(total) * u128::from(percent) / 100) as u64)
                 }
             };
             all.push(Volume {
                 directory: directory.clone(),
                 _lock: lock,
+                files: files.clone(),
+                housekeeping: Housekeeping::new(files.clone(), directory),
                 quota,
-                recorded: past.iter().map(|(_, bytes)| bytes).sum(),
+                recorded: past.iter().map(|past| past.bytes).sum(),
                 past,
-                full_tries: 0,
+                deleting_bytes: 0,
+                deleting: 0,
+                deletions: 0,
+                fruitless: 0,
+                is_full: false,
                 pending: 0,
                 long: 0,
                 moved: Instant::now(),
                 is_stalled: false,
                 error: None,
+                failed: None,
                 report: VolumeReport { directory: directory.clone(), ..VolumeReport::default() },
             });
         }
-        Ok(Volumes { all, failed: None, file_bytes: settings.file_bytes })
+        Ok(Volumes { all, file_bytes: settings.file_bytes })
     }
 
     /// Has files be small enough for the quota: open ones, which cannot be deleted, take a quarter of it at most.
@@ -126,35 +141,39 @@ impl Volumes {
 
     /// Whether some volume takes one more write.
     pub fn have_room(&self) -> bool {
-        let free = |volume: &Volume| {
-            let has_room = volume.long < VOLUME_WRITES_MAX && volume.pending < VOLUME_PENDING_MAX;
-            volume.error.is_none() && has_room
-        };
-        self.all.iter().any(free)
+        self.all.iter().any(Volume::takes_write)
     }
 
     /// The volume that the next piece goes to: the one with the least under way, so that the faster ones get more.
     pub fn next(&self) -> Option<usize> {
         let works = self.all.iter().enumerate().filter(|(_, volume)| volume.error.is_none());
-        works.min_by_key(|(_, volume)| volume.long).map(|(number, _)| number)
+        let least = works.min_by_key(|(_, own)| (!own.takes_write(), own.long, own.pending));
+        least.map(|(number, _)| number)
     }
 
-    /// A write of so many bytes begins.
-    pub fn begin(&mut self, volume: usize, bytes: usize) {
+    /// A write of so many bytes begins. Gives what [`wait_for_space`](Volumes::wait_for_space) asks for if it fails.
+    pub fn begin(&mut self, volume: usize, bytes: usize) -> u64 {
         let own = &mut self.all[volume];
-        if own.pending == 0 {
-            own.moved = Instant::now();
-        }
+        own.touch();
         own.pending += 1;
         own.long += usize::from(bytes > ALIGN_BYTES);
-        own.report.bytes += bytes as u64;
+        own.deletions
+    }
+
+    /// A write of so many bytes is over.
+    pub fn end(&mut self, volume: usize, bytes: usize, is_written: bool) {
+        let own = &mut self.all[volume];
+        own.pending = own.pending.saturating_sub(1);
+        own.long = own.long.saturating_sub(usize::from(bytes > ALIGN_BYTES));
+        own.moved = Instant::now();
+        own.report.bytes += if is_written { bytes as u64 } else { 0 };
     }
 
     /// A file is to be so many bytes longer.
-    pub fn grow<D: Disk>(&mut self, volume: usize, bytes: u64, disk: &mut D) {
+    pub fn grow(&mut self, volume: usize, bytes: u64) {
         let own = &mut self.all[volume];
         own.recorded += bytes;
-        own.keep_quota(disk);
+        own.keep_quota();
     }
 
     /// A file takes so many bytes less than it was to.
@@ -163,38 +182,89 @@ impl Volumes {
         own.recorded = own.recorded.saturating_sub(bytes);
     }
 
-    /// Deletes the oldest file of a volume with a quota, whose file system is full before that is reached: others write
-    /// there, too, and indexes are not counted. Whether a write that failed for that is to be tried again.
-    pub fn make_room<D: Disk>(&mut self, volume: usize, error: &io::Error, disk: &mut D) -> bool {
-        let own = &mut self.all[volume];
-        if error.kind() != io::ErrorKind::StorageFull || own.quota.is_none() || own.error.is_some()
-        {
-            return false;
-        }
-        if own.full_tries > 0 {
-            own.full_tries -= 1;
-            return true;
-        }
-        let is_deleted = own.delete_oldest(&mut 0, disk);
-        own.full_tries = if is_deleted { VOLUME_WRITES_MAX } else { 0 };
-        is_deleted
+    /// Whether the file system has so much free that a file may get more than it needs at once.
+    pub fn may_preallocate(&self, volume: usize) -> bool {
+        let own = &self.all[volume];
+        own.files.space(&own.directory).is_ok_and(|space| space.free >= FREE_BYTES_MIN)
     }
 
-    /// A write of so many bytes is over.
-    pub fn end(&mut self, volume: usize, bytes: usize) {
+    /// Whether a write that failed is to be tried again once a file is deleted: the file system of a volume with a
+    /// quota is full before that is reached, because others write there, too, and indexes are not counted. `begun` is what
+    /// [`begin`](Volumes::begin) gave.
+    pub fn wait_for_space(&mut self, volume: usize, error: &io::Error, begun: u64) -> bool {
         let own = &mut self.all[volume];
-        own.pending = own.pending.saturating_sub(1);
-        own.long = own.long.saturating_sub(usize::from(bytes > ALIGN_BYTES));
-        own.moved = Instant::now();
+        if !own.may_delete(error) {
+            return false;
+        }
+        // One that was deleted since then may be enough.
+        let is_waiting = own.deleting > 0 || own.deletions != begun || own.delete_oldest();
+        own.is_full = is_waiting && own.deleting > 0;
+        is_waiting
+    }
+
+    /// Whether writes of a volume wait until a file is deleted.
+    pub fn is_full(&self, volume: usize) -> bool {
+        self.all[volume].is_full
+    }
+
+    /// Whether a volume takes no more.
+    pub fn has_failed(&self, volume: usize) -> bool {
+        self.all[volume].error.is_some()
+    }
+
+    /// Deletes the oldest file at once, where a file cannot be made for want of space. Whether to try again.
+    pub fn free_space(&mut self, volume: usize, error: &io::Error) -> bool {
+        let own = &mut self.all[volume];
+        if !own.may_delete(error) || own.deleting == 0 && !own.delete_oldest() {
+            return false;
+        }
+        while own.deleting > 0 {
+            match own.housekeeping.next() {
+                Some(outcome) => drop(own.take(outcome)),
+                None => std::thread::sleep(LOCK_PAUSE),
+            }
+        }
+        own.error.is_none()
+    }
+
+    /// Has a file completed, or cut off.
+    pub fn ask(&mut self, volume: usize, job: Job<D>) {
+        let own = &mut self.all[volume];
+        own.touch();
+        own.housekeeping.ask(job);
+    }
+
+    /// Has a file completed: nothing of it is under way.
+    pub fn complete(&mut self, file: OpenFile<D>) {
+        self.ask(file.volume, Job::Complete(Box::new(file)));
+    }
+
+    /// A file that was cut off: its stream, its number, its volume, whether it was.
+    pub fn next_cut(&mut self) -> Option<(usize, u64, io::Result<()>)> {
+        for own in &mut self.all {
+            while let Some(outcome) = own.housekeeping.next() {
+                if let Some(cut) = own.take(outcome) {
+                    return Some(cut);
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether some file is being completed, cut off or deleted.
+    pub fn are_at_work(&self) -> bool {
+        self.all.iter().any(|volume| volume.housekeeping.under_way() > 0)
     }
 
     /// A volume that has not answered a write for `stall_max` while another one works, or, at the end, for
     /// `end_stall_max`. It is left out from here on.
     pub fn give_up_stalled(&mut self, settings: &Settings, is_end: bool) -> Option<usize> {
-        let stands = |volume: &Volume, limit: Duration| {
-            volume.error.is_none() && volume.pending > 0 && volume.moved.elapsed() >= limit
+        let stands = |volume: &Volume<D>, limit: Duration| {
+            let is_asked = volume.pending > 0 || volume.housekeeping.under_way() > 0;
+            !volume.is_stalled && is_asked && volume.moved.elapsed() >= limit
         };
-        let works = |volume: &Volume| volume.error.is_none() && !stands(volume, settings.stall_max);
+        let works =
+            |volume: &Volume<D>| volume.error.is_none() && !stands(volume, settings.stall_max);
         let has_other = self.all.iter().any(works);
         let limit = match (has_other, is_end) {
             (true, _) => settings.stall_max,
@@ -204,8 +274,9 @@ impl Volumes {
         let volume = self.all.iter().position(|volume| stands(volume, limit))?;
         let waited = self.all[volume].moved.elapsed().as_secs_f64();
         self.all[volume].is_stalled = true;
+        self.all[volume].housekeeping.abandon();
         let text = format!(
-            "a write was not answered for {waited:.0} s; what is wrong is in the kernel's log (dmesg)"
+            "the file system did not answer for {waited:.0} s; what is wrong is in the kernel's log (dmesg)"
         );
         self.fail(volume, io::Error::new(io::ErrorKind::TimedOut, text));
         Some(volume)
@@ -216,14 +287,6 @@ impl Volumes {
         self.all[volume].is_stalled
     }
 
-    /// A file is complete, or as complete as it will be: it may be deleted. It has so many bytes of those that it was
-    /// to have.
-    pub fn add_past(&mut self, volume: usize, path: PathBuf, bytes: u64, planned: u64) {
-        let own = &mut self.all[volume];
-        own.past.push_back((path, bytes));
-        own.recorded = (own.recorded + bytes).saturating_sub(planned);
-    }
-
     /// Bytes of its files.
     #[cfg(test)]
     pub fn recorded(&self, volume: usize) -> u64 {
@@ -232,17 +295,14 @@ impl Volumes {
 
     /// It takes no more files.
     pub fn fail(&mut self, volume: usize, error: io::Error) {
-        let own = &mut self.all[volume];
-        if own.error.is_none() {
-            own.report.error = Some(error.to_string());
-            own.error = Some(error);
-            self.failed = Some(volume);
-        }
+        self.all[volume].fail(error);
     }
 
     /// Why the last one failed.
     pub fn error(&mut self) -> RecorderError {
-        let volume = &mut self.all[self.failed.unwrap_or_default()];
+        let last = self.all.iter().enumerate().max_by_key(|(_, own)| own.failed);
+        let volume = last.map_or(0, |(volume, _)| volume);
+        let volume = &mut self.all[volume];
         let again = volume.error.as_ref().map_or(io::ErrorKind::Other.into(), same_error);
         let source = volume.error.replace(again).unwrap_or(io::ErrorKind::Other.into());
         RecorderError::Write { directory: volume.directory.clone(), source }
@@ -252,7 +312,22 @@ impl Volumes {
     pub fn left_files(&self) -> usize {
         let past = self.all.iter().flat_map(|volume| &volume.past);
         let is_open = |path: &Path| path.as_os_str().as_bytes().ends_with(OPEN_ENDING.as_bytes());
-        past.filter(|(path, _)| is_open(path)).count()
+        past.filter(|past| is_open(&past.path)).count()
+    }
+
+    /// File systems on which the quota's deletions keep writes waiting.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        let discarding = self
+            .all
+            .iter()
+            .filter(|volume| volume.quota.is_some() && weir_disk::discards(&volume.directory));
+        discarding.map(|volume| {
+            format!(
+                "{}: the file system is mounted with `discard`, so that writes wait for the quota's deletions; mounted \
+                 with `nodiscard`, and with fstrim from time to time, it takes more",
+                volume.directory.display()
+            )
+        })
     }
 
     pub fn report(&self) -> Vec<VolumeReport> {
@@ -260,135 +335,29 @@ impl Volumes {
     }
 }
 
-impl Volume {
-    /// Deletes the oldest files until all are within the quota, but none that is being read.
-    fn keep_quota<D: Disk>(&mut self, disk: &mut D) {
-        let Some(quota) = self.quota else { return };
-        let mut at = 0;
-        while self.recorded > quota && self.delete_oldest(&mut at, disk) {}
+impl<D: Disk> Volume<D> {
+    /// Whether it takes one more write.
+    fn takes_write(&self) -> bool {
+        let has_room = self.long < VOLUME_WRITES_MAX && self.pending < VOLUME_PENDING_MAX;
+        self.error.is_none() && !self.is_full && has_room
     }
 
-    /// Deletes the oldest file that is not being read, of those from number `at` on, which becomes its.
-    fn delete_oldest<D: Disk>(&mut self, at: &mut usize, disk: &mut D) -> bool {
-        while let Some((path, bytes)) = self.past.get(*at).cloned() {
-            // Held until it is removed.
-            let lock = lock_unread(&path);
-            if lock.is_err() || disk.remove(&path).is_err() && path.exists() {
-                *at += 1;
-                continue;
-            }
-            let _ = fs::remove_file(index_path(&complete_path(&path)));
-            self.past.remove(*at);
-            self.recorded = self.recorded.saturating_sub(bytes);
-            self.report.deleted_files += 1;
-            self.report.deleted_bytes += bytes;
-            return true;
+    /// A request is made.
+    fn touch(&mut self) {
+        if self.pending == 0 && self.housekeeping.under_way() == 0 {
+            self.moved = Instant::now();
         }
-        false
+    }
+
+    fn fail(&mut self, error: io::Error) {
+        if self.error.is_none() {
+            self.report.error = Some(error.to_string());
+            (self.error, self.failed) = (Some(error), Some(Instant::now()));
+        }
     }
 }
 
 /// An error that says the same, as far as the kernel said it.
 fn same_error(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error)
-}
-
-/// Locks a file that nobody reads: readers hold a shared lock. `None`: it is not there any more.
-fn lock_unread(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    Ok(Some(file))
-}
-
-/// Locks a directory as a recorder does, for as long as the file is open.
-pub(crate) fn lock(directory: &Path) -> Result<File, RecorderError> {
-    let failed = |source| RecorderError::Directory { directory: directory.to_owned(), source };
-    let path = directory.join(LOCK_NAME);
-    // Neither through a link nor waiting for a reader: the directory may be written to by others.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let mut open = OpenOptions::new();
-    open.write(true).create(true).truncate(false).custom_flags(flags);
-    let file = open.open(path);
-    let file = file.map_err(failed)?;
-    // Whoever looks whether a recorder is there holds it for a moment.
-    let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-    for _ in 0..LOCK_TRIES {
-        if locked != Err(rustix::io::Errno::WOULDBLOCK) {
-            break;
-        }
-        std::thread::sleep(LOCK_PAUSE);
-        locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-    }
-    match locked {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(RecorderError::Taken { directory: directory.to_owned() })
-        }
-        Err(error) => Err(failed(error.into())),
-    }
-}
-
-/// What recorders have left here, the oldest first: names begin with the time.
-fn past_files(directory: &Path) -> io::Result<VecDeque<(PathBuf, u64)>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if is_recorded(&name.to_string_lossy())
-            && let Ok(meta) = entry.metadata()
-            && meta.is_file()
-        {
-            // One that was being written may have room for more than is in it.
-            files.push((entry.path(), meta.len().min(512 * meta.blocks())));
-        }
-    }
-    files.sort();
-    Ok(files.into())
-}
-
-/// Whether a recorder gives files such names: `20261126T092719.123456789Z_eth0_0.pcapng`, perhaps `.open`.
-pub(crate) fn is_recorded(name: &str) -> bool {
-    let name = name.strip_suffix(OPEN_ENDING).unwrap_or(name);
-    let stem = [COMPRESSED_ENDING, COMPLETE_ENDING];
-    let stem = stem.iter().find_map(|ending| name.strip_suffix(ending));
-    let Some((start, rest)) = stem.and_then(|stem| stem.split_once('_')) else { return false };
-    let is_time = start.len() == 26
-        && start.bytes().zip(0..).all(|(byte, at)| match at {
-            8 => byte == b'T',
-            15 => byte == b'.',
-            25 => byte == b'Z',
-            _ => byte.is_ascii_digit(),
-        });
-    is_time && rest.contains('_')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_recorders_files_are_known_by_their_names() {
-        for name in [
-            "20261126T092719.123456789Z_eth0_0.pcapng",
-            "20261126T092719.123456789Z_a-b_12-2.pcapng.open",
-            "20261126T092719.123456789Z_eth0_0.pcapng.zst",
-            "20261126T092719.123456789Z_eth0_0.pcapng.zst.open",
-        ] {
-            assert!(is_recorded(name), "{name}");
-        }
-        for name in [
-            "eth0.pcapng",
-            "20261126T092719.123456789Z_eth0_0.pcapng.index",
-            "20261126T092719.12345678Z_eth0_0.pcapng",
-            "20261126T092719.123456789Z.pcapng",
-            "é0261126T092719.123456789Z_eth0_0.pcapng",
-        ] {
-            assert!(!is_recorded(name), "{name}");
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! What is said while a capture runs: a line a second, and news of its sources.
+//! What is said while a capture runs: how it goes, and news of its sources.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -12,27 +12,34 @@ use crate::journal::News;
 use crate::out;
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
 
-/// One line a second on standard error.
+/// How it goes, on standard error: at the bottom of a terminal, each second anew; elsewhere a line a minute.
 pub struct Live {
     /// When the next is due.
     pub next: Instant,
     last: (Instant, Delivered),
     packets: HeldUnit,
     bits: HeldUnit,
+    /// When the next line is due.
+    line_at: Instant,
     talks: bool,
-    tty: bool,
+    is_terminal: bool,
 }
 
+/// How long apart lines are where they stay, as in a journal.
+const LINES_APART: Duration = Duration::from_secs(60);
+
 impl Live {
-    pub fn new(begin: Instant, talks: bool) -> Live {
+    /// `prints_there`: lines of frames go to the same terminal, and say enough.
+    pub fn new(begin: Instant, talks: bool, prints_there: bool) -> Live {
         let next = begin + Duration::from_secs(1);
         Live {
             next,
             last: (begin, Delivered::default()),
             packets: HeldUnit::new(&PACKET_RATE),
             bits: HeldUnit::new(&BIT_RATE),
-            talks,
-            tty: io::stderr().is_terminal(),
+            line_at: begin,
+            talks: talks && !prints_there,
+            is_terminal: io::stderr().is_terminal(),
         }
     }
 
@@ -43,12 +50,13 @@ impl Live {
             return;
         }
         self.next = now + Duration::from_secs(1);
-        let (then, before) = std::mem::replace(&mut self.last, (now, delivered));
-        let seconds = now.duration_since(then).as_secs_f64();
         let total = total();
-        if !self.talks {
+        if !self.talks || now < self.line_at {
             return;
         }
+        self.line_at = now + if self.is_terminal { Duration::ZERO } else { LINES_APART };
+        let (then, before) = std::mem::replace(&mut self.last, (now, delivered));
+        let seconds = now.duration_since(then).as_secs_f64();
         let frames = (delivered.frames - before.frames) as f64;
         let bits = (delivered.wire_bytes - before.wire_bytes) as f64 * 8.0;
         let line = format!(
@@ -59,7 +67,12 @@ impl Live {
             grouped(total.dropped()),
             grouped(delivered.lapped),
         );
-        if self.tty { out::talk_and_erase(&line) } else { eprintln!("{line}") }
+        if self.is_terminal { out::show_status(&line) } else { eprintln!("{line}") }
+    }
+
+    /// Nothing more is said: the terminal is the report's.
+    pub fn end(&self) {
+        out::clear_status();
     }
 }
 

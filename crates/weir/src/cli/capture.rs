@@ -1,6 +1,7 @@
 //! The command line of `weir capture`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -12,7 +13,6 @@ use super::print::PrintArgs;
 use super::rotate::RotateArgs;
 use super::tcpdump_flags::TcpdumpFlags;
 use crate::feeds::FeedName;
-use crate::source_name::SourceName;
 use crate::units;
 
 /// What a consumer does when it finds no frame, by name.
@@ -56,6 +56,10 @@ pub struct CaptureArgs {
     /// 128'; behind further commas in, out or both, and sample N or flows N. May be given several times
     #[arg(long, value_name = "NAME: EXPR, ...")]
     pub feed: Vec<FeedName>,
+    /// Print the JSON object of --json also each time so much time is over; frames that are in the rings then are
+    /// `waiting`
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    pub json_every: Option<Duration>,
     /// Record the NIC queue of every frame
     #[arg(long)]
     pub record_queue: bool,
@@ -94,6 +98,7 @@ impl CaptureArgs {
             look_back: LookBackArgs::default(),
             input: input.clone(),
             feed: Vec::new(),
+            json_every: None,
             record_queue: false,
             latency: None,
             tcpdump: TcpdumpFlags::default(),
@@ -104,7 +109,6 @@ impl CaptureArgs {
 
     /// What to type instead of a flag of tcpdump's, if there is one.
     pub fn tcpdump_hint(&self) -> Option<String> {
-        let words: Vec<String> = self.input.sources.iter().map(SourceName::to_string).collect();
-        self.tcpdump.hint(&words)
+        self.tcpdump.hint()
     }
 }

@@ -12,6 +12,7 @@ use weir_probe::CpuList;
 use super::choices::{
     DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName,
 };
+use super::words::{self, Word};
 use crate::source_name::SourceName;
 use crate::units;
 
@@ -24,9 +25,22 @@ pub struct InputArgs {
     /// vm:NAME (the taps of a virtual machine), pod:NAMESPACE/NAME, pod:NAMESPACE/NAME/eth0,
     /// file:TRACE.pcapng, gen:size=64,flows=1000,
     /// host:eth0 (what `weir serve` captures; read as any user whom its file allows)
-    // One at least; but of those who name it as for tcpdump, what to type instead is the better answer.
-    #[arg(value_name = "SOURCE")]
+    /// A word behind them that a filter can begin with begins the filter, as with tcpdump: eth0 tcp port 80
+    // One at least, which the plan checks: it has the better answer.
+    #[arg(id = "sources", value_name = "SOURCE", value_parser = Word::parse)]
+    pub(super) words: Vec<Word>,
+    /// The sources among them, and those behind -i and -r.
+    #[arg(skip)]
     pub sources: Vec<SourceName>,
+    /// A source, as tcpdump has it: -i eth0
+    #[arg(short = 'i', long, value_name = "SOURCE")]
+    pub(super) interface: Option<SourceName>,
+    /// A capture file as the source, as tcpdump has it; - is standard input, as in file:-
+    #[arg(short = 'r', long, value_name = "FILE")]
+    pub(super) read: Option<String>,
+    /// Addresses and ports are numbers: so they are without this flag, too
+    #[arg(short = 'n', action = clap::ArgAction::Count, hide = true)]
+    _numbers: u8,
     /// Capture only frames that match, in tcpdump's syntax: 'tcp port 80'. The filter runs in the kernel where
     /// possible
     #[arg(long, value_name = "EXPR")]
@@ -70,8 +84,8 @@ pub struct InputArgs {
     /// there
     #[arg(long)]
     pub yes: bool,
-    /// Most bytes kept of a frame
-    #[arg(short, long, value_name = "BYTES", default_value_t = CAPLEN_MAX)]
+    /// Most bytes kept of a frame; 0: all
+    #[arg(short, long, value_name = "BYTES", default_value_t = CAPLEN_MAX, value_parser = units::snaplen)]
     pub snaplen: u32,
     /// Which frames are offered, as seen from this machine; of a file, by the direction that it records
     #[arg(long, value_enum, default_value = "both")]
@@ -111,6 +125,9 @@ pub struct InputArgs {
     /// Print one JSON object at the end, on standard output, or on standard error with --write -
     #[arg(long)]
     pub json: bool,
+    /// Say nothing while it runs but errors; SIGUSR1 prints the ledger meanwhile, with or without this
+    #[arg(short, long)]
+    pub quiet: bool,
     /// Exit with status 1 if any frame was lost
     #[arg(long)]
     pub fail_on_loss: bool,
@@ -119,4 +136,16 @@ pub struct InputArgs {
 impl InputArgs {
     /// How long frames are merged over unless told otherwise.
     pub const MERGE_SLACK: Duration = Duration::from_millis(8);
+
+    /// Tells sources and filter apart.
+    ///
+    /// # Errors
+    /// As [`words::settle`].
+    pub(super) fn settle(&mut self) -> Result<(), clap::Error> {
+        self.sources = self.interface.iter().cloned().collect();
+        self.sources.extend(self.read.iter().map(|path| SourceName::File(PathBuf::from(path))));
+        words::settle(&self.words, &mut self.sources, &mut self.filter)?;
+        self.words.clear();
+        Ok(())
+    }
 }

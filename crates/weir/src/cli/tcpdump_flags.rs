@@ -6,10 +6,6 @@ use clap::{ArgAction, Args};
 /// Source: tcpdump(1).
 #[derive(Args, Debug, Default)]
 pub struct TcpdumpFlags {
-    #[arg(short = 'i', long = "interface", value_name = "IFACE", hide = true)]
-    interface: Option<String>,
-    #[arg(short = 'r', value_name = "FILE", hide = true)]
-    read_from: Option<String>,
     #[arg(short = 'D', long = "list-interfaces", hide = true)]
     list: bool,
     #[arg(short = 'x', action = ArgAction::Count, hide = true)]
@@ -24,9 +20,6 @@ pub struct TcpdumpFlags {
     filter_file: Option<String>,
     #[arg(short = 'z', value_name = "COMMAND", hide = true)]
     command: Option<String>,
-    /// Names are never looked up.
-    #[arg(short = 'n', action = ArgAction::Count, hide = true)]
-    _numbers: u8,
     /// What was captured is let out whenever no more comes.
     #[arg(short = 'l', hide = true)]
     _by_line: bool,
@@ -36,25 +29,14 @@ pub struct TcpdumpFlags {
 }
 
 impl TcpdumpFlags {
-    /// What to type instead of the first that is not ours; `words` are what was given without a flag, which for
-    /// tcpdump is the filter.
-    pub fn hint(&self, words: &[String]) -> Option<String> {
-        let filter = match words {
-            [] => String::new(),
-            words => format!(" --filter '{}'", words.join(" ")),
-        };
+    /// What to type instead of the first that is not ours.
+    pub fn hint(&self) -> Option<String> {
         let bytes = |flag: &str| {
             format!(
                 "{flag}: bytes are shown by --print -X; or by tcpdump: --write - | tcpdump -r - {flag}"
             )
         };
         let hints = [
-            self.interface.as_ref().map(|name| {
-                format!("-i: sources are named without a flag: weir capture {name}{filter}")
-            }),
-            self.read_from.as_ref().map(|path| {
-                format!("-r: a capture file is a source: weir capture file:{path}{filter}")
-            }),
             self.list.then(|| "-D: interfaces are listed by: weir doctor".to_owned()),
             (self.hex > 0).then(|| bytes("-x")),
             self.ascii.then(|| bytes("-A")),
@@ -81,14 +63,11 @@ impl TcpdumpFlags {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use crate::cli::{CaptureArgs, Cli, Command};
 
     fn parsed(typed: &str) -> CaptureArgs {
         let words = ["weir", "capture"].into_iter().chain(typed.split(' '));
-        match Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{typed}: {error}")).command
-        {
+        match Cli::of(words).unwrap_or_else(|error| panic!("{typed}: {error}")).command {
             Command::Capture(args) => *args,
             _ => unreachable!("the words say capture"),
         }
@@ -97,11 +76,6 @@ mod tests {
     #[test]
     fn tcpdumps_flags_name_ours() {
         for (typed, meant) in [
-            ("-i eth0", "weir capture eth0"),
-            ("-ieth0 -w a.pcap", "weir capture eth0"),
-            ("--interface eth0 -nn", "weir capture eth0"),
-            ("-ni eth0 tcp port 80", "weir capture eth0 --filter 'tcp port 80'"),
-            ("-r a.pcap", "file:a.pcap"),
             ("-D", "weir doctor"),
             ("eth0 -x", "--print -X"),
             ("eth0 -A", "tcpdump -r - -A"),

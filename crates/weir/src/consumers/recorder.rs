@@ -54,8 +54,8 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
         register(SIGUSR2, flag).context("having SIGUSR2 be a trigger")?;
     }
     let recorder = privileges::without(|| Recorder::new(settings, disk))?.with_names(input.names);
-    if let (Some(note), true) = (recorder.note(), input.plan.talks) {
-        eprintln!("weir: {}: {note}", directories[0].display());
+    for note in recorder.notes().iter().filter(|_| input.plan.talks) {
+        eprintln!("weir: {note}");
     }
     if let (left @ 1.., true) = (recorder.left_files(), input.plan.talks) {
         let names: Vec<_> = directories.iter().map(|one| one.display().to_string()).collect();

@@ -86,7 +86,6 @@ fn extract_args(args: &ExtcapArgs, stores: Option<&OsStr>) -> Result<ExtractArgs
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
 
     use super::*;
     use crate::cli::{Cli, Command};
@@ -94,7 +93,7 @@ mod tests {
     fn args(line: &str, stores: Option<&str>) -> Result<ExtractArgs, String> {
         let words = "weir extcap --capture --fifo /f --extcap-interface weir-stored";
         let words = words.split(' ').chain(line.split_whitespace());
-        let Command::Extcap(args) = Cli::try_parse_from(words).expect(line).command else {
+        let Command::Extcap(args) = Cli::of(words).expect(line).command else {
             unreachable!("the words say extcap")
         };
         extract_args(&args, stores.map(OsStr::new)).map_err(|error| error.to_string())

@@ -155,11 +155,10 @@ fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
-    use clap::Parser;
 
     fn checked(line: &str) -> Result<(), String> {
         let words = ["weir", "capture"].into_iter().chain(line.split(' '));
-        let Command::Capture(args) = Cli::try_parse_from(words).expect(line).command else {
+        let Command::Capture(args) = Cli::of(words).expect(line).command else {
             unreachable!("the words say capture")
         };
         check(&args).map(drop).map_err(|error| error.to_string())

@@ -14,28 +14,13 @@ use crate::usage_hints;
 /// Refuses what is no interface and looks like something else.
 pub(super) fn check(args: &CaptureArgs) -> Result<()> {
     let sources = &args.input.sources;
-    for (at, source) in sources.iter().enumerate() {
+    for source in sources {
         let SourceName::Interface { netns: None, iface, .. } = source else { continue };
         if !matches!(InterfaceQuery::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
             continue;
         }
         if let Some(hint) = usage_hints::file_hint(iface) {
             bail!("{iface}: no such interface here, but {hint}");
-        }
-        // An address is one of the words behind the first.
-        if usage_hints::is_filter_word(iface) || usage_hints::is_address(iface) {
-            let words = sources.iter().map(SourceName::to_string).collect::<Vec<_>>();
-            let (before, filter) = (words[..at].join(" "), words[at..].join(" "));
-            let before = if at == 0 { "IFACE" } else { &before };
-            // Of a filter without quotes the first word came behind the flag.
-            let filter = match &args.input.filter {
-                Some(first) => format!("{first} {filter}"),
-                None => filter,
-            };
-            bail!(
-                "{iface}: no such interface here; {}",
-                usage_hints::filter_hint_for(before, &filter)
-            );
         }
     }
     Ok(())

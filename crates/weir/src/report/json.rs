@@ -65,8 +65,11 @@ struct Json<'a> {
     delivered: u64,
     untriggered: u64,
     after_limit: u64,
+    /// Only of a run that goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<u64>,
     late: u64,
-    unexplained: i128,
+    unexplained: Option<i128>,
     mpps: f64,
     gbps: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -92,6 +95,7 @@ struct JsonRecorder<'a> {
     compression: Option<JsonCompression>,
     #[serde(skip_serializing_if = "Option::is_none")]
     look_back: Option<JsonLookBack>,
+    note: Option<&'a str>,
     volumes: Vec<JsonVolume<'a>>,
 }
 
@@ -142,7 +146,17 @@ impl<'a> From<&'a RecorderReport> for JsonRecorder<'a> {
         let RecorderReport { plain_bytes, stored_blocks, .. } = *report;
         let compression =
             (plain_bytes > 0).then_some(JsonCompression { plain_bytes, stored_blocks });
-        JsonRecorder { files, bytes, torn_blocks, copied_blocks, compression, look_back, volumes }
+        let note = report.note.as_deref();
+        JsonRecorder {
+            files,
+            bytes,
+            torn_blocks,
+            copied_blocks,
+            compression,
+            look_back,
+            note,
+            volumes,
+        }
     }
 }
 
@@ -153,6 +167,8 @@ struct JsonConsumer {
     lapped: u64,
     untriggered: u64,
     after_limit: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting: Option<u64>,
     late: u64,
     drops: BTreeMap<&'static str, u64>,
     error: Option<String>,
@@ -166,6 +182,7 @@ impl From<&ConsumerResult> for JsonConsumer {
             lapped: consumer.delivered.lapped,
             untriggered: consumer.delivered.untriggered,
             after_limit: consumer.delivered.after_limit,
+            waiting: consumer.waiting,
             late: consumer.delivered.late,
             drops: consumer.drops(),
             error: consumer.failure.as_ref().map(|error| error_text(error)),
@@ -290,8 +307,9 @@ impl Report<'_> {
             delivered: main.delivered.frames,
             untriggered: main.delivered.untriggered,
             after_limit: main.delivered.after_limit,
+            waiting: main.waiting,
             late: main.delivered.late,
-            unexplained: self.unexplained(),
+            unexplained: (!self.is_of_a_moment()).then(|| self.unexplained()),
             mpps: self.mpps(),
             gbps: self.gbps(),
             latency: self.latency(),

@@ -78,6 +78,7 @@ impl Report<'_> {
             line(format!("  (missed before the hook: {})", grouped(missed)));
         }
         let mut verdict = match self.unexplained() {
+            _ if self.is_of_a_moment() => "counts of a moment; they close at the end".to_owned(),
             0 if total.blocked + total.sampled > 0 => {
                 "offered = filtered + blocked + sampled + captured + drops".to_owned()
             }
@@ -99,6 +100,7 @@ impl Report<'_> {
         for (name, count) in [
             ("untriggered", main.delivered.untriggered),
             ("after limit", main.delivered.after_limit),
+            ("waiting", main.waiting.unwrap_or(0)),
             ("late, kept", main.delivered.late),
             ("drop store", main.store_drops),
             ("drop ring", main.ring_drops),
@@ -158,6 +160,9 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     }
     if torn_blocks > 0 {
         lines.push(format!("  overtaken while they were written: {} blocks", grouped(torn_blocks)));
+    }
+    if let Some(note) = &recorder.note {
+        lines.push(format!("  {note}"));
     }
     for volume in &recorder.volumes {
         let directory = volume.directory.display();

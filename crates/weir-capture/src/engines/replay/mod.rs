@@ -4,8 +4,9 @@
 //! Stamps are those of the file, whatever the speed.
 
 pub(crate) mod declaration;
+mod input;
 
-use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ use crate::feed::{Fanout, Feeds};
 use crate::plain_engine::PlainEngine;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
+use input::Input;
 
 /// What only this engine asks.
 #[derive(Clone, Debug)]
@@ -56,7 +58,7 @@ pub struct Replay {
     bytes_needed: usize,
     feeds: Feeds,
     fanout: Fanout,
-    file: FrameReader<File>,
+    file: FrameReader<Input>,
     loops_left: u32,
     /// Frames of loops that are over.
     looped_frames: u64,
@@ -84,6 +86,10 @@ impl Replay {
         options: ReplayOptions,
     ) -> Result<Replay, CaptureError> {
         check_options(&options)?;
+        if options.loops > 1 && input::is_standard_input(path) {
+            let text = "standard input can be gone through once only; use 1 loop, or a file";
+            return Err(CaptureError::Options(text.to_owned()));
+        }
         let file = open_file(path)?;
         let link_type = link_type_of(&file);
         let engine = PlainEngine {
@@ -228,25 +234,28 @@ fn check_options(options: &ReplayOptions) -> Result<(), CaptureError> {
 /// # Errors
 /// [`CaptureError::File`] for a file that is not there or no capture file.
 pub fn link_type(path: &Path) -> Result<u16, CaptureError> {
+    if input::is_standard_input(path) {
+        // Whoever reads it comes later.
+        let file = input::peek(FrameReader::open).map_err(|error| file_error(path, &error))?;
+        return Ok(link_type_of(&file));
+    }
     Ok(link_type_of(&open_file(path)?))
 }
 
-fn link_type_of(file: &FrameReader<File>) -> u16 {
+fn link_type_of(file: &FrameReader<Input>) -> u16 {
     // A pcapng file without any interface has no frames either.
     file.interfaces().first().map_or(LINKTYPE_ETHERNET, |own| own.link_type)
 }
 
-fn open_file(path: &Path) -> Result<FrameReader<File>, CaptureError> {
-    let file = File::open(path).map_err(|error| CaptureError::File {
-        path: path.to_owned(),
-        message: format!("cannot be opened: {error}"),
+fn open_file(path: &Path) -> Result<FrameReader<Input>, CaptureError> {
+    let input = input::open(path).map_err(|error| {
+        let message = match error.kind() {
+            io::ErrorKind::IsADirectory => "is a folder; name a file in it".to_owned(),
+            _ => format!("cannot be opened: {error}"),
+        };
+        CaptureError::File { path: path.to_owned(), message }
     })?;
-    // Opening a folder succeeds and reading it fails, with less to say.
-    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
-        let message = "is a folder; name a file in it".to_owned();
-        return Err(CaptureError::File { path: path.to_owned(), message });
-    }
-    FrameReader::open(file).map_err(|error| file_error(path, &error))
+    FrameReader::open(input).map_err(|error| file_error(path, &error))
 }
 
 fn file_error(path: &Path, error: &weir_frame::read::ReadError) -> CaptureError {

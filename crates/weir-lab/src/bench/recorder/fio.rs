@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::{Error, Result};
 
-pub(super) const FIO: &str = "fio, bs=1M, iodepth 8";
+pub(super) const FIO: &str = "fio, bs=1M, iodepth 16";
 pub(super) const BLOCK_BYTES: u64 = 1 << 20;
 
 /// What is needed of `--output-format=json`.
@@ -39,7 +39,7 @@ pub(super) struct Written {
     pub(super) cpu_seconds_per_gb: f64,
 }
 
-/// Sequential writes of `block_bytes` by io_uring past the page cache, eight under way, one job, into a new file of at
+/// Sequential writes of `block_bytes` by io_uring past the page cache, 16 under way, one job, into a new file of at
 /// most `bytes_max`, where it begins anew. The file is deleted.
 ///
 /// # Errors
@@ -54,7 +54,7 @@ pub(super) fn write(
     let runtime = format!("--runtime={}ms", (seconds * 1e3) as u64);
     let output = Command::new("fio")
         .args(["--name=bench", "--rw=write", "--ioengine=io_uring", "--direct=1"])
-        .args(["--iodepth=8", "--numjobs=1", "--fallocate=none", "--time_based"])
+        .args(["--iodepth=16", "--numjobs=1", "--fallocate=none", "--time_based"])
         .args([
             &format!("--bs={block_bytes}"),
             &runtime,
@@ -65,6 +65,33 @@ pub(super) fn write(
         .stdin(Stdio::null())
         .output();
     _ = std::fs::remove_file(&file);
+    said(output)
+}
+
+/// The same by two jobs of eight writes under way, into files of 1 GiB that are deleted once they are written, as a
+/// recorder with a quota does: a file system that discards what is deleted is slower then.
+///
+/// # Errors
+/// [`Error::Measure`] with what fio said.
+pub(super) fn write_and_delete(folder: &Path, seconds: f64) -> Result<Written> {
+    let runtime = format!("--runtime={}ms", (seconds * 1e3) as u64);
+    let output = Command::new("fio")
+        .args(["--name=bench", "--rw=write", "--ioengine=io_uring", "--direct=1", "--iodepth=8"])
+        .args([
+            "--numjobs=2",
+            "--group_reporting",
+            "--fallocate=native",
+            "--size=1G",
+            "--loops=10000",
+        ])
+        .args(["--unlink_each_loop=1", "--unlink=1", "--output-format=json", &runtime])
+        .args([format!("--bs={BLOCK_BYTES}"), format!("--directory={}", folder.display())])
+        .stdin(Stdio::null())
+        .output();
+    said(output)
+}
+
+fn said(output: std::io::Result<std::process::Output>) -> Result<Written> {
     let output = output.map_err(|error| failed(error.to_string()))?;
     let text = String::from_utf8_lossy(&output.stdout);
     read(&text).ok_or_else(|| {

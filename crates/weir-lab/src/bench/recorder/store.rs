@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -118,7 +119,8 @@ fn make(context: &Context, folder: &Path, store: &Path, bytes: u64) -> Result<u6
     recorder.args(["capture", &format!("file:{}", fifo.display()), "--json", "--write"]);
     recorder.arg(store.join("")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut recorder = recorder.spawn().map_err(|error| failed(error.to_string()))?;
-    let writer = thread::spawn(move || write(&fifo, bytes));
+    let input = fifo.clone();
+    let writer = thread::spawn(move || write(&input, bytes));
     let output = loop {
         if stopped(context.stop) {
             _ = recorder.kill();
@@ -129,6 +131,9 @@ fn make(context: &Context, folder: &Path, store: &Path, bytes: u64) -> Result<u6
             Err(error) => return Err(failed(error.to_string())),
         }
     };
+    // A recorder that ended before it opened its input would leave the writer waiting for a reader.
+    let reader = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
+    drop(reader);
     let written = writer.join().map_err(|_| failed("the frames' writer panicked".to_owned()))?;
     let written = written.map_err(|error| failed(format!("the recorder's input: {error}")))?;
     let output = output.map_err(|error| failed(error.to_string()))?;

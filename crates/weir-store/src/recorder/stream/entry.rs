@@ -21,6 +21,8 @@ pub struct Entry {
     pub first_page: Option<Buffer>,
     /// It was tried before, on a volume that failed.
     pub is_again: bool,
+    /// What the volume gave when the write was asked for.
+    pub begun: u64,
     /// In a compressed file: where it was and how long before it was compressed, and how long what was told of
     /// interfaces in front of it.
     pub plain_at: u64,
@@ -39,6 +41,7 @@ impl Entry {
             state: State::Done,
             first_page: None,
             is_again: false,
+            begun: 0,
             plain_at: 0,
             plain_bytes: 0,
             headers_bytes: 0,
@@ -51,8 +54,6 @@ pub enum What {
     Frames { frames: u64, wire_bytes: u64, block: Option<Whole>, highest: u32, piece: Piece },
     /// Headers, statistics.
     Blocks,
-    /// Room for what comes.
-    Room,
     /// Padding over what was torn.
     Cover,
     /// Frames that were not read.
@@ -82,6 +83,8 @@ pub enum State {
     Done,
     /// The writer had overtaken it by the time it was written.
     Torn,
+    /// The file system is full: to be written again once a file is deleted.
+    Full(Bytes),
     /// Its bytes, if it came back.
     Failed(Option<Bytes>),
 }

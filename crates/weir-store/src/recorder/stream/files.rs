@@ -1,7 +1,6 @@
 //! The files of a ring: begun, described, gone on with, completed.
 
 use std::io;
-
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, Utc};
@@ -64,33 +63,6 @@ impl<D: Disk> Stream<D> {
         Some((id, self.extend(id, length, shared)?))
     }
 
-    /// The place for `length` bytes at the end of a file, with room ahead if there is more to come.
-    pub(super) fn extend(&mut self, id: u64, length: usize, shared: &mut Shared<D>) -> Option<u64> {
-        let file = self.files.get_mut(&id)?;
-        let (before, volume) = (file.taken(), file.volume);
-        let room = file.room_ahead(length, shared.volumes.file_bytes());
-        let at = file.end;
-        file.end += length as u64;
-        let grown = file.taken() - before;
-        if let Some((at, bytes)) = room {
-            let number = self.push(What::Room, id, at, 0, None);
-            self.write(number, id, at, Bytes::Room { bytes }, shared);
-        }
-        shared.volumes.grow(volume, grown, &mut shared.disk);
-        Some(at)
-    }
-
-    /// Gives back what room nobody makes use of: readers of an open file of a quiet link see no zeros.
-    pub fn leave_idle_room(&mut self, shared: &mut Shared<D>) {
-        for file in self.files.values_mut().filter(|file| !file.is_closing) {
-            let before = file.taken();
-            if file.is_room_idle() && shared.disk.cut(&file.file, file.end).is_ok() {
-                file.room_end = file.end;
-                shared.volumes.shrink(file.volume, before - file.taken());
-            }
-        }
-    }
-
     /// The file for a piece of `length` bytes.
     pub(super) fn file_for(&mut self, length: usize, shared: &mut Shared<D>) -> Option<u64> {
         loop {
@@ -98,7 +70,10 @@ impl<D: Disk> Stream<D> {
             if let Some(id) = self.current.get(&volume).copied() {
                 let limit = shared.volumes.file_bytes();
                 let file = self.files.get(&id)?;
-                if file.end + length as u64 > limit && file.frames + file.pending as u64 > 1 {
+                let is_full =
+                    file.end + length as u64 > limit && file.frames + file.pending as u64 > 1;
+                // Nothing goes to a file that is being cut off, and rings do not wait for it.
+                if is_full || file.is_being_cut {
                     self.close(volume);
                 }
             }
@@ -107,7 +82,7 @@ impl<D: Disk> Stream<D> {
                 None => match self.begin(volume, shared) {
                     Ok(id) => id,
                     Err(error) => {
-                        if !shared.volumes.make_room(volume, &error, &mut shared.disk) {
+                        if !shared.volumes.free_space(volume, &error) {
                             shared.volumes.fail(volume, error);
                         }
                         continue;
@@ -161,9 +136,12 @@ impl<D: Disk> Stream<D> {
                 began: Instant::now(),
                 start_ns,
                 end: 0,
-                room_end: 0,
-                is_room_refused: false,
-                last_end: 0,
+                ahead_end: 0,
+                allocated_end: 0,
+                is_preallocation_refused: false,
+                has_excess: false,
+                is_being_cut: false,
+                is_busy: false,
                 plain_end: 0,
                 frames_made: Vec::new(),
                 interfaces: 0,
@@ -280,7 +258,7 @@ impl<D: Disk> Stream<D> {
         stalled.iter().for_each(|id| std::mem::forget(self.files.remove(id)));
         let files = &self.files;
         self.current.retain(|_, current| files.contains_key(current));
-        let idle = |file: &OpenFile<D>| file.is_closing && file.pending == 0;
+        let idle = |file: &OpenFile<D>| file.is_closing && file.pending == 0 && !file.is_being_cut;
         let ids: Vec<u64> =
             self.files.iter().filter(|(_, file)| idle(file)).map(|(id, _)| *id).collect();
         for id in ids {
@@ -297,17 +275,7 @@ impl<D: Disk> Stream<D> {
             }
             let Some(file) = self.files.remove(&id) else { continue };
             self.current.retain(|_, current| *current != id);
-            let (volume, path, open_path) =
-                (file.volume, file.final_path.clone(), file.path.clone());
-            let planned = file.taken();
-            match file.complete(&mut shared.disk) {
-                Ok(bytes) => shared.volumes.add_past(volume, path, bytes, planned),
-                Err(error) => {
-                    shared.volumes.fail(volume, error);
-                    let bytes = open_path.metadata().map_or(0, |meta| meta.len());
-                    shared.volumes.add_past(volume, open_path, bytes, planned);
-                }
-            }
+            shared.volumes.complete(file);
         }
     }
 

@@ -8,7 +8,7 @@ use weir_disk::{ALIGN_BYTES, Bytes, Disk};
 use super::super::Shared;
 use super::super::gather;
 use super::packed::Placed;
-use super::{Gap, State, Stream, What};
+use super::{Asked, Entry, Gap, State, Stream, What};
 use crate::index::Piece;
 
 /// What became of frames.
@@ -29,16 +29,9 @@ impl<D: Disk> Stream<D> {
     ) {
         let Some(own) = self.entries.get_mut((entry - self.first_entry) as usize) else { return };
         let Some(file) = self.files.get_mut(&own.file) else { return };
-        shared.volumes.end(file.volume, super::length(&bytes));
-        if matches!(own.what, What::Room) {
-            own.state = State::Done;
-            if result.is_err() {
-                let before = file.taken();
-                (file.is_room_refused, file.room_end) = (true, 0);
-                shared.volumes.shrink(file.volume, before - file.taken());
-            }
-            return;
-        }
+        let length = super::length(&bytes);
+        shared.volumes.end(file.volume, length, result.is_ok());
+        shared.report.bytes += if result.is_ok() { length as u64 } else { 0 };
         let block = match own.what {
             What::Frames { block, .. } => block.map(|whole| whole.block),
             _ => None,
@@ -51,16 +44,16 @@ impl<D: Disk> Stream<D> {
             let (file, at) = (own.file, own.at);
             return self.write(entry, file, at, Bytes::Own(first_page), shared);
         }
-        let is_hidden = own.first_page.is_some();
         if let Err(error) = &result
             && !matches!(own.what, What::Cover)
             && file.broken_at.is_none()
-            && shared.volumes.make_room(file.volume, error, &mut shared.disk)
+            && shared.volumes.wait_for_space(file.volume, error, own.begun)
         {
-            let page = if is_hidden { ALIGN_BYTES as u64 } else { 0 };
-            let (file, at) = (own.file, own.at + page);
-            return self.write(entry, file, at, bytes, shared);
+            own.state = State::Full(bytes);
+            self.full += 1;
+            return;
         }
+        let is_hidden = own.first_page.is_some();
         own.state = match result {
             Ok(()) if is_hidden && block.is_some_and(|block| !self.reader.holds(block)) => {
                 State::Torn
@@ -84,22 +77,58 @@ impl<D: Disk> Stream<D> {
         }
     }
 
+    /// Writes once more what waited until a file was deleted, or gives it up with its volume.
+    pub fn write_again(&mut self, shared: &mut Shared<D>) {
+        let waits = |own: &Entry| matches!(own.state, State::Full(_));
+        for at in 0..self.entries.len() {
+            if self.full == 0 {
+                return;
+            }
+            let own = &mut self.entries[at];
+            let Some(file) = self.files.get_mut(&own.file).filter(|_| waits(own)) else { continue };
+            if shared.volumes.is_full(file.volume) {
+                continue;
+            }
+            self.full -= 1;
+            let State::Full(bytes) = std::mem::replace(&mut own.state, State::Pending) else {
+                continue;
+            };
+            if shared.volumes.has_failed(file.volume) {
+                shared.kept -= file.break_at(own.at);
+                own.state = State::Failed(Some(bytes));
+                continue;
+            }
+            let page = if own.first_page.is_some() { ALIGN_BYTES as u64 } else { 0 };
+            let (file, place) = (own.file, own.at + page);
+            self.write(self.first_entry + at as u64, file, place, bytes, shared);
+        }
+    }
+
     /// Nothing that is under way on this volume is waited for any more.
     pub fn give_up(&mut self, volume: usize, shared: &mut Shared<D>) {
-        for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, State::Pending)) {
+        let is_asked = |entry: &&mut Entry| matches!(entry.state, State::Pending | State::Full(_));
+        for entry in self.entries.iter_mut().filter(is_asked) {
             let Some(file) = self.files.get_mut(&entry.file) else { continue };
             if file.volume == volume {
                 shared.kept -= file.break_at(entry.at);
+                self.full -= usize::from(matches!(entry.state, State::Full(_)));
                 entry.state = State::Failed(None);
             }
         }
         let id = self.id;
         let first = self.first_entry;
         let entries = &self.entries;
-        shared.tickets.retain(|_, (stream, entry)| {
-            let own = entry.checked_sub(first).and_then(|at| entries.get(at as usize));
-            *stream != id || own.is_some_and(|own| matches!(own.state, State::Pending))
-        });
+        let files = &self.files;
+        let is_awaited = |asked: &Asked| match asked {
+            Asked::Write(entry) => {
+                let own = entry.checked_sub(first).and_then(|at| entries.get(at as usize));
+                own.is_some_and(|own| matches!(own.state, State::Pending))
+            }
+            Asked::Preallocation { file, .. } => {
+                files.get(file).is_some_and(|file| file.volume != volume)
+            }
+        };
+        shared.tickets.retain(|_, (stream, asked)| *stream != id || is_awaited(asked));
     }
 
     /// Hides a torn piece from readers of the file.
@@ -119,7 +148,10 @@ impl<D: Disk> Stream<D> {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);
             match state {
-                state @ (State::Pending | State::Packing | State::Packed { .. }) => {
+                state @ (State::Pending
+                | State::Packing
+                | State::Packed { .. }
+                | State::Full(_)) => {
                     entry.state = state;
                     break;
                 }
@@ -209,7 +241,7 @@ impl<D: Disk> Stream<D> {
                 return;
             }
             What::Blocks => self.tell_index(entry.file, Piece::headers(plain_at, plain_bytes)),
-            What::Room | What::Cover => {}
+            What::Cover => {}
             What::Frames { frames, .. } if matches!(fate, Fate::Lapped) => {
                 if let Some(cursor) = cursor {
                     cursor.lose(frames);
@@ -250,7 +282,7 @@ impl<D: Disk> Stream<D> {
     }
 
     /// A write of a file is settled.
-    fn release(&mut self, file: u64) {
+    pub(super) fn release(&mut self, file: u64) {
         if let Some(file) = self.files.get_mut(&file) {
             file.pending = file.pending.saturating_sub(1);
         }

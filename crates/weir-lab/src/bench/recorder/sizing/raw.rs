@@ -12,7 +12,7 @@ use crate::bench::context::stopped;
 use crate::{Error, Result};
 
 /// As the recorder has them on a volume.
-const WRITES: u64 = 8;
+const WRITES: u64 = 16;
 
 /// Writes blocks one behind the other into a new file for `seconds`, or until `stop` is set; behind `bytes_max` it
 /// begins anew at the front, as fio does. The file is deleted. The second value is what the disk says of how it wrote.

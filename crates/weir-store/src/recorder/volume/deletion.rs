@@ -1,0 +1,92 @@
+//! Files that are deleted for a quota, or because the file system is full before.
+
+use std::io;
+use std::time::Instant;
+
+use weir_disk::Disk;
+
+use super::Volume;
+use super::directory::lock_unread;
+use crate::limits::{DELETE_AHEAD_BYTES, FRUITLESS_DELETIONS_MAX};
+use crate::recorder::housekeeping::{Job, Outcome, Past};
+
+impl<D: Disk> Volume<D> {
+    /// Has the oldest files deleted until all are within the quota, with some bytes to spare: those that are written
+    /// until the deletion is over.
+    pub(super) fn keep_quota(&mut self) {
+        let Some(quota) = self.quota else { return };
+        let most = quota - DELETE_AHEAD_BYTES.min(quota / 32);
+        while self.recorded - self.deleting_bytes > most && self.delete_oldest() {}
+    }
+
+    /// Whether files may be deleted because of this error.
+    pub(super) fn may_delete(&self, error: &io::Error) -> bool {
+        let is_full = error.kind() == io::ErrorKind::StorageFull;
+        is_full && self.quota.is_some() && self.error.is_none()
+    }
+
+    /// Has the oldest file deleted that is not being read. False: there is none.
+    pub(super) fn delete_oldest(&mut self) -> bool {
+        for at in 0..self.past.len() {
+            let own = &mut self.past[at];
+            if own.is_kept {
+                continue;
+            }
+            let Ok(lock) = lock_unread(&own.path) else { continue };
+            own.lock = lock;
+            let Some(past) = self.past.remove(at) else { return false };
+            self.deleting_bytes += past.bytes;
+            self.deleting += 1;
+            self.touch();
+            self.housekeeping.ask(Job::Delete(past));
+            return true;
+        }
+        false
+    }
+
+    /// Takes note of what came of a job. Gives that of a cut, which is its stream's.
+    pub(super) fn take(&mut self, outcome: Outcome) -> Option<(usize, u64, io::Result<()>)> {
+        self.moved = Instant::now();
+        match outcome {
+            Outcome::Cut { stream, id, result } => return Some((stream, id, result)),
+            Outcome::Completed { path, bytes, planned, result } => {
+                self.recorded = (self.recorded + bytes).saturating_sub(planned);
+                self.past.push_back(Past { path, bytes, lock: None, is_kept: false });
+                if let Err(error) = result {
+                    self.fail(error);
+                }
+            }
+            Outcome::Deleted { past, has_freed, result } => {
+                self.deleting_bytes -= past.bytes;
+                self.deleting -= 1;
+                if result.is_err() {
+                    self.past.push_front(Past { is_kept: true, ..past });
+                } else {
+                    self.deletions += 1;
+                    self.recorded = self.recorded.saturating_sub(past.bytes);
+                    self.report.deleted_files += 1;
+                    self.report.deleted_bytes += past.bytes;
+                }
+                self.deleted(has_freed);
+            }
+        }
+        None
+    }
+
+    /// A deletion is over. Where writes wait for it and it freed nothing (a snapshot has the blocks, too), more of them
+    /// would only cost what was recorded.
+    pub(super) fn deleted(&mut self, has_freed: bool) {
+        self.fruitless = if has_freed { 0 } else { self.fruitless + 1 };
+        let is_full = self.is_full;
+        if self.deleting == 0 {
+            self.is_full = false;
+        }
+        if is_full && self.fruitless >= FRUITLESS_DELETIONS_MAX {
+            let text = format!(
+                "the file system is full, and {} deleted files freed no space on it",
+                self.fruitless
+            );
+            self.fail(io::Error::new(io::ErrorKind::StorageFull, text));
+        }
+    }
+}

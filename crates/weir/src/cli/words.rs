@@ -1,0 +1,159 @@
+//! Words without a flag: sources, and behind them the filter, as tcpdump takes it.
+
+use clap::error::ErrorKind;
+use weir_capture::CaptureError;
+use weir_capture::interface::InterfaceQuery;
+
+use crate::source_name::SourceName;
+use crate::usage_hints;
+
+/// A word, and the source that it names if it can be one.
+#[derive(Clone, Debug)]
+pub struct Word {
+    text: String,
+    source: Result<SourceName, String>,
+}
+
+impl Word {
+    /// Any word: which of them are the filter depends on those before it.
+    pub fn parse(text: &str) -> Result<Word, String> {
+        Ok(Word { text: text.to_owned(), source: text.parse() })
+    }
+
+    /// Whether a filter may begin with it. Source: pcap-filter(7).
+    fn begins_filter(&self) -> bool {
+        let text = self.text.trim();
+        if usage_hints::is_address(text) || usage_hints::address_hint(text).is_some() {
+            return true;
+        }
+        // vm:, docker:, file: and others.
+        if self.source.is_ok() && text.contains(':') {
+            return false;
+        }
+        let first = text.split(|c: char| c.is_whitespace() || c == '[').next().unwrap_or_default();
+        let has_operators = text.starts_with(['(', '!']) || text.contains(char::is_whitespace);
+        has_operators || usage_hints::is_filter_word(first)
+    }
+
+    /// Whether it is an interface here.
+    fn is_interface(&self) -> bool {
+        let Ok(SourceName::Interface { netns: None, iface, .. }) = &self.source else {
+            return false;
+        };
+        let found = InterfaceQuery::new().and_then(|query| query.find(iface));
+        !matches!(found, Err(CaptureError::NoInterface { .. }))
+    }
+}
+
+/// Tells sources from the filter behind them: that begins with the first word behind a source that a filter can begin
+/// with. `sources` were named by flags, and `filter` was.
+///
+/// # Errors
+/// A word that is neither, or may be both; a filter without a source, or two of them.
+pub fn settle(
+    words: &[Word],
+    sources: &mut Vec<SourceName>,
+    filter: &mut Option<String>,
+) -> Result<(), clap::Error> {
+    for (at, word) in words.iter().enumerate() {
+        if word.begins_filter() {
+            let rest = words[at..].iter().map(|word| word.text.trim());
+            let rest = rest.collect::<Vec<_>>().join(" ");
+            check_filter(word, &rest, sources, filter.as_deref())?;
+            *filter = Some(rest);
+            return Ok(());
+        }
+        match &word.source {
+            Ok(source) => sources.push(source.clone()),
+            Err(why) => {
+                let text = format!("invalid value '{}' for '[SOURCE]...': {why}", word.text);
+                return Err(refusal(&text));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_filter(
+    first: &Word,
+    filter: &str,
+    sources: &[SourceName],
+    before: Option<&str>,
+) -> Result<(), clap::Error> {
+    let names: Vec<String> = sources.iter().map(SourceName::to_string).collect();
+    let names = if names.is_empty() { "IFACE".to_owned() } else { names.join(" ") };
+    let hint = |filter: &str| usage_hints::filter_hint_for(&names, filter);
+    if first.is_interface() {
+        return Err(refusal(&format!(
+            "'{0}' is an interface here and begins a filter, too: write -i {0} for the interface, or --filter \
+             '{filter}' for the filter",
+            first.text
+        )));
+    }
+    if sources.is_empty() {
+        let text = format!("'{}' is no source, but begins a filter; {}", first.text, hint(filter));
+        return Err(refusal(&text));
+    }
+    match before {
+        // Without quotes only its first word came behind the flag.
+        Some(before) => Err(refusal(&hint(&format!("{before} {filter}")))),
+        None => Ok(()),
+    }
+}
+
+fn refusal(text: &str) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{text}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::{Cli, Command};
+
+    fn settled(line: &str) -> Result<(Vec<String>, Option<String>), String> {
+        let words = ["weir", "capture"].into_iter().chain(line.split(' '));
+        let Command::Capture(args) = Cli::of(words).map_err(|error| error.to_string())?.command
+        else {
+            unreachable!("the words say capture")
+        };
+        let sources = args.input.sources.iter().map(ToString::to_string).collect();
+        Ok((sources, args.input.filter))
+    }
+
+    #[test]
+    fn a_filter_may_stand_behind_its_sources_as_tcpdump_has_it() {
+        for (line, sources, filter) in [
+            ("eth0 tcp port 80", &["eth0"][..], Some("tcp port 80")),
+            ("-i eth0 tcp port 80", &["eth0"], Some("tcp port 80")),
+            (
+                "-nni eth0 -c 5 host 10.0.0.1 and not arp",
+                &["eth0"],
+                Some("host 10.0.0.1 and not arp"),
+            ),
+            ("eth0 eth1 udp", &["eth0", "eth1"], Some("udp")),
+            ("-r a.pcap icmp", &["file:a.pcap"], Some("icmp")),
+            ("-r - ip6", &["file:-"], Some("ip6")),
+            ("eth0 10.0.0.0/8", &["eth0"], Some("10.0.0.0/8")),
+            ("eth0 ether[0] & 1 != 0", &["eth0"], Some("ether[0] & 1 != 0")),
+            ("eth0 !arp", &["eth0"], Some("!arp")),
+            ("vm:web docker:db/eth0", &["vm:web", "docker:db/eth0"], None),
+            ("eth0 --filter udp", &["eth0"], Some("udp")),
+        ] {
+            let expected =
+                (sources.iter().map(ToString::to_string).collect(), filter.map(str::to_owned));
+            assert_eq!(settled(line), Ok(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_unclear_is_asked_about() {
+        for (line, answer) in [
+            ("tcp port 80", "weir capture IFACE --filter 'tcp port 80'"),
+            ("10.0.0.1", "weir capture IFACE --filter '10.0.0.1'"),
+            ("eth0 --filter tcp port 80", "weir capture eth0 --filter 'tcp port 80'"),
+            ("eth0 a/b", "'a/b'"),
+        ] {
+            let error = settled(line).unwrap_err();
+            assert!(error.contains(answer), "{line}: {error}");
+        }
+    }
+}

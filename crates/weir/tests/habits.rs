@@ -1,0 +1,152 @@
+//! What users of tcpdump type, and what a running capture answers. None of it needs rights.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn weir(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(line.split(' ')).env("LC_ALL", "C");
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.output().expect("weir");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{command:?}: {said}");
+    output
+}
+
+fn json(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+fn number(value: &Value, name: &str) -> u64 {
+    value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {value}"))
+}
+
+/// A trace of 1,000 frames of 10 flows, of which a filter on a port takes some.
+fn trace(folder: &Path) -> String {
+    let path = folder.join("trace.pcapng").to_string_lossy().into_owned();
+    run(weir(&format!("capture gen:size=100,flows=10 -c 1000 -w {path}")).stdin(Stdio::null()));
+    path
+}
+
+#[test]
+fn tcpdumps_line_means_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let delivered = |line: &str| number(&json(&run(&mut weir(line)))[0], "delivered");
+    let port = delivered(&format!("capture file:{trace} --json --filter udp"));
+    assert_eq!(port, 1000);
+    for line in [
+        format!("capture -nr {trace} --json udp"),
+        format!("capture file:{trace} --json udp and not tcp"),
+        format!("capture --interface file:{trace} -nn --json -q udp"),
+    ] {
+        assert_eq!(number(&json(&run(&mut weir(&line)))[0], "captured"), 1000, "{line}");
+    }
+    let flows = run(&mut weir(&format!("flows -r {trace} --plain udp")));
+    assert!(String::from_utf8_lossy(&flows.stdout).contains("1 000"), "{flows:?}");
+    assert_eq!(delivered(&format!("capture -r {trace} --json tcp")), 0);
+}
+
+#[test]
+fn traces_come_from_standard_input_and_compressed() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let shell = |line: &str| {
+        let output = Command::new("bash").args(["-c", line]).output().expect("bash");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{line}: {said}");
+        number(&json(&output)[0], "delivered")
+    };
+    let weir = env!("CARGO_BIN_EXE_weir");
+    for source in ["file:-", "-r -"] {
+        assert_eq!(shell(&format!("{weir} capture {source} --json udp < {trace}")), 1000);
+        assert_eq!(shell(&format!("gzip -c {trace} | {weir} capture {source} --json udp")), 1000);
+    }
+    for (pack, name) in [("gzip -c", "a.gz"), ("zstd -qc", "b"), ("lz4 -qc", "c.pcap")] {
+        let packed = folder.path().join(name).display().to_string();
+        let tool = pack.split(' ').next().unwrap();
+        let is_there = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
+        if !is_there.is_ok_and(|output| output.status.success()) {
+            eprintln!("SKIPPED traces_come_compressed: no {tool} here");
+            continue;
+        }
+        assert_eq!(
+            shell(&format!("{pack} {trace} > {packed} && {weir} capture -r {packed} --json udp")),
+            1000
+        );
+        // Cut off in the middle: what is before is there, and it is said.
+        let bytes = fs::read(&packed).unwrap();
+        fs::write(&packed, &bytes[..bytes.len() - 20]).unwrap();
+        let output = self::weir(&format!("capture -r {packed} --json")).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(name), "{said}");
+    }
+}
+
+fn wait_until(child: &mut Child, limit: Duration, is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < limit, "it takes too long");
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_signal_asks_a_running_capture_and_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = folder.path().join("said");
+    let read = || fs::read_to_string(&said).unwrap_or_default();
+    let mut command = weir("capture gen:size=64,rate=10kpps --duration 60s --json");
+    command.stdout(Stdio::piped()).stderr(fs::File::create(&said).unwrap());
+    let mut child = command.spawn().unwrap();
+    // The first line is said once it runs, and the handler was there before.
+    wait_until(&mut child, Duration::from_secs(30), || read().contains("gen:"));
+    let kill = |signal: &str, pid: u32| {
+        let sent = Command::new("kill").args([signal, &pid.to_string()]).status().unwrap();
+        assert!(sent.success());
+    };
+    for _ in 0..2 {
+        let before = read().matches("and it goes on").count();
+        kill("-USR1", child.id());
+        wait_until(&mut child, Duration::from_secs(30), || {
+            read().matches("and it goes on").count() > before
+        });
+    }
+    wait_until(&mut child, Duration::from_secs(30), || read().matches("delivered").count() == 2);
+    assert!(!read().contains("DOES NOT CLOSE"), "{}", read());
+    kill("-INT", child.id());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", read());
+    assert_eq!(number(&json(&output)[0], "unexplained"), 0);
+}
+
+#[test]
+fn json_every_so_often_closes_each_time() {
+    let mut command = weir("capture gen:size=64,rate=10kpps --duration 2s --json-every 300ms -q");
+    let output = run(&mut command);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "-q says nothing");
+    let lines = json(&output);
+    assert!(lines.len() >= 4, "{} lines", lines.len());
+    let (last, before) = lines.split_last().unwrap();
+    assert!(last.get("waiting").is_none());
+    assert_eq!(last["unexplained"], 0);
+    for line in before {
+        let sum = ["delivered", "lapped", "waiting", "after_limit"].map(|name| number(line, name));
+        assert_eq!(sum.iter().sum::<u64>(), number(line, "captured"), "{line}");
+        assert!(line["unexplained"].is_null(), "{line}");
+    }
+    let counts: Vec<u64> = lines.iter().map(|line| number(line, "captured")).collect();
+    assert!(counts.is_sorted() && counts[0] < counts[counts.len() - 1], "{counts:?}");
+    assert!(before.iter().any(|line| number(line, "delivered") > 0));
+}
