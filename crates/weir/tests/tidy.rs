@@ -10,6 +10,7 @@ mod tidy {
     pub mod security;
     pub mod sizes;
     pub mod tables;
+    pub mod tcpdump;
     pub mod tree;
 }
 
@@ -17,7 +18,7 @@ use std::collections::BTreeSet;
 
 use tidy::exceptions::{CIRCLES, LONG_FILES, WIDE_FILES};
 use tidy::tree::{Tree, tree};
-use tidy::{circles, errors, links, security, sizes, tables};
+use tidy::{circles, errors, links, security, sizes, tables, tcpdump};
 
 /// Holds what was found against the named exceptions.
 fn only_exceptions(rule: &str, found: &BTreeSet<String>, exceptions: &[&str]) {
@@ -102,6 +103,16 @@ fn every_link_leads_somewhere() {
     let dead: BTreeSet<String> =
         dead.into_iter().chain(["docs/a.md: ../../l"]).map(str::to_owned).collect();
     assert_eq!(found, dead, "Makefile is there, and in no package");
+}
+
+#[test]
+fn every_flag_of_tcpdump_stands_beside_ours() {
+    let flags = tcpdump::flags(&tree());
+    assert!(flags.len() > 8, "the declarations are not where they were: {flags:?}");
+    let missing = tcpdump::missing(&tcpdump::page(), &flags);
+    assert!(missing.is_empty(), "not in docs/from-tcpdump.md: {missing:?}");
+    let planted = "\n## tcpdump\n| `-i IFACE` | x |\n\n## dumpcap\n| `-r` | x |\n";
+    assert_eq!(tcpdump::missing(planted, &['i', 'r'].into()), ["`-r"]);
 }
 
 /// Each rule finds what is planted, and nothing else.

@@ -8,8 +8,6 @@ use super::tree::root;
 
 /// Pages at the root. `packaging/stage.sh` installs them, and all of docs, with the same paths.
 const AT_THE_ROOT: [&str; 2] = ["README.md", "ARCHITECTURE.md"];
-/// Installed beside them.
-const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
 /// Markdown pages by their paths from the root.
 pub fn pages() -> BTreeMap<String, String> {
@@ -45,7 +43,7 @@ pub fn dead(pages: &BTreeMap<String, String>, is_file: impl Fn(&str) -> bool) ->
             let target = if file.is_empty() { Some(page.clone()) } else { resolved(page, file) };
             let is_alive = target.is_some_and(|target| {
                 let is_there =
-                    pages.contains_key(&target) || is_installed(&target) && is_file(&target);
+                    pages.contains_key(&target) || target.starts_with("docs/") && is_file(&target);
                 let has =
                     |anchor| pages.get(&target).is_some_and(|text| anchors(text).contains(anchor));
                 is_there && anchor.is_none_or(has)
@@ -56,10 +54,6 @@ pub fn dead(pages: &BTreeMap<String, String>, is_file: impl Fn(&str) -> bool) ->
         }
     }
     dead
-}
-
-fn is_installed(path: &str) -> bool {
-    LICENCES.contains(&path) || path.starts_with("docs/")
 }
 
 /// A link's path from the root; none if it leaves the tree.
