@@ -17,7 +17,7 @@ export REPEAT
 BEFORE ?=
 before = $(if $(BEFORE), --before $(BEFORE))
 
-.PHONY: help setup build demo test test-repeat lint fuzz mutants bench bench-full peers soak dist image install
+.PHONY: help setup build demo test test-repeat lint fuzz mutants bench bench-full figures peers soak dist image install
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -63,6 +63,15 @@ bench: build peers ## measure every engine beside other tools, some 20 minutes (
 bench-full: build peers ## the same at six frame sizes, some 30 minutes, into bench.html and bench.json; needs root
 	@$(call need_root,lab bench --full$(before)$(suricata)$(guests))
 	$(WEIR) lab bench --full --json bench.json --html bench.html$(before)$(suricata)$(guests)
+
+# One run, one date, one commit: nothing that is not committed may be in the build.
+figures: ## measure as bench-full does and put the tables into docs/figures.md; needs root and a tree without changes
+	@[ -z "$$(git status --porcelain --untracked-files=no)" ] || { \
+		echo 'error: files differ from the last commit; commit or stash them first: figures are of one commit' >&2; exit 1; }
+	@$(MAKE) --no-print-directory build peers
+	@$(call need_root,lab bench --full --markdown $(TARGET_DIR)/figures.md$(suricata)$(guests))
+	$(WEIR) lab bench --full --markdown $(TARGET_DIR)/figures.md$(suricata)$(guests)
+	tests/figures.sh $(TARGET_DIR)/figures.md docs/figures.md
 
 # A tool that cannot be installed is a row that says so. libweirpcap is loaded into those that read a daemon's feed.
 peers:

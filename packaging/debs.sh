@@ -106,7 +106,8 @@ document weir
 doc=$scratch/weir/usr/share/doc/weir
 install -m 644 -t "$doc" packaging/README.Debian
 packaging/crates.sh weir >"$doc/crates.txt"
-gzip -9n "$doc"/{crates.txt,ARCHITECTURE.md,README.md} "$scratch"/weir/usr/share/man/man1/*.1
+# README.md and ARCHITECTURE.md stay as they are: docs/*.md link to them.
+gzip -9n "$doc"/crates.txt "$scratch"/weir/usr/share/man/man1/*.1
 # The postinst gives it to the group weir.
 install -D -m 640 -t "$scratch/weir/etc/weir" packaging/weir.toml
 script_of weir

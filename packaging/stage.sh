@@ -26,8 +26,9 @@ install -D -m 644 "$pages/weir.bash" "$folder/share/bash-completion/completions/
 install -D -m 644 -t "$folder/$zsh" "$pages/_weir"
 install -D -m 644 -t "$folder/share/fish/vendor_completions.d" "$pages/weir.fish"
 install -D -m 644 -t "$folder/share/doc/weir" "$root/README.md" "$root/ARCHITECTURE.md"
-# Where the links of README.md look for them.
+# Where the links of README.md look for them; crates/weir/tests/tidy/links.rs holds links to what is installed here.
 install -D -m 644 -t "$folder/share/doc/weir/docs" "$root"/docs/*.md
+install -D -m 644 -t "$folder/share/doc/weir/docs/decisions" "$root"/docs/decisions/*.md
 install -D -m 644 -t "$folder/share/doc/weir/docs/pictures" "$root"/docs/pictures/*.png
 install -D -m 644 -t "$folder/share/doc/weir/examples" \
     "$root/packaging/weir-capture@.service" "$root/packaging/weir.toml" "$root/packaging/compose.yaml"

@@ -35,7 +35,7 @@ for page in weir weir-capture weir-gen weir-demo weir-lab; do
     zcat "/usr/share/man/man1/$page.1.gz" | grep -q '^\.TH' || die "no man page $page(1)"
 done
 zcat /usr/share/man/man1/weir-capture.1.gz | grep -q 'snaplen' || die 'weir-capture(1) does not know --snaplen'
-for file in docs/serve.md docs/containers.md examples/compose.yaml examples/kubernetes/daemonset.yaml examples/grafana/weir-flows.json copyright changelog.Debian.gz changelog.gz crates.txt.gz README.Debian README.md.gz ARCHITECTURE.md.gz; do
+for file in docs/serve.md docs/containers.md examples/compose.yaml examples/kubernetes/daemonset.yaml examples/grafana/weir-flows.json docs/glossary.md docs/from-tcpdump.md copyright changelog.Debian.gz changelog.gz crates.txt.gz README.Debian README.md ARCHITECTURE.md docs/decisions/0001-header-area.md; do
     [[ -s /usr/share/doc/weir/$file ]] || die "no /usr/share/doc/weir/$file"
 done
 for file in bash-completion/completions/weir zsh/vendor-completions/_weir fish/vendor_completions.d/weir.fish; do

@@ -14,7 +14,7 @@ use weir_capture::af_xdp::synthetic::{self, SyntheticCopier, SyntheticSpec};
 use weir_capture::bpf::{self, Loaded};
 use weir_capture::error::error_text;
 use weir_lab::Testbed;
-use weir_lab::bench::{self, Options, SoakOptions, Verdict};
+use weir_lab::bench::{self, Options, Report, SoakOptions, Verdict};
 
 use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, RereadArgs, SoakArgs};
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
@@ -70,9 +70,13 @@ fn measure(args: &BenchArgs) -> Result<u8> {
         }
         None => print!("{}", report.text()),
     }
-    if let Some(path) = &args.html {
-        fs::write(path, bench::page(&report))
-            .with_context(|| format!("writing {}", path.display()))?;
+    let pages =
+        [(&args.html, bench::page as fn(&Report) -> String), (&args.markdown, bench::markdown)];
+    for (path, page) in pages {
+        if let Some(path) = path {
+            fs::write(path, page(&report))
+                .with_context(|| format!("writing {}", path.display()))?;
+        }
     }
     Ok(EXIT_RAN)
 }

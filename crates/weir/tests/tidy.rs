@@ -6,9 +6,11 @@ mod tidy {
     pub mod circles;
     pub mod errors;
     pub mod exceptions;
+    pub mod links;
     pub mod security;
     pub mod sizes;
     pub mod tables;
+    pub mod tcpdump;
     pub mod tree;
 }
 
@@ -16,7 +18,7 @@ use std::collections::BTreeSet;
 
 use tidy::exceptions::{CIRCLES, LONG_FILES, WIDE_FILES};
 use tidy::tree::{Tree, tree};
-use tidy::{circles, errors, security, sizes, tables};
+use tidy::{circles, errors, links, security, sizes, tables, tcpdump};
 
 /// Holds what was found against the named exceptions.
 fn only_exceptions(rule: &str, found: &BTreeSet<String>, exceptions: &[&str]) {
@@ -75,6 +77,42 @@ fn every_test_of_the_threat_model_exists() {
         "## Threats\n| threat | test |\n| a | `no_such_test`, `planted_is_here`, `stage:no` |\n";
     let known = security::tests_of("    #[test]\n    fn planted_is_here() {\n fn no_such_test() {");
     assert_eq!(security::missing(planted, &known), ["no_such_test", "stage:no"]);
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let root = tidy::tree::root();
+    let pages = links::pages();
+    assert!(pages.len() > 60, "the pages are not where they were");
+    only_exceptions("dead links", &links::dead(&pages, |path| root.join(path).is_file()), &[]);
+
+    let planted = [
+        (
+            "README.md",
+            "[a](docs/a.md#a-b-c-d) [b](docs/b.md) [c](#x) [`d`](docs/a.md#no) [e](Makefile)\n```\n[f](f)\n```\n",
+        ),
+        (
+            "docs/a.md",
+            "# A b: `c` (d)\n## A\n## A\n[g](#a-1) `[h](h)` [i](../README.md) [j](https://x) [k](p.png) [l](../../l)\n",
+        ),
+    ];
+    let planted = planted.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+    let found = links::dead(&planted, |path| ["docs/p.png", "Makefile"].contains(&path));
+    let dead =
+        ["README.md: #x", "README.md: Makefile", "README.md: docs/a.md#no", "README.md: docs/b.md"];
+    let dead: BTreeSet<String> =
+        dead.into_iter().chain(["docs/a.md: ../../l"]).map(str::to_owned).collect();
+    assert_eq!(found, dead, "Makefile is there, and in no package");
+}
+
+#[test]
+fn every_flag_of_tcpdump_stands_beside_ours() {
+    let flags = tcpdump::flags(&tree());
+    assert!(flags.len() > 8, "the declarations are not where they were: {flags:?}");
+    let missing = tcpdump::missing(&tcpdump::page(), &flags);
+    assert!(missing.is_empty(), "not in docs/from-tcpdump.md: {missing:?}");
+    let planted = "\n## tcpdump\n| `-i IFACE` | x |\n\n## dumpcap\n| `-r` | x |\n";
+    assert_eq!(tcpdump::missing(planted, &['i', 'r'].into()), ["`-r"]);
 }
 
 /// Each rule finds what is planted, and nothing else.

@@ -26,7 +26,7 @@
 //!
 //! A part is a file, a line in [`PARTS`] and a paragraph in `page/words.rs`. Below the parts: `context` (what to
 //! measure and how long), `tool`, `counted` and `child` (other programs), `row`, `bar` and `report` (what was found),
-//! `page` (the same as HTML).
+//! `page` (the same as HTML), `markdown` (the same for docs/figures.md).
 //!
 //! Tools are compared only with tools measured in the same run and the same round: machines drift.
 
@@ -51,6 +51,7 @@ mod idle;
 mod iperf;
 mod latency;
 mod machine;
+mod markdown;
 mod memory;
 mod page;
 mod percentiles;
@@ -76,6 +77,7 @@ pub use ahead::Ahead;
 pub use bar::{Bar, Side};
 pub use context::{Options, Section};
 pub use footprint::Footprint;
+pub use markdown::markdown;
 pub use page::page;
 pub use percentiles::Percentiles;
 pub use recorder::sizing;

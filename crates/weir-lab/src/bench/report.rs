@@ -100,32 +100,52 @@ impl Report {
 
 /// The table of one section.
 fn section(rows: &[Row]) -> String {
-    let title = rows[0].section;
-    let ratio = rows.iter().find_map(|row| row.compared_with.as_deref());
-    let ratio = ratio.map_or_else(String::new, |to| format!("x {to}"));
-    if rows.iter().any(|row| row.latency().is_some()) {
-        let header =
-            [title, "frame", "frames", "p50 us", "min..max", "p90", "p99", "p99.9", "max", "lost"];
-        return render(&header, &rows.iter().map(latency_cells).collect::<Vec<_>>());
+    let table = Table::of(rows);
+    let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
+    render(&header, &table.rows)
+}
+
+/// The cells of one section. A row that was not measured is shorter than the header.
+pub(super) struct Table {
+    pub header: Vec<String>,
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn of(rows: &[Row]) -> Table {
+        let title = rows[0].section;
+        let ratio = rows.iter().find_map(|row| row.compared_with.as_deref());
+        let ratio = ratio.map_or_else(String::new, |to| format!("x {to}"));
+        if rows.iter().any(|row| row.latency().is_some()) {
+            let header = [
+                title, "frame", "frames", "p50 us", "min..max", "p90", "p99", "p99.9", "max",
+                "lost",
+            ];
+            return Table::new(&header, rows.iter().map(latency_cells));
+        }
+        if rows.iter().any(|row| row.rounds.iter().any(|round| round.frames.is_some())) {
+            let header = [
+                title,
+                "frame",
+                "offered",
+                "kept",
+                rows[0].unit,
+                "min..max",
+                "Gbit/s",
+                &ratio,
+                "",
+                "CPU s/M",
+                "lost",
+            ];
+            return Table::new(&header, rows.iter().map(frame_cells));
+        }
+        let header = [title, "median", "", "min..max", &ratio, "", ""];
+        Table::new(&header, rows.iter().map(plain_cells))
     }
-    if rows.iter().any(|row| row.rounds.iter().any(|round| round.frames.is_some())) {
-        let header = [
-            title,
-            "frame",
-            "offered",
-            "kept",
-            rows[0].unit,
-            "min..max",
-            "Gbit/s",
-            &ratio,
-            "",
-            "CPU s/M",
-            "lost",
-        ];
-        return render(&header, &rows.iter().map(frame_cells).collect::<Vec<_>>());
+
+    fn new(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Table {
+        Table { header: header.iter().map(|&name| name.to_owned()).collect(), rows: rows.collect() }
     }
-    let header = [title, "median", "", "min..max", &ratio, "", ""];
-    render(&header, &rows.iter().map(plain_cells).collect::<Vec<_>>())
 }
 
 fn range(spread: Spread) -> String {

@@ -82,6 +82,9 @@ pub struct BenchArgs {
     /// Also write a page with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Also write the tables as Markdown: `make figures` puts them into docs/figures.md
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 /// `weir lab disk`.

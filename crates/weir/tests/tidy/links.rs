@@ -1,0 +1,117 @@
+//! Links in README.md, ARCHITECTURE.md and docs: files and headings that they name are there, here and where packages
+//! put the pages. Links into the web are not followed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::tree::root;
+
+/// Pages at the root. `packaging/stage.sh` installs them, and all of docs, with the same paths.
+const AT_THE_ROOT: [&str; 2] = ["README.md", "ARCHITECTURE.md"];
+
+/// Markdown pages by their paths from the root.
+pub fn pages() -> BTreeMap<String, String> {
+    let root = root();
+    let mut names: Vec<String> = AT_THE_ROOT.map(str::to_owned).into();
+    let mut folders = vec!["docs".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(root.join(&folder)).expect("a folder").flatten() {
+            let name = format!("{folder}/{}", entry.file_name().display());
+            if entry.path().is_dir() {
+                folders.push(name);
+            } else if name.ends_with(".md") {
+                names.push(name);
+            }
+        }
+    }
+    let read = |name: String| {
+        let text = std::fs::read_to_string(root.join(&name)).expect("text");
+        (name, text)
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// Links that lead nowhere, as `page: link`. `is_file`: whether there is a file of this path from the root.
+pub fn dead(pages: &BTreeMap<String, String>, is_file: impl Fn(&str) -> bool) -> BTreeSet<String> {
+    let mut dead = BTreeSet::new();
+    for (page, text) in pages {
+        for link in links(text) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = link.split_once('#').map_or((link, None), |(f, a)| (f, Some(a)));
+            let target = if file.is_empty() { Some(page.clone()) } else { resolved(page, file) };
+            let is_alive = target.is_some_and(|target| {
+                let is_there =
+                    pages.contains_key(&target) || target.starts_with("docs/") && is_file(&target);
+                let has =
+                    |anchor| pages.get(&target).is_some_and(|text| anchors(text).contains(anchor));
+                is_there && anchor.is_none_or(has)
+            });
+            if !is_alive {
+                dead.insert(format!("{page}: {link}"));
+            }
+        }
+    }
+    dead
+}
+
+/// A link's path from the root; none if it leaves the tree.
+fn resolved(page: &str, link: &str) -> Option<String> {
+    let mut parts: Vec<&str> = page.split('/').collect();
+    parts.pop();
+    for part in Path::new(link).iter() {
+        match part.to_str()? {
+            "." => {}
+            ".." => drop(parts.pop()?),
+            name => parts.push(name),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// Lines that are no code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// Targets of `[text](target)`, but for those in code.
+fn links(text: &str) -> Vec<&str> {
+    let of_line = |line| {
+        // What stands between two backticks is code.
+        let plain = str::split(line, '`').step_by(2);
+        // A link's text may be code, so its end begins a plain part.
+        plain
+            .flat_map(|part: &str| part.split("](").skip(1))
+            .filter_map(|rest| rest.split(')').next())
+    };
+    prose(text).flat_map(of_line).collect()
+}
+
+/// Names of a page's headings, as GitHub makes them: lower case, blanks as hyphens, no punctuation; what comes again is
+/// numbered.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let headings = prose(text).filter(|line| line.starts_with('#'));
+    for heading in headings {
+        let kept = |c: char| match c {
+            ' ' => Some('-'),
+            '-' | '_' => Some(c),
+            _ => c.is_alphanumeric().then_some(c),
+        };
+        let title = heading.trim_start_matches('#').trim().to_lowercase();
+        let name: String = title.chars().filter_map(kept).collect();
+        let mut numbered = name.clone();
+        let mut number = 0;
+        while !names.insert(numbered.clone()) {
+            number += 1;
+            numbered = format!("{name}-{number}");
+        }
+    }
+    names
+}
