@@ -12,9 +12,8 @@ use super::file::OpenFile;
 use super::gather::Gather;
 use super::look_back::Watch;
 use super::pool::Plain;
-use super::shared::Asked;
 use super::watcher::Watcher;
-use super::{FLUSH_EVERY, Shared};
+use super::{Asked, FLUSH_EVERY, Shared};
 use crate::index::Scan;
 use crate::limits::UNSETTLED_MAX;
 

@@ -189,8 +189,8 @@ impl<D: Disk> Volumes<D> {
     }
 
     /// Whether a write that failed is to be tried again once a file is deleted: the file system of a volume with a
-    /// quota is full before that is reached, because others write there, too, and indexes are not counted. `begun` is what
-    /// [`begin`](Volumes::begin) gave.
+    /// quota is full before that is reached, because others write there, too, and indexes are not counted. `begun` is
+    /// what [`begin`](Volumes::begin) gave.
     pub fn wait_for_space(&mut self, volume: usize, error: &io::Error, begun: u64) -> bool {
         let own = &mut self.all[volume];
         if !own.may_delete(error) {
