@@ -5,6 +5,7 @@ mod reading;
 mod results;
 mod so_far;
 mod statistics;
+mod tagged;
 mod watched;
 
 use std::io::IsTerminal;
@@ -31,6 +32,7 @@ use crate::interruptible_writer::Stop;
 use crate::journal::Journal;
 use crate::plan::CapturePlan;
 use crate::run_result::RunResult;
+use crate::source_name::SourceName;
 use crate::sources::Subscriptions;
 use crate::{privileges, signals, usage_hints};
 use live::{Live, introduce};
@@ -241,6 +243,16 @@ impl<'a> Run<'a> {
     fn introduce(&self) {
         for source in &self.subscriptions.sources {
             self.probe.info_of(source.id).iter().for_each(introduce);
+        }
+        let sources = &self.plan.sources;
+        for feed in self.subscriptions.outputs() {
+            let name = sources.get(feed.source).map(|source| &source.name);
+            let is_live = name.is_some_and(SourceName::is_of_interfaces);
+            if let Some(note) =
+                feed.takes.filter.as_deref().filter(|_| is_live).and_then(tagged::note)
+            {
+                eprintln!("weir: {note}");
+            }
         }
         watched::news(self);
         if let Some(note) = self.plan.outputs.write.as_deref().and_then(usage_hints::format_note) {

@@ -33,6 +33,9 @@ use crate::flows::watch::Watch;
 use crate::signals::End;
 use crate::source_name::{Part, SourceName};
 
+/// The shortest time between two lines of `--json-every`: each asks all feeds for their counters.
+const JSON_EVERY_MIN: Duration = Duration::from_millis(10);
+
 /// A run of `weir capture`.
 #[derive(Debug)]
 pub struct CapturePlan {
@@ -235,6 +238,12 @@ fn check_form(args: &CaptureArgs) -> Result<()> {
         bail!(
             "name a source: weir capture eth0, or file:TRACE; `weir doctor` lists the interfaces here, and \
              `weir help capture` the flags"
+        );
+    }
+    if args.json_every.is_some_and(|every| every < JSON_EVERY_MIN) {
+        bail!(
+            "--json-every: write a time of {} ms or more, such as 1s",
+            JSON_EVERY_MIN.as_millis()
         );
     }
     if args.print.print && args.write.iter().any(|path| path == Path::new("-")) {

@@ -1,5 +1,6 @@
 //! The report of a run: its sums and rates. How they are shown: as text and as JSON.
 
+mod advice;
 mod json;
 pub mod text;
 

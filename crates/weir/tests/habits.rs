@@ -132,6 +132,13 @@ fn a_signal_asks_a_running_capture_and_ends_nothing() {
 }
 
 #[test]
+fn a_time_that_is_too_short_is_refused() {
+    let output = weir("capture gen: --json-every 0s").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--json-every"));
+}
+
+#[test]
 fn json_every_so_often_closes_each_time() {
     let mut command = weir("capture gen:size=64,rate=10kpps --duration 2s --json-every 300ms -q");
     let output = run(&mut command);

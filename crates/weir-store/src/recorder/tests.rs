@@ -55,6 +55,8 @@ impl Rig {
             Settings { directories: vec![directory.path().to_owned()], ..Settings::default() };
         change(&mut settings);
         let (disk, script) = Fake::new();
+        // Enough to preallocate, whatever the machine of the test has.
+        script.set_space(Some(Space { total: 2 * FREE_BYTES_MIN, free: FREE_BYTES_MIN }));
         let mut recorder = Recorder::new(settings, disk).unwrap();
         recorder.join(feed(&ring)).unwrap();
         Rig { directory, writer: Writer::new(ring), recorder, script, pushed: 0 }
@@ -292,6 +294,7 @@ fn a_file_system_that_is_full_before_the_quota_costs_the_oldest_file_and_no_fram
     let oldest = rig.files()[0].clone();
     let (first, files) = (times(&oldest)[0], rig.recorder.report().files);
     assert!(files >= 3, "{files}");
+    rig.script.set_space(None);
     // Three blocks that are under way together cost one file.
     rig.script.hold();
     (0..3).for_each(|write| rig.script.fail_write(write, 28));

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::{Run, Working};
+use crate::flows::watch::Watch;
 use crate::journal::Journal;
 use crate::out;
 use crate::run_result::{ConsumerResult, RunResult};
@@ -33,6 +34,10 @@ impl Run<'_> {
 
     /// Says so on standard error, for people.
     pub(super) fn say_so_far(&self, working: &[Working], begin: Instant) {
+        if self.plan.watch.as_ref().is_some_and(Watch::has_screen) {
+            // It shows more than that, and the terminal is its own.
+            return;
+        }
         let result = self.so_far(working, begin);
         out::talk(&format!("weir: up to now, and it goes on:\n{}", result.report().text()));
     }

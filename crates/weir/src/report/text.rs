@@ -111,6 +111,7 @@ impl Report<'_> {
                 line(format!("  {name:<12} {:>13}", grouped(count)));
             }
         }
+        self.advice().into_iter().for_each(&mut line);
         if let Some(LatencyReport { frames, p50_us, p90_us, p99_us, p999_us, max_us, .. }) =
             self.latency()
         {

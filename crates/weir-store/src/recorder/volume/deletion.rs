@@ -16,7 +16,7 @@ impl<D: Disk> Volume<D> {
     pub(super) fn keep_quota(&mut self) {
         let Some(quota) = self.quota else { return };
         let most = quota - DELETE_AHEAD_BYTES.min(quota / 32);
-        while self.recorded - self.deleting_bytes > most && self.delete_oldest() {}
+        while self.recorded.saturating_sub(self.deleting_bytes) > most && self.delete_oldest() {}
     }
 
     /// Whether files may be deleted because of this error.
@@ -76,8 +76,9 @@ impl<D: Disk> Volume<D> {
     /// A deletion is over. Where writes wait for it and it freed nothing (a snapshot has the blocks, too), more of them
     /// would only cost what was recorded.
     pub(super) fn deleted(&mut self, has_freed: bool) {
-        self.fruitless = if has_freed { 0 } else { self.fruitless + 1 };
         let is_full = self.is_full;
+        // While others write, the free space says nothing.
+        self.fruitless = if has_freed || !is_full { 0 } else { self.fruitless + 1 };
         if self.deleting == 0 {
             self.is_full = false;
         }
