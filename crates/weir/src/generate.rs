@@ -1,6 +1,6 @@
 //! `weir gen`: numbered frames, or those of a file, out of an interface.
 
-pub mod addresses;
+mod addresses;
 mod trace;
 
 use anyhow::{Result, bail};

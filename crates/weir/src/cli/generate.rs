@@ -9,7 +9,7 @@ use clap::Args;
 use weir_capture::replay::Speed;
 use weir_lab::generator::sizes::Sizes;
 
-use crate::generate::addresses::{Mac, PayloadBytes, SourceIp, Vlans};
+use crate::address_names::{Mac, PayloadBytes, SourceIp, Vlans};
 use crate::source_name::SourceName;
 use crate::units::{self, Cpus, FrameRate};
 
