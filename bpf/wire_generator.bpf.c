@@ -109,6 +109,116 @@ int weir_gen(struct xdp_md *ctx)
 	return bpf_redirect(out_ifindex, 0);
 }
 
+/*
+ * Frames to addresses of the user's choice: crates/weir-frame/src/datagram.rs, which makes the same ones for AF_PACKET.
+ * All of this is constant when the program is loaded, so the verifier knows every offset.
+ */
+struct form {
+	__u32 payload_at;	/* the end of the headers: 42 to 70, even */
+	__u32 udp_at;
+	__u32 source_at;	/* the last four bytes of the source address */
+	__u32 ip_check_at;	/* 0: IPv6 */
+	__u32 ip_bytes_at;
+	__u32 ip_bytes_less;	/* bytes of the frame that IP's length field does not count */
+	__u32 varies_source;
+	__u32 varies_port;
+	__u32 has_number;
+	__u32 ip_sum;		/* without what comes from flow and number */
+	__u32 udp_sum;
+};
+_Static_assert(sizeof(struct form) == 44, "shared with Rust");
+const volatile struct form form;
+const volatile __u64 headers[8];	/* the whole words of the headers */
+const volatile __u16 headers_end[3];	/* what is left of them */
+
+static __always_inline __u64 words(__u64 number)
+{
+	return (number >> 48) + (number >> 32 & 0xffff) + (number >> 16 & 0xffff) + (number & 0xffff);
+}
+
+static __always_inline __u16 checksum(__u64 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return bpf_htons(~sum & 0xffff);
+}
+
+SEC("xdp")
+int weir_gen_addressed(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data;
+	void *data_end = (void *)(long)ctx->data_end;
+	__u64 number, flow, ip_sum, udp_sum, stamp;
+	__u32 end = form.payload_at, source, port, bytes = 0, i;
+	__u16 check;
+
+	if (form.has_number)
+		end += with_stamp ? 16 : 8;
+	if (data + end > data_end)
+		return XDP_ABORTED;
+	number = next_number++;
+	if (turn_frames) {
+		bytes = turn_bytes[(number % turn_frames) & (TURN_MAX - 1)];
+		if (bpf_xdp_adjust_tail(ctx, (int)bytes - (int)largest_bytes))
+			return XDP_ABORTED;
+		data = (void *)(long)ctx->data;
+		data_end = (void *)(long)ctx->data_end;
+		if (data + end > data_end)
+			return XDP_ABORTED;
+	}
+	flow = flow_count ? number % flow_count : number;
+	if (form.varies_source && form.varies_port) {
+		port = mix32((__u32)flow + 1);
+		source = 0xc6120000 | (port >> 15);
+	} else {
+		port = (__u32)flow;
+		source = 0xc6120000 | (port & 0x1ffff);
+	}
+	port = 0x8000 | (port & 0x7fff);
+	ip_sum = form.ip_sum;
+	udp_sum = form.udp_sum;
+
+	/* Every byte up to the payload, as above. */
+#pragma unroll
+	for (i = 0; i < 8; i++)
+		if (8 * i + 8 <= form.payload_at)
+			*(__u64 *)(data + 8 * i) = headers[i];
+#pragma unroll
+	for (i = 0; i < 3; i++)
+		if ((form.payload_at & ~7) + 2 * i < form.payload_at)
+			*(__u16 *)(data + (form.payload_at & ~7) + 2 * i) = headers_end[i];
+	if (turn_frames) {
+		*(__u16 *)(data + form.ip_bytes_at) = bpf_htons(bytes - form.ip_bytes_less);
+		*(__u16 *)(data + form.udp_at + 4) = bpf_htons(bytes - form.udp_at);
+		ip_sum -= largest_bytes - bytes;
+		udp_sum -= 2 * (largest_bytes - bytes);	/* pseudo-header and UDP header */
+	}
+	if (form.varies_source) {
+		*(__u32 *)(data + form.source_at) = bpf_htonl(source);
+		ip_sum += (source >> 16) + (source & 0xffff);
+		udp_sum += (source >> 16) + (source & 0xffff);
+	}
+	if (form.varies_port) {
+		*(__u16 *)(data + form.udp_at) = bpf_htons(port);
+		udp_sum += port;
+	}
+	if (form.has_number) {
+		*(__u64 *)(data + form.payload_at) = bpf_cpu_to_be64(number);
+		udp_sum += words(number);
+		if (with_stamp) {
+			stamp = bpf_ktime_get_tai_ns();
+			*(__u64 *)(data + form.payload_at + 8) = bpf_cpu_to_be64(stamp);
+			udp_sum += words(stamp);
+		}
+	}
+	if (form.ip_check_at)
+		*(__u16 *)(data + form.ip_check_at) = checksum(ip_sum);
+	check = checksum(udp_sum);
+	*(__u16 *)(data + form.udp_at + 6) = check ? check : 0xffff;
+	return bpf_redirect(out_ifindex, 0);
+}
+
 /* What one CPU has seen. Same layout in src/generator/sink.rs. */
 struct sink_counts {
 	__u64 frames;

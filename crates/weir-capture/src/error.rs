@@ -310,6 +310,7 @@ fn ip(iface: &str) -> String {
         Some(pid) if pid.bytes().all(|byte| byte.is_ascii_digit()) => {
             format!("nsenter -n -t {pid} ip")
         }
+        Some(path) if path.starts_with('/') => format!("nsenter --net={path} ip"),
         Some(name) => format!("ip -n {name}"),
         None => "nsenter -n -t PID ip".to_owned(),
     }

@@ -15,6 +15,10 @@ pub const HOOK_FEEDS_MAX: usize = 16;
 /// for each at once, entries or not.
 pub const ENTRIES_OF_A_KIND_MAX: usize = 4 * ENTRIES_MAX;
 
+/// Longest wait for a neighbour's Ethernet address. The kernel asks three times, a second apart, and gives up after
+/// three seconds.
+pub const NEIGHBOUR_WAIT_MAX: Duration = Duration::from_secs(4);
+
 /// Most threads that share a queue (`af_xdp`).
 pub const COPIERS_MAX: u32 = 64;
 

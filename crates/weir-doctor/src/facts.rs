@@ -166,6 +166,9 @@ impl Nic {
             Some(pid) if about_it && pid.bytes().all(|byte| byte.is_ascii_digit()) => {
                 format!("nsenter -n -t {pid} {command}")
             }
+            Some(path) if about_it && path.starts_with('/') => {
+                format!("nsenter --net={path} {command}")
+            }
             Some(netns) if about_it => format!("ip netns exec {netns} {command}"),
             _ => command.to_owned(),
         }

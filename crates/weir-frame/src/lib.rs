@@ -14,6 +14,7 @@
 //! | [`read`] | frames out of pcap and pcapng files |
 //! | [`schedule`] | when frames of a recording are due again |
 //! | [`segment`] | TCP super-frames taken apart |
+//! | [`datagram`] | UDP datagrams to addresses of one's choice |
 #![forbid(unsafe_code)]
 
 // Ring words and pcapng records are written in the host's byte order and declared little-endian.
@@ -22,6 +23,7 @@ compile_error!(
     "Weir's ring and record formats are little-endian; big-endian hosts are not supported"
 );
 
+pub mod datagram;
 pub mod flow;
 pub mod headers;
 pub mod limits;

@@ -1,5 +1,6 @@
 //! The generator on a real veth pair: what it says it sent is what arrives, to the frame.
 
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,6 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use weir_frame::datagram::{Addressing, Datagrams, Payload};
 use weir_lab::generator::sink::{Sink, SinkCounts};
 use weir_lab::generator::sizes::{IMIX, Sizes};
 use weir_lab::generator::template::{DESTINATION_MAC, SOURCE_MAC, STAMP_AT, Template, number_of};
@@ -480,6 +482,80 @@ fn root_both_engines_make_the_template_byte_by_byte() {
                 got[STAMP_AT..STAMP_AT + 8].fill(0);
                 assert_eq!(number_of(&got), Some(number));
                 assert_eq!(got, template.frame(number), "{how:?} {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn root_both_engines_make_addressed_frames_byte_by_byte() {
+    if !require_root("root_both_engines_make_addressed_frames_byte_by_byte") {
+        return;
+    }
+    let _alone = alone();
+    let bed = Testbed::builder().gro(true).build().unwrap();
+    let listener = bed.rx.run(|| listen(bed.rx.ifindex)).unwrap();
+    let ip = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+    let plain = Addressing {
+        source_mac: [2, 0, 0, 0, 0, 7],
+        destination_mac: [0xff; 6],
+        vlans: vec![],
+        source: None,
+        destination: ip("10.9.8.7").unwrap(),
+        source_port: None,
+        destination_port: 5353,
+        payload: None,
+    };
+    let payload = Some(Payload { bytes: b"a payload of an odd length".to_vec(), is_filled: true });
+    let v6 = Addressing { destination: ip("2001:db8::9").unwrap(), ..plain.clone() };
+    // A packet socket has the outer tag apart from the frame, so tags are compared elsewhere.
+    let mix = Sizes::mix(&[(128, 3), (600, 1), (1518, 1)]).expect("a mix");
+    let cases = [
+        plain.clone(),
+        Addressing { source: ip("10.1.1.1"), ..plain.clone() },
+        Addressing { source_port: Some(77), ..plain.clone() },
+        Addressing { payload: payload.clone(), ..plain.clone() },
+        v6.clone(),
+        Addressing { payload, source: ip("2001:db8::1"), source_port: Some(5), ..v6 },
+    ];
+    for addressing in cases {
+        for (engine, how) in
+            [(GenEngine::LiveFrames, How::LiveFrames), (GenEngine::AfPacket, How::AfPacket)]
+        {
+            for sizes in [Sizes::from(99), mix.clone()] {
+                let flows = addressing.flows_max().min(3) as u32;
+                let stamp = addressing.payload.is_none();
+                let options = GenOptions {
+                    sizes: sizes.clone(),
+                    stamp,
+                    flows: Flows::N(flows),
+                    first_number: (1 << 32) - 10,
+                    engine,
+                    frames: Some(25),
+                    rate: Rate::Pps(20_000.0),
+                    addressing: Some(addressing.clone()),
+                    ..GenOptions::default()
+                };
+                let report = send(&bed, &options).unwrap();
+                assert_eq!((report.how, report.sent), (how, 25));
+                for number in options.first_number..options.first_number + 25 {
+                    let got = receive(&listener);
+                    let datagrams = Datagrams::new(&addressing, got.len());
+                    let at = datagrams.form().payload_at + 8;
+                    let stamped = match stamp {
+                        true => u64::from_be_bytes(got[at..at + 8].try_into().unwrap()),
+                        false => 0,
+                    };
+                    assert_eq!(stamped != 0, stamp);
+                    let mut expected = datagrams.blank().to_vec();
+                    datagrams.write(
+                        &mut expected,
+                        (number % u64::from(flows)) as u32,
+                        number,
+                        stamped,
+                    );
+                    assert_eq!(got, expected, "{how:?} {number} {addressing:?}");
+                }
             }
         }
     }

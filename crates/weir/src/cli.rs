@@ -48,7 +48,7 @@ pub use doctor::DoctorArgs;
 pub use extcap::ExtcapArgs;
 pub use extract::{ExtractArgs, FormatName};
 pub use flows::{FlowMonitorArgs, FlowsArgs, ShowArgs};
-pub use generate::GenArgs;
+pub use generate::{AddressArgs, GenArgs};
 pub use guest::GuestArgs;
 pub use index::IndexArgs;
 pub use input::InputArgs;

@@ -1,11 +1,14 @@
 //! `weir gen`: numbered frames, or those of a file, out of an interface.
 
+mod addresses;
 mod trace;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
 use weir_lab::generator::sizes::Sizes;
 use weir_lab::generator::{self, GenEngine, GenOptions, GenReport, How, Rate, Totals};
+
+use addresses::JsonAddresses;
 
 use crate::cli::GenArgs;
 use crate::source_name::{Part, SourceName};
@@ -51,6 +54,8 @@ struct Json<'a> {
     threads: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     mix: Option<&'a [(u32, u32)]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    addresses: Option<JsonAddresses>,
 }
 
 /// Runs the command.
@@ -65,8 +70,13 @@ pub fn run(args: &GenArgs) -> Result<u8> {
         return trace::run(iface, path, args);
     }
     let cpus = args.cpu.clone().unwrap_or_default().0;
+    let addressing = addresses::addressing(iface, &args.addresses, args.size.is_some())?;
+    let least = addressing
+        .as_ref()
+        .map_or(generator::SIZE_MIN, |addressing| generator::size_min(addressing, args.stamp));
     let options = GenOptions {
-        sizes: args.size.clone(),
+        sizes: args.size.clone().unwrap_or(least.into()),
+        addressing,
         flows: args.flows,
         rate: rate(args),
         duration: args.duration,
@@ -122,12 +132,13 @@ fn show(args: &GenArgs, options: &GenOptions, report: &GenReport) {
         let json = Json {
             totals: JsonTotals::new(report, how),
             threads: options.threads,
-            mix: (!args.size.is_one()).then(|| args.size.shares()),
+            mix: (!options.sizes.is_one()).then(|| options.sizes.shares()),
+            addresses: options.addressing.as_ref().map(JsonAddresses::new),
         };
         println!("{}", serde_json::to_string(&json).expect("numbers and strings serialize"));
         return;
     }
-    show_totals(report, &format!(" of {}", sizes_text(&args.size)), how);
+    show_totals(report, &format!(" of {}", sizes_text(&options.sizes)), how);
 }
 
 /// `64 B`, or `64:7,594:4,1518:1 B (mean 361.8)`.

@@ -4,6 +4,7 @@
 #[macro_use]
 mod out;
 
+mod address_names;
 mod attach;
 mod block;
 mod capture;

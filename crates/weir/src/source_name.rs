@@ -161,12 +161,20 @@ impl SourceName {
 
 /// The network namespace that stands in front, and the interface; `None`: all that a container talks to others by.
 fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
-    if let Some(rest) = text.strip_prefix("netns:") {
-        return match rest.split_once('/') {
+    let of_process = text.starts_with("/proc/") && text.contains("/ns/net/");
+    if let Some(rest) = text.strip_prefix("netns:").or(of_process.then_some(text)) {
+        // A path has slashes of its own; the interface stands behind its last one.
+        let parts = match rest.starts_with('/') {
+            true => rest.rsplit_once('/'),
+            false => rest.split_once('/'),
+        };
+        return match parts {
             Some((netns, iface)) if !netns.is_empty() => {
                 Ok((Some(NetnsName::named(netns)), Some(iface)))
             }
-            _ => Err(format!("'{text}': write netns:NAME/IFACE, or netns:PID/IFACE")),
+            _ => Err(format!(
+                "'{text}': write netns:NAME/IFACE, netns:PID/IFACE or netns:/proc/PID/ns/net/IFACE"
+            )),
         };
     }
     // The name of a container has no slash; that of a pod has one if an interface comes behind it.
@@ -188,17 +196,22 @@ fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
 /// # Errors
 /// What is none, with what to write.
 pub fn netns_name(text: &str) -> Result<NetnsName, String> {
+    if text.starts_with("/proc/") && text.ends_with("/ns/net") {
+        return Ok(NetnsName::named(text));
+    }
     let (kind, name) = text.split_once(':').unwrap_or_default();
     let slashes = name.matches('/').count();
     match (kind, slashes) {
         _ if name.is_empty() => {}
+        ("netns", _) if name.starts_with('/') => return Ok(NetnsName::named(name)),
         ("netns", 0) => return Ok(NetnsName::named(name)),
         ("docker", 0) => return docker::netns(name),
         ("pod", 0 | 1) => return pod::netns(name),
         _ => {}
     }
     Err(format!(
-        "'{text}' is no network namespace: write netns:NAME, netns:PID, docker:NAME, pod:NAME or pod:NAMESPACE/NAME"
+        "'{text}' is no network namespace: write netns:NAME, netns:PID, netns:/proc/PID/ns/net, docker:NAME, pod:NAME \
+         or pod:NAMESPACE/NAME"
     ))
 }
 
@@ -314,6 +327,11 @@ mod tests {
         for good in ["netns:blue", "netns:4711", "docker:web", "pod:web", "pod:default/web"] {
             assert_eq!(netns_name(good).expect(good).to_string(), good);
         }
+        for path in ["/proc/4711/ns/net", "netns:/proc/4711/ns/net", "netns:/run/docker/netns/3f2a"]
+        {
+            let shown = netns_name(path).expect(path).to_string();
+            assert_eq!(shown.trim_start_matches("netns:"), path.trim_start_matches("netns:"));
+        }
         for bad in ["blue", "netns:", "netns:blue/eth0", "docker:web/eth0", "pod:a/b/c", "vm:x"] {
             assert!(netns_name(bad).unwrap_err().contains("netns:NAME"), "{bad}");
         }
@@ -396,6 +414,8 @@ mod tests {
             ("pod:default/web", "pod:default/web", None),
             ("pod:default/web/eth0@1/2", "pod:default/web", Some("eth0")),
             ("netns:4711/eth0", "netns:4711", Some("eth0")),
+            ("netns:/proc/4711/ns/net/eth0@q1", "netns:/proc/4711/ns/net", Some("eth0")),
+            ("netns:/run/docker/netns/3f2a/any", "netns:/run/docker/netns/3f2a", Some("any")),
         ] {
             let name: SourceName = text.parse().unwrap();
             assert_eq!(name.to_string(), text);
@@ -408,6 +428,8 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+        let plain: SourceName = "/proc/4711/ns/net/eth0".parse().unwrap();
+        assert_eq!(plain.to_string(), "netns:/proc/4711/ns/net/eth0");
         let all: SourceName = "docker:web@2/4".parse().unwrap();
         let (whole, part) = all.taken_apart();
         assert_eq!(whole.in_rings(part), "docker:web/*@2/4");

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::frames::{CTAG, assortment, ipv4, tagged};
-use common::tools::{bytes_of, read};
+use common::frames::{CTAG, assortment, ethernet, ipv4, tagged};
+use common::tools::{bytes_of, read, tool};
 use common::{Run, bed, closes, folder, generate, number, path, ready, settle, weir};
 use weir_frame::pcapng::{self, Interface, LINKTYPE_ETHERNET, SectionInfo};
 use weir_frame::record::Meta;
@@ -55,10 +55,31 @@ fn times(frames: &[Vec<u8>], loops: usize) -> Vec<Vec<u8>> {
 
 /// Sends a file and gives what the generator says, and what arrived.
 fn through(bed: &Testbed, args: &str) -> (serde_json::Value, Vec<Vec<u8>>) {
+    through_with(bed, || generate(&bed.tx, args))
+}
+
+/// The same for a file of which not all can be sent: exit 1, with these words about it.
+fn in_part(bed: &Testbed, args: &str, words: &[&str]) -> (serde_json::Value, Vec<Vec<u8>>) {
+    through_with(bed, || part_of(bed, args, words))
+}
+
+fn part_of(bed: &Testbed, args: &str, words: &[&str]) -> serde_json::Value {
+    let line = format!("gen {} --json {args}", bed.tx.iface);
+    let ended = Run::start(&bed.tx, weir(&line)).end().expect(1);
+    for word in words {
+        assert!(ended.stderr.contains(word), "'{word}' is not in: {}", ended.stderr);
+    }
+    ended.json()
+}
+
+fn through_with(
+    bed: &Testbed,
+    send: impl FnOnce() -> serde_json::Value,
+) -> (serde_json::Value, Vec<Vec<u8>>) {
     let dir = folder();
     let (file, name) = path(&dir, "got.pcapng");
     let capture = Run::capture(&bed.rx, &format!("--direction in --json --write {name}"));
-    let sent = generate(&bed.tx, args);
+    let sent = send();
     settle();
     let json = capture.stop().expect(0).json();
     closes(&json);
@@ -110,7 +131,13 @@ fn root_frames_that_cannot_go_as_they_were_are_named() {
         (ipv4(61), 0),
     ];
     write_ng(&file, LINKTYPE_ETHERNET, &odd);
-    let (sent, got) = through(&bed(), &format!("--file {name}"));
+    let words = [
+        "6 of 9 frames were not sent",
+        "3 longer than wtx0's MTU allows",
+        "2 shorter than an Ethernet header",
+        "1 cut by a snaplen",
+    ];
+    let (sent, got) = in_part(&bed(), &format!("--file {name}"), &words);
     let skipped = |reason| number(&sent["skipped"], reason);
     assert_eq!((number(&sent, "read"), number(&sent, "sent")), (9, 3), "{sent}");
     assert_eq!((skipped("too_long"), skipped("too_short")), (3, 2), "{sent}");
@@ -119,9 +146,66 @@ fn root_frames_that_cannot_go_as_they_were_are_named() {
 
     // Another link type: nothing goes, and many loops of nothing end at once.
     write_ng(&file, 101, &odd);
-    let sent = generate(&bed().tx, &format!("--file {name} --loop 4000000000"));
+    let words = ["9 of 9 frames were not sent: 9 not recorded on Ethernet"];
+    let sent = part_of(&bed(), &format!("--file {name} --loop 4000000000"), &words);
     assert_eq!((number(&sent, "sent"), number(&sent, "attempted")), (0, 0), "{sent}");
     assert_eq!(number(&sent["skipped"], "not_ethernet"), 9, "{sent}");
+}
+
+#[test]
+fn root_tcp_super_frames_are_segmented_to_the_mtu() {
+    let test = "root_tcp_super_frames_are_segmented_to_the_mtu";
+    let Some(_alone) = ready(test, &["tshark"]) else { return };
+    let dir = folder();
+    let (file, name) = path(&dir, "big.pcapng");
+    let data: Vec<u8> = (0..20_000u32).map(|at| (at % 251) as u8).collect();
+    let frames = [ipv4(60), tcp(&data), tagged(&tcp(&data[..3000]), CTAG, 7), ipv4(61)];
+    write_ng(&file, LINKTYPE_ETHERNET, &whole(&frames));
+    let bed = bed();
+    let (sent, got) = through(&bed, &format!("--file {name} --loop 2"));
+    // 14 segments of 1,460 bytes at most for the one, and 3 for the other.
+    assert_eq!((number(&sent, "read"), number(&sent, "segmented")), (8, 4), "{sent}");
+    assert_eq!((number(&sent, "segments"), number(&sent, "sent")), (34, 38), "{sent}");
+    assert_eq!((got[0].clone(), got[18].clone()), (frames[0].clone(), frames[3].clone()));
+    let (whole_data, tagged_data) = (&got[1..15], &got[15..18]);
+    assert!(whole_data.iter().all(|frame| (54..=1514).contains(&frame.len())));
+    assert_eq!(whole_data.iter().flat_map(|frame| &frame[54..]).copied().collect::<Vec<_>>(), data);
+    let tagged_data: Vec<_> = tagged_data.iter().flat_map(|frame| &frame[58..]).copied().collect();
+    assert_eq!(tagged_data, data[..3000]);
+    write_ng(&file, LINKTYPE_ETHERNET, &whole(&got[1..18]));
+    let wrong = tool(
+        "tshark",
+        &[
+            "-r",
+            &name,
+            "-o",
+            "ip.check_checksum:TRUE",
+            "-o",
+            "tcp.check_checksum:TRUE",
+            "-Y",
+            "ip.checksum.status != 1 or tcp.checksum.status != 1 or tcp.analysis.lost_segment",
+        ],
+    );
+    assert_eq!(wrong, "");
+
+    // A limit ends it inside a super-frame, and the counts agree.
+    let (sent, got) = through(&bed, &format!("--file {name} --frames 5"));
+    assert_eq!((number(&sent, "sent"), got.len()), (5, 5), "{sent}");
+    write_ng(&file, LINKTYPE_ETHERNET, &whole(&frames));
+    let (sent, got) = through(&bed, &format!("--file {name} --frames 5"));
+    assert_eq!((number(&sent, "read"), number(&sent, "segmented")), (2, 1), "{sent}");
+    assert_eq!((number(&sent, "segments"), number(&sent, "sent"), got.len()), (4, 5, 5), "{sent}");
+}
+
+/// A frame of TCP with this data, as the stack hands it to a NIC that segments: without a TCP checksum.
+fn tcp(data: &[u8]) -> Vec<u8> {
+    let mut head = vec![0x45, 0];
+    head.extend((40 + data.len() as u16).to_be_bytes());
+    head.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2]);
+    head.extend([0x9c, 0x40, 0, 80, 0, 0, 0, 9, 0, 0, 0, 1, 0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+    let mut frame = ethernet(0x0800, &head, 54);
+    frame.extend(data);
+    frame
 }
 
 #[test]

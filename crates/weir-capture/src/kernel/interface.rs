@@ -7,6 +7,7 @@ mod ethtool;
 mod filters;
 mod link;
 mod missed;
+pub mod neighbour;
 mod netlink;
 mod own_traffic;
 mod pattern;

@@ -7,15 +7,18 @@
 use std::fs;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
+use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use weir_frame::datagram::{Addressing, Datagrams, Form};
 
 use super::counter::Counter;
 use super::pace::{self, Turns, Wire};
+use super::template::{DESTINATION_MAC, DESTINATION_PORT, SOURCE_MAC};
 use super::{FCS_BYTES, GenOptions, GenReport, How, Job, LIVE_SIZE_MAX, parking, peer};
 use crate::{Error, Result};
 
@@ -64,11 +67,15 @@ fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Re
     let mut skel = open.load().map_err(|e| refused(format!("the program did not load: {e}")))?;
     let data = skel.maps.bss_data.as_deref_mut().expect("the program has a .bss");
 
+    let program = match job.largest().form() {
+        Some(_) => skel.progs.weir_gen_addressed.as_fd(),
+        None => skel.progs.weir_gen.as_fd(),
+    };
     // Where that is not allowed, runs start slowly, which costs speed and nothing else.
-    let _parked = parking::park(skel.progs.weir_gen.as_fd()).ok();
+    let _parked = parking::park(program).ok();
     turns.serve(&mut Live {
         job,
-        program: skel.progs.weir_gen.as_fd(),
+        program,
         next_number: &raw mut data.next_number,
         counter,
         proven: false,
@@ -82,7 +89,21 @@ fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Re
 pub fn load_check() -> Result<()> {
     let failed = |source| Error::Bpf { what: "load the generator's programs", source };
     let mut storage = MaybeUninit::uninit();
-    let open = WireGeneratorSkelBuilder::default().open(&mut storage).map_err(failed)?;
+    let mut open = WireGeneratorSkelBuilder::default().open(&mut storage).map_err(failed)?;
+    let config = open.maps.rodata_data.as_deref_mut().expect("the program has a .rodata");
+    // Offsets that are all zero are of no frame.
+    let example = Addressing {
+        source_mac: SOURCE_MAC,
+        destination_mac: DESTINATION_MAC,
+        vlans: vec![1, 2],
+        source: None,
+        destination: Ipv6Addr::LOCALHOST.into(),
+        source_port: None,
+        destination_port: DESTINATION_PORT,
+        payload: None,
+    };
+    let datagrams = Datagrams::new(&example, example.frame_bytes_min(true));
+    configure_form(config, &datagrams.form(), datagrams.blank());
     open.load().map(drop).map_err(failed)
 }
 
@@ -104,6 +125,9 @@ fn check_rights() -> std::result::Result<(), String> {
 fn configure(open: &mut skel::OpenWireGeneratorSkel, job: &Job, options: &GenOptions) {
     // Only what is run is loaded: the sink and its maps belong to the other end.
     open.progs.weir_sink.set_autoload(false);
+    let is_addressed = job.largest().form().is_some();
+    open.progs.weir_gen.set_autoload(!is_addressed);
+    open.progs.weir_gen_addressed.set_autoload(is_addressed);
     _ = open.maps.sink_flows.set_autocreate(false);
     _ = open.maps.sink_counts.set_autocreate(false);
     let config = open.maps.rodata_data.as_deref_mut().expect("the program has a .rodata");
@@ -112,8 +136,9 @@ fn configure(open: &mut skel::OpenWireGeneratorSkel, job: &Job, options: &GenOpt
     let largest = job.largest();
     config.flow_count = largest.flow_count();
     config.check_base = largest.check_base();
-    for (word, bytes) in config.header.iter_mut().zip(largest.blank().chunks_exact(8)) {
-        *word = u64::from_ne_bytes(bytes.try_into().expect("chunks of 8"));
+    match largest.form() {
+        Some(form) => configure_form(config, &form, largest.blank()),
+        None => copy_words(&mut config.header, largest.blank()),
     }
     if !job.sizes.is_one() {
         config.largest_bytes = largest.blank().len() as u32;
@@ -121,6 +146,35 @@ fn configure(open: &mut skel::OpenWireGeneratorSkel, job: &Job, options: &GenOpt
         for (bytes, size) in config.turn_bytes.iter_mut().zip(job.sizes.turn()) {
             *bytes = (size - FCS_BYTES) as u16;
         }
+    }
+}
+
+fn configure_form(config: &mut skel::types::rodata, form: &Form, blank: &[u8]) {
+    let headers = &blank[..form.payload_at];
+    copy_words(&mut config.headers, headers);
+    let (_, left) = headers.as_chunks::<8>();
+    for (word, bytes) in config.headers_end.iter_mut().zip(left.as_chunks::<2>().0) {
+        *word = u16::from_ne_bytes(*bytes);
+    }
+    config.form = skel::types::form {
+        payload_at: form.payload_at as u32,
+        udp_at: form.udp_at as u32,
+        source_at: form.source_at as u32,
+        ip_check_at: form.ip_check_at.unwrap_or(0) as u32,
+        ip_bytes_at: form.ip_bytes_at as u32,
+        ip_bytes_less: form.ip_bytes_less as u32,
+        varies_source: form.varies_source.into(),
+        varies_port: form.varies_port.into(),
+        has_number: form.has_number.into(),
+        ip_sum: form.ip_sum,
+        udp_sum: form.udp_sum,
+    };
+}
+
+/// As many whole words as both have.
+fn copy_words(words: &mut [u64], bytes: &[u8]) {
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_ne_bytes(*bytes);
     }
 }
 

@@ -27,6 +27,8 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use weir_frame::datagram::Addressing;
+
 use crate::testbed::ifindex;
 use crate::{Error, Result, ethtool};
 use sizes::Sizes;
@@ -60,10 +62,8 @@ pub struct GenOptions {
     pub stamp: bool,
     /// How frames are sent.
     pub engine: GenEngine,
-    /// Source Ethernet address.
-    pub source_mac: [u8; 6],
-    /// Destination Ethernet address.
-    pub destination_mac: [u8; 6],
+    /// Where the frames go and what is in them; `None`: the template's own addresses.
+    pub addressing: Option<Addressing>,
 }
 
 impl Default for GenOptions {
@@ -80,8 +80,7 @@ impl Default for GenOptions {
             first_number: 0,
             stamp: false,
             engine: GenEngine::Auto,
-            source_mac: template::SOURCE_MAC,
-            destination_mac: template::DESTINATION_MAC,
+            addressing: None,
         }
     }
 }
@@ -201,9 +200,21 @@ impl<'a> Job<'a> {
         };
         check_threads(options)?;
         check_rate(options.rate)?;
-        let (source, destination) = (options.source_mac, options.destination_mac);
-        let template =
-            |size: u32| Template::new((size - FCS_BYTES) as usize, flow_count, source, destination);
+        if let Some(addressing) = &options.addressing {
+            check_addressing(addressing, flow_count, options.stamp)?;
+        }
+        let template = |size: u32| {
+            let bytes = (size - FCS_BYTES) as usize;
+            match &options.addressing {
+                Some(addressing) => Template::addressed(addressing, bytes, flow_count),
+                None => Template::new(
+                    bytes,
+                    flow_count,
+                    template::SOURCE_MAC,
+                    template::DESTINATION_MAC,
+                ),
+            }
+        };
         let sizes = &options.sizes;
         let templates = sizes.shares().iter().map(|share| template(share.0)).collect();
         Ok(Job { iface, ifindex, sizes, templates, first_number: options.first_number })
@@ -251,7 +262,10 @@ impl<'a> Job<'a> {
 }
 
 /// The index of an interface that is there, up, and has something at its other end.
-fn checked_link(iface: &str) -> Result<u32> {
+///
+/// # Errors
+/// [`Error::NoInterface`], [`Error::Down`], [`Error::NoCarrier`].
+pub fn checked_link(iface: &str) -> Result<u32> {
     let ifindex = ifindex(iface)?;
     let flags = ethtool::link_flags(iface)?;
     if flags & libc::IFF_UP == 0 {
@@ -261,6 +275,11 @@ fn checked_link(iface: &str) -> Result<u32> {
         return Err(Error::NoCarrier { iface: iface.to_owned() });
     }
     Ok(ifindex)
+}
+
+/// Bytes on the wire of the smallest frame with these addresses and payload, with a stamp or without.
+pub fn size_min(addressing: &Addressing, stamp: bool) -> u32 {
+    (addressing.frame_bytes_min(stamp) as u32 + FCS_BYTES).max(SIZE_MIN)
 }
 
 fn option(option: &'static str, reason: &str) -> Error {
@@ -288,6 +307,23 @@ fn check_threads(options: &GenOptions) -> Result<()> {
     Ok(())
 }
 
+/// `flow_count` 0 is 2^32 of them.
+fn check_addressing(addressing: &Addressing, flow_count: u64, stamp: bool) -> Result<()> {
+    addressing.check().map_err(|reason| Error::Option { option: "addresses", reason })?;
+    if stamp && addressing.payload.is_some() {
+        return Err(option("stamp", "a payload of one's own has no room for a stamp"));
+    }
+    let flows_max = addressing.flows_max();
+    if flow_count > flows_max || flow_count == 0 && flows_max < 1 << 32 {
+        let reason = format!(
+            "with this source address or port there are {flows_max} flows at most; leave the source address or port \
+             out, or ask for no more"
+        );
+        return Err(Error::Option { option: "flows", reason });
+    }
+    Ok(())
+}
+
 fn check_size(iface: &str, mtu: u32, options: &GenOptions) -> Result<()> {
     // An IPv4 packet cannot be longer than 65535 whatever the MTU.
     let link_max = mtu.min(65_535) + 14 + FCS_BYTES;
@@ -299,13 +335,18 @@ fn check_size(iface: &str, mtu: u32, options: &GenOptions) -> Result<()> {
     } else {
         (link_max, format!("which is MTU {mtu} + 18; try: ip link set {iface} mtu ..."))
     };
+    let addressing = options.addressing.as_ref();
+    let min = addressing.map_or(SIZE_MIN, |addressing| size_min(addressing, options.stamp));
     let sizes = [options.sizes.smallest(), options.sizes.largest()];
-    match sizes.into_iter().find(|size| !(SIZE_MIN..=max).contains(size)) {
+    match sizes.into_iter().find(|size| !(min..=max).contains(size)) {
         None => Ok(()),
-        Some(size) if size < SIZE_MIN => {
-            let why = "FCS included: no Ethernet frame is shorter".into();
-            Err(Error::Size { iface: iface.to_owned(), size, min: SIZE_MIN, max, why })
+        Some(size) if size < min => {
+            let why = match min {
+                SIZE_MIN => "FCS included: no Ethernet frame is shorter",
+                _ => "FCS included: that is what holds headers and payload",
+            };
+            Err(Error::Size { iface: iface.to_owned(), size, min, max, why: why.into() })
         }
-        Some(size) => Err(Error::Size { iface: iface.to_owned(), size, min: SIZE_MIN, max, why }),
+        Some(size) => Err(Error::Size { iface: iface.to_owned(), size, min, max, why }),
     }
 }

@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicBool;
 
 use super::counter::Counter;
 use super::pace::{self, Wire};
-use super::template::STAMP_AT;
 use super::{GenOptions, GenReport, How, Job};
 use crate::{Error, Result};
 
@@ -71,10 +70,7 @@ impl Packets<'_> {
             let number = first.wrapping_add(ahead);
             let template = self.job.template(number);
             template.shape(frame);
-            template.number(frame, number);
-            if self.stamp {
-                frame[STAMP_AT..STAMP_AT + 8].copy_from_slice(&tai_ns().to_be_bytes());
-            }
+            template.stamp(frame, number, if self.stamp { tai_ns() } else { 0 });
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Behind `weir gen IFACE --file TRACE`: the frames of a pcap or pcapng file, out of an interface, in
 //! the order of the file and byte for byte.
 //!
-//! Through `AF_PACKET`: the frames differ in length and content, so each comes from user space. What
-//! cannot be sent as it was recorded is not sent at all, and counted by the reason.
+//! Through `AF_PACKET`: the frames differ in length and content, so each comes from user space. TCP super-frames, which
+//! no link carries, are segmented. What else cannot be sent as it was recorded is not sent at all, and counted by the
+//! reason.
 
 mod even;
 mod trace;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use weir_frame::schedule::{Schedule, Speed};
+use weir_frame::segment::Segments;
 
 use super::counter::Counter;
 use super::packet::{BATCH, Socket};
@@ -20,7 +22,7 @@ use super::{FCS_BYTES, Rate, Totals, affinity, check_rate, checked_link, option,
 use crate::{Error, Result, ethtool};
 use even::Even;
 pub use trace::Skipped;
-use trace::{Fate, Trace};
+use trace::{Fate, Trace, segments};
 
 /// What to replay, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,8 +64,12 @@ impl ReplayOptions {
 pub struct ReplayReport {
     /// How much, and how fast.
     pub totals: Totals,
-    /// Frames read from the file, all loops together: `attempted` and those skipped.
+    /// Frames read from the file, all loops together: `read + segments = attempted + skipped + segmented`.
     pub read: u64,
+    /// TCP super-frames that were segmented.
+    pub segmented: u64,
+    /// The frames that were tried in their place.
+    pub segments: u64,
     /// Frames that were not tried, by reason.
     pub skipped: Skipped,
     /// How often the file was gone through to its end.
@@ -185,6 +191,14 @@ impl Sender<'_> {
             };
             self.report.read += 1;
             let fate = Fate::of(&frame, self.frame_bytes_max);
+            if fate == Fate::TooLong
+                && let Some(segments) = segments(frame.data, self.frame_bytes_max)
+            {
+                if !self.push_segments(segments, frame.ts_ns, began)? {
+                    return Ok(false);
+                }
+                continue;
+            }
             if fate != Fate::Sent {
                 self.report.skipped.add(fate);
                 continue;
@@ -238,6 +252,36 @@ impl Sender<'_> {
             self.flush()?;
         }
         Ok(due < end)
+    }
+
+    /// Sends the segments of a frame of that stamp, each when it is due; false if the run ends before the last one.
+    fn push_segments(
+        &mut self,
+        mut segments: Segments<'_>,
+        ts_ns: u64,
+        began: Duration,
+    ) -> Result<bool> {
+        let mut segment = Vec::new();
+        let mut count = 0;
+        let mut is_over = false;
+        while !is_over && segments.next_into(&mut segment) {
+            let bytes = segment.len() + FCS_BYTES as usize;
+            is_over = self.is_over() || !self.await_turn(ts_ns, bytes, began)?;
+            if !is_over {
+                self.push(&segment)?;
+                count += 1;
+            }
+        }
+        if is_over {
+            self.flush()?;
+        }
+        self.report.segments += count;
+        // Without a segment the frame is as if it had not been read.
+        match count {
+            0 => self.report.read -= 1,
+            _ => self.report.segmented += 1,
+        }
+        Ok(!is_over)
     }
 
     fn push(&mut self, data: &[u8]) -> Result<()> {

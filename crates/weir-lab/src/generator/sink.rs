@@ -58,6 +58,7 @@ impl Sink {
         let builder = WireGeneratorSkelBuilder::default();
         let mut open = builder.open(&mut storage).map_err(failed("open the sink program"))?;
         open.progs.weir_gen.set_autoload(false);
+        open.progs.weir_gen_addressed.set_autoload(false);
         let rodata = open.maps.rodata_data.as_deref_mut().expect("the program has a .rodata");
         rodata.sink_with_flows = u32::from(flows_max > 0);
         open.maps

@@ -10,6 +10,10 @@
 //! ```
 //! `bpf/wire_generator.bpf.c` makes the same frames in the kernel. Addresses are those set aside for tests and
 //! documentation (RFC 2544, RFC 5737), so that frames which get loose are recognised.
+//!
+//! With addresses of the user's choice they are those of [`weir_frame::datagram`].
+
+use weir_frame::datagram::{Addressing, Datagrams, Form};
 
 /// Where the frame number stands: u64, big-endian.
 pub const NUMBER_AT: usize = 42;
@@ -71,6 +75,8 @@ pub struct Template {
     frame: Vec<u8>,
     flow_count: u64,
     check_base: u32,
+    /// Of frames to addresses of the user's choice.
+    datagrams: Option<Datagrams>,
 }
 
 impl Template {
@@ -97,7 +103,14 @@ impl Template {
         frame[38..40].copy_from_slice(&(ip_bytes - 20).to_be_bytes());
         // Source address and checksum are still zero, so they add nothing.
         let check_base = word_sum(&frame[14..34]);
-        Template { frame, flow_count, check_base }
+        Template { frame, flow_count, check_base, datagrams: None }
+    }
+
+    /// A template for frames of `frame_bytes` to addresses of the user's choice.
+    pub fn addressed(addressing: &Addressing, frame_bytes: usize, flow_count: u64) -> Template {
+        let datagrams = Datagrams::new(addressing, frame_bytes);
+        let frame = datagrams.blank().to_vec();
+        Template { frame, flow_count, check_base: 0, datagrams: Some(datagrams) }
     }
 
     /// Frame `number` without stamp, whole.
@@ -109,6 +122,19 @@ impl Template {
 
     /// Turns a frame of this template into frame `number`; the rest of it is left alone.
     pub(crate) fn number(&self, frame: &mut [u8], number: u64) {
+        self.stamp(frame, number, 0);
+    }
+
+    /// The same, with the time in it; 0 for none.
+    pub(super) fn stamp(&self, frame: &mut [u8], number: u64, stamp: u64) {
+        if let Some(datagrams) = &self.datagrams {
+            let flow = if self.flow_count == 0 { number } else { number % self.flow_count };
+            datagrams.write(frame, flow as u32, number, stamp);
+            return;
+        }
+        if stamp != 0 {
+            frame[STAMP_AT..STAMP_AT + 8].copy_from_slice(&stamp.to_be_bytes());
+        }
         let (saddr, sport) = flow_of(number, self.flow_count);
         let check = fold(self.check_base + (saddr >> 16) + (saddr & 0xffff));
         frame[CHECK_AT..][..2].copy_from_slice(&check.to_be_bytes());
@@ -118,9 +144,14 @@ impl Template {
     }
 
     /// Makes a frame of another size one of this template, but for what [`Template::number`] writes. Payloads
-    /// are zeros, so only the headers and the end differ.
+    /// are zeros, so only the headers and the end differ; or they are the user's.
     pub(super) fn shape(&self, frame: &mut Vec<u8>) {
         if frame.len() != self.frame.len() {
+            if self.datagrams.is_some() {
+                frame.clear();
+                frame.extend_from_slice(&self.frame);
+                return;
+            }
             frame.resize(self.frame.len(), 0);
             frame[..NUMBER_AT].copy_from_slice(&self.frame[..NUMBER_AT]);
         }
@@ -129,6 +160,11 @@ impl Template {
     /// The frame that all others are made from: varying fields zero.
     pub(super) fn blank(&self) -> &[u8] {
         &self.frame
+    }
+
+    /// Where things stand in frames to addresses of the user's choice.
+    pub(super) fn form(&self) -> Option<Form> {
+        self.datagrams.as_ref().map(Datagrams::form)
     }
 
     /// Number of flows; 0 is 2^32 of them.

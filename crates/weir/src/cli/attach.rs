@@ -37,7 +37,7 @@ pub struct NetdevArgs {
     #[arg(long = "netdev", value_name = "NAME")]
     pub name: NetdevName,
     /// Make it in another network namespace: netns:NAME (as `ip netns` names it, or the number of a process there),
-    /// docker:NAME, pod:NAMESPACE/NAME
+    /// netns:/proc/PID/ns/net, docker:NAME, pod:NAMESPACE/NAME
     #[arg(long, value_name = "NETNS", value_parser = source_name::netns_name)]
     pub into: Option<NetnsName>,
     /// Begin when a packet socket listens on the interface: a tool that is started now sees every frame

@@ -1,5 +1,6 @@
 //! The command line of `weir gen`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use clap::Args;
 use weir_capture::replay::Speed;
 use weir_lab::generator::sizes::Sizes;
 
+use crate::address_names::{Mac, PayloadBytes, SourceIp, Vlans};
 use crate::source_name::SourceName;
 use crate::units::{self, Cpus, FrameRate};
 
@@ -18,13 +20,15 @@ use crate::units::{self, Cpus, FrameRate};
     driver directly, past the TC hook and the packet sockets. Capture at the receiving end."
 )]
 pub struct GenArgs {
-    /// The interface to send from: eth0 or netns:NAME/eth0
+    /// The interface to send from: eth0, netns:NAME/eth0, netns:PID/eth0 or netns:/proc/PID/ns/net/eth0
     #[arg(value_name = "IFACE")]
     pub iface: SourceName,
     /// Bytes of a frame on the wire, with its FCS (64 is 60 bytes in memory); or a mix: 64:7,594:4,1518:1,
-    /// which is also called imix
-    #[arg(long, value_name = "BYTES", default_value = "64", value_parser = units::sizes)]
-    pub size: Sizes,
+    /// which is also called imix [default: 64, or as many as headers and payload need]
+    #[arg(long, value_name = "BYTES", value_parser = units::sizes)]
+    pub size: Option<Sizes>,
+    #[command(flatten)]
+    pub addresses: AddressArgs,
     /// 5-tuples: single, multi (every frame its own), or a number
     #[arg(long, default_value = "single", value_parser = units::flows)]
     pub flows: weir_lab::generator::Flows,
@@ -55,7 +59,10 @@ pub struct GenArgs {
     #[arg(
         long,
         value_name = "TRACE",
-        conflicts_with_all = ["size", "flows", "stamp", "af_packet"]
+        conflicts_with_all = [
+            "size", "flows", "stamp", "af_packet", "src_mac", "dst_mac", "src_ip", "dst_ip", "src_port", "dst_port",
+            "vlan", "payload"
+        ]
     )]
     pub file: Option<PathBuf>,
     /// How fast the file is sent by its stamps: max, real, or a factor such as 2x; --rate takes the place of this
@@ -80,4 +87,51 @@ pub struct GenArgs {
     /// Print one JSON object at the end, on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+/// Where frames go, and what is in them. Without any of these: addresses for tests, which are nobody's.
+#[derive(Args, Clone, Debug, Default)]
+pub struct AddressArgs {
+    /// Source MAC address [default: with --dst-ip or --dst-mac the interface's]
+    #[arg(long, value_name = "MAC")]
+    pub src_mac: Option<Mac>,
+    /// Destination MAC address [default: with --dst-ip that of the address or of the gateway to it, by ARP or
+    /// neighbour discovery]
+    #[arg(long, value_name = "MAC")]
+    pub dst_mac: Option<Mac>,
+    /// Source address, IPv4 or IPv6; flow: one in 198.18.0.0/15 or 2001:2::/48 for each flow [default: with --dst-ip
+    /// the interface's, else flow]
+    #[arg(long, value_name = "IP")]
+    pub src_ip: Option<SourceIp>,
+    /// Destination address, IPv4 or IPv6 [default: 192.0.2.1, which is nobody's]
+    #[arg(long, value_name = "IP")]
+    pub dst_ip: Option<IpAddr>,
+    /// UDP source port [default: the flow's, 32768 to 65535]
+    #[arg(long, value_name = "PORT")]
+    pub src_port: Option<u16>,
+    /// UDP destination port [default: 9, discard]
+    #[arg(long, value_name = "PORT")]
+    pub dst_port: Option<u16>,
+    /// VLAN tag; with two IDs, the outer one first, two tags (802.1ad)
+    #[arg(long, value_name = "ID[,ID]")]
+    pub vlan: Option<Vlans>,
+    /// Bytes of each datagram in place of the frame number: 0a0b0c in hex, or text:hello. With --size zeros follow, up
+    /// to the size
+    #[arg(long, value_name = "HEX", conflicts_with = "stamp")]
+    pub payload: Option<PayloadBytes>,
+}
+
+impl AddressArgs {
+    /// Whether nothing was said.
+    pub fn is_empty(&self) -> bool {
+        let AddressArgs { src_mac, dst_mac, src_ip, dst_ip, src_port, dst_port, vlan, payload } =
+            self;
+        let macs = src_mac.is_none() && dst_mac.is_none();
+        let ips = src_ip.is_none() && dst_ip.is_none();
+        macs && ips
+            && src_port.is_none()
+            && dst_port.is_none()
+            && vlan.is_none()
+            && payload.is_none()
+    }
 }

@@ -21,8 +21,9 @@ use crate::units;
 pub struct InputArgs {
     /// Where frames come from: eth0, eth0@2/4 (the second of four shards of its flows), eth0@q2 (an RX queue),
     /// any or 'vnet*' (all with such names, as one source), netns:NAME/eth0 (as `ip netns` names it,
-    /// or the number of a process there), docker:NAME (all interfaces of a container but lo), docker:NAME/eth0,
-    /// vm:NAME (the taps of a virtual machine), pod:NAMESPACE/NAME, pod:NAMESPACE/NAME/eth0,
+    /// or the number of a process there), netns:/proc/PID/ns/net/eth0 (the file of a network namespace),
+    /// docker:NAME (all interfaces of a container but lo), docker:NAME/eth0, vm:NAME (the taps of a virtual machine),
+    /// pod:NAMESPACE/NAME, pod:NAMESPACE/NAME/eth0,
     /// file:TRACE.pcapng, gen:size=64,flows=1000,
     /// host:eth0 (what `weir serve` captures; read as any user whom its file allows)
     /// A word behind them that a filter can begin with begins the filter, as with tcpdump: eth0 tcp port 80

@@ -48,7 +48,8 @@ pub struct Owner {
 }
 
 impl NetnsName {
-    /// The one that `ip netns` knows as `name`; if there is none and `name` is a number, that of this process.
+    /// The one that `ip netns` knows as `name`; if there is none and `name` is a number, that of this process. A name
+    /// with a slash in front is the path of the namespace's file: `/proc/PID/ns/net`.
     #[must_use]
     pub fn named(name: &str) -> NetnsName {
         NetnsName::located(PREFIX, name, locate_named)
@@ -76,7 +77,7 @@ impl NetnsName {
     /// Whether it may be found by a process: not if it is a name that only `ip netns` can have.
     #[must_use]
     pub fn may_be_of_process(&self) -> bool {
-        self.prefix != PREFIX || is_pid(&self.name)
+        self.prefix != PREFIX || is_pid(&self.name) || self.name.starts_with('/')
     }
 
     /// Where it is now.
@@ -159,6 +160,9 @@ impl fmt::Display for Owner {
 }
 
 fn locate_named(name: &str) -> Result<Located, CaptureError> {
+    if name.starts_with('/') {
+        return locate_at(name);
+    }
     let path = Path::new("/run/netns").join(name);
     if path.exists() {
         let owner = Owner { kind: "netns", name: name.to_owned(), ..Owner::default() };
@@ -169,16 +173,36 @@ fn locate_named(name: &str) -> Result<Located, CaptureError> {
         return Err(missing());
     }
     let pid: u32 = name.parse().map_err(|_| missing())?;
-    let Ok(command) = std::fs::read_to_string(format!("/proc/{pid}/comm")) else {
-        let why = "no such process, and no network namespace that `ip netns` knows by this name";
-        return Err(CaptureError::NoOwner {
-            owner: format!("{PREFIX}{name}"),
-            why: why.to_owned(),
-        });
-    };
+    of_process(pid).ok_or_else(|| CaptureError::NoOwner {
+        owner: format!("{PREFIX}{name}"),
+        why: "no such process, and no network namespace that `ip netns` knows by this name"
+            .to_owned(),
+    })
+}
+
+/// By the path of the file that stands for it. That of a process may not be looked at without CAP_SYS_PTRACE, so
+/// its process is looked up instead.
+fn locate_at(path: &str) -> Result<Located, CaptureError> {
+    let missing =
+        |why: &str| CaptureError::NoOwner { owner: format!("{PREFIX}{path}"), why: why.to_owned() };
+    let pid = path.strip_prefix("/proc/").and_then(|rest| rest.strip_suffix("/ns/net"));
+    if let Some(pid) = pid.filter(|pid| is_pid(pid)) {
+        let located = pid.parse().ok().and_then(of_process);
+        return located.ok_or_else(|| missing("no such process"));
+    }
+    if !Path::new(path).exists() {
+        return Err(missing("no such file"));
+    }
+    let owner = Owner { kind: "netns", name: path.to_owned(), ..Owner::default() };
+    Ok(Located { path: path.into(), owner })
+}
+
+/// The one that a process is in; `None` if there is no such process.
+fn of_process(pid: u32) -> Option<Located> {
+    let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     let name = command.trim_end().to_owned();
     let owner = Owner { kind: "process", name, pid: Some(pid), ..Owner::default() };
-    Ok(Located { path: netns_of_process(pid), owner })
+    Some(Located { path: netns_of_process(pid), owner })
 }
 
 /// Whether a name of a network namespace may be the number of a process.
@@ -208,6 +232,25 @@ mod tests {
         for bad in ["weir-no-such", "99999999999999999999"] {
             let error = NetnsName::named(bad).locate();
             assert!(matches!(error, Err(CaptureError::NoNetns { .. })), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_that_of_a_process_or_of_a_file() {
+        let own = std::process::id();
+        let path = format!("/proc/{own}/ns/net");
+        let located = NetnsName::named(&path).locate().unwrap();
+        assert_eq!(located, NetnsName::named(&own.to_string()).locate().unwrap());
+        assert!(NetnsName::named(&path).may_be_of_process());
+        let located = NetnsName::named("/proc/self/ns/net").locate().unwrap();
+        assert_eq!((located.owner.kind, located.path), ("netns", "/proc/self/ns/net".into()));
+        for (bad, why) in [
+            ("/proc/4194305/ns/net", "no such process"),
+            ("/proc/99999999999999999999/ns/net", "no such process"),
+            ("/run/weir-no-such/net", "no such file"),
+        ] {
+            let error = NetnsName::named(bad).locate().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("netns:{bad}: {why}")), "{error}");
         }
     }
 

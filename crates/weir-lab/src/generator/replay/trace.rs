@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use weir_frame::headers::FrameView;
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::read::{Frame, FrameReader};
+use weir_frame::segment::{Segmentation, Segments};
 
 use crate::{Error, Result};
 
@@ -37,7 +39,7 @@ impl Trace {
 /// Frames that were not sent, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Longer than the MTU and an Ethernet header (and a VLAN tag) allow.
+    /// Longer than the MTU and an Ethernet header (and a VLAN tag) allow, and no TCP that can be segmented.
     pub too_long: u64,
     /// Shorter than an Ethernet header.
     pub too_short: u64,
@@ -96,11 +98,26 @@ impl Fate {
             Fate::Cut
         } else if data.len() < 14 {
             Fate::TooShort
-        } else if data.len() > frame_bytes_max + if data[12..14] == [0x81, 0] { 4 } else { 0 } {
+        } else if data.len() > bytes_max(data, frame_bytes_max) {
             Fate::TooLong
         } else {
             Fate::Sent
         }
+    }
+}
+
+/// Most bytes of a frame with this Ethernet header.
+fn bytes_max(data: &[u8], frame_bytes_max: usize) -> usize {
+    frame_bytes_max + if data[12..14] == [0x81, 0] { 4 } else { 0 }
+}
+
+/// What is sent in the place of a frame that is too long ([`Fate::TooLong`]); `None` if it cannot be segmented.
+pub(super) fn segments<'a>(data: &'a [u8], frame_bytes_max: usize) -> Option<Segments<'a>> {
+    let link_bytes = data.len() - FrameView::parse(data).packet().len();
+    let mtu = bytes_max(data, frame_bytes_max).checked_sub(link_bytes)?;
+    match Segmentation::of(data, mtu) {
+        Segmentation::Segments(segments) => Some(segments),
+        Segmentation::Fits | Segmentation::Impossible => None,
     }
 }
 
@@ -128,6 +145,39 @@ mod tests {
         assert_eq!(fate(&frame, 1518, 1), Fate::Sent);
         frame.push(0);
         assert_eq!(fate(&frame, 1519, 1), Fate::TooLong);
+    }
+
+    /// A frame of TCP with so many bytes of data, behind these VLAN tags.
+    fn tcp(tags: &[u8], data_bytes: usize) -> Vec<u8> {
+        let mut frame = [&[2; 12], tags, &[0x08, 0, 0x45, 0]].concat();
+        frame.extend(((40 + data_bytes) as u16).to_be_bytes());
+        frame.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0, 80, 0, 81, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+        frame.resize(frame.len() + data_bytes, 7);
+        frame
+    }
+
+    #[test]
+    fn segments_fill_the_link_and_no_more() {
+        let (outer, inner) = ([0x88, 0xa8, 0, 5], [0x81, 0, 0, 6]);
+        for (tags, longest) in
+            [(&[][..], 1514), (&inner[..], 1518), (&[outer, inner].concat()[..], 1514)]
+        {
+            let frame = tcp(tags, 9000);
+            let mut segments = segments(&frame, 1514).expect("TCP");
+            let (mut out, mut bytes) = (Vec::new(), Vec::new());
+            while segments.next_into(&mut out) {
+                assert_eq!(fate(&out, out.len(), 1), Fate::Sent);
+                bytes.push(out.len());
+            }
+            assert_eq!(bytes[0], longest, "{tags:?}");
+            let headers = 54 + tags.len();
+            assert_eq!(bytes.iter().map(|bytes| bytes - headers).sum::<usize>(), 9000);
+        }
+        let mut udp = tcp(&[], 9000);
+        udp[23] = 17;
+        assert!(segments(&udp, 1514).is_none());
+        assert!(segments(&vec![0; 9000], 1514).is_none());
     }
 
     #[test]
