@@ -16,7 +16,8 @@ impl FromStr for Mac {
         let mut mac = [0; 6];
         let mut parts = text.split([':', '-']);
         for byte in &mut mac {
-            let part = parts.next().filter(|part| part.len() == 2).ok_or_else(bad)?;
+            let is_byte = |part: &&str| part.len() == 2 && !part.starts_with('+');
+            let part = parts.next().filter(is_byte).ok_or_else(bad)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
         }
         if parts.next().is_some() { Err(bad()) } else { Ok(Mac(mac)) }
@@ -107,9 +108,14 @@ mod tests {
             let mac: Mac = text.parse().unwrap();
             assert_eq!(mac.to_string(), "02:00:5e:10:00:0f");
         }
-        for bad in
-            ["", "02:00:5e:10:00", "02:00:5e:10:00:0f:1", "2:0:5e:10:0:f", "02:00:5e:10:00:0g"]
-        {
+        for bad in [
+            "",
+            "02:00:5e:10:00",
+            "02:00:5e:10:00:0f:1",
+            "2:0:5e:10:0:f",
+            "02:00:5e:10:00:+f",
+            "02:00:5e:10:00:0g",
+        ] {
             assert!(bad.parse::<Mac>().unwrap_err().contains("02:00"), "{bad}");
         }
         assert_eq!("5".parse(), Ok(Vlans(vec![5])));
