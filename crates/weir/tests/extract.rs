@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weir_frame::read::FrameReader;
+use weir_lab::testbed::require_tool;
 
 use common::{LIMIT, Run, bed, folder, generate, number, ready, settle, weir};
 
@@ -75,6 +76,56 @@ fn all_of_it_and_parts_come_back_to_the_byte() {
     assert!(frames == all, "{json}");
 }
 
+/// Holds a file against what capinfos, tshark, tcpdump and mergecap say of it, those of them that are here.
+fn agreed_on(file: &Path, frames: &[(u64, Vec<u8>)]) {
+    let path = file.to_str().expect("a name");
+    let said = |line: &str| {
+        let mut words = line.split(' ');
+        let tool = words.next().expect("a tool");
+        if !require_tool("formats_are_read_by_others", tool) {
+            return None;
+        }
+        let output =
+            Command::new(tool).args(words).arg(path).env("TZ", "UTC").output().expect(tool);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let why = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line} {path}: {why}");
+        Some(text)
+    };
+    if let Some(text) = said("capinfos -M -c") {
+        assert!(text.contains(&format!(" {}\n", frames.len())), "{text}");
+    }
+    if let Some(text) = said("tshark -T fields -e frame.time_epoch -e frame.len -r") {
+        let line = |(ns, data): &(u64, Vec<u8>)| {
+            format!("{}.{:09}\t{}\n", ns / 1_000_000_000, ns % 1_000_000_000, data.len())
+        };
+        assert!(text == frames.iter().map(line).collect::<String>(), "{text:.300}");
+    }
+    if let Some(text) = said("tcpdump -tt --nano -nr") {
+        let stamps: Vec<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+        let stamp =
+            |(ns, _): &(u64, Vec<u8>)| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+        assert!(stamps.len() == frames.len() && stamps[0] == stamp(&frames[0]), "{text:.300}");
+    }
+    let merged = file.with_extension("merged");
+    if said(&format!("mergecap -w {}", merged.display())).is_some() {
+        assert!(self::frames(&merged) == frames);
+        fs::remove_file(&merged).expect("it was made");
+    }
+}
+
+#[test]
+fn stores_of_the_same_time_give_every_frame_of_each_in_order() {
+    let dir = folder();
+    let all = recorded(dir.path(), "gen:size=300,frames=20000,rate=1Mpps");
+    let (whole, out) = (dir.path().join("whole.pcapng"), dir.path().join("out"));
+    let (rec, again) = (dir.path().join("rec"), dir.path().join("again"));
+    ran(&format!("capture file:{} --write {}/", whole.display(), again.display()));
+    ran(&format!("extract {} {} --write {}", rec.display(), again.display(), out.display()));
+    let twice: Vec<_> = all.iter().flat_map(|frame| [frame.clone(), frame.clone()]).collect();
+    assert!(frames(&out) == twice);
+}
+
 #[test]
 fn formats_are_read_by_others() {
     let dir = folder();
@@ -84,6 +135,15 @@ fn formats_are_read_by_others() {
     assert!(frames(&out) == all);
     let bytes = fs::read(&out).expect("a file");
     assert_eq!(bytes[..4], 0xa1b2_3c4d_u32.to_le_bytes());
+    agreed_on(&out, &all);
+    let recorded = fs::read_dir(&rec).expect("files").map(|entry| entry.expect("one").path());
+    let [file] = &recorded
+        .filter(|path| path.extension() == Some("pcapng".as_ref()))
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("one ring, so one file")
+    };
+    agreed_on(file, &all);
     // Into a pipe, and from there to whoever reads little of it.
     let mut first = weir(&format!("extract {}", rec.display()));
     let mut child = first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");

@@ -28,9 +28,7 @@ pub enum Reason {
     #[error("{0:#010x} begins neither pcap nor pcapng; convert it: editcap -F pcapng IN OUT")]
     UnknownMagic(u32),
     /// A compressed file.
-    #[error(
-        "the file is compressed; unpack it on the way in: {0} -dc FILE | weir capture file:/dev/stdin"
-    )]
+    #[error("the file is compressed; unpack it on the way in: {0} -dc FILE | weir capture file:-")]
     Compressed(&'static str),
     /// pcap with longer record headers, by Kuznetzov or IXIA.
     #[error("modified pcap ({0:#010x}), not read here; convert it: editcap -F pcapng IN OUT")]
