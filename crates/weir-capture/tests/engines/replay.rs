@@ -182,7 +182,7 @@ fn what_is_no_capture_file_says_what_to_do() {
     assert!(refused(folder.0.path()).contains("name a file"));
     assert!(refused(&folder.file("empty", b"")).contains("empty"));
     assert!(refused(&folder.file("text", b"once upon a time")).contains("editcap"));
-    assert!(refused(&folder.file("gzip", b"\x1f\x8b\x08\0\0\0\0\0")).contains("unpack"));
+    assert!(refused(&folder.file("xz", b"\xfd7zXZ\0\0\0")).contains("unpack"));
     let path = folder.file("good.pcap", &classic(1, true, false, 1));
     for options in [
         ReplayOptions { loops: 0, ..ReplayOptions::default() },
