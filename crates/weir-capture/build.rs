@@ -25,19 +25,19 @@ fn main() {
         "aarch64" => ("-D__TARGET_ARCH_arm64", "/usr/include/aarch64-linux-gnu"),
         other => panic!("the bpf engine is built for x86_64 and aarch64, not {other}"),
     };
-    let bpf = Path::new("../../bpf");
+    let bpf = Path::new("bpf");
     for program in PROGRAMS {
         let source = bpf.join(format!("{program}.bpf.c"));
         let name = program.rsplit('/').next().expect("a name");
         let args =
-            [define, "-I", include, "-I", "../../bpf", "-Wall", "-Wno-unused-function", "-Werror"];
+            [define, "-I", include, "-I", "bpf", "-Wall", "-Wno-unused-function", "-Werror"];
         SkeletonBuilder::new()
             .source(&source)
             .clang_args(args)
             .build_and_generate(out.join(format!("{name}.skel.rs")))
             .unwrap_or_else(|error| panic!("compiling {}: {error:#}", source.display()));
     }
-    println!("cargo:rerun-if-changed=../../bpf");
+    println!("cargo:rerun-if-changed=bpf");
     #[cfg(feature = "dpdk")]
     dpdk::build();
 }

@@ -18,7 +18,7 @@ fn main() {
         other => panic!("the flow table is built for x86_64 and aarch64, not {other}"),
     };
     for program in PROGRAMS {
-        let source = Path::new("../../bpf").join(format!("{program}.bpf.c"));
+        let source = Path::new("bpf").join(format!("{program}.bpf.c"));
         let name = program.rsplit('/').next().expect("a name");
         let args = [
             define,
@@ -26,7 +26,7 @@ fn main() {
             "-I",
             include,
             "-I",
-            "../../bpf",
+            "bpf",
             "-Wall",
             "-Wno-unused-function",
             "-Werror",
@@ -39,6 +39,6 @@ fn main() {
         println!("cargo:rerun-if-changed={}", source.display());
     }
     for header in ["compiler.h", "flow.h", "flow_headers.h", "flow_table.h"] {
-        println!("cargo:rerun-if-changed=../../bpf/{header}");
+        println!("cargo:rerun-if-changed=bpf/{header}");
     }
 }

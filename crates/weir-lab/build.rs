@@ -10,7 +10,7 @@ fn main() {
     let target = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
     // The UAPI headers of the target: Debian keeps <asm/...> in a folder by architecture.
     let include = format!("/usr/include/{target}-linux-gnu");
-    let source = Path::new("../../bpf/wire_generator.bpf.c");
+    let source = Path::new("bpf/wire_generator.bpf.c");
     SkeletonBuilder::new()
         .source(source)
         .clang_args(["-I", &include, "-Wall", "-Werror"])

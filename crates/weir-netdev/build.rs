@@ -10,12 +10,12 @@ fn main() {
     let target = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
     // The UAPI headers of the target: Debian keeps <asm/...> in a folder by architecture.
     let include = format!("/usr/include/{target}-linux-gnu");
-    let source = Path::new("../../bpf/netdev.bpf.c");
+    let source = Path::new("bpf/netdev.bpf.c");
     SkeletonBuilder::new()
         .source(source)
-        .clang_args(["-I", &include, "-I", "../../bpf", "-Wall", "-Werror"])
+        .clang_args(["-I", &include, "-I", "bpf", "-Wall", "-Werror"])
         .build_and_generate(out.join("netdev.skel.rs"))
         .unwrap_or_else(|error| panic!("compiling bpf/netdev.bpf.c: {error:#}"));
     println!("cargo:rerun-if-changed={}", source.display());
-    println!("cargo:rerun-if-changed=../../bpf/compiler.h");
+    println!("cargo:rerun-if-changed=bpf/compiler.h");
 }
