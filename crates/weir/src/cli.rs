@@ -16,6 +16,7 @@ mod index;
 mod input;
 mod lab;
 mod look_back;
+mod manual;
 mod pages;
 mod print;
 mod rotate;
@@ -57,6 +58,7 @@ pub use lab::{
     SimulateArgs, SoakArgs,
 };
 pub use look_back::{TriggerArgs, TriggerName};
+pub use manual::{Example, examples, exit_statuses};
 pub use pages::PagesArgs;
 pub use rotate::RotateArgs;
 pub use run::RunArgs;
@@ -76,8 +78,28 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The command line of this build: help names the engines that heed a flag.
+/// The command line of this build: help names the engines that heed a flag, and has examples.
 pub fn command() -> clap::Command {
+    with_examples(command_without_examples(), "")
+}
+
+/// Adds the examples of a verb to its help, and those of its own verbs to theirs.
+fn with_examples(command: clap::Command, verb: &str) -> clap::Command {
+    let inner = |part: clap::Command| {
+        let name = format!("{verb} {}", part.get_name());
+        with_examples(part, name.trim_start())
+    };
+    let command = command.mut_subcommands(inner);
+    let Some(examples) = manual::examples_in_help(verb) else { return command };
+    let help = match command.get_after_help() {
+        Some(help) => format!("{help}\n\n{examples}"),
+        None => examples,
+    };
+    command.after_help(help)
+}
+
+/// The same as man pages take it, which have examples in a section of their own.
+pub fn command_without_examples() -> clap::Command {
     let names_engines = |verb: clap::Command| verb.mut_args(with_engines);
     let cli = Cli::command().mut_subcommand("capture", names_engines);
     let cli = cli.mut_subcommand("flows", names_engines);

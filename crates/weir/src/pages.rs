@@ -1,14 +1,20 @@
 //! `weir pages`: man pages and shell completions out of the very flags that this binary takes, so that
 //! they cannot drift from it, and whoever installs it needs nothing else.
 
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::EXIT_RAN;
-use crate::cli::{self, PagesArgs};
+use crate::cli::{self, Example, PagesArgs};
+
+/// Without the commit.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs the command.
 pub fn run(args: &PagesArgs) -> Result<u8> {
@@ -20,11 +26,62 @@ pub fn run(args: &PagesArgs) -> Result<u8> {
 
 /// `weir.1`, `weir-capture.1` and so on; `weir.bash`, `_weir`, `weir.fish`.
 fn write_all(dir: &Path) -> std::io::Result<()> {
-    clap_mangen::generate_to(cli::command(), dir)?;
+    // Pages of all commits of a version are the same.
+    let cli = cli::command_without_examples().version(VERSION);
+    let mut cli = cli.disable_help_subcommand(true);
+    cli.build();
+    write_pages(&cli, "", dir)?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut shown(), "weir", dir)?;
     }
     Ok(())
+}
+
+/// The page of a verb and those of its own verbs, which `verb` names as they stand behind `weir`.
+fn write_pages(command: &Command, verb: &str, dir: &Path) -> std::io::Result<()> {
+    for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {
+        write_pages(part, format!("{verb} {}", part.get_name()).trim_start(), dir)?;
+    }
+    let man = Man::new(command.clone());
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    let mut more = Roff::new();
+    for paragraph in
+        command.get_after_help().map(ToString::to_string).iter().flat_map(|it| it.split("\n\n"))
+    {
+        more.control("PP", []).text([roman(paragraph)]);
+    }
+    more.to_writer(&mut page)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(&mut page)?;
+    }
+    if command.get_subcommands().any(|part| !part.is_hide_set()) {
+        man.render_subcommands_section(&mut page)?;
+    }
+    last_sections(verb).to_writer(&mut page)?;
+    if command.get_version().is_some() {
+        man.render_version_section(&mut page)?;
+    }
+    fs::write(dir.join(man.get_filename()), page)
+}
+
+/// EXAMPLES and EXIT STATUS.
+fn last_sections(verb: &str) -> Roff {
+    let mut roff = Roff::new();
+    if !cli::examples(verb).is_empty() {
+        roff.control("SH", ["EXAMPLES"]);
+    }
+    for Example { line, does } in cli::examples(verb) {
+        roff.control("TP", []).text([bold(*line)]).text([roman(*does)]);
+    }
+    roff.control("SH", ["EXIT STATUS"]);
+    for (status, meaning) in cli::exit_statuses(verb) {
+        roff.control("TP", []).text([bold(status)]).text([roman(meaning)]);
+    }
+    roff
 }
 
 /// The command line without the verbs and flags that its help leaves out; clap_complete would offer them.
@@ -32,10 +89,7 @@ fn shown() -> Command {
     let whole = cli::command();
     let verbs =
         whole.get_subcommands().filter(|verb| !verb.is_hide_set()).map(without_hidden_flags);
-    Command::new("weir")
-        .version(env!("CARGO_PKG_VERSION"))
-        .subcommand_required(true)
-        .subcommands(verbs)
+    Command::new("weir").version(VERSION).subcommand_required(true).subcommands(verbs)
 }
 
 /// clap can hide an argument from its help and not from completions, nor can it take one out: so the command

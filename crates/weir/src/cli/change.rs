@@ -10,10 +10,7 @@ use clap::Args;
     after_help = "It changes a `weir capture` or `weir attach` that was started with --control PATH: frames that \
     come from now on are chosen by the new filter. If that capture reads a daemon (host:eth0), the daemon carries the \
     filter out, for this capture alone. The daemon itself is not asked, so there is no --socket: the filter of its \
-    sources is in its file.\n\n\
-    Example:\n  \
-    weir capture eth0 --control weir.sock\n  \
-    weir filter udp port 53 --control weir.sock        (from another terminal)"
+    sources is in its file."
 )]
 pub struct FilterArgs {
     /// The filter in tcpdump's syntax, in quotes or word by word; '' takes every frame

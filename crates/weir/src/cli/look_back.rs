@@ -88,9 +88,6 @@ fn span(text: &str) -> Result<Span, String> {
 
 /// `weir trigger`.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  \
-    weir capture eth0 --write dumps/ --on-trigger signal --save-before 30s --control weir.sock\n  \
-    weir trigger --control weir.sock                   (from another terminal, once something has happened)")]
 pub struct TriggerArgs {
     /// The socket that the capture was given as --control PATH
     #[arg(long, value_name = "PATH")]

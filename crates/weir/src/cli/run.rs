@@ -7,12 +7,10 @@ use clap::Args;
 
 /// `weir run`.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    weir run -- tcpdump -ni host:eth0 'udp port 53'\n  \
-    weir run -- suricata -c suricata.yaml --pcap=host:eth0\n  \
-    weir run --feed ids -- suricata -c suricata.yaml --pcap=host:eth0\n\n\
-    Programs that no library can be loaded into (static, setuid, with file capabilities), and those that do not \
-    capture by libpcap, read a network interface instead: weir attach.")]
+#[command(
+    after_help = "Programs that no library can be loaded into (static, setuid, with file capabilities), and those that do not \
+    capture by libpcap, read a network interface instead: weir attach."
+)]
 pub struct RunArgs {
     /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
     #[arg(long, value_name = "PATH")]

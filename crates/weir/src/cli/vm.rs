@@ -54,11 +54,6 @@ impl MachineName {
 
 /// `weir vm prepare`.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    weir vm prepare web1                          (plain QEMU: options to add)\n  \
-    weir vm prepare web1 --vsock                  (the same, by vhost-device-vsock instead of a serial port)\n  \
-    weir vm prepare web1 --libvirt                (the XML to add, and what is there already)\n  \
-    weir vm prepare web1 --libvirt --apply        (virsh define)")]
 pub struct PrepareArgs {
     /// The guest's name in the daemon's file; with --libvirt also that of the domain, unless --domain says another
     #[arg(value_name = "NAME", value_parser = guest_name)]
