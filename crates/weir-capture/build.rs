@@ -29,8 +29,7 @@ fn main() {
     for program in PROGRAMS {
         let source = bpf.join(format!("{program}.bpf.c"));
         let name = program.rsplit('/').next().expect("a name");
-        let args =
-            [define, "-I", include, "-I", "bpf", "-Wall", "-Wno-unused-function", "-Werror"];
+        let args = [define, "-I", include, "-I", "bpf", "-Wall", "-Wno-unused-function", "-Werror"];
         SkeletonBuilder::new()
             .source(&source)
             .clang_args(args)

@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weir_lab::testbed::require_root;
 
 fn weir(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -156,4 +157,20 @@ fn json_every_so_often_closes_each_time() {
     let counts: Vec<u64> = lines.iter().map(|line| number(line, "captured")).collect();
     assert!(counts.is_sorted() && counts[0] < counts[counts.len() - 1], "{counts:?}");
     assert!(before.iter().any(|line| number(line, "delivered") > 0));
+}
+
+#[test]
+fn root_a_filter_that_misses_tagged_frames_says_so() {
+    if !require_root("root_a_filter_that_misses_tagged_frames_says_so") {
+        return;
+    }
+    for (filter, is_said) in
+        [("icmp", true), ("tcp port 80", true), ("not arp", false), ("vlan", false)]
+    {
+        let output = run(&mut weir(&format!("capture lo --duration 100ms {filter}")));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let note = format!("'({filter}) or (vlan and ({filter}))'");
+        assert_eq!(said.contains(&note), is_said, "{filter}: {said}");
+        assert_eq!(said.contains("VLAN tag"), is_said, "{filter}: {said}");
+    }
 }

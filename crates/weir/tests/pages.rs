@@ -87,7 +87,10 @@ fn examples_that_need_no_rights_run() {
     let demo = ["demo", "--replay", "--write", "out.pcapng"];
     let made = Command::new(env!("CARGO_BIN_EXE_weir")).args(demo).current_dir(dir.path()).output();
     assert!(made.as_ref().is_ok_and(|made| made.status.success()), "{made:?}");
-    fs::create_dir(dir.path().join("dumps")).expect("a folder");
+    let record = ["capture", "file:out.pcapng", "--write", "dumps/"];
+    let made =
+        Command::new(env!("CARGO_BIN_EXE_weir")).args(record).current_dir(dir.path()).output();
+    assert!(made.as_ref().is_ok_and(|made| made.status.success()), "{made:?}");
     let wanted = [
         (&["capture"][..], "weir capture file:out.pcapng --print"),
         (&["flows"], "weir flows file:out.pcapng --plain"),

@@ -4,6 +4,7 @@
 use weir_capture::Filter;
 use weir_filter::insn::{JEQ, JMP};
 use weir_filter::possible::{Facts, Kind, is_tag, possible};
+use weir_filter_compile::is_bytecode;
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 
 /// The class and the operation in an instruction's code. Source: linux/bpf_common.h.
@@ -33,6 +34,9 @@ pub fn note(filter: &Filter) -> Option<String> {
         return None;
     }
     let text = &filter.text;
+    if is_bytecode(text) {
+        return Some("frames with a VLAN tag do not pass this filter".to_owned());
+    }
     Some(format!(
         "frames with a VLAN tag do not pass '{text}'; if they are to: '({text}) or (vlan and ({text}))'"
     ))
@@ -43,28 +47,24 @@ mod tests {
     use super::*;
     use crate::feeds::compile;
 
+    /// A filter as tcpdump -ddd prints it. Texts are compiled by a process of their own: tests/habits.rs.
+    fn noted(instructions: &[&str], link_type: u16) -> Option<String> {
+        let text = format!("{},{}", instructions.len(), instructions.join(","));
+        let filter = compile(&text, link_type).unwrap().expect("a filter");
+        note(&filter)
+    }
+
     #[test]
     fn filters_that_miss_tagged_frames_are_known() {
-        let noted = |text: &str, link_type| {
-            let filter = compile(text, link_type).unwrap().expect("a filter");
-            note(&filter)
-        };
-        for text in ["icmp", "tcp port 80", "host 10.0.0.1", "ip6", "arp", "tcp and not port 22"] {
-            let said = noted(text, 1).expect(text);
-            assert!(said.contains(&format!("vlan and ({text})")), "{said}");
-        }
-        for text in [
-            "vlan",
-            "icmp or (vlan and icmp)",
-            "not arp",
-            "ether host 02:00:00:00:00:01",
-            "greater 100",
-            "ether proto 0x8100",
-        ] {
-            assert_eq!(noted(text, 1), None, "{text}");
-        }
-        assert_eq!(noted("icmp", 101), None, "raw IP has no tags");
-        // What is said is a filter, and nothing more is to be said of it.
-        assert_eq!(noted("(icmp) or (vlan and (icmp))", 1), None);
+        let (accept, reject) = ("6 0 0 262144", "6 0 0 0");
+        let icmp = ["40 0 0 12", "21 0 3 2048", "48 0 0 23", "21 0 1 1", accept, reject];
+        assert!(noted(&icmp, 1).is_some());
+        assert_eq!(noted(&icmp, 113), None, "not Ethernet");
+        let not_arp = ["40 0 0 12", "21 1 0 2054", accept, reject];
+        assert_eq!(noted(&not_arp, 1), None);
+        let vlan = ["40 0 0 12", "21 0 1 33024", accept, reject];
+        assert_eq!(noted(&vlan, 1), None);
+        let longer_than_100 = ["128 0 0 0", "37 0 1 100", accept, reject];
+        assert_eq!(noted(&longer_than_100, 1), None);
     }
 }

@@ -274,7 +274,9 @@ mod tests {
         }
         // Parts of `weir lab` that are for whoever changes Weir explain themselves in their help.
         verbs.retain(|verb| {
-            verb != "help" && (!verb.starts_with("lab ") || !examples(verb).is_empty())
+            verb != "help"
+                && !verb.starts_with("help ")
+                && (!verb.starts_with("lab ") || !examples(verb).is_empty())
         });
         let mut named = EXAMPLES.map(|(name, _)| name.to_owned());
         verbs.sort();
