@@ -108,7 +108,8 @@ fn examples_that_need_no_rights_run() {
         let ran = shell.args(["-c", line]).env("PATH", &path).current_dir(dir.path()).output();
         let ran = ran.expect("bash");
         assert!(ran.status.success(), "{line}: {}", String::from_utf8_lossy(&ran.stderr));
-        assert!(!ran.stdout.is_empty(), "{line}");
+        // Where nothing is to be mended, nothing is said.
+        assert!(!ran.stdout.is_empty() || line.contains("--check"), "{line}");
     }
 }
 

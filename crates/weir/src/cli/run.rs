@@ -8,8 +8,8 @@ use clap::Args;
 /// `weir run`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Programs that no library can be loaded into (static, setuid, with file capabilities), and those that do \
-    not capture by libpcap, read a network interface instead: weir attach."
+    after_help = "Programs that no library can be loaded into (static, setuid, with file capabilities), and those \
+    that do not capture by libpcap, read a network interface instead: weir attach."
 )]
 pub struct RunArgs {
     /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
