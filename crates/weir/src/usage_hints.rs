@@ -66,10 +66,16 @@ pub fn filter_hint_for(sources: &str, filter: &str) -> String {
 
 /// What to say of an address or a network, which only filters have.
 pub fn address_hint(text: &str) -> Option<String> {
+    let filter = address_filter(text)?;
+    Some(format!("an address is no source; {}", filter_hint(&filter)))
+}
+
+/// The filter for an address or a network.
+pub fn address_filter(text: &str) -> Option<String> {
     let (address, length) = text.split_once('/').map_or((text, None), |(a, n)| (a, Some(n)));
     address.parse::<IpAddr>().ok()?;
     let word = if length.is_some() { "net" } else { "host" };
-    Some(format!("an address is no source; {}", filter_hint(&format!("{word} {text}"))))
+    Some(format!("{word} {text}"))
 }
 
 /// Whether it is an address and nothing else.

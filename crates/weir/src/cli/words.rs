@@ -83,6 +83,13 @@ fn check_filter(
     let names: Vec<String> = sources.iter().map(SourceName::to_string).collect();
     let names = if names.is_empty() { "IFACE".to_owned() } else { names.join(" ") };
     let hint = |filter: &str| usage_hints::filter_hint_for(&names, filter);
+    if let Some(address) = usage_hints::address_filter(&first.text) {
+        // The language has no bare addresses, nor has tcpdump.
+        let rest = filter.strip_prefix(first.text.trim()).unwrap_or_default();
+        let text =
+            format!("'{}' alone is no filter; {}", first.text, hint(&format!("{address}{rest}")));
+        return Err(refusal(&text));
+    }
     if first.is_interface() {
         return Err(refusal(&format!(
             "'{0}' is an interface here and begins a filter, too: write -i {0} for the interface, or --filter \
@@ -132,7 +139,6 @@ mod tests {
             ("eth0 eth1 udp", &["eth0", "eth1"], Some("udp")),
             ("-r a.pcap icmp", &["file:a.pcap"], Some("icmp")),
             ("-r - ip6", &["file:-"], Some("ip6")),
-            ("eth0 10.0.0.0/8", &["eth0"], Some("10.0.0.0/8")),
             ("eth0 ether[0] & 1 != 0", &["eth0"], Some("ether[0] & 1 != 0")),
             ("eth0 !arp", &["eth0"], Some("!arp")),
             ("vm:web docker:db/eth0", &["vm:web", "docker:db/eth0"], None),
@@ -148,7 +154,8 @@ mod tests {
     fn what_is_unclear_is_asked_about() {
         for (line, answer) in [
             ("tcp port 80", "weir capture IFACE --filter 'tcp port 80'"),
-            ("10.0.0.1", "weir capture IFACE --filter '10.0.0.1'"),
+            ("10.0.0.1", "weir capture IFACE --filter 'host 10.0.0.1'"),
+            ("eth0 10.0.0.0/8 and udp", "weir capture eth0 --filter 'net 10.0.0.0/8 and udp'"),
             ("eth0 --filter tcp port 80", "weir capture eth0 --filter 'tcp port 80'"),
             ("eth0 a/b", "'a/b'"),
         ] {
