@@ -11,6 +11,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::checksum::{fold, word_sum};
 use crate::headers::{ETHERNET_BYTES, protocol};
 
 const V4_BYTES: usize = 20;
@@ -227,7 +228,7 @@ impl Datagrams {
         frame.resize(frame_bytes, 0);
         let is_v4 = addressing.destination.is_ipv4();
         let addresses_at = if is_v4 { link_bytes + 12 } else { link_bytes + 8 };
-        let pseudo = u32::from(protocol::UDP) + u32::from(udp_bytes);
+        let pseudo = u64::from(protocol::UDP) + u64::from(udp_bytes);
         let form = Form {
             payload_at,
             udp_at,
@@ -238,9 +239,9 @@ impl Datagrams {
             varies_source: addressing.source.is_none(),
             varies_port: addressing.source_port.is_none(),
             has_number: payload.is_none(),
-            ip_sum: if is_v4 { word_sum(&frame[link_bytes..udp_at]) } else { 0 },
-            // Addresses and UDP stand one behind the other.
-            udp_sum: pseudo + word_sum(&frame[addresses_at..end]),
+            ip_sum: if is_v4 { word_sum(&frame[link_bytes..udp_at]) as u32 } else { 0 },
+            // Addresses and UDP stand one behind the other. Words of a packet, 64 KiB at most, do not overflow.
+            udp_sum: (pseudo + word_sum(&frame[addresses_at..end])) as u32,
         };
         Datagrams { frame, form }
     }
@@ -316,20 +317,6 @@ fn mix32(mut h: u32) -> u32 {
 
 fn words_of(number: u64) -> u64 {
     (number >> 48) + (number >> 32 & 0xffff) + (number >> 16 & 0xffff) + (number & 0xffff)
-}
-
-/// The sum of the words of 16 bits; the last byte of an odd number is a high one. 64 KiB of them do not overflow.
-fn word_sum(bytes: &[u8]) -> u32 {
-    let (words, last) = bytes.as_chunks::<2>();
-    let sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();
-    sum + last.first().map_or(0, |byte| u32::from(*byte) << 8)
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 #[cfg(test)]

@@ -32,12 +32,12 @@ fn checksums_hold(frame: &[u8], link_bytes: usize) {
         _ => (40, &packet[8..40], usize::from(u16::from_be_bytes([packet[4], packet[5]]))),
     };
     if header == 20 {
-        assert_eq!(fold(word_sum(&packet[..20]).into()), 0);
+        assert_eq!(fold(word_sum(&packet[..20])), 0);
     }
     let udp = &packet[header..][..udp_bytes];
     assert_eq!(usize::from(u16::from_be_bytes([udp[4], udp[5]])), udp_bytes);
-    let sum = word_sum(addresses) + word_sum(udp) + udp_bytes as u32 + 17;
-    assert_eq!(fold(sum.into()), 0);
+    let sum = word_sum(addresses) + word_sum(udp) + udp_bytes as u64 + 17;
+    assert_eq!(fold(sum), 0);
     assert_ne!(udp[6..8], [0, 0]);
 }
 

@@ -7,6 +7,7 @@
 //! Source: `tcp_gso_segment`, `inet_gso_segment`, `ipv6_gso_segment` of Linux; RFC 9293 (TCP), 1071 (checksum), 2675
 //! (jumbograms).
 
+use crate::checksum::{fold, word_sum};
 use crate::headers::{ETHERNET_BYTES, Ending, Fragment, FrameView, VLANS_MAX, protocol};
 use crate::headers::{Ip, Upper};
 
@@ -136,16 +137,16 @@ fn ip_bytes(packet: &[u8], headers: usize) -> Option<(usize, usize)> {
 fn write_ip(ip: &mut [u8], upper_bytes: usize, number: usize) -> u64 {
     if ip[0] >> 4 == 6 {
         ip[4..6].copy_from_slice(&(upper_bytes as u16).to_be_bytes());
-        return sum(&ip[8..V6_BYTES]);
+        return word_sum(&ip[8..V6_BYTES]);
     }
     let total = (ip.len() + upper_bytes) as u16;
     ip[2..4].copy_from_slice(&total.to_be_bytes());
     let first = u16::from_be_bytes([ip[4], ip[5]]);
     ip[4..6].copy_from_slice(&first.wrapping_add(number as u16).to_be_bytes());
     ip[10..12].fill(0);
-    let check = checksum(sum(ip));
+    let check = fold(word_sum(ip));
     ip[10..12].copy_from_slice(&check.to_be_bytes());
-    sum(&ip[12..V4_BYTES])
+    word_sum(&ip[12..V4_BYTES])
 }
 
 /// Gives the TCP header its sequence number, flags and checksum; the payload follows it.
@@ -160,22 +161,8 @@ fn write_tcp(tcp: &mut [u8], offset: usize, is_first: bool, is_last: bool, addre
     }
     tcp[16..18].fill(0);
     let pseudo = addresses + u64::from(protocol::TCP) + tcp.len() as u64;
-    let check = checksum(pseudo + sum(tcp));
+    let check = fold(pseudo + word_sum(tcp));
     tcp[16..18].copy_from_slice(&check.to_be_bytes());
-}
-
-/// The sum of the words of 16 bits; the last byte of an odd number is a high one.
-fn sum(bytes: &[u8]) -> u64 {
-    let (words, last) = bytes.as_chunks::<2>();
-    let words: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
-    words + last.first().map_or(0, |byte| u64::from(*byte) << 8)
-}
-
-fn checksum(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
 }
 
 #[cfg(test)]
