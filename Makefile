@@ -4,7 +4,8 @@ SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 WEIR := $(TARGET_DIR)/release/weir
 PREFIX ?= /usr/local
-FUZZ_SECONDS ?= 25
+FUZZ_SECONDS ?= 10
+SOAK_FUZZ_SECONDS ?= 120
 export FUZZ_SECONDS
 SOAK_SECONDS ?= 30
 SIMULATE_SEEDS ?= 10000
@@ -43,7 +44,7 @@ test-repeat: setup ## every test with threads, processes or interfaces REPEAT ti
 lint: setup ## formatting and clippy, warnings being errors
 	@tests/lint.sh
 
-fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (25)
+fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (10)
 	@tests/fuzz.sh
 
 mutants: setup ## change the code piece by piece and see that a test fails each time: hours, for releases
@@ -78,7 +79,7 @@ peers:
 	cargo build --locked --release -p weir-pcap
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
-soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), hold flows and lines of 256 traces of others against tshark and tcpdump, kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30); needs root
+soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), hold flows and lines of 256 traces of others against tshark and tcpdump, kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30), fuzz every parser for SOAK_FUZZ_SECONDS each (120); needs root
 	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))
 	$(WEIR) lab soak --seconds $(SOAK_SECONDS)
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink
@@ -87,6 +88,7 @@ soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a 
 	WEIR_KILLS=$(KILLS) cargo test --locked --release -p weir --test serve -- --test-threads=1 is_killed
 	WEIR_CYCLES=$(CYCLES) tests/vm.sh cycles
 	WEIR_GUEST_KILLS=$(GUEST_KILLS) tests/vm.sh kills
+	FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) tests/fuzz.sh
 
 dist: ## Debian packages, their debug symbols and a tarball, in dist/
 	@tests/setup.sh dist

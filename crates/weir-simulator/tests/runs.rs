@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use weir_simulator::{Planted, events_of, play, play_many, shrunk};
 
-const SEEDS: u64 = 1000;
+const SEEDS: u64 = 500;
 const EVENTS: usize = 10_000;
 
 #[test]
