@@ -12,6 +12,7 @@ use crate::directory;
 use crate::directory::Space;
 use crate::files::Files;
 use crate::queue::{Bytes, Completed, Disk, Ticket};
+use crate::removed;
 use crate::write::{check, length, ring_words};
 
 /// How long a test may let a disk wait for it.
@@ -48,6 +49,8 @@ struct State {
     rename: Option<i32>,
     remove: Option<i32>,
     space: Option<Space>,
+    discards: bool,
+    shortened: Vec<u64>,
     note: Option<&'static str>,
     is_holding: bool,
     /// Writes to files below these are held back, or fail.
@@ -136,6 +139,17 @@ impl Script {
     /// Says that its file system is as large as this; `None`: as it is.
     pub fn set_space(&self, space: Option<Space>) {
         self.state().space = space;
+    }
+
+    /// Says that its file system is mounted with `discard`.
+    pub fn set_discards(&self) {
+        self.state().discards = true;
+    }
+
+    /// The lengths to which removed files were shortened, in order.
+    #[must_use]
+    pub fn shortened(&self) -> Vec<u64> {
+        self.state().shortened.clone()
     }
 
     /// Says something to a person.
@@ -289,6 +303,18 @@ impl Files for FakeFiles {
         self.0.wait_for_files();
         refuse(self.0.state().remove)?;
         std::fs::remove_file(path)
+    }
+
+    fn shorten(&self, removed: &File, length: u64) -> io::Result<bool> {
+        let is_shorter = removed::shorten(removed, length)?;
+        if is_shorter {
+            self.0.state().shortened.push(length);
+        }
+        Ok(is_shorter)
+    }
+
+    fn discards(&self, _: &Path) -> bool {
+        self.0.state().discards
     }
 
     fn space(&self, directory: &Path) -> io::Result<Space> {

@@ -1,10 +1,12 @@
 //! Requests about whole files: they take as long as the file system does, so they may be made on any thread.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
 use crate::directory::{self, Space};
 use crate::file::DiskFile;
+use crate::removed;
 
 /// Requests about whole files of a disk.
 pub trait Files: Clone + Send + 'static {
@@ -35,6 +37,17 @@ pub trait Files: Clone + Send + 'static {
     /// What the kernel says.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
+    /// Gives back what a removed file has behind byte `length`, and waits until the file system has done so. False:
+    /// it is not only this process that has the file (somebody has it open, or it has another name), so nothing was
+    /// changed.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn shorten(&self, removed: &File, length: u64) -> io::Result<bool>;
+
+    /// Whether the directory's file system is mounted with `discard`: see [`discards`](crate::discards).
+    fn discards(&self, directory: &Path) -> bool;
+
     /// Bytes of the directory's file system: all of them, and those that are free.
     ///
     /// # Errors
@@ -63,6 +76,14 @@ impl Files for KernelFiles {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)
+    }
+
+    fn shorten(&self, removed: &File, length: u64) -> io::Result<bool> {
+        removed::shorten(removed, length)
+    }
+
+    fn discards(&self, directory: &Path) -> bool {
+        directory::discards(directory)
     }
 
     fn space(&self, directory: &Path) -> io::Result<Space> {

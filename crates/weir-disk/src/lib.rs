@@ -13,6 +13,7 @@
 //! | [`files`] | requests about whole files, on any thread |
 //! | `write` | a write from its start to its end: gone on with, copied, tried again |
 //! | `directory` | names, space |
+//! | `removed` | the space of a removed file, given back piece by piece |
 //! | `fake` | a disk that fails as a test says |
 //! | [`limits`] | limits of this crate |
 #![deny(unsafe_code)]
@@ -30,6 +31,8 @@ mod memory;
 #[allow(unsafe_code)]
 pub mod plain;
 pub mod queue;
+#[allow(unsafe_code)]
+mod removed;
 mod shared;
 mod spare;
 #[allow(unsafe_code)]

@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use common::docker::Docker;
-use common::{Run, bed, closes, generate, number, program, ready, settle, weir};
+use common::tools::{all_read, in_time_order, read};
+use common::{Run, bed, closes, folder, generate, number, program, ready, settle, weir};
 
 const NOBODY: u32 = 65_534;
 
@@ -68,6 +69,55 @@ fn docker_containers_without_rights_share_what_the_daemon_captures() {
         assert!(quarters.iter().all(|quarter| *quarter > 0), "{engine}: {quarters:?}");
         daemon.stop().expect(0);
     }
+}
+
+/// Docker's own seccomp profile refuses io_uring since version 25, so the second profile does what newer ones do.
+#[test]
+fn docker_a_container_without_rights_records_what_the_daemon_captures() {
+    let test = "docker_a_container_without_rights_records_what_the_daemon_captures";
+    let Some(_alone) = ready(test, &[]) else { return };
+    let Some(docker) = Docker::start(test) else { return };
+    docker.image(Path::new(env!("CARGO_BIN_EXE_weir")), "weir");
+    let bed = bed();
+    let dir = folder();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(at("weir.toml"), "[sources.lan]\nsource = \"wrx0\"\nusers = [0]\nring_mib = 16\n")
+        .expect("a file");
+    let refusing = r#"{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+        {"names": ["io_uring_setup"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]}"#;
+    fs::write(at("seccomp.json"), refusing).expect("a file");
+    fs::create_dir(at("run")).expect("a folder");
+    let line = format!("serve --config {} --socket {}", at("weir.toml"), at("run/weir.sock"));
+    let mut daemon = Run::start(&bed.rx, weir(&line));
+    daemon.wait_for("that it serves", |run| run.stderr().contains("weir: serving "));
+    let socket = format!("{}:/run/weir", at("run"));
+    for profile in [None, Some(format!("seccomp={}", at("seccomp.json")))] {
+        let store = at(if profile.is_some() { "refused" } else { "own" });
+        fs::create_dir(&store).expect("a folder");
+        let data = format!("{store}:/data");
+        let mut args = vec!["run", "--rm", "--network=none", "--read-only", "--cap-drop=ALL"];
+        args.extend(["--security-opt=no-new-privileges", "--volume", &socket, "--volume", &data]);
+        args.extend(profile.iter().flat_map(|profile| ["--security-opt", profile.as_str()]));
+        args.extend(["weir", "/weir", "capture", "host:lan", "--write", "/data/", "--json"]);
+        let recorder = Run::capture_by(&bed.rx, docker.command(&args));
+        generate(&bed.tx, "--frames 20000 --rate 100kpps --flows 100");
+        settle();
+        let json = recorder.stop().expect(0).json();
+        closes(&json);
+        assert_eq!((number(&json, "delivered"), number(&json, "lapped")), (20_000, 0), "{json}");
+        let note = json["recorder"]["note"].as_str().unwrap_or_default();
+        if profile.is_some() {
+            assert!(note.contains("the kernel refuses io_uring"), "{json}");
+        }
+        let out = at("out.pcapng");
+        let extracted = weir(&format!("extract {store} --write {out}")).output().expect("weir");
+        assert!(extracted.status.success(), "{}", String::from_utf8_lossy(&extracted.stderr));
+        let (_, frames) = read(Path::new(&out));
+        assert_eq!(frames.len(), 20_000, "{json}");
+        in_time_order(&frames);
+        all_read(Path::new(&out), &frames);
+    }
+    daemon.stop().expect(0);
 }
 
 /// A daemon in a container: in its own process namespace the clients of others have the id 0.

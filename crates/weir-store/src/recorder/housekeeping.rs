@@ -1,17 +1,24 @@
 //! Work on whole files: completed, cut off, deleted. Each takes as long as the file system does (a deletion of 1 GiB
 //! some hundred milliseconds on a disk that discards), so a thread of the volume does it, and rings are read meanwhile.
 
+use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use weir_disk::{Disk, Files};
 
 use super::file::OpenFile;
 use crate::catalog::{complete_path, index_path};
+use crate::limits::{DELETE_STEP_BYTES, DELETE_STEPS_TIME_MAX};
+
+/// How long a deletion rests between two steps at most.
+const DELETE_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Work on a whole file.
 pub enum Job<D: Disk> {
@@ -68,13 +75,16 @@ pub struct Housekeeping<D: Disk> {
     done: Sender<Outcome>,
     outcomes: Receiver<Outcome>,
     under_way: usize,
+    /// Writes wait for a deletion.
+    is_waited_for: Arc<AtomicBool>,
 }
 
 impl<D: Disk> Housekeeping<D> {
     pub fn new(files: D::Files, directory: &Path) -> Housekeeping<D> {
         let (done, outcomes) = mpsc::channel();
         let directory = directory.to_owned();
-        Housekeeping { files, directory, thread: None, done, outcomes, under_way: 0 }
+        let is_waited_for = Arc::default();
+        Housekeeping { files, directory, thread: None, done, outcomes, under_way: 0, is_waited_for }
     }
 
     /// Jobs whose outcome was not taken yet.
@@ -95,8 +105,13 @@ impl<D: Disk> Housekeeping<D> {
         };
         if let Some(job) = job {
             // Without a thread the rings wait.
-            let _ = self.done.send(carry_out(job, &self.files, &self.directory));
+            let _ = self.done.send(carry_out(job, &self.files, &self.directory, || Pace::AtOnce));
         }
+    }
+
+    /// Whether writes wait for a deletion: then it takes no longer than it must.
+    pub fn set_waited_for(&self, is_waited_for: bool) {
+        self.is_waited_for.store(is_waited_for, Relaxed);
     }
 
     /// The outcome of a job that is over.
@@ -118,10 +133,17 @@ impl<D: Disk> Housekeeping<D> {
         let (asked, jobs) = mpsc::channel();
         let (files, directory, done) =
             (self.files.clone(), self.directory.clone(), self.done.clone());
+        let is_waited_for = Arc::clone(&self.is_waited_for);
         let thread = std::thread::Builder::new().name("weir-files".to_owned());
         let thread = thread.spawn(move || {
-            for job in jobs {
-                if done.send(carry_out(job, &files, &directory)).is_err() {
+            let mut asked = Asked { jobs, next: VecDeque::new(), is_over: false };
+            while let Some(job) = asked.wait() {
+                let pace = || match asked.has_deletion() {
+                    _ if is_waited_for.load(Relaxed) || asked.is_over => Pace::AtOnce,
+                    true => Pace::Steady,
+                    false => Pace::Gentle,
+                };
+                if done.send(carry_out(job, &files, &directory, pace)).is_err() {
                     return;
                 }
             }
@@ -140,7 +162,53 @@ impl<D: Disk> Drop for Housekeeping<D> {
     }
 }
 
-fn carry_out<D: Disk>(job: Job<D>, files: &D::Files, directory: &Path) -> Outcome {
+/// How a file's space is given back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// In steps, and resting after each for as long as it took.
+    Gentle,
+    /// In steps.
+    Steady,
+    AtOnce,
+}
+
+/// The jobs of the thread.
+struct Asked<D: Disk> {
+    jobs: Receiver<Job<D>>,
+    /// Those that were received before they could be done.
+    next: VecDeque<Job<D>>,
+    is_over: bool,
+}
+
+impl<D: Disk> Asked<D> {
+    /// The next job, once there is one; `None` at the end.
+    fn wait(&mut self) -> Option<Job<D>> {
+        self.next.pop_front().or_else(|| self.jobs.recv().ok())
+    }
+
+    /// Whether another file waits to be deleted.
+    fn has_deletion(&mut self) -> bool {
+        loop {
+            match self.jobs.try_recv() {
+                Ok(job) => self.next.push_back(job),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    self.is_over = true;
+                    break;
+                }
+            }
+        }
+        self.next.iter().any(|job| matches!(job, Job::Delete(_)))
+    }
+}
+
+/// Does a job; a deletion at the `pace` of each moment.
+fn carry_out<D: Disk>(
+    job: Job<D>,
+    files: &D::Files,
+    directory: &Path,
+    pace: impl FnMut() -> Pace,
+) -> Outcome {
     match job {
         Job::Complete(file) => {
             let planned = file.taken();
@@ -164,9 +232,139 @@ fn carry_out<D: Disk>(job: Job<D>, files: &D::Files, directory: &Path) -> Outcom
                 let _ = fs::remove_file(index_path(&complete_path(&past.path)));
                 result = Ok(());
             }
-            // The last one who has it open frees its space.
-            past.lock = None;
+            if let Some(file) = past.lock.take()
+                && result.is_ok()
+                && files.discards(directory)
+            {
+                give_back(&file, files, pace);
+            }
+            // With `file`, or with the last one who has it open, the rest of its space is free.
             Outcome::Deleted { past, has_freed: free() > before, result }
         }
+    }
+}
+
+/// Gives the space of a removed file back. All at once, a disk that is told of 1 GiB of free blocks keeps writes waiting
+/// for 50 ms; in steps, for 15. Decision 0047.
+fn give_back<F: Files>(removed: &File, files: &F, mut pace: impl FnMut() -> Pace) {
+    let begin = Instant::now();
+    let mut length = removed.metadata().map_or(0, |meta| meta.len());
+    while length > DELETE_STEP_BYTES && begin.elapsed() < DELETE_STEPS_TIME_MAX {
+        let (step, pace) = (Instant::now(), pace());
+        if pace == Pace::AtOnce {
+            return;
+        }
+        length -= DELETE_STEP_BYTES;
+        // Closing it frees the rest, too.
+        let Ok(true) = files.shorten(removed, length) else { return };
+        if pace == Pace::Gentle {
+            std::thread::sleep(step.elapsed().min(DELETE_PAUSE_MAX));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weir_disk::fake::{Fake, Script};
+
+    use super::*;
+    use crate::recorder::volume::lock_unread;
+
+    const MIB: u64 = 1 << 20;
+
+    struct Rig {
+        directory: tempfile::TempDir,
+        script: Script,
+        housekeeping: Housekeeping<Fake>,
+    }
+
+    impl Rig {
+        fn new() -> Rig {
+            let directory = tempfile::tempdir().unwrap();
+            let (fake, script) = Fake::new();
+            let housekeeping = Housekeeping::new(fake.files(), directory.path());
+            Rig { directory, script, housekeeping }
+        }
+
+        /// A file of 100 MiB, and its deletion.
+        fn file(&self, name: &str) -> (PathBuf, Job<Fake>) {
+            let path = self.directory.path().join(name);
+            File::create(&path).unwrap().set_len(100 * MIB).unwrap();
+            let lock = lock_unread(&path).unwrap();
+            (path.clone(), Job::Delete(Past { path, bytes: 100 * MIB, lock, is_kept: false }))
+        }
+
+        /// Waits until everything is deleted.
+        fn wait(&mut self) {
+            let begin = Instant::now();
+            while self.housekeeping.under_way() > 0 {
+                assert!(begin.elapsed() < Duration::from_secs(30), "a deletion is not over");
+                match self.housekeeping.next() {
+                    Some(Outcome::Deleted { result, .. }) => result.unwrap(),
+                    Some(_) => panic!("nothing else was asked for"),
+                    None => std::thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        }
+    }
+
+    /// Lengths of a file while it is deleted in steps.
+    const STEPS: [u64; 3] = [68 * MIB, 36 * MIB, 4 * MIB];
+
+    #[test]
+    fn where_the_disk_is_told_of_deletions_they_are_made_in_steps() {
+        let mut rig = Rig::new();
+        let (_, deletion) = rig.file("without discard");
+        rig.housekeeping.ask(deletion);
+        rig.wait();
+        assert_eq!(rig.script.shortened(), []);
+
+        rig.script.set_discards();
+        let (path, deletion) = rig.file("with discard");
+        rig.housekeeping.ask(deletion);
+        rig.wait();
+        assert!(!path.exists());
+        assert_eq!(rig.script.shortened(), STEPS);
+    }
+
+    #[test]
+    fn a_deletion_that_something_waits_for_has_no_steps() {
+        let mut rig = Rig::new();
+        rig.script.set_discards();
+        rig.housekeeping.set_waited_for(true);
+        let (_, deletion) = rig.file("writes wait");
+        rig.housekeeping.ask(deletion);
+        rig.wait();
+        assert_eq!(rig.script.shortened(), []);
+
+        // A recorder that ends waits for it.
+        rig.housekeeping.set_waited_for(false);
+        rig.script.hold_whole_files(true);
+        let (path, deletion) = rig.file("the recorder ends");
+        rig.housekeeping.ask(deletion);
+        let release = std::thread::spawn({
+            let script = rig.script.clone();
+            move || {
+                std::thread::sleep(Duration::from_millis(50));
+                script.hold_whole_files(false);
+            }
+        });
+        drop(rig.housekeeping);
+        release.join().unwrap();
+        assert!(!path.exists());
+        assert_eq!(rig.script.shortened(), []);
+    }
+
+    #[test]
+    fn a_reader_keeps_a_file_that_is_deleted() {
+        let mut rig = Rig::new();
+        rig.script.set_discards();
+        let (path, deletion) = rig.file("read");
+        let reader = File::open(&path).unwrap();
+        rig.housekeeping.ask(deletion);
+        rig.wait();
+        assert!(!path.exists());
+        assert_eq!(reader.metadata().unwrap().len(), 100 * MIB);
+        assert_eq!(rig.script.shortened(), []);
     }
 }

@@ -19,6 +19,8 @@ use super::{RecorderError, VolumeReport};
 use crate::catalog::OPEN_ENDING;
 use crate::limits::{FILE_BYTES_MIN, FREE_BYTES_MIN, VOLUME_PENDING_MAX, VOLUME_WRITES_MAX};
 
+#[cfg(test)]
+pub(super) use directory::lock_unread;
 use directory::{LOCK_PAUSE, past_files};
 pub(crate) use directory::{is_recorded, lock};
 
@@ -199,6 +201,7 @@ impl<D: Disk> Volumes<D> {
         // One that was deleted since then may be enough.
         let is_waiting = own.deleting > 0 || own.deletions != begun || own.delete_oldest();
         own.is_full = is_waiting && own.deleting > 0;
+        own.housekeeping.set_waited_for(own.is_full);
         is_waiting
     }
 
@@ -218,6 +221,7 @@ impl<D: Disk> Volumes<D> {
         if !own.may_delete(error) || own.deleting == 0 && !own.delete_oldest() {
             return false;
         }
+        own.housekeeping.set_waited_for(true);
         while own.deleting > 0 {
             match own.housekeeping.next() {
                 Some(outcome) => drop(own.take(outcome)),
@@ -320,7 +324,7 @@ impl<D: Disk> Volumes<D> {
         let discarding = self
             .all
             .iter()
-            .filter(|volume| volume.quota.is_some() && weir_disk::discards(&volume.directory));
+            .filter(|volume| volume.quota.is_some() && volume.files.discards(&volume.directory));
         discarding.map(|volume| {
             format!(
                 "{}: the file system is mounted with `discard`, so that writes wait for the quota's deletions; mounted \

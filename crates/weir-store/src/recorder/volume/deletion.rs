@@ -81,6 +81,7 @@ impl<D: Disk> Volume<D> {
         self.fruitless = if has_freed || !is_full { 0 } else { self.fruitless + 1 };
         if self.deleting == 0 {
             self.is_full = false;
+            self.housekeeping.set_waited_for(false);
         }
         if is_full && self.fruitless >= FRUITLESS_DELETIONS_MAX {
             let text = format!(

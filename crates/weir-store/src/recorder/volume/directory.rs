@@ -20,8 +20,10 @@ pub const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Locks a file that nobody reads: readers hold a shared lock. `None`: it is not there any more.
 pub fn lock_unread(path: &Path) -> io::Result<Option<File>> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = |access| rustix::fs::open(path, flags | access, Mode::empty());
+    // To be written, where its mode allows that: so it can be shortened when it is deleted.
+    let file = match open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY)) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         Err(error) => return Err(error.into()),
