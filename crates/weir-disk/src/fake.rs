@@ -22,7 +22,7 @@ pub struct Fake {
     script: Script,
 }
 
-/// What a [`Fake`] does, in the hands of a test. Error numbers are those of libc.
+/// Controls a [`Fake`] from a test. Error numbers are those of libc.
 #[derive(Clone, Default)]
 pub struct Script(Arc<Both>);
 
@@ -84,7 +84,7 @@ impl Script {
     }
 
     /// Fails all writes by which there would be more than `bytes` written in all since the disk was made, as a full
-    /// disk does; `None` frees it again. What failed counts as written, too, so that what comes later fails as well.
+    /// disk does; `None` frees it again. A failed write counts as written, too, so that later ones fail as well.
     pub fn fail_from_byte(&self, limit: Option<(u64, i32)>) {
         self.state().fail_from = limit;
     }

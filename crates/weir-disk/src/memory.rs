@@ -8,7 +8,7 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-/// What direct writes take: address, length and place in the file are multiples of it.
+/// Requirement for direct writes: address, length and file offset are multiples of it.
 pub const PAGE_BYTES: usize = 4096;
 /// Source: Documentation/admin-guide/mm/transhuge.rst; of x86-64 and most others.
 const HUGE_BYTES: usize = 2 << 20;
@@ -19,7 +19,7 @@ const LARGE_BYTES: usize = 512 << 10;
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    /// What was mapped: as much, or up to the end of the last huge page.
+    /// Mapped bytes: as many as requested, or up to the end of the last huge page.
     mapped: usize,
 }
 

@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-/// What a disk has said so far.
+/// Messages of a disk so far.
 #[derive(Default)]
 pub struct Notes {
     count: usize,

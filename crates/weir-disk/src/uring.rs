@@ -75,7 +75,8 @@ impl Uring {
         let entry = entry(write.file(), step).user_data(index as u64);
         // SAFETY: the memory stays where it is, and readable, until the kernel has answered: `write`, which holds it
         // (a mapping, or a buffer that nobody changes), stays in `writes` until then, and `drop` waits or leaks it. So
-        // does the file. That others change a ring meanwhile is the kernel's to bear: it reads bytes.
+        // does the file. Other processes may change a ring meanwhile. The kernel has to cope with that: it reads
+        // bytes.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("there is room for a step of each write");
     }
@@ -135,7 +136,7 @@ fn entry(file: &DiskFile, step: Step) -> squeue::Entry {
     }
 }
 
-/// That the kernel took requests from this queue before, and now refuses, is a bug of ours.
+/// The kernel took requests from this queue before, so a refusal now is a bug of ours.
 const TAKEN_BEFORE: &str = "the kernel has taken requests from this queue before";
 
 impl Disk for Uring {

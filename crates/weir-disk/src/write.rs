@@ -164,7 +164,7 @@ impl Write {
             self.is_flushing = !self.file.is_direct();
             return if self.is_flushing { Next::Step } else { Next::Over(Ok(())) };
         }
-        // What goes on directly goes on at a multiple of the alignment.
+        // A write that continues directly begins at a multiple of the alignment.
         let reached = if self.was_direct { reached - reached % ALIGN_BYTES } else { reached };
         if reached <= self.done {
             return self.again(io::ErrorKind::WriteZero.into());

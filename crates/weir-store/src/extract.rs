@@ -14,7 +14,7 @@
 //!
 //! The index says of most pieces that nothing in them is wanted; the others are read by several threads, in the order
 //! of their first frames. A frame goes out once no piece is left that could have an earlier one. Frames of the same
-//! time stand in the order of files, and within a file as they lie there.
+//! time are in the order of the files, and within a file in its order.
 
 pub(crate) mod blocks;
 mod interfaces;

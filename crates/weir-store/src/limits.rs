@@ -39,7 +39,7 @@ pub const FRUITLESS_DELETIONS_MAX: u32 = 3;
 /// How long a volume may leave a write unanswered while another one works: disks that are throttled, or clean up, stand
 /// still for seconds.
 pub const STALL_MAX: Duration = Duration::from_secs(10);
-/// The same at the end of a run, of any volume. Whoever ends it waits for that.
+/// The same at the end of a run, of any volume. The end of a recording waits for that.
 pub const END_STALL_MAX: Duration = Duration::from_secs(30);
 /// Pieces of a ring that are read and not settled, at most: behind one that is not answered others are kept, some
 /// hundred bytes and a set of fields each.
@@ -60,7 +60,7 @@ pub(crate) const SCAN_FLOWS: usize = 256;
 /// Interfaces of a recorded file, as many as a ring describes and more: a file with more of them is no recorder's.
 pub const FILE_INTERFACES_MAX: usize = 16_384;
 /// Pieces that are read of an index, and bytes of their sets: a file of 1 GiB has a thousand of 1 MiB, and 262,144 of
-/// 4 KiB at most. What is beyond is read from the file itself.
+/// 4 KiB at most. Pieces beyond the limit are read from the file itself.
 pub const INDEX_PIECES_MAX: usize = 1 << 20;
 /// Bytes of the sets of these pieces.
 pub const INDEX_SETS_BYTES_MAX: usize = 256 << 20;

@@ -71,7 +71,7 @@ impl Names {
 pub(crate) struct Told {
     names: usize,
     bytes_left: u64,
-    /// What is written at a time takes a multiple of so many bytes.
+    /// Each write has a multiple of so many bytes.
     unit: u64,
 }
 

@@ -26,7 +26,7 @@ const NO_LINK_TYPE: u16 = u16::MAX;
 /// Characters of a name: longer than those of interfaces in network namespaces.
 const NAME_CHARS_MAX: usize = 256;
 
-/// What lines say.
+/// Contents of printed lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrintOptions {
     /// Of the frame itself.

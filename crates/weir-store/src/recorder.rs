@@ -1,4 +1,4 @@
-//! The recorder: frames to disk as they lie in the rings.
+//! The recorder: contents of the rings to disk, unchanged.
 //!
 //! Blocks of a ring are pcapng blocks, so a file is written out of ring memory, without a copy and many writes at a
 //! time. A ring has a file on each volume; whoever wants one stream in order [extracts](crate::extract) it.
@@ -135,7 +135,7 @@ impl<D: Disk> Recorder<D> {
         self.shared.volumes.left_files()
     }
 
-    /// What was written where.
+    /// The report so far: bytes and files by directory, among others.
     #[must_use]
     pub fn report(&self) -> RecorderReport {
         let volumes = self.shared.volumes.report();
@@ -253,7 +253,7 @@ impl<D: Disk> Consumer for Recorder<D> {
         }
         if let Some(history) = history.as_mut().filter(|_| is_past && !has_more) {
             streams.values_mut().for_each(|stream| stream.submit_gathered(shared));
-            // What is being compressed belongs to these files, too.
+            // Data that is being compressed belongs to these files, too.
             if shared.pool.as_ref().is_none_or(Pool::is_idle) {
                 history.end_saving();
                 streams.values_mut().for_each(|stream| stream.close_files(&[], shared));

@@ -33,7 +33,7 @@ pub struct Options {
     pub check: bool,
 }
 
-/// What was done about a file, or would be.
+/// The action for a file, done or planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Its index was made, since the old one had this fault.
@@ -101,7 +101,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// What was done, or would be.
+/// The action, done or planned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Files that were looked at.

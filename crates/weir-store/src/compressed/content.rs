@@ -234,7 +234,8 @@ mod tests {
             let content = content(&file);
             let length = content.length().unwrap().min(1 << 30) as usize;
             let mut all = vec![0; length.min(plain.len())];
-            // What is read without an error is what was recorded, unless the damage made it another format.
+            // Data that is read without an error is the recorded data, unless the damage turned it into
+            // another format.
             if content.read_exact_at(&mut all, 0).is_ok() && content.table.is_some() {
                 prop_assert!(all == plain[..all.len()]);
             }

@@ -98,7 +98,7 @@ impl Table {
                 return Ok(None);
             }
             if plain_bytes > 0 {
-                // What does not compress becomes a little longer, and is padded.
+                // Data that cannot be compressed becomes a little longer, and is padded.
                 if u64::from(bytes) > u64::from(plain_bytes) * 129 / 128 + BLOCK_BYTES_MAX {
                     return Ok(None);
                 }

@@ -54,7 +54,7 @@ pub(super) struct Wanted {
     pub is_scanned: bool,
 }
 
-/// What planning needs besides the file.
+/// Data that planning needs besides the file.
 pub(super) struct Context<'a> {
     pub query: &'a Query,
     pub interfaces: &'a Interfaces,

@@ -269,7 +269,7 @@ impl Scan {
     }
 }
 
-/// What FrameView steps over to find the protocol.
+/// Headers that FrameView skips to find the protocol.
 const fn is_extension(next: u8) -> bool {
     use protocol::*;
     matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS)

@@ -1,4 +1,4 @@
-//! What is done once writes are over, and by the clock.
+//! Work after writes have completed, and work by the clock.
 
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ impl<D: Disk> Recorder<D> {
         Ok(())
     }
 
-    /// What is due by the clock.
+    /// Work that is due by the clock.
     pub(super) fn look_at_clock(&mut self) -> Result<(), ConsumerError> {
         if self.looked.elapsed() < FLUSH_EVERY {
             return Ok(());

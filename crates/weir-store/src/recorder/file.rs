@@ -98,7 +98,7 @@ impl<D: Disk> OpenFile<D> {
         (self.ahead_end, self.has_excess) = (end, true);
     }
 
-    /// What came of a preallocation up to `end`.
+    /// Result of a preallocation up to `end`.
     pub fn preallocated(&mut self, end: u64, is_done: bool) {
         if is_done {
             self.allocated_end = self.allocated_end.max(end);
@@ -114,7 +114,7 @@ impl<D: Disk> OpenFile<D> {
         !was_busy && self.pending == 0 && self.has_excess && !self.is_being_cut
     }
 
-    /// What came of cutting it off at its end.
+    /// Result of cutting it off at its end.
     pub fn was_cut(&mut self, is_done: bool) {
         self.is_being_cut = false;
         if is_done {

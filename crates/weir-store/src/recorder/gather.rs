@@ -39,7 +39,7 @@ impl Gather {
         self.highest_interface_id = self.highest_interface_id.max(highest_interface_id);
     }
 
-    /// What was collected, padded for the disk.
+    /// The collected data, padded for the disk.
     pub fn take(&mut self) -> Option<Buffer> {
         let mut buffer = self.buffer.take()?;
         pad(&mut buffer);

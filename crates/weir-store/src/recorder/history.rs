@@ -19,7 +19,7 @@ const KEPT_MAX: f64 = 0.5;
 /// The same where frames were not looked at yet.
 const UNWATCHED_MAX: f64 = 0.75;
 
-/// What is wanted of the history.
+/// The part of the history that is wanted.
 pub struct History {
     asks: LookBack,
     /// The end of what is being saved.
@@ -238,7 +238,7 @@ fn let_bytes_go<D: Disk>(
 }
 
 /// Passes over the next block of a ring if it may go: told what the index has of it, how full the ring is, and the
-/// ordinal behind it. What has ended goes anyway. `None`: nothing more goes now.
+/// ordinal behind it. A stream that has ended goes anyway. `None`: nothing more goes now.
 fn pass<D: Disk>(
     cursor: &mut Cursor,
     stream: &mut Stream<D>,
@@ -249,7 +249,7 @@ fn pass<D: Disk>(
     }
     let (fill, ordinal) = (cursor.reader().fill(), cursor.reader().ordinal());
     let has_ended = cursor.has_left() || cursor.reader().ring().is_closed();
-    // What has ended was looked at, up to its last frame.
+    // A stream that has ended was examined up to its last frame.
     let written = cursor.reader().ring().frames_written().min(cursor.until());
     let is_seen = stream.watcher.as_ref().is_none_or(|watcher| watcher.ordinal() >= written);
     let skip = cursor.skip_block(|rest| {

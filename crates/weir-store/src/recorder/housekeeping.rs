@@ -37,7 +37,7 @@ pub struct Past {
     pub is_kept: bool,
 }
 
-/// What came of a job.
+/// Result of a job.
 pub enum Outcome {
     Completed {
         /// The file's name now.

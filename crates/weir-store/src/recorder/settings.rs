@@ -1,11 +1,11 @@
-//! What is asked of a recorder.
+//! Settings of a recorder.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::look_back::LookBack;
 
-/// What is asked of a recorder.
+/// Settings of a recorder.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where files go: one directory a volume. Each must be there.

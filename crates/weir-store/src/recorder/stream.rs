@@ -30,7 +30,7 @@ use entry::{Entry, Gap, State, What};
 /// Bytes that a poll copies at most.
 const CHUNK_BYTES: u32 = 256 << 10;
 
-/// What reading on brought.
+/// Result of reading on.
 pub enum Progress {
     /// Frames.
     Frames(u64),
@@ -72,7 +72,7 @@ pub struct Stream<D: Disk> {
     statistics: Vec<Statistics>,
     /// Looks for triggers among the frames.
     pub watcher: Option<Watcher>,
-    /// What is there is wanted at once.
+    /// Available data is wanted at once.
     pub is_last: bool,
     /// Frames may be left out behind a limit: nothing before them is under way that could still be lost.
     pub may_cut: bool,

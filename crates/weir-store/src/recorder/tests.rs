@@ -428,7 +428,7 @@ fn a_volume_that_does_not_answer_is_left_out_while_another_one_works() {
         let _ = rig.recorder.step(u64::MAX).unwrap();
     }
     rig.finish();
-    // What was under way is in the ring still, so nothing is lost.
+    // Data that was under way is still in the ring, so nothing is lost.
     assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (6000, 0));
     let mut times: Vec<u64> = files(other.path()).iter().flat_map(|path| times(path)).collect();
     times.sort_unstable();

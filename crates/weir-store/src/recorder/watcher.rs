@@ -24,7 +24,7 @@ pub struct Watcher {
     filters: Vec<UserFilter>,
 }
 
-/// What came in each window of time, of all rings.
+/// Frames and bytes of all rings in each window of time.
 #[derive(Default)]
 pub struct Windows {
     frames_and_bits: BTreeMap<u64, (u64, u64)>,

@@ -24,7 +24,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 /// The longest piece: a recorder collects so much at most before it writes.
 const PIECE_BYTES_MAX: u64 = 2 << 20;
 
-/// What became of a file.
+/// Result for a file.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub event: Option<Event>,
@@ -123,7 +123,7 @@ fn write(
     let meta = file.file().metadata()?;
     let out = rustix::fs::open(&new, flags, Mode::from_raw_mode(0o600)).map_err(io::Error::from)?;
     let out = File::from(out);
-    // Whoever else makes it holds it.
+    // Another process that builds it holds it.
     let is_held = flock(&out, FlockOperation::NonBlockingLockExclusive).is_ok();
     let own = out.metadata()?;
     // Held by nobody any more, it may have become the index meanwhile.
@@ -214,7 +214,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn add(&mut self, kind: Kind, block: &[u8], at: u64, length: u64) -> Result<(), Trouble> {
         let is_frame = kind == Kind::Frame;
-        // What is in a piece with frames is not looked at for interfaces.
+        // Pieces with frames are not searched for interfaces.
         let is_other = match is_frame {
             true => self.has_headers,
             false => self.frames > 0 && kind != Kind::Padding,

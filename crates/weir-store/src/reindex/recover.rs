@@ -19,7 +19,7 @@ use crate::index::{self, Piece, Set};
 use crate::recorder::RecorderError;
 use crate::recorder::volume::{is_recorded, lock};
 
-/// What is to be done about such a file.
+/// The action for such a file.
 pub(super) enum Recovered {
     /// Cut to so many bytes, ended with this seek table if it is a compressed one without, and named.
     Whole { end: u64, cut_bytes: u64, table: Vec<u8> },
@@ -160,7 +160,8 @@ fn file(
     Ok(event)
 }
 
-/// What the index of a file tells of it. That was confirmed, and stays, whatever became of what lies before it.
+/// The contents of a file by its index. That data was confirmed, and stays, whatever happened to the data
+/// before it.
 #[derive(Debug, Default)]
 struct Told {
     /// Where the last piece ends that is there.
@@ -229,7 +230,7 @@ fn look(
         end = block_end;
     }
     report.bytes_read += walk.bytes_read();
-    // What begins with zeros was never confirmed.
+    // Data that begins with zeros was never confirmed.
     if length > 0 && !is_unwritten(file, 0)? {
         check_start(file)?;
     }
@@ -253,7 +254,8 @@ fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble
             table: no_table,
         });
     }
-    // One with a table was written to its end. What an index tells of behind damage is not cut off.
+    // One with a table was written to its end. Pieces behind damage that an index lists are not cut
+    // off.
     let found = if file.has_table() || is_beyond { None } else { file.up_to(end)? };
     Ok(match found {
         None => Recovered::Whole { end: length, cut_bytes: 0, table: no_table },

@@ -13,7 +13,7 @@ use weir_store::{FileWriter, PrintOptions, Printer};
 
 use crate::driver::{Attacked, Hostile, Input, whole_ring};
 
-/// What became of an input, so that a test can tell that inputs reach all of it.
+/// Outcome of an input, so that a test can check that inputs reach all code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub frames: bool,

@@ -1,4 +1,4 @@
-//! What is preallocated ahead of a file's end, and cut off again.
+//! Space that is preallocated ahead of a file's end, and cut off again.
 
 use std::sync::Arc;
 

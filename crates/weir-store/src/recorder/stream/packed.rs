@@ -51,7 +51,7 @@ impl<D: Disk> Stream<D> {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         let What::Frames { block, frames, .. } = &mut entry.what else { return };
         let frames = *frames;
-        // What the compressor saw counts if the ring still holds it now.
+        // The data that the compressor read is valid if the ring still holds it now.
         if block.take().is_some_and(|whole| !self.reader.holds(whole.block)) {
             entry.state = State::Torn;
             self.add_lapped(frames);

@@ -11,7 +11,7 @@ use super::packed::Placed;
 use super::{Asked, Entry, Gap, State, Stream, What};
 use crate::index::Piece;
 
-/// What became of frames.
+/// Fate of frames.
 enum Fate {
     Kept,
     Lapped,
@@ -40,7 +40,7 @@ impl<D: Disk> Stream<D> {
             && block.is_some_and(|block| self.reader.holds(block))
             && let Some(first_page) = own.first_page.take()
         {
-            // What is there is whole and stays so: readers of the file may see it.
+            // Data in the file is whole and stays so: readers of the file may see it.
             let (file, at) = (own.file, own.at);
             return self.write(entry, file, at, Bytes::Own(first_page), shared);
         }
