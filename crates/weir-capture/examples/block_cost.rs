@@ -1,4 +1,4 @@
-//! What flow keys, hashes and block lists cost a frame in the kernel:
+//! Cost of flow keys, hashes and block lists for a frame in the kernel:
 //! `sudo target/release/examples/block_cost`, after `cargo build --release -p weir-capture --example block_cost`.
 //!
 //! Nanoseconds of CPU a frame at XDP, in the kernel's test runs, less those of a program that only gives the frame its

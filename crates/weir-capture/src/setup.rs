@@ -10,10 +10,10 @@ use crate::feed::direction::Direction;
 use crate::feed::{FEEDS_MAX, Feed};
 use crate::kernel::netns::{Owner, OwnerFinder};
 
-/// What is asked of a source, whatever its engine.
+/// Settings of a source, for any engine.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What is wanted of the source: one feed or more, at most [`FEEDS_MAX`].
+    /// Feeds of the source: at least one, at most [`FEEDS_MAX`].
     pub feeds: Vec<Feed>,
     /// Bytes of all rings of one feed together.
     pub ring_bytes: u64,
@@ -32,7 +32,7 @@ pub struct Setup {
     pub both_directions: bool,
     /// Finds whose frames those of an interface of the host are.
     pub owner_finder: Option<OwnerFinder>,
-    /// Whose the frames are, if that was found: of a source with one interface.
+    /// Owner of the frames, if it was found, for a source with one interface.
     pub owner: Option<Owner>,
 }
 
@@ -169,7 +169,7 @@ impl Setup {
         self.feeds.iter_mut().for_each(|feed| feed.direction = Direction::Both);
     }
 
-    /// What no engine can do.
+    /// Requests that no engine can fulfil.
     ///
     /// # Errors
     /// [`CaptureError::Options`].
@@ -198,7 +198,7 @@ impl Setup {
         self.feeds.iter().try_for_each(|feed| check_link_type(feed, link_type))
     }
 
-    /// That feeds may join and change.
+    /// Checks that feeds may join and change.
     ///
     /// # Errors
     /// [`CaptureError::Options`] if the setup says that they may not.

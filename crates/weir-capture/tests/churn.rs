@@ -20,7 +20,7 @@ use weir_ring::wake::Sleeper;
 /// A feed comes and goes in each.
 const ROUNDS: u64 = 200;
 const TURN: Duration = Duration::from_millis(5);
-/// What should take seconds has failed after this.
+/// Deadline for steps that should take seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn setup(ring_mib: u64) -> Setup {
@@ -92,7 +92,7 @@ fn run(source: &mut dyn Source, rounds: u64) -> (Ledger, u64) {
     let rounds = volume(rounds) as usize;
     source.start().expect("it starts");
     let (control, is_over) = (source.control(), AtomicBool::new(false));
-    // What is made once, and stays for the next feed.
+    // Objects that are made once, and stay for the next feed.
     let offered = std::thread::scope(|scope| {
         let churning = scope.spawn(|| {
             let _over = OnDrop(&is_over);

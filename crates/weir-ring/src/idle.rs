@@ -1,4 +1,4 @@
-//! What a reader does when it finds nothing: the one idle strategy of everything that waits for frames.
+//! Idle strategy of a reader that finds nothing: the only one, for everything that waits for frames.
 //!
 //! Each wake-up by a timer costs the machine some 30 us, and disturbs what is watched; each look takes a cache
 //! line away from the writer. So [`IdleStrategy`] makes pauses while frames come, as long as the rings allow: it
@@ -10,7 +10,7 @@
 //! second frame within 9.5 ms: so there are never many more than 105 wake-ups a second, whatever comes, unless a
 //! ring fills sooner.
 //!
-//! The strategy is arithmetic: no thread, no clock. Whoever waits tells it what the last wait brought.
+//! The strategy is arithmetic: no thread, no clock. The caller reports the result of the last wait.
 //!
 //! A reader that polls all the time, because microseconds count, spins between two looks that found nothing
 //! ([`Spin`]), and stays a little behind ([`DISTANCE_BYTES`]):

@@ -37,12 +37,12 @@ use mapping::reserve;
 pub use mapping::{Access, Mapping};
 pub use placement::{HUGE_PAGE_BYTES, Pages, Placement, prefer_node};
 
-/// Whose memory is accepted.
+/// Owners whose memory is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Anybody's, if its owner cannot fault a reader: a memfd with all seals and all its pages, or a frozen BPF array.
     Anybody,
-    /// That of an owner that is trusted not to take it away: files in a file system, too.
+    /// Memory of an owner that is trusted not to take it away: files in a file system, too.
     Owner,
 }
 
@@ -146,7 +146,8 @@ fn io_error(source: std::io::Error) -> RingError {
     RingError::Os { doing: "duplicating a descriptor", source }
 }
 
-/// Opens a ring file read-only. Whoever may write the file is trusted: cutting it short ends its readers.
+/// Opens a ring file read-only. A process that may write the file is trusted: truncating it kills its
+/// readers.
 ///
 /// # Errors
 /// As [`attach`].

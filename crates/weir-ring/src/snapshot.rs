@@ -9,7 +9,7 @@ use crate::error::RingError;
 use crate::reader::{Poll, Reader, Start};
 use crate::{Ring, Words};
 
-/// What a snapshot holds.
+/// Contents of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Frames in the file.

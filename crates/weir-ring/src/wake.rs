@@ -65,7 +65,7 @@ pub const UNCONFIRMED_LIMIT: Duration = Duration::from_millis(8);
 /// Longest sleep; longer limits are cut to it.
 const LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What a sleep ended with.
+/// Result of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// Frames, or the end of a ring. Rarely nothing: a wake-up that crossed the look which ended the last sleep ends
@@ -138,8 +138,8 @@ impl Sleeper {
         Waker::attach(page, socket, self.lines)
     }
 
-    /// The same for another process, which makes a [`Waker`] of these descriptors: wake page and socket. Whoever
-    /// sends them must let go of its own: a copy that is left open hides that the other process has died.
+    /// The same for another process, which makes a [`Waker`] of these descriptors: wake page and socket. The
+    /// sender must close its own copy: an open copy hides that the other process has died.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -178,7 +178,7 @@ impl Sleeper {
         position(&self.page, ring).store(ordinal, Ordering::Relaxed);
     }
 
-    /// What ends this sleeper's sleeps from another thread.
+    /// Ends this sleeper's sleeps from another thread.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -337,7 +337,7 @@ impl Sleeper {
     }
 }
 
-/// What the messages of all channels came to.
+/// Result of the messages of all channels.
 struct Received {
     /// The end of a sleep, if they are one.
     woken: Option<Woken>,

@@ -301,7 +301,7 @@ fn be_a_writer(mut stream: &UnixStream) -> ! {
         writer.publish();
         wakers.iter_mut().for_each(|waker| waker.wake_if_due(0, writer.frames()));
     }
-    // What the gap between two wake-ups has hidden, the sleepers look for themselves.
+    // The sleepers themselves find frames that the gap between two wake-ups has hidden.
     stream.read_exact(&mut [0; 2]).unwrap();
     say_ready(stream);
     loop {

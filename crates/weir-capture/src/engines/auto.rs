@@ -14,7 +14,7 @@ use crate::source::Source;
 pub struct EngineRequest {
     /// This one or an error; `None`: the best that works.
     pub engine: Option<&'static Declaration>,
-    /// What is asked of it.
+    /// Options for the engine.
     pub options: EngineOptions,
     /// The flags that were given and that not every engine heeds: `auto` takes none that does not.
     pub flags: Vec<&'static str>,
@@ -168,7 +168,7 @@ fn check_queues(iface: &str, setup: &Setup) -> Result<(), CaptureError> {
 }
 
 /// Whether another engine can do what this kernel, or its administrator, refuses this one.
-/// What is wrong with the interface or the options is wrong for all of them.
+/// An error of the interface or of the options would be the same for all engines.
 fn another_engine_helps(refusal: &CaptureError) -> bool {
     use CaptureError::{Attach, Bpf, NoRights, RealTimeKernel};
     matches!(refusal, Attach { .. } | Bpf { .. } | NoRights { .. } | RealTimeKernel)

@@ -63,7 +63,7 @@ fn open_inside(
 ) -> Result<Box<dyn Source>, CaptureError> {
     let netns = Arc::new(Netns::open(name)?);
     netns.enter()?;
-    // Whose the frames are is known: what is found about its interfaces would be the other end.
+    // The owner is already known; a search by interface would find the other end.
     let mut setup = Setup { owner_finder: None, ..setup.clone() };
     setup.feeds.iter_mut().for_each(|feed| describe(feed, netns.owner()));
     let source = open(&setup).map_err(|error| error.in_netns(name))?;

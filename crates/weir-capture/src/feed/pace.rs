@@ -46,7 +46,8 @@ impl Pace {
         ReaderProgress { progress }
     }
 
-    /// What the slowest has read; those that left are forgotten. `u64::MAX` if there is nobody.
+    /// Position of the slowest reader; readers that left are forgotten. `u64::MAX` if there is
+    /// nobody.
     fn slowest(&self) -> u64 {
         let mut readers = self.lock();
         // Acquire, pairs with the release in `ReaderProgress::reached`: what it read is copied out.

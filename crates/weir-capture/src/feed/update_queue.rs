@@ -16,7 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) trait Updated {
     /// One change.
     type Update;
-    /// What an update takes out of service, for the asking thread to finish and to free.
+    /// Objects that an update takes out of service, for the requesting thread to finish and to
+    /// free.
     type Retired;
 
     /// Applies one change, between two frames.
@@ -59,7 +60,7 @@ impl<T: Updated> UpdateQueue<T> {
     }
 
     /// Has these updates applied, in this order and with no frame between them: at once where the state is parked, else
-    /// before the thread's next frame. What earlier posts took out of service, and nobody settled for, is freed.
+    /// before the thread's next frame. Objects that earlier posts took out of service, and that nobody took, are freed.
     pub(crate) fn post(&self, updates: impl IntoIterator<Item = T::Update>) {
         let mut state = self.lock();
         // Freed only after the lock is, because the thread that moves frames may wait for that.

@@ -14,7 +14,7 @@ pub struct MemoryLimit {
     pub limit: Option<PathBuf>,
 }
 
-/// What is free for this process, as far as the kernel says.
+/// Memory that is free for this process, as far as the kernel reports it.
 #[must_use]
 pub fn free() -> Option<MemoryLimit> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();

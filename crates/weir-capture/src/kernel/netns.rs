@@ -25,7 +25,8 @@ pub struct Netns {
     id: NetnsId,
 }
 
-/// What tells network namespaces apart that are there at the same time: device and inode. Source: namespaces(7).
+/// Identity of a network namespace among those that exist at the same time: device and inode. Source:
+/// namespaces(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetnsId(u64, u64);
 
@@ -79,7 +80,7 @@ impl Netns {
         Ok(Netns { name: name.clone(), path, owner, file, id })
     }
 
-    /// Whose it is.
+    /// Its owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use crate::error::CaptureError;
 use crate::kernel::map_options;
 
-/// What asks for a wait where membarrier is refused: got while there are rights, used when there may be none.
+/// Object for waiting where membarrier is refused: made while there are rights, used when there may be none.
 static SPARES: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 
 /// A way to wait for RCU that took rights to get.

@@ -382,7 +382,7 @@ fn root_the_ledger_closes_at_overload() {
         let (bed, stop, rx) = (&bed, &stop, &bed.rx);
         let (started, has_started) = channel();
         let sending = scope.spawn(move || {
-            // What is sent before the source has started, nobody counts.
+            // Frames that are sent before the source has started are not counted.
             has_started.recv().expect("the source starts");
             generate(bed, stop)
         });

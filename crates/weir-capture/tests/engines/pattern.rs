@@ -720,7 +720,7 @@ fn root_bpf_leaves_out_what_it_cannot_attach_to_and_captures_the_rest() {
         .unwrap();
 }
 
-/// What a feed's change does to a member that is gone is nothing, and nothing stays on those that are there.
+/// A feed's change does nothing to a member that is gone, and nothing stays on present members.
 #[test]
 fn root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end() {
     if !require_root("root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end") {
@@ -779,7 +779,7 @@ fn root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted() {
         .unwrap();
 }
 
-/// Whoever changes feeds without a pause gives way to an interface that is to join.
+/// A thread that changes feeds without a pause gives way to an interface that is to join.
 #[test]
 fn root_bpf_an_interface_joins_while_feeds_are_changed_all_the_time() {
     if !require_root("root_bpf_an_interface_joins_while_feeds_are_changed_all_the_time") {

@@ -24,7 +24,7 @@ pub struct Mapping {
     offset: u64,
 }
 
-/// What keeps the memory.
+/// Keeps the memory alive.
 #[derive(Debug)]
 enum Backing {
     /// The mapping is its own.
@@ -189,8 +189,8 @@ impl Mapping {
         for offset in (0..whole as u64).step_by(HUGE_PAGE_BYTES) {
             reserve(self.as_fd(), offset, 4096)?;
         }
-        // SAFETY: whole pages of this mapping. What they hold stays as it is, and where; only the pages change. A
-        // kernel that refuses leaves them as they are.
+        // SAFETY: whole pages of this mapping. Their contents and addresses stay; only the pages change. A kernel
+        // that refuses leaves them as they are.
         let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), whole, libc::MADV_COLLAPSE) };
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What pages the memory of a new ring has, and where they lie.
+//! Page size and NUMA placement of the memory of a new ring.
 
 use std::ptr::NonNull;
 
@@ -53,7 +53,7 @@ impl Pages {
     }
 }
 
-/// What the kernel says where huge pages are all taken, or where it has none of this size.
+/// The kernel's errors if all huge pages are taken, or if it has none of this size.
 fn is_about_pages(error: &std::io::Error) -> bool {
     const ERRNOS: [i32; 5] = [libc::ENOMEM, libc::EINVAL, libc::ENODEV, libc::ENOSYS, libc::ENOENT];
     error.raw_os_error().is_some_and(|errno| ERRNOS.contains(&errno))

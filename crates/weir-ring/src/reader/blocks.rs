@@ -61,7 +61,7 @@ pub struct Whole {
     pub highest_interface_id: u32,
 }
 
-/// What [`Reader::look_at_block`] found.
+/// Result of [`Reader::look_at_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockLook {
     /// A whole block. The reader still stands before it: [`Reader::pass_block`].
@@ -73,7 +73,7 @@ pub enum BlockLook {
     Other(Poll),
 }
 
-/// What is left of a closed block, as the index has it: nothing of it was read.
+/// The rest of a closed block, as the index describes it: nothing of it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
     /// The block's number since the ring began.
@@ -86,7 +86,7 @@ pub struct Rest {
     pub last_ns: u64,
 }
 
-/// What [`Reader::look_at_rest`] found.
+/// Result of [`Reader::look_at_rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestLook {
     /// The rest of a block, perhaps without a frame. The reader still stands before it: [`Reader::pass_rest`].

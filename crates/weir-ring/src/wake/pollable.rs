@@ -113,7 +113,7 @@ impl Sleeper {
         limit: Duration,
     ) -> Result<Option<Woken>, RingError> {
         self.pollable()?;
-        // What made it readable is taken, so that it is not any more.
+        // The messages that made it readable are taken, so that it is not any more.
         let received = self.receive();
         let mut is_new = false;
         for (ring, reader) in readers.clone() {

@@ -169,7 +169,7 @@ fn an_end_wakes_until_it_is_seen_and_then_lets_sleep() {
 fn a_waker_that_is_full_or_made_to_block_does_not_stop_the_writer() {
     let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
-    // What a hostile consumer does to the open files that it shares.
+    // Effects of a hostile consumer on the open files that it shares.
     let own = sleeper.channels()[0].socket.clone().unwrap();
     for fd in [own.as_fd(), waker.as_fd()] {
         rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::empty()).unwrap();

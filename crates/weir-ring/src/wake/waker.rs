@@ -35,7 +35,7 @@ pub struct Waker {
     is_confirmed: bool,
 }
 
-/// What a consumer has asked for.
+/// Requests of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Nothing.

@@ -96,7 +96,8 @@ fn fill(ring: Ring<Vec<AtomicU64>>, frames_max: u8, input: &mut Input<'_>) {
     if input.byte().is_multiple_of(2) {
         writer.close();
     }
-    // Dropping the writer would close the ring. What is lost is one count of memory that is kept.
+    // Dropping the writer would close the ring. Only one reference count of memory that is kept
+    // leaks.
     std::mem::forget(writer);
 }
 
@@ -124,7 +125,7 @@ pub struct Seen {
     pub corrupt: bool,
 }
 
-/// That memory, with zeros wherever an earlier run may have left something: at the start and at the very
+/// The same memory, with zeros wherever an earlier run may have left data: at the start and at the very
 /// end of blocks.
 fn memory(geometry: &Geometry, number: usize) -> Arc<Vec<AtomicU64>> {
     let memory = MEMORY.with(|memory| Arc::clone(&memory[number]));

@@ -29,7 +29,7 @@ const ENTRIES: u32 = 4;
 const OFFERED: std::ops::Range<u32> = 0..2;
 const UNWANTED: std::ops::Range<u32> = 2..4;
 
-/// Who counts what is offered.
+/// Counter of offered frames.
 pub(super) enum Counter {
     /// Runs of the eBPF filter on frames of a wanted direction, by CPU.
     Filter(MapHandle),
@@ -91,7 +91,7 @@ pub(super) enum AtSocket {
 }
 
 impl AtSocket {
-    /// What has become of the feeds' filters, if there is something to say of it.
+    /// State of the feeds' filters, if it is worth a note.
     pub(super) fn note(&self, may_change: bool) -> Option<String> {
         let AtSocket::Classic(_, classic) = self else { return None };
         classic.note(may_change)

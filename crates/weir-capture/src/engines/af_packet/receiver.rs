@@ -102,7 +102,7 @@ impl<O: Origins> Receiver<O> {
     }
 }
 
-/// What turns kernel blocks into records.
+/// Turns kernel blocks into records.
 struct Copier<O> {
     fanout: Fanout,
     origins: O,

@@ -18,7 +18,7 @@ const RETIRE_MS: u32 = 4;
 /// `PACKET_IGNORE_OUTGOING`, linux/if_packet.h.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// What [`Socket::wait`] saw.
+/// Result of [`Socket::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     /// A block, or nothing, or a signal.

@@ -68,7 +68,8 @@ impl Queue {
         lines.for_each(|at| self.umem.prefetch(address.wrapping_add(at)));
     }
 
-    /// What the hook wrote before the frame, once: a chunk that comes again must not bring old words.
+    /// Takes the words that the hook wrote before the frame, once: when a chunk comes again, it must
+    /// not have old words.
     ///
     /// # Safety
     /// As [`frame`](Queue::frame).

@@ -36,7 +36,7 @@ enum Xdp {
     Sieve(Sieve),
 }
 
-/// What a program is loaded for.
+/// Purpose for which a program is loaded.
 #[derive(Clone, Copy)]
 pub(super) struct Needs {
     /// Queues up to this one have sockets.
@@ -158,7 +158,8 @@ fn load(
     open.maps.control.set_max_entries(1 + needs.cpus).map_err(refuse)?;
     open.progs.weir_xsk.set_autoload(!tags);
     open.progs.weir_xsk_tags.set_autoload(tags);
-    // What is bound to a device is loaded by us, in any case: libbpf gives it no room to grow in.
+    // A program that is bound to a device is always loaded by us: libbpf gives it no room to grow
+    // in.
     let by_us = tags || needs.has_filters;
     let template = match by_us {
         true => Some(template(&mut open, tags.then_some(interface.index)).map_err(refuse)?),

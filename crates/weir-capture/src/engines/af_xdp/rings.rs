@@ -2,8 +2,8 @@
 //! by the fill ring. Indices run freely through 2^32; a slot is an index masked.
 //!
 //! Every descriptor that is taken gives back one chunk, so both rings move in step: what stood at RX
-//! index `i` goes to fill index `i + chunks`, `chunks` being what was given at the start. That is what
-//! lets several threads work on one ring: each knows where its chunks go back without asking.
+//! index `i` goes to fill index `i + chunks`, `chunks` being what was given at the start. This lets
+//! several threads work on one ring: each knows where its chunks go back without asking.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -37,7 +37,7 @@ pub fn copiers_max(slots: u32) -> u32 {
     slots / (2 * SEGMENT_MIN)
 }
 
-/// What is on a cache line of its own (two: the next is fetched with it).
+/// A value on a cache line of its own (two: the next is fetched with it).
 #[repr(align(128))]
 struct Line<T>(T);
 

@@ -10,7 +10,7 @@ pub(super) const KIND_AT: usize = 12;
 const KIND: u32 = 0x5765_6970;
 const KIND_TAG: u32 = 1;
 
-/// What only the hook knows of a frame.
+/// Data of a frame that only the hook knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
     pub(super) ts_ns: u64,

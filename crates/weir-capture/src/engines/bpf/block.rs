@@ -192,8 +192,8 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Makes a feed's list the wanted one. What both block is blocked all the time; also where other entries
-    /// block it, as long as both lists together have room.
+    /// Makes a feed's list the wanted one. Entries of both lists stay blocked all the time. So do frames
+    /// that other entries of the new list block, as long as both lists together have room.
     ///
     /// # Errors
     /// [`BlockError`]; then the list is on its way: more may be blocked than either list says, and nothing
@@ -321,7 +321,7 @@ mod tests {
         (blocks, entry("10.0.0.99"))
     }
 
-    /// What the programs read of a feed's front.
+    /// The words that the programs read of a feed's front.
     fn seen(blocks: &Blocks, feed: usize) -> Vec<u64> {
         let words = &blocks.words.words()[feed * FRONT_WORDS..][..FRONT_WORDS];
         words.iter().map(|word| word.load(Ordering::Acquire)).collect()

@@ -130,7 +130,7 @@ impl Filter {
         let mut hook = hook(program.as_fd(), self.ifindex, self.side);
         hook.handle(std::process::id()).priority(self.priority).replace(true);
         if hook.attach().is_err() {
-            // Whoever took the qdisc off took the filter with it.
+            // If somebody has removed the qdisc, the filter has gone with it.
             make_qdisc(&mut hook, interface, self.side, &what)?;
             hook.attach().map_err(|source| CaptureError::Bpf { what: what(), source })?;
         }

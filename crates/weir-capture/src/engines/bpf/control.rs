@@ -98,7 +98,7 @@ impl Control {
         self.sum(0, OFFERED_NESTED)
     }
 
-    /// What came to one generation of the program of `bpf`.
+    /// Frames that came to one generation of the program of `bpf`.
     pub(super) fn came(&self, generation: usize) -> Came {
         Came {
             judged: self.sum(0, OFFERED_BY + generation),

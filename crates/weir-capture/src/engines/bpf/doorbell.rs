@@ -1,4 +1,4 @@
-//! The BPF ring buffer through which programs wake this process. What is in it does not matter.
+//! The BPF ring buffer through which programs wake this process. Its contents do not matter.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};

@@ -1,4 +1,4 @@
-//! What changes the source from any thread.
+//! Changes the source from any thread.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What came to the hook while a feed was there, exact to the frame.
+//! Frames that came to the hook while a feed was there, exact to the frame.
 //!
 //! Each program that is put at the hook is a generation, and counts what comes in words of its own. A frame meets one
 //! program, so what a feed was offered is the sum of the generations that it is a member of. A generation that is
@@ -11,14 +11,14 @@ pub(super) const ALL: usize = 0;
 
 /// Where to read what came: the programs' words.
 pub(super) trait Words {
-    /// What a generation has counted ever, of [`ALL`] or of one of several interfaces.
+    /// All frames that a generation has counted, for [`ALL`] or one of several interfaces.
     fn came(&self, generation: usize, interface: usize) -> Came;
 
     /// The numbers in use, that of all included.
     fn numbers(&self) -> usize;
 }
 
-/// What came by interface, or less than that: nothing came of an interface that joined later.
+/// Frames by interface. The list may be shorter: no frame came of an interface that joined later.
 #[derive(Clone, Debug, Default)]
 struct ByInterface(Vec<Came>);
 
@@ -45,7 +45,7 @@ struct Generation {
     words: usize,
     /// Places of its feeds, a bit each.
     members: u32,
-    /// What earlier ones had counted there.
+    /// Counts of earlier generations there.
     before: ByInterface,
     /// It could not be taken away everywhere.
     is_stuck: bool,
@@ -120,7 +120,7 @@ impl Generations {
         self.over[place] = ByInterface::default();
     }
 
-    /// What came of an interface while this place's feed was at the hook.
+    /// Frames of an interface that came while this place's feed was at the hook.
     pub(super) fn came(&self, place: usize, interface: usize, counts: &impl Words) -> Came {
         let live = self.live.iter().filter(|own| own.members >> place & 1 != 0);
         let live = live.map(|own| own.came(interface, counts));

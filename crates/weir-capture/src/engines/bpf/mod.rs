@@ -72,7 +72,7 @@ pub enum TcAttach {
     Clsact,
 }
 
-/// What only this engine asks.
+/// Options of this engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BpfOptions {
     /// Where frames are taken.

@@ -58,7 +58,7 @@ impl Plan {
         }
         let alone = |&feed: &usize| {
             let needs_none = !is_filtered(&feed) && !may_change;
-            // What the hook writes are BPF arrays, which other programs can write, too.
+            // The hook writes into BPF arrays, which other programs can write, too.
             !feeds[feed].is_sealed && (needs_none || takes(std::slice::from_ref(&feeds[feed])))
         };
         let (mut at_hook, mut derived): (Vec<_>, Vec<_>) = all.into_iter().partition(alone);
@@ -75,7 +75,7 @@ impl Plan {
             }
             let mut chosen: Vec<Feed> = at_hook.iter().map(|&feed| feeds[feed].clone()).collect();
             if needs_base {
-                // What they are derived from takes all.
+                // The feed from which they are derived takes all frames.
                 chosen.push(Feed::default());
             }
             if takes(&chosen) {

@@ -26,7 +26,7 @@ use crate::setup::{Setup, refuse_queue};
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
 const PAUSES: u32 = 5;
 
-/// What passes frames on.
+/// Passes frames on to feeds.
 pub(super) struct Relay {
     feeds: Feeds,
     fanouts: Vec<Fanout>,
@@ -140,7 +140,7 @@ impl Relay {
     /// Takes over what the hook counted for all derived feeds.
     pub(super) fn count(&self, base: &Ledger) {
         let mut all = base.clone();
-        // What the fan-outs count for each.
+        // The counts of the fan-outs for each feed.
         (all.captured, all.kept_bytes, all.wire_bytes, all.super_frames) = (0, 0, 0, 0);
         all.drops.insert("relay", self.lapped.load(Ordering::Acquire));
         self.feeds.count(all);
@@ -171,7 +171,8 @@ impl Work {
                 thread::sleep(PAUSE_FIRST * (1 << pauses));
                 pauses += 1;
             } else {
-                // A frame wakes it, and the end does. Who changes the feeds finds them parked.
+                // A frame wakes it, and the end does. A thread that changes the feeds finds the
+                // fan-outs parked.
                 sleeper.sleep(&self.readers, 1, SLEEP_MAX)?;
             }
         }
@@ -204,7 +205,7 @@ impl Work {
     }
 }
 
-/// What a turn found.
+/// Result of a turn.
 #[derive(Default)]
 struct Turn {
     moved: bool,

@@ -1,8 +1,8 @@
-//! What the source's thread and those that change its feeds have in common.
+//! State that the source's thread shares with the threads that change its feeds.
 //!
 //! Two locks. `state` is held throughout a change, which may take as long as loading a program; the source's thread
 //! waits for it at its start and stop only; where interfaces join by pattern it tries in between whether it is free.
-//! Whoever takes both takes `state` first. `served` is held for moments, by everybody.
+//! A thread that takes both locks takes `state` first. `served` is held for moments, by everybody.
 
 mod by_interface;
 
@@ -36,12 +36,12 @@ use crate::feed::wakers::Wakers;
 use crate::kernel::rcu;
 use crate::setup::Setup;
 
-/// What an opened source is made of.
+/// Parts of an opened source.
 pub(super) struct Parts {
     pub(super) options: BpfOptions,
     pub(super) setup: Setup,
     pub(super) plan: Plan,
-    /// What the programs write, by place; what the relay reads is the last.
+    /// Feeds that the programs write, by place; the last is that of the relay.
     pub(super) places: Vec<Option<Feed>>,
     pub(super) blocks: Option<Blocks>,
     /// The rings of those that are taken, one after the other.
@@ -72,7 +72,7 @@ pub(super) struct Shared {
     served: Mutex<Served>,
 }
 
-/// What changes are made of.
+/// State that changes modify.
 pub(super) struct State {
     pub(super) programs: Programs,
     pub(super) attachments: Vec<Attachment>,
@@ -105,7 +105,7 @@ pub(super) struct HookPlace {
     pub(super) wakers: Wakers,
     /// The feed's own: of a source by pattern the pattern.
     pub(super) interface: Interface,
-    /// What the NIC had missed when the feed joined.
+    /// Frames that the NIC had missed when the feed joined.
     pub(super) missed_before: u64,
     /// The same by the numbers of the interfaces, of a source by pattern: as they were last asked, before that.
     pub(super) missed_by_interface: Vec<Option<u64>>,
@@ -118,7 +118,7 @@ pub(super) struct Own {
     pub(super) by: By,
 }
 
-/// Who writes a feed's rings.
+/// The writer of a feed's rings.
 #[derive(Clone, Copy)]
 pub(super) enum By {
     /// The programs, in this place.
@@ -218,7 +218,7 @@ impl Shared {
         FeedHandle { slot: own.slot, rings, from: Vec::new(), location: own.location, pace: None }
     }
 
-    /// What the programs counted in a place.
+    /// Counts of the programs in a place.
     pub(super) fn ledger_of(&self, served: &Served, place: usize) -> Ledger {
         // Read once, and before the counts of what became of these frames.
         let Came { judged, reentry } = served.generations.came(place, ALL, self);
@@ -363,7 +363,7 @@ impl Served {
         at.ok_or(CaptureError::NoFeed)
     }
 
-    /// Who writes a feed's rings, and the relay's feeds.
+    /// The writer of a feed's rings, and the relay's feeds.
     pub(super) fn of(&self, slot: FeedSlot) -> Result<(By, Option<Feeds>), CaptureError> {
         let by = self.feeds[self.find(slot)?].by;
         Ok((by, self.relay.as_ref().map(Relay::control)))

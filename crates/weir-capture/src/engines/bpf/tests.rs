@@ -582,7 +582,7 @@ fn root_an_interface_joins_a_frozen_ring() {
     };
     let all = memory::create_memfd("oracle", &spec).unwrap();
     assert_eq!(ring.identity().unwrap(), all.identity().unwrap());
-    // What cannot share the ring is refused before anything is stored.
+    // An interface that cannot share the ring is refused before anything is stored.
     let other = PcapInterface { link_type: 101, ..own };
     assert!(bpf.serving.shared.state().programs.append_interface(0, rings, &other).is_err());
     run(program, &frame(2, 100));

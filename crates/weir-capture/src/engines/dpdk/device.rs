@@ -6,7 +6,7 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device(String);
 
-/// What the stack goes without: frames of this driver, and those of mlx5's sub-functions.
+/// Devices that take frames away from the stack: those of this driver, and mlx5's sub-functions.
 const TAKERS: [&str; 2] = ["net_af_xdp", "mlx5_core.sf"];
 
 impl Device {

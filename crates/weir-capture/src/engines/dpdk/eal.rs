@@ -7,7 +7,7 @@ use super::device::Device;
 use super::ffi;
 use crate::error::CaptureError;
 
-/// What the process was started with, or why it could not be.
+/// Memory with which the process was started, or the reason why it could not be.
 static STARTED: Mutex<Option<Result<Memory, String>>> = Mutex::new(None);
 
 /// Where DPDK has its memory from.

@@ -88,7 +88,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// What was counted since `base`.
+    /// Counts since `base`.
     pub(super) fn since(self, base: Counts) -> Counts {
         Counts {
             packets: self.packets.saturating_sub(base.packets),
@@ -144,7 +144,7 @@ pub(super) fn init(args: &[CString]) -> io::Result<()> {
     result(unsafe { weir_init(count, argv.as_mut_ptr()) })
 }
 
-/// What DPDK and its drivers have said since they were last asked.
+/// Messages of DPDK and its drivers since the last call.
 pub(super) fn said() -> String {
     let mut text = vec![0_u8; 2048];
     // SAFETY: no more than `text` has room for is written, and nothing is kept.

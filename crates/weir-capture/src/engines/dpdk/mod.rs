@@ -62,7 +62,7 @@ pub struct Dpdk {
     pollers: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     base: Counts,
-    /// What the port had counted when the run was over: it may go on counting.
+    /// Counts of the port when the run was over: it may go on counting.
     over: Option<Counts>,
     /// Frames that a NIC had counted and not handed over when it was stopped.
     at_stop: u64,
@@ -78,7 +78,7 @@ enum Stage {
     Over,
 }
 
-/// What every poller is made with.
+/// Parameters of every poller.
 struct Make {
     queues: u32,
     descriptors: u32,
@@ -89,8 +89,8 @@ struct Make {
 
 impl Dpdk {
     /// Starts DPDK if it does not run, has it probe `device`, and sets up its queues. Nothing is received
-    /// yet; a driver on a kernel socket may queue already. What `net_af_packet` has queued is thrown away at
-    /// the start; of others it is of the run.
+    /// yet; a driver on a kernel socket may queue already. Frames that `net_af_packet` has queued are
+    /// discarded at the start; those of other drivers belong to the run.
     ///
     /// # Errors
     /// [`CaptureError`]: the device and what DPDK says of it, a device that is open already, contradicting
@@ -108,7 +108,7 @@ impl Dpdk {
             setup.set_link_type(interface.link_type)?;
         }
         eal::start(if options.hugepages { eal::Memory::Huge } else { eal::Memory::Ordinary })?;
-        // What was said before is not about this device.
+        // Earlier messages are not about this device.
         drop(ffi::said());
         let text = CString::new(device.text()).expect("a device's text has no zeroes");
         let probed = Port::probe(&text).map_err(|error| eal::refused(device, &error))?;
@@ -182,7 +182,7 @@ impl Dpdk {
 
     /// Starts the port; what comes from here on counts.
     fn start_port(&mut self, port: &mut Port) -> Result<(), CaptureError> {
-        // What was said until here is not why the start fails.
+        // Messages so far are not the reason for the failed start.
         drop(ffi::said());
         let flagged =
             self.interface.as_ref().is_some_and(|own| self.query.is_promiscuous(&own.name));
@@ -191,7 +191,8 @@ impl Dpdk {
         let started = before.and_then(|before| {
             port.start().map_err(failed("starting it"))?;
             let after = port.counts().map_err(failed("reading its statistics"))?;
-            // Some drivers begin again at their start. What others count between the two is offered.
+            // Some drivers begin again at their start. Frames that the port counts between the two
+            // are offered.
             Ok(if after.packets < before.packets { Counts::default() } else { before })
         });
         self.base = started.map_err(|(what, error)| self.failed(what, &error))?;

@@ -13,7 +13,7 @@ const DESCRIPTORS_MIN: u32 = 256;
 const ROOM_BYTES: u32 = 2048;
 /// And at most: an mbuf's lengths have 16 bits.
 const ROOM_BYTES_MAX: u32 = 65_000;
-/// What an mbuf and its place in the pool take beside that.
+/// Bytes that an mbuf and its place in the pool take beside that.
 const MBUF_BYTES: u32 = 384;
 /// Bytes of all mbufs of a source, and mbufs of a queue beside those that its descriptors hold: two
 /// bursts, and what the caches of a pool keep.
@@ -30,7 +30,7 @@ fn cores() -> u32 {
     cores.min(QUEUES_MAX)
 }
 
-/// What a source of these options is to take of memory at most, as far as that is known before DPDK runs.
+/// Maximum memory of a source with these options, as far as it is known before DPDK runs.
 #[must_use]
 pub(crate) fn memory(device: &Device, queues: Queues) -> Memory {
     let queues = match queues {

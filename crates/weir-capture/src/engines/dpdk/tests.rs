@@ -11,7 +11,7 @@ use super::*;
 use crate::engines::af_xdp::Queues;
 use crate::feed::Feed;
 
-/// What should take milliseconds has failed after this.
+/// Deadline for steps that should take milliseconds.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn setup(snaplen: u32) -> Setup {

@@ -1,4 +1,4 @@
-//! What is to be made, as it is typed behind `gen:`.
+//! Frames to generate, as they are typed behind `gen:`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ const SIZE_MAX: u32 = 65_535 + 14 + FCS_BYTES;
 /// Preamble, start of frame and inter-frame gap: what a frame takes on the wire beside its bytes.
 const GAP_BYTES: u64 = 20;
 
-/// What to make.
+/// Frames to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenSpec {
     /// Bytes of each frame on the wire, with its FCS: 64 is 60 in memory.
@@ -209,7 +209,7 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 }
 
 impl fmt::Display for GenSpec {
-    /// What [`FromStr`] reads, every option that is not the default.
+    /// Text that [`FromStr`] reads, with every option that is not the default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "size={}", self.size_on_wire)?;
         match self.flows {

@@ -32,10 +32,10 @@ pub(super) struct HostControl {
     /// Feeds have rings of their own, so that they can be changed.
     own: bool,
     feeds: Mutex<BTreeMap<FeedSlot, Arc<HostFeed>>>,
-    /// That of whichever feed ends first: all are of one source, and are opened again together.
+    /// The end of the feed that ends first: all are of one source, and are opened again together.
     ending: Arc<Ending>,
     next: AtomicU32,
-    /// Whoever waits for the end is to return.
+    /// A thread that waits for the end shall return.
     is_woken: AtomicBool,
 }
 
@@ -51,12 +51,12 @@ impl HostControl {
         HostControl { connection, path, address, own, feeds, ending, next, is_woken }
     }
 
-    /// What the daemon said of the first feed.
+    /// The daemon's answer for the first feed.
     pub(super) fn first_opened(&self) -> Option<Opened> {
         lock(&self.feeds).values().next().map(|feed| feed.remote.opened().clone())
     }
 
-    /// What the daemon refused.
+    /// The daemon's refusal.
     pub(super) fn refused(&self, reason: String) -> CaptureError {
         CaptureError::Daemon { feed: self.address.to_string(), path: self.path.clone(), reason }
     }

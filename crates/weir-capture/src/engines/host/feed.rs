@@ -77,7 +77,8 @@ impl HostFeed {
         let captured = bound(read.fold(0, u64::saturating_add));
         state.latest = match told {
             Some(mut ledger) => {
-                // What its readers had before the memory was taken away was captured, whatever is told.
+                // Frames that its readers got before the memory was taken away were captured, whatever
+                // the daemon reports.
                 let untold = captured.saturating_sub(ledger.captured);
                 if is_taken_away {
                     ledger.captured = bound(ledger.captured + untold);

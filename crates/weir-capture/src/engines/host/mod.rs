@@ -40,7 +40,7 @@ pub trait HostLink: fmt::Debug + Send + Sync {
     /// By what the daemon is reached: a device, say.
     fn path(&self) -> PathBuf;
 
-    /// What users of a feed that is open should know of the way to it.
+    /// Notes on the way to an open feed, for its users.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -172,7 +172,7 @@ mod tests {
         stream.read_exact(&mut body).unwrap();
     }
 
-    /// Whoever waits for a daemon waits for its successor then, too.
+    /// A caller that waits for a daemon then also waits for its successor.
     #[test]
     fn a_daemon_that_ends_while_it_opens_a_feed_is_missing() {
         let dir = tempfile::tempdir().unwrap();

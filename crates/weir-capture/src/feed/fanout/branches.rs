@@ -31,7 +31,7 @@ pub(crate) enum Update {
     Detach(FeedSlot, WakerSlot),
 }
 
-/// What an update took out of service, to be freed where no frame waits.
+/// Objects that an update took out of service, to be freed where no frame waits.
 pub(crate) enum Retired {
     Branch(Box<Branch>),
     Filters(#[expect(dead_code, reason = "to be dropped")] Option<UserFilterSet>),

@@ -1,4 +1,4 @@
-//! What a driver says about itself, and the few settings of it that matter for capture.
+//! Facts that a driver reports, and those of its settings that matter for capture.
 //!
 //! Source of all numbers and layouts: linux/ethtool.h. Every struct here is words of 32 bits.
 
@@ -107,14 +107,14 @@ pub struct Feature {
     pub name: String,
     /// Whether it can be changed.
     pub available: bool,
-    /// What was last asked for.
+    /// The last requested value.
     pub requested: bool,
-    /// What is so.
+    /// The actual value.
     pub active: bool,
 }
 
 impl InterfaceQuery {
-    /// Who drives the interface.
+    /// Driver of the interface.
     ///
     /// # Errors
     /// What the kernel says.

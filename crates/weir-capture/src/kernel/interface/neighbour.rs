@@ -39,7 +39,7 @@ const DISCARD_PORT: u16 = 9;
 /// How packets to an address leave an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Whose Ethernet address they have: a gateway's, or the destination itself.
+    /// The address whose Ethernet address the frames have: a gateway, or the destination itself.
     pub next_hop: IpAddr,
     /// The source address that the kernel gives them; `None`: the interface has none of this family.
     pub source: Option<IpAddr>,
@@ -136,7 +136,7 @@ struct Entry {
     failed: bool,
 }
 
-/// What the neighbour table has about an address; `None`: nothing.
+/// Entry of the neighbour table for an address; `None`: nothing.
 fn entry(ifindex: u32, of: IpAddr) -> io::Result<Option<Entry>> {
     let mut body = vec![family(of), 0, 0, 0];
     body.extend(ifindex.to_ne_bytes());

@@ -54,7 +54,7 @@ impl Link {
 pub enum LinkEvent {
     /// It is there now, up or not.
     Appeared(Link),
-    /// It is gone, or in another network namespace. What it was last.
+    /// It is gone, or in another network namespace. Its last state.
     Gone(Link),
     /// It was set up.
     Up(Link),
@@ -82,7 +82,7 @@ pub struct LinkWatch {
     port: u32,
     links: Links,
     buffer: Vec<u8>,
-    /// What the next call says: events were read before it failed, and came first.
+    /// Error for the next call: events that were read before it come first.
     failed: Option<io::Error>,
 }
 
@@ -103,8 +103,8 @@ const DATAGRAMS_MAX: usize = 256;
 const DUMP_LIMIT: Duration = Duration::from_secs(5);
 
 impl LinkWatch {
-    /// Begins to watch, in the calling thread's network namespace. What is there now is in [`links`](LinkWatch::links),
-    /// and what changes from then on comes as events.
+    /// Begins to watch, in the calling thread's network namespace. [`links`](LinkWatch::links) has the present links,
+    /// and later changes come as events.
     ///
     /// # Errors
     /// [`CaptureError::Os`].
@@ -130,7 +130,7 @@ impl LinkWatch {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             watch.wait(left)?;
-            // What was there before the dump's end was not known before it either.
+            // Links that existed before the end of the dump were not known before it either.
             watch.events()?;
         }
         Ok(watch)
@@ -167,7 +167,7 @@ impl LinkWatch {
 
     fn read(&mut self, events: &mut Vec<LinkEvent>) -> io::Result<()> {
         let mut datagrams = 0;
-        // What is to be dumped must not wait for another message.
+        // A pending dump must not wait for another message.
         while datagrams < DATAGRAMS_MAX || self.links.wants_dump() {
             datagrams += 1;
             match self.socket.receive_now(&mut self.buffer) {
@@ -179,7 +179,7 @@ impl LinkWatch {
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.links.lost(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Here and not before: a socket that had no room gets nothing more until it is empty, and the kernel
-                // says so once only. What changed until now may be lost in silence; a dump that begins now has it.
+                // says so once only. Changes until now may be lost without notice; a dump that begins now has them.
                 //
                 // Source: `netlink_overrun`, `netlink_rcv_wake`, net/netlink/af_netlink.c.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -224,7 +224,7 @@ impl AsFd for LinkWatch {
     }
 }
 
-/// What is known, and how messages change it. Has no socket.
+/// Known links, and how messages change them. Has no socket.
 #[derive(Default)]
 struct Links {
     known: BTreeMap<u32, Link>,
@@ -242,7 +242,8 @@ struct Dump {
     /// Links that it has named.
     named: BTreeSet<u32>,
     /// Links that a notification has named since it began. The kernel puts dump and notifications into one queue, but
-    /// not always in the order in which it made them. What changes later is told of again, so the notification counts.
+    /// not always in the order in which it made them. Later changes are reported again, so the notification is
+    /// authoritative.
     notified: BTreeSet<u32>,
     is_interrupted: bool,
 }

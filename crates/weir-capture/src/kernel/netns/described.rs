@@ -1,4 +1,4 @@
-//! Whose frames they are, read back from the description of an interface.
+//! Owner of frames, read back from the description of an interface.
 //!
 //! Rings and files carry no more of an owner than that text, so this is how those who read a daemon's rings know it.
 

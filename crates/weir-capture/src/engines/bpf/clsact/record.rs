@@ -75,7 +75,7 @@ pub(super) struct Record {
 #[derive(Debug)]
 pub(in crate::engines::bpf) struct Lock(Record);
 
-/// What names of locks begin with; then come the process, and a number.
+/// Prefix of names of locks; the process and a number follow.
 const LOCK: &str = "lock-";
 /// Stands between a place and the lock of its record.
 const LOCKED_BY: char = '@';

@@ -53,7 +53,8 @@ impl Constants {
         let value =
             unsafe { slice::from_raw_parts((&raw const data).cast::<u8>(), size_of::<Data>()) };
         map.update(&[0; 4], value, MapFlags::ANY)?;
-        // What the programs cannot write, and nobody else any more, is constant to the verifier.
+        // Memory that neither the programs nor anybody else can write any more is constant to the
+        // verifier.
         map.freeze()?;
         Ok(map)
     }

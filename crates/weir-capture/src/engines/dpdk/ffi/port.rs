@@ -19,7 +19,7 @@ fn alone() -> MutexGuard<'static, Vec<u16>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a port is.
+/// Facts about a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// The driver: `net_af_packet`.
