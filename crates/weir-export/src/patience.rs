@@ -33,7 +33,7 @@ impl EndAtOnce {
     }
 }
 
-/// What an export and its queue know of each other: until when the one has time, and what it waits for.
+/// State that an export and its queue share: the deadline of the export, and its present wait.
 #[derive(Default)]
 pub struct Patience {
     /// Said once nothing more comes: what waits still by then is dropped.

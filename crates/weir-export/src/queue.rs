@@ -16,7 +16,7 @@ pub const TICK: Duration = Duration::from_millis(500);
 /// How often it is looked whether there is room, or an end.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What becomes of a batch that there is no room for.
+/// Action for a batch for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// It is waited for: nothing is lost by that.
@@ -36,7 +36,7 @@ pub struct Queue {
     pushed: u64,
 }
 
-/// What an export came to.
+/// Result of an export.
 #[derive(Debug)]
 pub struct Finished {
     /// As [`Export::name`].
@@ -180,7 +180,7 @@ impl Queue {
         Finished { name: self.name.clone(), counts, full: self.full(), failure }
     }
 
-    /// What came of an export that is left where it is.
+    /// Result of an export that is abandoned.
     fn left(&self, why: &str, kind: io::ErrorKind) -> Finished {
         let sent = self.shared.sent.load(Ordering::Relaxed);
         let counts = Counts { sent, unsent: self.pushed.saturating_sub(sent) };
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn an_export_that_is_too_slow_ends_in_time() {
         let (export, opener) = Gated::new(None);
-        // What waits at the end would take 13 s.
+        // Records that wait at the end would take 13 s.
         let opening = thread::spawn(move || {
             while opener.send(()).is_ok() {
                 thread::sleep(Duration::from_millis(100));

@@ -40,7 +40,7 @@ const BATCH: usize = 32;
 pub struct Seen<'a> {
     /// The kept bytes, from the link layer's header on, without FCS.
     pub frame: &'a [u8],
-    /// What they begin with.
+    /// Their link layer.
     pub link: LinkLayer,
     /// Bytes on the wire.
     pub wire_len: u32,
@@ -133,7 +133,7 @@ impl FlowTable {
         &self.config
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
@@ -294,7 +294,7 @@ impl FlowTable {
                 }
             }
         }
-        // What the second pass chose, unless a frame since then changed it.
+        // The slot that the second pass chose, unless a frame since then changed it.
         let slot = frame.slot as usize;
         let mut place = (slot / LINE_SLOTS, slot % LINE_SLOTS);
         if frame.was.0 == frame.tag || self.state(place.0, place.1) != frame.was {

@@ -7,8 +7,8 @@
 //! that it confirms: then they say when their thresholds are new, which it would not notice otherwise.
 //!
 //! One thread does all of it. It waits for the channels and for [`Bells::ring`], without a limit: while nothing
-//! happens, nothing runs. Each turn takes the messages, arms all slots, and then confirms. That a turn serves all slots
-//! is needed: one sleeper may have bells of several, and send its messages through any of them.
+//! happens, nothing runs. Each turn takes the messages, arms all slots, and then confirms. A turn must serve all slots:
+//! one sleeper may have bells of several, and send its messages through any of them.
 
 mod slot;
 
@@ -35,7 +35,7 @@ use slot::{Bell, Slot};
 
 /// Events that are taken in a turn; the others are there in the next one.
 const EVENTS: usize = 64;
-/// What the eventfd is known by; bells are numbered from 1.
+/// Identifies the eventfd; bells are numbered from 1.
 const NOTICE: u64 = 0;
 
 /// One sleeper on one slot, as [`Bells::add`] has numbered it. Never used again.

@@ -50,7 +50,7 @@ impl Bandwidth {
         self.bytes_per_second >= UNCACHED_BELOW
     }
 
-    /// What the user of an uncached region should know, and can do.
+    /// Note for the user of an uncached region, with a remedy.
     #[must_use]
     pub fn note(self) -> Option<String> {
         let megabytes = self.bytes_per_second / 1e6;

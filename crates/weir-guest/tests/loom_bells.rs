@@ -15,7 +15,7 @@ use loom::thread;
 use weir_guest::arming::{self, Sleepers};
 use weir_ring::doorbell::{self, AWAKE};
 
-/// What is left out.
+/// The part that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,

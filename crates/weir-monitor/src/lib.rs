@@ -1,7 +1,6 @@
-//! What a flow monitor shows while it runs.
+//! The display of a flow monitor while it runs.
 //!
-//! Once a second a [`View`] is made of what is counted. Whoever shows it looks at the last one ([`Latest`]), and slows
-//! nothing.
+//! Once a second a [`View`] is made of what is counted. A display reads the last one ([`Latest`]), and slows nothing.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -23,7 +23,7 @@ use crate::shown::Shown;
 use crate::talkers::Talkers;
 use crate::view::{ExportView, FlowView, Rates, SourceView, TrafficCounts, View};
 
-/// What the monitor tells of itself at the end of each round through its flows.
+/// The state that the monitor reports at the end of each round through its flows.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The table's counters.
@@ -36,7 +36,7 @@ pub struct Snapshot {
     pub wire_bytes: Option<u64>,
     /// Records of flows that ended.
     pub records: u64,
-    /// What those had, by protocol.
+    /// Their counts, by protocol.
     pub ended: Protocols,
     /// By number.
     pub origins: Arc<Vec<Origin>>,
@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub exports: Vec<ExportView>,
 }
 
-/// What the run tells of its sources.
+/// The state of the sources that the run reports.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// Every source.
@@ -80,7 +80,8 @@ pub struct Reporter {
     held: Option<Part>,
     /// Where the round has come to.
     at: Option<usize>,
-    /// What had ended when it began: what ends meanwhile may have been seen in the table.
+    /// Flows that had ended when it began; flows that end meanwhile may have been seen in the
+    /// table.
     ended: Protocols,
 }
 
@@ -229,7 +230,7 @@ impl Shared {
     }
 }
 
-/// What is remembered from one view to the next.
+/// State that is kept from one view to the next.
 struct Making {
     shared: Arc<Shared>,
     latest: Latest,
@@ -351,7 +352,7 @@ impl Drop for Making {
     }
 }
 
-/// What a round has collected.
+/// Data that a round has collected.
 #[derive(Default)]
 struct Round {
     shown: Shown,
@@ -453,7 +454,7 @@ mod tests {
         drop(reporter);
     }
 
-    /// What happens in a table between two parts of a round.
+    /// Events in a table between two parts of a round.
     #[derive(Clone, Debug)]
     enum Event {
         /// A frame of the flow at a place, which may be the first.

@@ -138,7 +138,7 @@ fn is_clean(browser: &Browser, shown: &Shown) {
     assert!(asked > 5, "{asked}");
 }
 
-/// What makes the whole page scroll sideways.
+/// Elements that make the whole page scroll sideways.
 fn too_wide(browser: &Browser) -> Value {
     browser.value(
         "(() => { const root = document.documentElement; \
@@ -275,7 +275,7 @@ fn an_empty_view_and_an_overfull_one_fit_a_phone() {
     assert_eq!(text(&browser, "verdict"), "No frame lost");
     assert_eq!(rows(&browser, 0), Vec::<String>::new());
     picture(&browser, "phone-empty", true);
-    // What was missed before the hook is told apart from what was lost, as in the terminal.
+    // Frames that were missed before the hook are shown apart from lost ones, as in the terminal.
     let mut source = view.sources[0].clone();
     (source.drops, source.missed_before) = ([("kernel".into(), 0)].into(), Some(17));
     let missed = View { number: empty.number + 1, sources: vec![source], ..empty };

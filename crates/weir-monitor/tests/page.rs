@@ -1,5 +1,5 @@
-//! What the page's server gives: the view as JSON, metrics that Prometheus' own checker takes, a board of Grafana that
-//! asks for these.
+//! Answers of the page's server: the view as JSON, metrics that Prometheus' own checker accepts, a dashboard of
+//! Grafana that uses them.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

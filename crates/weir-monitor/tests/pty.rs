@@ -22,7 +22,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use weir_monitor::{Latest, View, terminal};
 
-/// What the child is to do.
+/// The task of the child.
 const TASK: &str = "WEIR_MONITOR_PTY_TEST";
 
 const ENTER: &str = "\x1b[?1049h";

@@ -140,7 +140,7 @@ impl BlockLists {
         Ok(())
     }
 
-    /// What a subscription blocks.
+    /// Entries that a subscription blocks.
     #[must_use]
     pub fn of(&self, subscription: SubscriptionId) -> BTreeMap<Entry, End> {
         let list = lock(&self.lists).get(&subscription).cloned();
@@ -204,7 +204,7 @@ impl BlockList {
                 Err(ProbeError::Capture(error)) if !matches!(error, CaptureError::Ended) => {
                     list.not_expired(now);
                 }
-                // What has ended blocks nothing.
+                // A subscription that has ended blocks nothing.
                 Ok(()) | Err(_) => list.expired(&due, now),
             }
         }

@@ -79,7 +79,7 @@ pub struct LinkName {
     pub iface: Option<String>,
 }
 
-/// What the probe tells unasked.
+/// Unsolicited messages of the probe.
 pub type ProbeEvent = Event<CaptureError>;
 
 /// Sources, feeds and consumers of one process. Commands come from any thread, and wait until they are carried out.
@@ -105,7 +105,7 @@ struct State {
     specs: BTreeMap<SourceId, Arc<SourceSpec>>,
     threads: BTreeMap<SourceId, SourceThread>,
     registry: Registry,
-    /// What each source says about itself, or said last: of those that have ended, the last opened.
+    /// Facts about each source; for a source that has ended, those of its last life.
     infos: BTreeMap<SourceId, Info>,
     listener: Box<dyn FnMut(ProbeEvent) + Send>,
     links: LinkWatches,
@@ -313,7 +313,7 @@ impl Probe {
         feed.map(|feed| feed.rings.clone()).unwrap_or_default()
     }
 
-    /// What a source says about itself; of one that is waited for or has ended, what it said last. `None` if it was
+    /// Facts about a source; for a source that is waited for or has ended, those of its last life. `None` if it was
     /// never open, or so many have ended since that it is forgotten
     /// ([`ENDED_SOURCES_MAX`](crate::limits::ENDED_SOURCES_MAX)).
     #[must_use]

@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(make(&mut list, &add(&[1], until(30))).entries(), 1);
         assert_eq!(end(&list), until(30));
         assert_eq!(list.due(start + 10 * SECOND), []);
-        // What was found of no use is not asked for again.
+        // An end that was found to be of no use is not asked for again.
         assert_eq!(list.next(), until(30));
         make(&mut list, &add(&[1], None));
         assert_eq!(make(&mut list, &add(&[1], until(30))).entries(), 0);

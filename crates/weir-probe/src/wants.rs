@@ -1,4 +1,4 @@
-//! What a subscriber takes of a source.
+//! Wishes of a subscriber to a source.
 
 use std::collections::BTreeSet;
 

@@ -30,7 +30,7 @@ struct Gate {
 struct GateState {
     is_shut: bool,
     is_waited_at: bool,
-    /// Who pumps, and who has ever come here.
+    /// The thread that pumps, and all threads that ever came here.
     pumps: Option<ThreadId>,
     came: Vec<ThreadId>,
 }

@@ -272,7 +272,7 @@ fn a_withdrawn_right_acts_at_once_and_the_others_lose_nothing() {
     let mut reader = readers(&old).remove(0);
     let mut numbers = read(&mut reader, |frames| frames.len() > 100);
     probe.withdraw(goes.id).unwrap();
-    // What the other may have mapped gets nothing any more.
+    // Memory that the other may have mapped gets no more frames.
     let written = old.rings[0].frames_written();
     let new = joined(&stays);
     let mut news = readers(&new).remove(0);

@@ -246,7 +246,7 @@ impl Client {
         })
     }
 
-    /// What the client is told of a feed, with its rings.
+    /// The answer to the client that opened a feed, with its rings.
     fn opened(&self, reader: &Arc<Reader>) -> Result<Answer, RpcError> {
         let mut info = self.daemon.probe.info_of(reader.claim.source).unwrap_or_default();
         // The rings of other engines are sealed memory anyhow.

@@ -129,7 +129,7 @@ impl Daemon {
             let touched = told(undo.touched());
             let undone = self.alone(&feed, || self.lists.take_back(feed.subscription, undo));
             match undone {
-                // What has ended blocks nothing.
+                // A feed that has ended blocks nothing.
                 Ok(_) | Err(ProbeError::Unknown | ProbeError::Ended) => {}
                 Err(error) => {
                     kept.push(format!("{} ({}) of {touched}", feed.title(), error_text(&error)));
@@ -141,7 +141,7 @@ impl Daemon {
                 "{why}, so nothing has changed at any of the {count} feeds"
             ));
         }
-        // What to try comes first: a long text is cut.
+        // The remedy comes first, because a long text is cut.
         RpcError::refused(format!(
             "{why}, and it cannot be taken back everywhere; `weir block --feed {name}` shows what only some of the \
              feeds block: add or remove that again, as it is to be at all of them. The change is kept at {}",
@@ -149,7 +149,7 @@ impl Daemon {
         ))
     }
 
-    /// What the feeds of a name block.
+    /// Entries that the feeds of a name block.
     pub(crate) fn blocked_named(&self, who: &Who, name: &str) -> Result<Blocked, RpcError> {
         let feeds = self.named(who, name)?;
         // Of each entry: in how many feeds, and its last end.

@@ -211,6 +211,6 @@ pub fn tell_moved(reader: &Reader) {
 
 fn tell(reader: &Reader, gone: Gone) {
     let params = serde_json::to_value(gone).unwrap_or_default();
-    // Whoever has gone needs not be told.
+    // If the client has gone, it need not be told.
     let _ = reader.peer.notify("capture.gone", params, Vec::new());
 }

@@ -56,12 +56,12 @@ impl Resolved {
     }
 }
 
-/// What a source of the file means.
+/// Resolves a source of the file.
 pub type Resolver = dyn Fn(&str, &SourceConfig) -> Result<Resolved, String> + Send + Sync;
 
 /// The daemon. Dropping it stops every source.
 pub struct Daemon {
-    /// What its feeds block; before the probe, which is needed until these have ended.
+    /// Block lists of its feeds; before the probe, which is needed until these have ended.
     pub(crate) lists: BlockLists,
     pub(crate) probe: Arc<Probe>,
     pub(crate) board: Arc<Board>,
@@ -76,7 +76,7 @@ pub struct Daemon {
     /// For each source: held by whoever hands its rings out, and alone by whoever takes rights away or changes what
     /// rings hold.
     handing: Mutex<BTreeMap<String, Arc<RwLock<()>>>>,
-    /// What is said to whoever runs the daemon.
+    /// Messages for the operator of the daemon.
     pub(crate) journal: Journal,
     pub(crate) guests: Guests,
 }

@@ -18,7 +18,7 @@ pub struct Moved(Mutex<Vec<MovedFeed>>);
 pub struct MovedFeed {
     /// Its client.
     pub who: Who,
-    /// What the client has asked for, with the filter that it set last.
+    /// The client's request, with the filter that it set last.
     pub asked: Open,
     /// Its subscription.
     pub claim: Claim,

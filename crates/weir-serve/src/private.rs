@@ -38,7 +38,7 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
         if level == 0 && !is_there {
             continue;
         }
-        // Whoever may not look into it cannot use it either, which is said elsewhere.
+        // A process that may not look into it cannot use it either, which is reported elsewhere.
         let Ok(meta) = part.metadata() else { continue };
         // In a folder with the sticky bit only owners replace what is theirs; but anybody makes what is not there yet.
         let guards = level > 1 || (level == 1 && is_there);
@@ -51,7 +51,7 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
 }
 
 /// Refuses a socket of another program's that any user could replace: by the permissions of its folder, or of one above
-/// it. Who owns the folder, and the folder's group, are trusted: that is whom the other program runs as.
+/// it. The owner of the folder and the folder's group are trusted, because the other program runs as them.
 ///
 /// # Errors
 /// Which folder it is, and how to mend it.
@@ -71,7 +71,7 @@ pub fn check_folder_of(socket: &Path) -> Result<(), NotPrivate> {
     Ok(())
 }
 
-/// Who else may replace it, and what to do.
+/// Describes who else may replace it, and a remedy.
 fn exposed(part: &Path, meta: &Metadata, is_sticky: bool) -> Option<(&'static str, String)> {
     let name = part.display();
     if meta.uid() != 0 && meta.uid() != geteuid().as_raw() {

@@ -29,7 +29,7 @@ pub struct Reader {
     pub peer: Arc<Peer>,
     /// The client's user, or the guest.
     pub who: Who,
-    /// What it has asked for when it opened the feed; [`asked_now`](Reader::asked_now) has the filter of now.
+    /// The request with which it opened the feed; [`asked_now`](Reader::asked_now) has the filter of now.
     pub asked: Open,
     /// The client's number for the feed.
     pub number: u64,

@@ -100,7 +100,7 @@ impl Daemon {
         })
     }
 
-    /// What the file that is in force takes away, compared with the one before it, by the sources' names. Asked by who
+    /// Rights that the file in force removes, compared with the file before it, by the sources' names. Asked by who
     /// holds [`handing`](Daemon::handing) of all sources.
     fn changes_since(&self, before: &Config) -> BTreeMap<String, SourceChange> {
         let now = self.config();

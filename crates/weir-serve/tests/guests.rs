@@ -265,7 +265,7 @@ fn a_filter_and_a_block_list_of_a_guest_act_at_the_host() {
     within_limit("frames are filtered", || feed.ledger().unwrap().filtered > 10_000);
     let ledger = feed.ledger().unwrap();
     closes(&ledger);
-    // What was on its way.
+    // Frames that were on their way.
     assert!(ledger.captured < captured + 20_000, "{ledger:?} {captured}");
     within_limit("nothing more comes", || {
         let before = feed.ledger().unwrap().captured;

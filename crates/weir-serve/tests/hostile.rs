@@ -25,7 +25,7 @@ fn raw(setup: &Setup) -> Client {
     Client::connect(&setup.path(), "hostile", |_| ()).unwrap()
 }
 
-/// What is asked is refused, with these words; the connection goes on.
+/// The request is refused, with these words; the connection goes on.
 #[track_caller]
 fn refused(client: &Client, method: &str, params: Value, fds: &[OwnedFd], words: &str) {
     match client.call(method, params, fds, LIMIT) {

@@ -32,7 +32,7 @@ pub use limited::LimitedMonitor;
 pub use ports::Buses;
 use qom::{command, list};
 
-/// What the ids begin with; the number follows.
+/// Prefix of the ids; the number follows.
 const REGION_ID: &str = "weir-region-";
 const WORDS_ID: &str = "weir-words-";
 /// The pause between two `device_del` of a device. QEMU refuses a second one as long as the guest may still answer the
@@ -103,8 +103,8 @@ pub fn plug(monitor: &mut dyn Monitor, memory: &GuestMemory) -> Result<Plugged, 
 
 /// Plugs a guest's region and words into these buses.
 ///
-/// What fails half way is taken back. Where the guest must release the region for that and does not within
-/// [`TAKE_BACK_TIME_MAX`], it stays, and [`find_plugged`] finds it.
+/// If a step fails, the steps before it are undone. Where the guest must release the region for that and
+/// does not within [`TAKE_BACK_TIME_MAX`], it stays, and [`find_plugged`] finds it.
 ///
 /// # Errors
 /// [`VmError::Refused`], and those of the monitor.

@@ -60,8 +60,8 @@ impl Domain {
     ///
     /// # Errors
     /// [`VmError::NoVirsh`]; [`VmError::TimeOut`] after `limit`, which names `command`;
-    /// [`VmError::Protocol`] for more output than [`VIRSH_BYTES_MAX`](crate::limits::VIRSH_BYTES_MAX). What virsh
-    /// itself complains of is in the result.
+    /// [`VmError::Protocol`] for more output than [`VIRSH_BYTES_MAX`](crate::limits::VIRSH_BYTES_MAX). Errors of
+    /// virsh itself are in the result.
     pub fn run(
         &self,
         command: &'static str,
@@ -139,7 +139,7 @@ impl Domain {
     ) -> Result<std::process::Command, VmError> {
         let mut command = std::process::Command::new(&self.virsh);
         command.args(["--quiet", "--connect", &self.uri]).args(arguments);
-        // What it says of errors is looked into.
+        // Its error messages are parsed.
         command.env("LC_ALL", "C");
         match input {
             None => command.stdin(std::process::Stdio::null()),

@@ -1,9 +1,8 @@
 //! QEMU's monitor (QMP) over a Unix socket.
 //!
-//! The protocol is small: a line of JSON each for the greeting, commands, answers and events. What takes care is the
-//! other end: it may be stopped, may be no QEMU, or may have been taken over by its guest. So every call has a time
-//! limit, messages and untaken events have limits of size, and after anything that is not QMP the connection is used no
-//! more.
+//! The protocol is small: a line of JSON each for the greeting, commands, answers and events. The other end needs care:
+//! it may be stopped, may not be QEMU, or may have been taken over by its guest. So every call has a time limit,
+//! messages and untaken events have limits of size, and after anything that is not QMP the connection is used no more.
 //!
 //! Source: QEMU, docs/interop/qmp-spec.rst.
 
@@ -167,7 +166,7 @@ impl Qmp {
 
     /// Takes the next line of those that have come: `Some(None)` was an event, which is queued, or empty.
     fn next_buffered(&mut self) -> Result<Option<Option<Message>>, VmError> {
-        // What follows something that is no QMP means nothing.
+        // Bytes after something that is not QMP have no meaning.
         let Some(line) = self.lines.next().filter(|_| !self.is_broken) else {
             return if self.lines.is_too_long() {
                 Err(self.broken("a message that is too long"))

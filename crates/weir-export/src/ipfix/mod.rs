@@ -57,7 +57,7 @@ pub struct Config {
     pub domain: u32,
     /// Records have both directions: as in [`FlowConfig`](weir_flow::FlowConfig).
     pub biflow: bool,
-    /// What their bytes are: as in [`FlowConfig`](weir_flow::FlowConfig).
+    /// Meaning of their bytes: as in [`FlowConfig`](weir_flow::FlowConfig).
     pub octets: Octets,
     /// Bytes of a message over UDP at most, 576 to 65,507. 1400. Over TCP it is 65,535.
     pub datagram_bytes: usize,

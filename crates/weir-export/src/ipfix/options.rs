@@ -1,4 +1,4 @@
-//! What a collector is told beside flows: names of interfaces, and how many flows were exported.
+//! Messages to a collector beside flows: names of interfaces, and the number of exported flows.
 //!
 //! Source: RFC 7011 section 3.4.2.2 (options templates), 4.3 (what was not sent).
 

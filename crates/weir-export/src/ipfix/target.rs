@@ -42,7 +42,7 @@ pub enum TargetError {
     /// Too many colons for a port.
     #[error("{0}: an IPv6 address goes in brackets: ipfix://[2001:db8::1]:4739")]
     Brackets(String),
-    /// What stands behind the host is no port.
+    /// The text behind the host is not a port.
     #[error("{0}: a port is a number from 1 to 65535; without one it is 4739")]
     Port(String),
 }

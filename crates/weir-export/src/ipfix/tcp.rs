@@ -20,8 +20,8 @@ const DRAIN_PAUSE: Duration = Duration::from_millis(2);
 
 /// A collector over TCP, connected to again where it was lost.
 ///
-/// A flow is sent once the collector's machine has acknowledged the last byte of its message. What a broken connection
-/// leaves unacknowledged is unsent: it may have arrived all the same, and is never sent twice.
+/// A flow is sent once the collector's machine has acknowledged the last byte of its message. Records that a broken
+/// connection leaves unacknowledged are unsent: they may have arrived all the same, and are never sent twice.
 pub(super) struct Tcp {
     /// Of the collector's name. After a failure, the next one is tried.
     addresses: Vec<SocketAddr>,
@@ -31,7 +31,7 @@ pub(super) struct Tcp {
     is_new: bool,
     retry_at: Instant,
     retry_pause: Duration,
-    /// What is not acknowledged for so long ends the connection.
+    /// Data that is not acknowledged for this time ends the connection.
     user_timeout: Duration,
     counts: Counts,
 }

@@ -1,8 +1,8 @@
-//! What UDP and TCP have in common.
+//! Common parts of UDP and TCP.
 
 use crate::export::Counts;
 
-/// What a transport can do right now.
+/// State of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ready {
     /// It sends to the collector that it sent to before.

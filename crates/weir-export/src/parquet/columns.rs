@@ -40,7 +40,7 @@ struct Column {
     values: Values,
 }
 
-/// What a column has of a record.
+/// Values of a column.
 enum Values {
     /// Nanoseconds since the Unix epoch.
     Times(fn(&Row) -> u64),

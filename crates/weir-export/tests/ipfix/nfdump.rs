@@ -123,7 +123,7 @@ fn read(dir: &Path) -> BTreeMap<Key, Vec<String>> {
     flows
 }
 
-/// What nfdump is to show of a flow.
+/// The line of nfdump for a flow.
 fn wanted(record: &FlowRecord) -> (Key, Vec<String>) {
     let FlowRecord { key, forward, reverse, .. } = record;
     let (src, dst) = match key.addresses {

@@ -1,4 +1,4 @@
-//! What the Python library `ipfix` reads from a connection.
+//! Records that the Python library `ipfix` reads from a connection.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener};

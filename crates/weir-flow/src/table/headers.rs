@@ -1,4 +1,4 @@
-//! What a table takes of the headers of a frame.
+//! Headers of a frame that a table uses.
 
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::{ETHERNET_BYTES, Fragment, FrameView, Ip, Upper};

@@ -148,7 +148,7 @@ fn who_sleeps_for_n_frames_gets_every_frame_and_never_sleeps_past_one() {
                 _ => (0..numbers.below(20_000)).for_each(|_| std::hint::spin_loop()),
             }
             wire.push(1);
-            // What comes later would wake whoever sleeps past this one.
+            // Later frames would wake a sleeper that sleeps past this one.
             if numbers.below(2) == 0 {
                 let has_read =
                     |read: &AtomicU64| ordinal - read.load(Ordering::Relaxed) < FRAMES_MAX;
@@ -177,7 +177,7 @@ fn nobody_is_woken_for_nothing() {
         assert_eq!(app.sleep(5, Duration::from_millis(100)), Woken::Limit);
         wire.push(1);
         assert_eq!(app.sleep(5, LONG), Woken::Frames);
-        // That wake-up may have come behind the look that found the frames.
+        // That wake-up may have come after the look that found the frames.
         thread::sleep(Duration::from_millis(20));
         assert_eq!(app.poll(), Poll::Frames(5));
         app.sleep(5, Duration::from_millis(100));

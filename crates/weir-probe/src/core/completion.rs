@@ -49,7 +49,7 @@ impl<W: Wanted, E> Core<W, E> {
                     let running = source.running.as_mut().expect("it is there");
                     // Its subscriptions are wanted, and have no feeds.
                     running.feeds = BTreeMap::new();
-                    // That it has not come back yet is not told again and again.
+                    // A further failure to come back is not reported again.
                     if matches!(running.op, Op::Open(Some(_))) {
                         self.event(Event::Missing(id, error));
                     }

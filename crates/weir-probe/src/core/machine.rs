@@ -228,7 +228,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// What a source has and no subscription needs.
+    /// The effect that removes something of a source that no subscription needs.
     fn unneeded(&self, id: SourceId) -> Option<Effect<W>> {
         let source = &self.sources[&id];
         let needed = self.needed(id);

@@ -30,7 +30,7 @@ pub(super) enum Op<W: Wanted> {
 #[derive(Debug)]
 pub(super) struct Running<W: Wanted, E> {
     pub(super) op: Op<W>,
-    /// What can fail, in order.
+    /// Effects that can fail, in order.
     pub(super) forward: VecDeque<Effect<W>>,
     /// Why it failed.
     pub(super) failure: Option<E>,
@@ -68,7 +68,7 @@ impl<W: Wanted, E> Core<W, E> {
             | Op::Subscribe(command, _)
             | Op::Change(command, ..)
             | Op::Attach(command, ..) => self.reply(command, Err(why)),
-            // Who is gone has left.
+            // A consumer that is gone has left.
             Op::Unsubscribe(command, _) | Op::Detach(command, ..) => {
                 let is_gone = matches!(why, Refused::Ended);
                 self.reply(command, if is_gone { Ok(Reply::Done) } else { Err(why) });

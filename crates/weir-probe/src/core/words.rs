@@ -47,7 +47,7 @@ id! {
     EffectId
 }
 
-/// What a subscriber takes of a source: filter, block list, snaplen, direction, sampling.
+/// The wishes of a subscriber to a source: filter, block list, snaplen, direction, sampling.
 pub trait Wanted: Clone + Debug {
     /// A change while it runs.
     type Change: Clone + Debug;
@@ -65,7 +65,7 @@ pub trait Wanted: Clone + Debug {
 pub enum Command<W: Wanted> {
     /// Opens a source with its first feeds. It offers nothing before [`Start`](Command::Start).
     Open {
-        /// What its first subscribers take; at least one.
+        /// Wishes of its first subscribers; at least one.
         wants: Vec<W>,
         /// Waits for an interface that is missing or vanishes.
         follows: bool,
@@ -78,7 +78,7 @@ pub enum Command<W: Wanted> {
     Subscribe {
         /// Of this source.
         source: SourceId,
-        /// What it takes.
+        /// Its wishes.
         wants: W,
     },
     /// Ends a subscription; its feed goes with the last one.
@@ -155,7 +155,7 @@ pub enum Effect<W: Wanted> {
         old: FeedId,
         /// Gets what `old` would have got.
         new: FeedId,
-        /// What it takes.
+        /// Its wishes.
         wants: W,
     },
     /// Let a feed wake a consumer.
@@ -219,7 +219,7 @@ pub enum Note<E> {
     Interface(SourceEvent),
 }
 
-/// What the runtime is told.
+/// Messages to the runtime.
 #[derive(Debug)]
 pub enum Output<W: Wanted, E> {
     /// Do this.

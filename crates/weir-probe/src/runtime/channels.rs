@@ -48,7 +48,7 @@ struct TakenChannel {
     told: Told,
 }
 
-/// What the other process knows of the feed that has a channel.
+/// Knowledge of the other process about the feed that has a channel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nothing,
@@ -110,7 +110,7 @@ impl Channels {
 
     /// The consumer is to look at what it was told.
     pub(super) fn wake(&self) {
-        // Whoever carries messages to another process waits on the updates themselves.
+        // A thread that carries messages to another process waits on the updates themselves.
         if let Channels::Made { probe_waker, .. } = self {
             probe_waker.wake();
         }

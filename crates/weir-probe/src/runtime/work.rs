@@ -1,4 +1,5 @@
-//! Whoever gives a command carries effects out while it waits; the housekeeper, those that nobody waits for.
+//! The thread that gives a command carries effects out while it waits; the housekeeper carries out those for
+//! which nobody waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};

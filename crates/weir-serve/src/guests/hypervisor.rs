@@ -64,7 +64,8 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Whoever can put a socket of his own there would be taken for the guest, and be given its memory.
+    /// A process that can put its own socket there would be taken for the guest, and be given its
+    /// memory.
     fn check(path: &Path) -> Result<(), NotPrivate> {
         private::check_folder_of(path)
     }

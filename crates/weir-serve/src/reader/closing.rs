@@ -74,7 +74,7 @@ impl Reader {
         self.begun.notify_all();
     }
 
-    /// What is known of its end, once its closing has begun.
+    /// The known facts about its end, once its closing has begun.
     fn closing(&self) -> Option<Arc<Closing>> {
         let runs = |state: &mut super::State| state.closing.is_none();
         let state = self.begun.wait_while(self.state(), runs);

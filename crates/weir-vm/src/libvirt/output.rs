@@ -1,4 +1,4 @@
-//! What virsh prints, taken apart: bytes of QEMU's and of the guest's, as libvirt hands them on.
+//! Parses the output of virsh: bytes of QEMU's and of the guest's, as libvirt hands them on.
 
 use std::path::PathBuf;
 

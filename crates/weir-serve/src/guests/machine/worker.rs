@@ -307,7 +307,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Whoever waits for an answer is told that there will be none, also where this thread has panicked.
+    /// A caller that waits for an answer is told that there will be none, also if this thread has
+    /// panicked.
     fn drop(&mut self) {
         self.inbox.close();
         if std::thread::panicking() {

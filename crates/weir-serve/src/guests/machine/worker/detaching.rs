@@ -15,7 +15,7 @@ pub(super) struct Detaching {
     places_until: Instant,
     /// The last of those who wait for it waits no longer.
     until: Instant,
-    /// Who waits for it, and until when.
+    /// Callers that wait for it, each with its deadline.
     replies: Vec<(Instant, Reply)>,
 }
 

@@ -375,7 +375,7 @@ fn with_qemu_the_session_ends_and_the_next_one_begins_anew() {
     guest.wait_for(GuestState::Ready);
     let next = guest.claim();
     assert_ne!(next.memory().token(), claim.memory().token());
-    // What is of the machine before gives nothing back.
+    // A claim of the previous machine gives nothing back.
     drop(claim);
     assert_eq!(guest.claim().memory().token(), next.memory().token());
 }

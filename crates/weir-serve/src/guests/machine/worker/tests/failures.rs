@@ -54,7 +54,7 @@ fn a_machine_without_room_is_refused_before_there_is_memory_and_is_not_asked_eac
     }
     let (looks, passed) = (qemu.look(|qemu| qemu.port_looks), start.elapsed());
     assert!(looks as u128 <= looks_within(passed, PLUG_REFUSAL_STAYS), "{looks} {passed:?}");
-    // Whoever mends it is not refused for long.
+    // A user who repairs it is not refused for long.
     qemu.look(|qemu| qemu.has_no_ports = false);
     within_limit("it is looked at again", || guest.refusal().contains("power of two"));
 }
