@@ -36,8 +36,8 @@ pub enum ConsumerError {
 }
 
 impl ConsumerError {
-    /// Whether no more was wanted: the reader of the output ended it, or it is complete. What came behind that is
-    /// nobody's loss.
+    /// Whether no more was wanted: the reader of the output ended it, or it is complete. Later frames are not
+    /// lost for anybody.
     #[must_use]
     pub fn wants_no_more(&self) -> bool {
         use ConsumerError::{Complete, ReaderGone, ReaderStalled};

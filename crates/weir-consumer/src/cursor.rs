@@ -29,7 +29,7 @@ pub struct Cursor<M: Words = Mapping> {
     /// The writer has gone without an end: it is where nothing more is found.
     is_abandoned: bool,
     has_ended: bool,
-    /// What was still to be read ahead was taken away with a device.
+    /// Blocks that were still to be read ahead were taken away with a device.
     is_gone_ahead: bool,
 }
 
@@ -169,8 +169,8 @@ impl<M: Words> Cursor<M> {
 
     pub(crate) fn leave(&mut self, until: u64) {
         self.until = self.until.min(until);
-        // What was gone before it began, and is not its own after all. Frames that were read or lapped since show that
-        // it began before that.
+        // Frames that were gone before it began are not its own after all. Frames that were read or lapped since show
+        // that it began before that.
         if self.ordinal == self.began && self.until < self.began {
             self.lapped = self.until.saturating_sub(self.from);
         }

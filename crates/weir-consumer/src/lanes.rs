@@ -299,7 +299,8 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
         let mut frames: Option<u64> = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.channel == Some(channel)) {
             let ring = lane.cursor.reader().ring();
-            // What it closed before it went is whole, and one that has left was read as far as it is to be.
+            // A ring that was closed before its writer went is whole, and a ring that has left was read as
+            // far as it is to be.
             if !ring.is_closed() && !lane.cursor.has_left() {
                 frames = Some(ring.frames_written().saturating_add(frames.unwrap_or_default()));
                 lane.cursor.abandon();

@@ -1,5 +1,5 @@
-//! What every consumer needs: rings read one by one or merged by time, the account of what was taken, and
-//! sinks.
+//! Common parts of all consumers: rings read one by one or merged by time, the account of taken frames,
+//! and sinks.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -35,7 +35,7 @@ use crate::source::JoinedFeed;
 use copied::Copied;
 use lateness::Lateness;
 
-/// What a [`Merge::turn`] came to.
+/// Result of a [`Merge::turn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Frames were passed on.
@@ -71,7 +71,7 @@ pub struct Merge<M: Words = Mapping> {
     lateness: Lateness,
     /// Calls of `advance`.
     runs: u32,
-    /// What the last one passed on.
+    /// The frames that the last turn passed on.
     last: Option<Last>,
 }
 
@@ -251,7 +251,7 @@ impl<M: Words> Merge<M> {
         Ok(self.choose()?.is_some())
     }
 
-    /// What [`advance`](Merge::advance) passed on; empty if that was nothing. Its records name interfaces of
+    /// The frames that [`advance`](Merge::advance) passed on; may be empty. Its records name interfaces of
     /// [`numbering`](Merge::numbering).
     #[must_use]
     pub fn run(&self) -> Run<'_> {
@@ -340,7 +340,7 @@ fn is_pressed<M: Words>(lanes: &[Lane<Copied, M>]) -> bool {
     })
 }
 
-/// What may be passed on next.
+/// The frames that may be passed on next.
 struct Choice {
     lane: usize,
     until_ns: u64,

@@ -1,4 +1,4 @@
-//! What a consumer reads, and how that changes while it runs.
+//! The feeds that a consumer reads, and how they change while it runs.
 
 use std::os::unix::net::UnixStream;
 
@@ -6,12 +6,12 @@ use weir_ring::memory::Trust;
 use weir_ring::wake::Sleeper;
 use weir_ring::{Mapping, Ring, RingError, Words, pass};
 
-/// What a consumer reads, and how that changes while it runs.
+/// The feeds that a consumer reads, and how they change while it runs.
 pub trait FrameSource: Send {
     /// The changes since the last call. Called before each turn, so it is cheap while there are none.
     fn take_changes(&mut self) -> Vec<FeedChange>;
 
-    /// What the consumer sleeps on. Whoever makes a change wakes it.
+    /// The consumer sleeps on this. A thread that makes a change wakes it.
     fn sleeper(&self) -> &Sleeper;
 
     /// No feed joins any more: once all rings are closed and read, the consumer ends. Changes that were made before

@@ -30,9 +30,9 @@ const DRAINING: u8 = 1;
 /// They have stopped: rings that are not closed by now bring nothing any more.
 const STOPPED: u8 = 2;
 
-/// What a consumer's thread is told before it starts.
+/// Parameters of a consumer's thread.
 pub struct Plan<C: ?Sized> {
-    /// What it reads.
+    /// Its source.
     pub source: Box<dyn FrameSource>,
     /// Ends its sleep when the sources stop.
     pub waker: Waker,
@@ -48,7 +48,7 @@ pub struct Plan<C: ?Sized> {
     pub ended: Ended<C>,
 }
 
-/// What is called when a consumer has ended.
+/// Called when a consumer has ended.
 pub type Ended<C> = Box<dyn FnOnce(&Finished<C>) + Send>;
 
 impl<C: ?Sized> Plan<C> {
@@ -120,7 +120,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
         let failure = work.run().err();
         let limited = work.left() == 0;
         let Work { consumer, shared, last, progress, .. } = work;
-        // Whoever waits for this consumer's progress need not any more.
+        // A thread that waits for this consumer's progress need not wait any more.
         drop(progress);
         shared.ended.store(true, Ordering::Release);
         let finished = Finished { consumer, failure, last, limited };
@@ -188,7 +188,7 @@ pub fn take_changes<C: Consumer + ?Sized>(
     upkeep::take_changes(source, consumer).map(drop)
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Work<C: ?Sized> {
     consumer: Box<C>,
     source: Box<dyn FrameSource>,

@@ -17,7 +17,7 @@ use crate::testing::{Collect, feed, push, writer};
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// What is sent from the test; complete once that is said.
+/// Frames that are sent from the test; complete once that is said.
 struct Sent {
     sleeper: Sleeper,
     changes: Receiver<FeedChange>,

@@ -164,8 +164,8 @@ pub fn convert(program: &Program, target: Target) -> Result<Vec<EbpfInsn>, Conve
 /// Each of them sees the frame as it would alone; equal ones are run once.
 ///
 /// # Errors
-/// What is too long, and so has to leave the set. What converts may still be too much for the kernel's
-/// verifier, which says so when it is loaded; the way out is the same.
+/// What is too long, and so has to leave the set. A set that can be converted may still be too much
+/// for the kernel's verifier, which says so when it is loaded; the way out is the same.
 ///
 /// # Panics
 /// With more than [`SET_MAX`] filters.

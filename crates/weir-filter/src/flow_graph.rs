@@ -5,7 +5,7 @@ use crate::order;
 pub(crate) use crate::step::{A, OFFSET_MAX, Step, Then, To, X_REG, uses};
 use crate::verify::skips;
 
-/// What is known of a program before it runs. Jumps to jumps are followed, and conditions that change
+/// Known facts about a program before it runs. Jumps to jumps are followed, and conditions that change
 /// nothing left out, so not every instruction is a step; code that no way leads to never is, as the kernel
 /// refuses such.
 #[derive(Debug)]
@@ -14,7 +14,8 @@ pub(crate) struct FlowGraph {
     pub entry: To,
     /// In the program's order, so all ways go forward.
     pub steps: Vec<Step>,
-    /// What some way reads before it writes, and finds 0: scratch memory's words by their bits, [`A`], [`X_REG`].
+    /// Registers and words that some path reads before it writes them, and finds 0: scratch memory's words by
+    /// their bits, [`A`], [`X_REG`].
     pub begins_as_zero: u32,
 }
 

@@ -1,4 +1,4 @@
-//! What a program sees of a frame.
+//! The view of a frame that a program has.
 //!
 //! Drivers and the kernel may take the outer VLAN tag off a frame and keep it beside the bytes. Programs
 //! come in two kinds. Most, and all that are compiled from text, know nothing of that: they see the frame as
@@ -76,7 +76,7 @@ impl View {
         }
     }
 
-    /// What the program sees of the length, less what the frame has.
+    /// Length that the program sees, less the bytes that the frame has.
     pub(crate) fn longer(self) -> i32 {
         match self {
             View::AsIs | View::Beside => 0,

@@ -7,7 +7,7 @@
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Insn {
-    /// What to do: one of this module's constants.
+    /// The operation: one of this module's constants.
     pub code: u16,
     /// Instructions to skip if the condition holds.
     pub jt: u8,
@@ -137,7 +137,7 @@ pub(crate) struct Load {
 }
 
 impl Insn {
-    /// What a load of bytes loads, if it is one.
+    /// The kind of load, if it is a load of bytes.
     pub(crate) fn load(self) -> Option<Load> {
         let (size, indirect, header_length) = match self.code {
             _ if self.is_extension() => return None,

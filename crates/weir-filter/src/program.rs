@@ -24,7 +24,7 @@ pub enum ParseError {
     Form {
         /// From 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         what: String,
     },
     /// The right form, but no program.
@@ -119,7 +119,7 @@ fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_default).collect()
 }
 
-/// What [`Program::parse`] reads.
+/// Text that [`Program::parse`] reads.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.insns.len())?;

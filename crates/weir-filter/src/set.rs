@@ -10,7 +10,7 @@ pub use crate::limits::SET_MAX;
 pub(crate) struct Distinct<'a> {
     /// The bits of filters that take every frame.
     pub always: u32,
-    /// What has to be run.
+    /// Programs that must be run.
     pub members: Vec<Member<'a>>,
 }
 

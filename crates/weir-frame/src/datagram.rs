@@ -54,7 +54,7 @@ pub struct Addressing {
     pub source_port: Option<u16>,
     /// Destination port.
     pub destination_port: u16,
-    /// What is in each datagram; `None`: the number of the frame.
+    /// Contents of each datagram; `None`: the number of the frame.
     pub payload: Option<Payload>,
 }
 
@@ -96,7 +96,7 @@ pub struct Form {
 }
 
 impl Addressing {
-    /// What makes no frame, with what would.
+    /// Checks that it makes a frame; the error says what would.
     ///
     /// # Errors
     /// A text for the user.

@@ -23,7 +23,7 @@ const SYN: u8 = 0x02;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// What is to become of a frame.
+/// The action for a frame.
 #[allow(clippy::large_enum_variant, reason = "it lives as long as one frame is looked at")]
 pub enum Segmentation<'a> {
     /// Its packet is not longer than the MTU.

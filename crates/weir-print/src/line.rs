@@ -55,7 +55,7 @@ impl<'a> Line<'a> {
         self.end_paint(Some(Paint::Yellow));
     }
 
-    /// What follows is in this colour, where lines are coloured.
+    /// The following text is in this colour, if lines are coloured.
     pub fn begin_paint(&mut self, paint: Option<Paint>) {
         if let Some(paint) = paint.filter(|_| self.options.color) {
             paint.begin(self.out);

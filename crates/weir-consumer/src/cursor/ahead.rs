@@ -8,7 +8,7 @@ use weir_ring::{Batch, BlockLook, FrameHead, Poll, Rest, RestLook, RingError, Wo
 
 use super::Cursor;
 
-/// What [`Cursor::skip_block`] did.
+/// Result of [`Cursor::skip_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// Passed over the rest of a block, of so many frames.

@@ -140,19 +140,19 @@ fn by_helper(
     }
 }
 
-/// What a load needs to know of its section.
+/// Properties of its section that a load needs.
 #[derive(Clone, Copy)]
 pub(super) struct Context {
     pub target: Target,
     pub view: View,
     pub in_place: u32,
     pub reject: Label,
-    /// What is loaded is to be a number; otherwise it stays in the network's order.
+    /// Whether loaded values are numbers; otherwise they stay in network byte order.
     pub numbers: bool,
 }
 
 impl Context {
-    /// What was loaded, as it is wanted.
+    /// Converts a loaded value as required.
     fn loaded(self, asm: &mut Asm, dst: Reg, size: u8) {
         if self.numbers {
             asm.big_endian(dst, size);

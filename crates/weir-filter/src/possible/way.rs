@@ -93,7 +93,7 @@ struct Bytes {
     mask: u32,
 }
 
-/// What bytes of a frame are.
+/// Contents of bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     /// The type behind so many tags.
@@ -263,7 +263,7 @@ impl Way {
         }
     }
 
-    /// What these bytes are in every frame that comes this way; `None`: there is no telling.
+    /// Contents of these bytes in every frame that comes this way; `None`: there is no telling.
     fn field(&self, bytes: Bytes) -> Option<Field> {
         let Bytes { at, behind, size, .. } = bytes;
         if let Some(header) = behind {

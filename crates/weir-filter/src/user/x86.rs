@@ -323,7 +323,7 @@ impl Assembler {
     }
 }
 
-/// What is read or written from the stack is in the red zone.
+/// Operands on the stack are in the red zone.
 fn stack(base: u8, off: i16, code: u8) -> Option<()> {
     // The width is in bits 3 and 4.
     let bytes = [4, 2, 1, 8][usize::from(code >> 3 & 3)];

@@ -9,7 +9,7 @@ use weir_filter::{Frame, Program, SET_MAX, Tag, UserFilterSet, interpret};
 use crate::kernel::{Loaded, Socket};
 use crate::{expressions, frames, oracle, random};
 
-/// What libpcap says of each filter.
+/// Answer of libpcap for each filter.
 fn by_libpcap(set: &[Option<&Program>], bytes: &[u8]) -> u32 {
     mask(set, |program| oracle::run(program, bytes, bytes.len() as u32))
 }

@@ -17,7 +17,7 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("DPDK af_packet, rx only", &["weir af_packet"]),
     ("DPDK pcap, rx only", &["weir pcap"]),
 ];
-/// What watches TCP.
+/// Rows that capture TCP.
 const WATCHERS: [(&str, &[&str]); 1] = [(TCPDUMP, &[iperf::PASSIVE, "weir af_packet"])];
 
 /// One peer before one of ours.

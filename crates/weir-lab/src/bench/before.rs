@@ -17,7 +17,7 @@ use crate::{Error, Result};
 pub(super) const SECTION: &str = "before";
 /// Behind the name of a row of the other build.
 const BEFORE: &str = ", before";
-/// What this build must keep of what the other one kept.
+/// Share of the other build's rate that this build must keep.
 pub(super) const LEAST: f64 = 0.97;
 
 /// An engine in this build and in the other, and their rows.
@@ -113,7 +113,7 @@ pub(super) fn condition(context: &Context) -> String {
     })
 }
 
-/// What is asked of every row that at least one of the two builds has.
+/// Target for every row that at least one of the two builds has.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let of_this = |row: &&Row| row.section == SECTION && !row.what.ends_with(BEFORE);
     let other = |row: &Row| {

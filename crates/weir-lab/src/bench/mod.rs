@@ -95,7 +95,7 @@ struct Part {
     name: &'static str,
     /// Measures. An error is one of the testbed: a tool that fails is a row that says so.
     measure: fn(&Context) -> Result<Vec<Row>>,
-    /// What is asked of its rows.
+    /// Targets for its rows.
     bars: fn(&[Row]) -> Vec<Bar>,
     /// How it is measured, in a sentence; empty if nothing is to be said.
     condition: fn(&Context) -> String,

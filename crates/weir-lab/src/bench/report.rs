@@ -16,9 +16,9 @@ pub struct Report {
     pub machine: Machine,
     /// How it was measured, in sentences.
     pub conditions: Vec<String>,
-    /// What was measured.
+    /// The measurements.
     pub rows: Vec<Row>,
-    /// What is asked of it.
+    /// The targets.
     pub bars: Vec<Bar>,
     /// Peers that were faster than the engine of Weir that takes frames as they do.
     pub ahead: Vec<Ahead>,

@@ -49,7 +49,7 @@ fn write_payload<'a>(line: &mut Line<'_>, protocol: u16, packet: Bytes<'a>) -> O
     }
 }
 
-/// Who received it, in tcpdump's words.
+/// The receiver, in tcpdump's words.
 fn way(kind: u16) -> &'static str {
     match kind {
         0 => "In  ",

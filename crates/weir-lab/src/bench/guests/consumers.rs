@@ -22,7 +22,7 @@ pub(super) struct Shape {
     is_sharded: bool,
 }
 
-/// What the others are held against.
+/// The base of the comparisons with the others.
 pub(super) const ONE: Shape =
     Shape { name: "1 guest", source: SOURCE, guests: &[0], is_sharded: false };
 /// The same of an interface that only watches: its frames end at XDP.
@@ -69,7 +69,7 @@ impl Shape {
         Ok(consumers)
     }
 
-    /// What became of the frames: of the consumer that kept least, or of all shards together.
+    /// Account of the frames: of the consumer that kept least, or of all shards together.
     pub(super) fn frames(&self, sent: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
         if self.is_sharded {
             return together(sent, seconds, reports);
