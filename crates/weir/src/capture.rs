@@ -51,7 +51,7 @@ pub fn run(args: &CaptureArgs) -> Result<u8> {
     conclude(&plan, result, &stop)
 }
 
-/// What becomes of this process's capabilities once everything is open.
+/// Treatment of this process's capabilities once everything is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// They are given up, for ever.
@@ -60,7 +60,8 @@ pub enum Rights {
     Keep,
 }
 
-/// Captures until `stop` is set or a limit is reached. Whoever sets `stop` unparks this thread.
+/// Captures until `stop` is set or a limit is reached. A thread that sets `stop` unparks this
+/// thread.
 pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Result<RunResult> {
     raise_descriptor_limit();
     let (journal, main) = (Arc::new(Journal::default()), thread::current());
@@ -72,7 +73,8 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Re
         }
     })?);
     let result = Run::open(plan, stop, &probe, journal).and_then(|run| run.drive(rights));
-    // However it went: what is attached is taken off. Whoever serves the socket may keep the probe.
+    // However it went: what is attached is taken off. A thread that serves the socket may keep the
+    // probe.
     probe.stop();
     result
 }
@@ -84,7 +86,7 @@ pub fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// What a run needs throughout.
+/// State that a run needs throughout.
 struct Run<'a> {
     plan: &'a CapturePlan,
     stop: &'a Arc<AtomicBool>,
@@ -344,7 +346,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What `run` gives, or what it panicked with. Nothing is used afterwards that it could leave half done.
+/// Result of `run`, or its panic. Nothing is used afterwards that it could leave half done.
 fn panic_of<T>(run: impl FnOnce() -> T) -> thread::Result<T> {
     catch_unwind(AssertUnwindSafe(run))
 }

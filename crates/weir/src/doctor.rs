@@ -52,7 +52,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
         show_all("this machine", &findings);
         examined.iter().for_each(|one| show(one, args));
     }
-    // What the default engine can do: bpf, or af_packet in its stead.
+    // Whether the default engine works: bpf, or af_packet instead.
     let able = machine.can_bpf() || machine.lacks("af_packet").is_empty();
     let is_ready = |one: &Examined| one.plan.passive.is_some();
     // Interfaces that are not named need not all be in use.
@@ -127,7 +127,7 @@ fn examine(
         } else {
             apply::undo(&mut system, &book, iface, address)?
         });
-        // What is shown is what is so now.
+        // The present state is shown.
         (nic, plan) = look()?;
     }
     let findings = judge::nic(&nic, machine);

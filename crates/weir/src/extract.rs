@@ -187,7 +187,8 @@ struct Json {
     duration_s: f64,
 }
 
-/// What was read and what was not: on standard error, since standard output may have the frames.
+/// Report on what was read and what was skipped: on standard error, since standard output may have
+/// the frames.
 fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
     if args.json {
         let json = Json {

@@ -18,8 +18,8 @@ use weir_consumer::Stalled;
 
 use crate::signals;
 
-/// What poll(2) says there is room for, a blocking write takes without blocking: one page of a pipe.
-/// Source: pipe(7), `PIPE_BUF`.
+/// If poll(2) says that there is room, a blocking write of this size does not block: one page of a
+/// pipe. Source: pipe(7), `PIPE_BUF`.
 pub const PIECE_BYTES: usize = 4096;
 /// How long a reader may take nothing once a stop was asked for.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
 //! `println!` and its kin, without the panic of the standard ones: whoever reads our output may leave,
-//! and a terminal may go away. That is no reason to end a capture with its file half written.
+//! and a terminal may go away. This is no reason to end a capture with its file half written.
 //!
 //! A reader that leaves is nobody's fault. Any other failure of standard output is kept until the end:
 //! a report that a full disk refused must not look like one that was made.
@@ -51,8 +51,8 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// Says something on standard error, [`plain`] and in one piece: it has no buffer of its own. What a full pipe does not
-/// take within a second is let go, and from then on what it does not take at once.
+/// Says something on standard error, [`plain`] and in one piece: it has no buffer of its own. Text that a full pipe
+/// does not take within a second is discarded, and from then on text that it does not take at once.
 pub fn talk(text: &str) {
     clear_status();
     send(&plain(text));
@@ -63,7 +63,7 @@ pub fn flush() {
     printed(io::stdout().flush());
 }
 
-/// Shows a line at the bottom of a terminal, in the place of the one before. What is said next takes its place.
+/// Shows a line at the bottom of a terminal, in the place of the one before. The next message replaces it.
 pub fn show_status(line: &str) {
     send(&format!("\r{}\x1b[K", plain(line)));
     HAS_STATUS.store(true, Ordering::Release);

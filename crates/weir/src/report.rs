@@ -16,13 +16,13 @@ use crate::flows::report::FlowsReport;
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 pub use json::counts;
 
-/// What a run came to.
+/// Report of a run.
 pub struct Report<'a> {
     /// The sources.
     pub sources: &'a [SourceResult],
     /// The feeds that were asked for.
     pub feeds: &'a [FeedResult],
-    /// What took the frames, the main one first.
+    /// The consumers, the main one first.
     pub consumers: &'a [ConsumerResult],
     /// From the start of the sources to their stop, or until the last frame that reached the consumer if
     /// that was later: a consumer that lags is not the faster for it. Waiting for a disk at the end is
@@ -61,17 +61,17 @@ impl Report<'_> {
         self.consumers.iter().find_map(|consumer| consumer.latency)
     }
 
-    /// What came of the interface that was fed.
+    /// Report on the interface that was fed.
     fn netdev(&self) -> Option<&NetdevReport> {
         self.consumers.iter().find_map(|consumer| consumer.netdev.as_ref())
     }
 
-    /// What was recorded, if anything was.
+    /// Report of the recorder, if there was one.
     fn recorder(&self) -> Option<&RecorderReport> {
         self.consumers.iter().find_map(|consumer| consumer.recorder.as_ref())
     }
 
-    /// What came of flows, if they were counted.
+    /// Report on flows, if they were counted.
     fn flows(&self) -> Option<&FlowsReport> {
         self.consumers.iter().find_map(|consumer| consumer.flows.as_ref())
     }

@@ -23,10 +23,10 @@ pub struct RunResult {
     pub duration: Duration,
 }
 
-/// What a source came to.
+/// Result of a source.
 #[derive(Debug, Default)]
 pub struct SourceResult {
-    /// What it said of itself last.
+    /// Its last facts.
     pub info: Info,
     /// Of all its feeds: a frame that was offered to two of them counts twice.
     pub ledger: Ledger,
@@ -38,10 +38,10 @@ pub struct SourceResult {
     pub error: Option<CaptureError>,
 }
 
-/// What a feed came to.
+/// Result of a feed.
 #[derive(Clone, Debug)]
 pub struct FeedResult {
-    /// What was asked for, with the filter that was in force last.
+    /// The request, with the filter that was in force last.
     pub asked: Subscribed,
     /// All of its lives together.
     pub ledger: Ledger,
@@ -70,17 +70,17 @@ pub struct ConsumerResult {
     pub failure: Option<ConsumerError>,
     /// How long frames took, if it timed them.
     pub latency: Option<LatencyReport>,
-    /// What came of the interface that it fed.
+    /// Report on the interface that it fed.
     pub netdev: Option<NetdevReport>,
-    /// What came of the flows that it counted.
+    /// Report on the flows that it counted.
     pub flows: Option<FlowsReport>,
-    /// What it recorded.
+    /// Report of the recorder.
     pub recorder: Option<RecorderReport>,
 }
 
 impl RunResult {
-    /// What went wrong, each thing for itself: outputs, unless their readers wanted no more, and every
-    /// source that failed.
+    /// All errors, each separately: outputs, unless their readers wanted no more, and every source
+    /// that failed.
     pub fn errors(&self) -> Vec<String> {
         let failures = self.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
         let outputs = failures.filter(|failure| !failure.wants_no_more());
@@ -99,8 +99,8 @@ impl ConsumerResult {
         self.interfaces.get(output)?.get(id as usize).copied()
     }
 
-    /// What it had of a feed of the run, whatever link types that had in its lives; `None` if it was never there, or
-    /// the consumer does not know.
+    /// Frames that it took of a feed of the run, whatever link types the feed had in its lives; `None` if it was
+    /// never there, or the consumer does not know.
     pub fn taken(&self, output: usize) -> Option<Taken> {
         if self.by_interface.is_empty() {
             return None;

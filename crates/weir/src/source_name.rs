@@ -215,7 +215,7 @@ pub fn netns_name(text: &str) -> Result<NetnsName, String> {
     ))
 }
 
-/// What stands before the slash of this number, and behind it.
+/// The parts before and after the slash of this number.
 fn split_at_slash(text: &str, number: usize) -> (&str, Option<&str>) {
     match text.match_indices('/').nth(number - 1) {
         Some((at, _)) => (&text[..at], Some(&text[at + 1..])),

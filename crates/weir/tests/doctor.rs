@@ -18,7 +18,7 @@ fn features(end: &End) -> String {
     sh(end, &format!("ethtool -k {}", end.iface))
 }
 
-/// What is written down about the end's network namespace.
+/// Records about the end's network namespace.
 fn records(end: &End) -> usize {
     use std::os::unix::fs::MetadataExt;
     let inode = fs::metadata(format!("/run/netns/{}", end.netns)).expect("a namespace").ino();

@@ -42,7 +42,7 @@ fn recorded(dir: &Path, source: &str) -> Vec<(u64, Vec<u8>)> {
     frames(&whole)
 }
 
-/// What is extracted into a file, and what the command says of it.
+/// Extracts into a file; returns its frames and the command's report.
 fn extract(dir: &Path, flags: &str) -> (Vec<(u64, Vec<u8>)>, Value) {
     let out = dir.join("out");
     let line = format!("extract {}/rec {flags} --json --write {}", dir.display(), out.display());
@@ -210,7 +210,7 @@ fn root_frames_are_extracted_while_more_are_recorded_and_after_a_kill() {
     generate(&bed.tx, "--frames 30000 --size 500 --rate 100kpps");
     settle();
     let begun = Instant::now();
-    // What is on the disk grows to all of it, in a second or two.
+    // The file on the disk gets all of them, in a second or two.
     let mut seen = Vec::new();
     while begun.elapsed() < LIMIT && seen.len() < 30_000 {
         std::thread::sleep(Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! What goes wrong outside: said plainly, with the way out, and without losing what was there.
+//! Faults from outside are reported plainly, with a remedy, and without losing earlier data.
 
 mod common;
 
@@ -190,7 +190,7 @@ fn root_somebody_elses_xdp_program_is_named_and_left_alone() {
     settle();
     assert_eq!(number(&ours.stop().expect(0).json(), "delivered"), 1000);
 
-    // What no link holds: the advice is a command, and it works from outside.
+    // No link holds this program: the advice is a command, and it works from outside.
     let source = format!("netns:{}/wrx0", bed.rx.netns);
     for (mode, word) in [(0, "xdp"), (libbpf_sys::XDP_FLAGS_SKB_MODE, "xdpgeneric")] {
         attach_xdp_for_good(&bed.rx, mode);
@@ -243,7 +243,7 @@ fn root_a_full_hook_leaves_the_capture_to_the_other_engine() {
         let json = run.stop().expect(0).json();
         closes(&json);
         assert_eq!(number(&json, "delivered"), 1000, "{json}");
-        // Whoever asked for it is told instead, and how to go on.
+        // A user who asked for it gets an error instead, with a remedy.
         for asked in ["--engine bpf", "--hook tc"] {
             capture(&bed, &format!("wrx0 {asked}"))
                 .refused(&["of wrx0 takes no program", "--engine af_packet"]);

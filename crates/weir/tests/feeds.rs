@@ -113,7 +113,7 @@ fn root_a_filter_looks_into_frames_in_pages() {
         vec![ipv6(4500), ipv6(9014), tcp_behind_options(4600), tcp_behind_options(9014)];
     frames.extend([4400, 5014, 9014].map(ipv4));
     frames.extend([ipv4(4700), ipv6(8000)].map(|frame| tagged(&frame, CTAG, 0x2064)));
-    // What is asked for lies in the headers, in other pages, across the edge of one, behind the end of some.
+    // The compared bytes are in the headers, in other pages, across the edge of one, behind the end of some.
     let filters = [
         "tcp port 80",
         "udp port 9 and ip6",
@@ -448,7 +448,8 @@ fn root_what_is_no_filter_and_no_feed_says_so() {
     refused(&["--control", &name], &["there already"]);
     ask(&format!("filter tcp --control {name}"), &["--feed NAME", "there are: web"]);
     ask(&format!("filter tcp_ --control {name} --feed web"), &["tcp_"]);
-    // What is no request is answered, and one that is no message ends the talk and nothing else.
+    // A message that is not a request is answered; bytes that are not a message end this connection
+    // and nothing else.
     let mut client = Client::new(&socket);
     assert_eq!(client.ask(&json!("hello"))["error"]["code"], -32600);
     assert_eq!(client.ask(&json!({ "method": "shutdown" }))["error"]["code"], -32600);

@@ -1,4 +1,4 @@
-//! What users of tcpdump type, and what a running capture answers. None of it needs rights.
+//! Habits of tcpdump's users, and the answers of a running capture. None of it needs rights.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Whose frames those of the host's interfaces are: of the VM that holds a tap, of the namespace that a veth leads into.
+//! Owners of the host's interfaces: the VM that holds a tap, the namespace into which a veth leads.
 
 mod common;
 

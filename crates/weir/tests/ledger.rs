@@ -136,7 +136,7 @@ fn root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed() {
     let test = "root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed";
     let Some(_alone) = ready(test, &[]) else { return };
     for hook in HOOKS {
-        // What others do on this machine can spoil a try, but makes none better.
+        // Other programs on this machine can spoil a try, but make none better.
         let free = (0..3).any(|_| a_stopped_reader_holds_nobody_up(hook));
         assert!(free, "{hook}: the generator was held up, three times");
     }
@@ -177,8 +177,8 @@ fn a_stopped_reader_holds_nobody_up(hook: &str) -> bool {
         assert!(number(&json, "lapped") + dropped(&json) > 0, "{hook}: {json}");
     }
     assert!(number(&json, "delivered") > 0, "{hook}: {json}");
-    // Who waits for a reader that is stopped sends next to nothing. Half is left for a rate that differs from
-    // second to second, the more so on shared processors.
+    // A generator that waits for a stopped reader sends next to nothing. Half is left for a rate that differs
+    // from second to second, the more so on shared processors.
     rate(&during) > 0.5 * rate(&before).min(rate(&after))
 }
 

@@ -1,4 +1,4 @@
-//! What a capture costs when little happens, and how true its clock is.
+//! Cost of a capture when little happens, and accuracy of its clock.
 
 mod common;
 
@@ -34,9 +34,9 @@ fn wakings_max(args: &str) -> f64 {
 /// Wake-ups a second of the consumer itself, which sleeps without a timer but for one look a second.
 const CONSUMER_WAKINGS_MAX: f64 = 2.0;
 
-/// What an idle capture may cost here. The promise is 1 % of a core alone on a quiet machine, which `weir lab
-/// bench` measures; so many captures at once cost each other caches. So this catches what polls, and what
-/// wakes more often than it should.
+/// Maximum cost of an idle capture here. The promise is 1 % of a core alone on a quiet machine, which
+/// `weir lab bench` measures; so many captures at once cost each other caches. So this catches what polls,
+/// and what wakes more often than it should.
 fn idle_percent_max(machine_idle: f64) -> f64 {
     if machine_idle > 0.8 { 1.5 } else { 2.0 }
 }
@@ -224,7 +224,7 @@ fn root_memory_stays_within_the_rings_and_64_mib() {
             let run = Run::capture(&bed.rx, &args);
             // Enough to touch every page of the rings.
             let generated = generate(&bed.tx, "--frames 120k --rate 400kpps --size 1518");
-            // What a busy link refuses is not on it.
+            // Frames that a busy link refuses are not on it.
             let sent = number(&generated, "sent");
             assert!(sent >= 100_000, "{generated}");
             settle();

@@ -1,4 +1,4 @@
-//! What happens to the recorder when its volumes fail: real file systems on loop devices, real tools.
+//! Behaviour of the recorder when its volumes fail: real file systems on loop devices, real tools.
 
 mod common;
 
@@ -113,7 +113,7 @@ fn wait_for_files(run: &mut Run, directory: &Path, files: usize) {
     run.wait_for("complete files", |_| complete(directory).len() >= files);
 }
 
-/// What `weir extract` gives, in order of time, and as other programs read it.
+/// Output of `weir extract`, in order of time, and as other programs read it.
 fn extract(directories: &[&Path]) -> Vec<Got> {
     let out = folder();
     let file = out.path().join("out.pcapng");
@@ -196,7 +196,7 @@ fn fails_beside_another(test: &str, code: &str, keeps: bool) {
 fn root_a_volume_that_is_removed_ends_the_run_or_is_left_out() {
     let test = "root_a_volume_that_is_removed_ends_the_run_or_is_left_out";
     let Some(_alone) = ready(test, &TOOLS) else { return };
-    // What the file system had not told the disk of the file that was open is gone.
+    // Data of the open file that the file system had not yet written to the disk is gone.
     fails_alone(test, REMOVE, false);
     fails_beside_another(test, REMOVE, false);
 }

@@ -80,7 +80,7 @@ impl AlertRun {
         loop {
             let found = self.read()?;
             let ends = found == Found::End || is_set(stop);
-            // What has come is sent together, at a pace that the other side takes.
+            // Entries that have come are sent together, at a pace that the other side accepts.
             if ends || Instant::now() >= self.next || found == Found::Nothing {
                 self.send(target)?;
             }
@@ -116,7 +116,7 @@ impl AlertRun {
         Ok(found)
     }
 
-    /// Sends what is to be blocked. What the other side cannot take now is kept.
+    /// Sends what is to be blocked. Entries that the other side cannot take now are kept.
     fn send(&mut self, target: &mut Target) -> Result<()> {
         if Instant::now() < self.next {
             return Ok(());

@@ -9,7 +9,7 @@ use weir_alert::{Alert, Line, Rules, What};
 use weir_client::limits::BLOCK_TIME_MIN;
 use weir_filter::block::{ENTRIES_MAX, Entry};
 
-/// What is blocked by now, and what is to be.
+/// Entries that are blocked by now, and entries that are to be.
 pub struct Blocker {
     rules: Rules,
     what: What,
@@ -23,20 +23,20 @@ pub struct Blocker {
 /// An entry that is to be blocked.
 struct Pending {
     end: Instant,
-    /// What it is blocked for; `None` if that was told before.
+    /// The alert for which it is blocked; `None` if that was told before.
     alert: Option<Signature>,
     /// It was blocked, and is not any more.
     is_lost: bool,
 }
 
-/// What is told of an alert.
+/// The printed part of an alert.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     pub id: Option<u64>,
     pub text: String,
 }
 
-/// What became of every line.
+/// Account of every line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub lines: u64,
@@ -149,8 +149,8 @@ impl Blocker {
         !self.pending.is_empty()
     }
 
-    /// What to block for how long: at most so many entries, that end at about the same time. Times are rounded up, to a
-    /// tenth of the whole, so that old alerts take ten messages and not one each.
+    /// Entries to block and their time: at most so many entries, which end at about the same time. Times are rounded
+    /// up, to a tenth of the whole, so that old alerts take ten messages and not one each.
     pub fn batch(&mut self, now: Instant, most: usize) -> Option<(Duration, Vec<Entry>)> {
         self.pending.retain(|_, pending| pending.end > now);
         let step = (self.time / 10).max(BLOCK_TIME_MIN);

@@ -35,17 +35,17 @@ pub trait RunConsumer: Consumer + Send {
         None
     }
 
-    /// What came of the interface that it feeds.
+    /// Report on the interface that it feeds.
     fn netdev(&self) -> Option<NetdevReport> {
         None
     }
 
-    /// What came of the flows that it counts.
+    /// Report on the flows that it counts.
     fn flows(&self) -> Option<FlowsReport> {
         None
     }
 
-    /// What it recorded.
+    /// Report of the recorder.
     fn recorder(&self) -> Option<RecorderReport> {
         None
     }
@@ -72,12 +72,12 @@ pub trait RunSink: Sink + Send {
     /// As [`RunConsumer::end`].
     fn end(&mut self) {}
 
-    /// What came of the interface that it feeds.
+    /// Report on the interface that it feeds.
     fn netdev(&self) -> Option<NetdevReport> {
         None
     }
 
-    /// What came of the flows that it counts.
+    /// Report on the flows that it counts.
     fn flows(&self) -> Option<FlowsReport> {
         None
     }
@@ -111,7 +111,7 @@ impl Named {
     }
 }
 
-/// What consumers are made of.
+/// Parameters for making consumers.
 pub struct Input<'a> {
     pub plan: &'a CapturePlan,
     /// When outputs stop waiting for readers that take nothing.

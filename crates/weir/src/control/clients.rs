@@ -13,7 +13,7 @@ use weir_plug::message::BUSY;
 use super::{PATIENCE, rpc};
 use crate::limits::CLIENTS_MAX;
 
-/// Who is connected.
+/// The connected clients.
 #[derive(Clone, Default)]
 pub struct Clients {
     all: Arc<Mutex<Vec<Arc<Client>>>>,
@@ -62,7 +62,7 @@ impl Clients {
         }
         let (clients, own) = (self.clone(), Arc::clone(&client));
         let spawned = thread::Builder::new().name("weir-client".into()).spawn(move || {
-            // Whoever goes in mid-sentence has said nothing.
+            // A client that goes in the middle of a message has sent nothing.
             let _ = own.talk(answer);
             clients.leave(&own);
         });
@@ -113,7 +113,7 @@ impl Client {
                 *state = ClientState::Busy;
             }
             let answer = answer(&message);
-            // Who does not read what it asked for waits, too.
+            // A client that does not read its answer counts as waiting, too.
             *locked(&self.state) = ClientState::Waits(Instant::now());
             if let Some(answer) = answer {
                 rpc::send(&mut stream, &answer)?;

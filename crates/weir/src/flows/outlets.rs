@@ -1,4 +1,4 @@
-//! What becomes of flows that have ended: the largest ones are kept for the table, all of them go to the exports.
+//! Destinations of flows that have ended: the largest ones are kept for the table, all of them go to the exports.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -43,7 +43,7 @@ const UDP_PACE: NonZeroU32 = NonZeroU32::new(500_000).unwrap();
 const UDP_PACE_OF_TRACES: NonZeroU32 = NonZeroU32::new(50_000).unwrap();
 /// Permissions of files of lines.
 const FILE_MODE: u32 = 0o600;
-/// What the export on standard output is called.
+/// Name of the export on standard output.
 const STDOUT: &str = "standard output";
 
 /// Where flows go that have ended.
@@ -168,7 +168,7 @@ impl Outlets {
             id,
         });
         let origin = Origin { interface: interface.name.clone(), owner };
-        // What waits is of those that there were.
+        // Waiting records belong to the former origins.
         Arc::make_mut(&mut self.origins).push(origin);
     }
 
@@ -255,8 +255,7 @@ impl Outlets {
         self.records
     }
 
-    /// What those who look on are told beside the flows of a table: its counters, how many fit into it, and the frames
-    /// that came.
+    /// Data for viewers beside the flows of a table: its counters, how many fit into it, and the frames that came.
     pub fn snapshot(
         &self,
         counters: Counters,

@@ -16,7 +16,7 @@ use crate::cli::ShowArgs;
 /// How long the table waits for the first view at a time.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What is shown. Dropping it ends it: the terminal is as it was.
+/// Settings of the display. Dropping it ends it: the terminal is as it was.
 pub struct Show {
     /// First to go: whoever looks on sees that it is over.
     maker: Option<Maker>,

@@ -47,7 +47,7 @@ pub struct Link {
     news: Arc<News>,
 }
 
-/// That there is something new of the host, for the thread that made the link: it is unparked.
+/// Notifies the thread that made the link of news from the host: it is unparked.
 struct News {
     is_due: AtomicBool,
     thread: Thread,
@@ -66,7 +66,7 @@ impl News {
     }
 }
 
-/// What carries a session.
+/// The channel of a session.
 enum Channel {
     /// A serial port, which is there as long as this machine, and one session behind the other on it.
     Port { path: PathBuf, port: Arc<Port> },
@@ -77,7 +77,7 @@ enum Channel {
 #[derive(Default)]
 struct Session {
     current: Option<(Connection, Arc<PortTransport>)>,
-    /// What the host offered when it was asked last.
+    /// The host's sources at the last request.
     sources: BTreeMap<String, Source>,
     /// The last one, and when its end was found, until nobody reads what it has left.
     ended: Option<(Connection, Instant)>,
@@ -151,7 +151,7 @@ impl Link {
         current.is_some_and(|(connection, _)| connection.let_go_of_unread())
     }
 
-    /// What the host offers.
+    /// The host's sources.
     pub fn sources(&self) -> Result<BTreeMap<String, Source>, ClientError> {
         let sources = self.connection()?.sources_within(ANSWER_TIME_MAX)?;
         let sources: BTreeMap<String, Source> =

@@ -65,7 +65,7 @@ impl Default for GuestRegion {
 }
 
 impl GuestRegion {
-    /// What users of the devices should know.
+    /// Note for users of the devices.
     pub fn note(&self) -> Option<String> {
         lock(&self.state).note.clone()
     }

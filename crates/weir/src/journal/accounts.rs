@@ -9,7 +9,7 @@ use weir_capture::InterfaceLedger;
 use weir_probe::{ConsumerId, FeedId, SubscriptionId};
 use weir_ring::Ledger;
 
-/// What is known of feeds, and of consumers that have not joined some of them.
+/// Accounts of feeds, and of consumers that have not joined some of them.
 #[derive(Default)]
 pub(super) struct Accounts {
     feeds: BTreeMap<FeedId, Known>,
@@ -24,7 +24,7 @@ pub(super) struct Accounts {
 #[derive(Default)]
 struct Known {
     readers: BTreeSet<SubscriptionId>,
-    /// What it counted when it was asked last.
+    /// Its counts at the last request.
     latest: Ledger,
     /// Frames that it captured, once it is closed.
     captured: Option<u64>,
@@ -76,7 +76,7 @@ impl Accounts {
         self.feeds.entry(feed).or_default().readers.insert(subscription);
     }
 
-    /// What feeds have counted so far.
+    /// Takes the counts of feeds so far.
     pub(super) fn count(&mut self, ledgers: Vec<(FeedId, Ledger)>) {
         for (feed, ledger) in ledgers {
             if let Some(known) = self.feeds.get_mut(&feed).filter(|known| known.captured.is_none())

@@ -11,7 +11,7 @@ use super::{CapturePlan, FeedPlan, PlannedSource};
 use crate::source_name::SourceName;
 use crate::units::grouped;
 
-/// What rings of links take: 50 ms of 10 Gbit/s.
+/// Memory of the rings of links: 50 ms of 10 Gbit/s.
 const DEFAULT: u64 = 64 << 20;
 
 /// Bytes of a feed's rings: what was asked for, or a default that every CPU has its least share of.

@@ -16,7 +16,7 @@ use crate::source_name::SourceName;
 /// A quota has room for so many files: what is there never goes below half of it.
 const FILES_MIN: u64 = 2;
 
-/// Rotation of a plain file. What a recorder is asked is only checked: it has the arguments.
+/// Rotation of a plain file. The settings of a recorder are only checked: it has the arguments.
 ///
 /// # Errors
 /// What makes no sense, or is not for this output, with the way out.

@@ -1,4 +1,4 @@
-//! What to change where a consumer was too slow.
+//! Advice for a consumer that was too slow.
 
 use super::Report;
 use crate::units::bit_rate;
@@ -32,7 +32,7 @@ impl Report<'_> {
     }
 }
 
-/// What makes a consumer of this kind faster, or gives it less to do.
+/// A remedy that makes a consumer of this kind faster, or gives it less to do.
 fn less_or_faster(consumer: &str) -> &'static str {
     match consumer {
         "print" => "fewer frames: --filter; or --write FILE now, and print that later",

@@ -128,7 +128,7 @@ impl Report<'_> {
     }
 }
 
-/// What was recorded, and what of it is not there any more.
+/// Lines about recorded files, and about those of them that are gone.
 fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     let RecorderReport { files, bytes, torn_blocks, .. } = *recorder;
     let mut lines =
@@ -181,7 +181,7 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     lines
 }
 
-/// What the interface received, and what was sent into it.
+/// Line about frames that the interface received, and that were sent into it.
 fn into_netdev(netdev: &NetdevReport) -> String {
     let NetdevReport { name, received, segmented, unsegmented, cut, sent_into, .. } = netdev;
     let mut text = format!("  {name} received {}", grouped(*received));
@@ -286,7 +286,7 @@ fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
     Some(format!("  {}{what}{place}{changes}", whose(feed)))
 }
 
-/// Whose rings a feed shares: the rows then add up to more than the totals.
+/// The feed whose rings a feed shares: the rows then add up to more than the totals.
 fn sharing(feed: &Subscribed) -> Option<String> {
     let other = match feed.shares.as_deref()? {
         "" => "what was named before".to_owned(),

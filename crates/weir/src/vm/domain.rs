@@ -119,7 +119,7 @@ pub struct Added {
 pub struct Change {
     /// The whole of it.
     pub xml: String,
-    /// What was not there before.
+    /// Elements that were not there before.
     pub added: Vec<Added>,
     /// The channel is among it.
     pub adds_channel: bool,

@@ -1,4 +1,4 @@
-//! What is asked of the daemon, its file and the machine, before it is judged.
+//! Facts of the daemon, its file and the machine, which are collected before they are judged.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -63,7 +63,7 @@ pub enum NoDomain {
     /// libvirt's client is not installed.
     #[error("{0}")]
     NoClient(String),
-    /// What libvirt says.
+    /// The message of libvirt.
     #[error("{0}")]
     Other(String),
 }
@@ -92,7 +92,7 @@ pub enum Machine {
     Domain {
         /// Its name.
         name: String,
-        /// What it does, and what it lacks; an error that libvirt or virsh says.
+        /// State of the domain, and parts that it lacks; or an error of libvirt or virsh.
         found: Result<(DomainState, Lacks, Lacks), NoDomain>,
         /// libvirt's address.
         uri: String,
@@ -106,7 +106,7 @@ pub enum Machine {
     },
 }
 
-/// What a machine lacks.
+/// Parts that a machine lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
     /// The port org.weir.0; or a vsock, if the file says that.

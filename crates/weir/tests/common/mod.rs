@@ -1,4 +1,4 @@
-//! What the end-to-end tests share: the real binary on real links, and readers that are not ours.
+//! Helpers of the end-to-end tests: the real binary on real links, and independent readers.
 //!
 //! Every test waits with a limit and ends what it started: a [`Run`] is killed when dropped, a
 //! `Testbed` takes its namespaces away.

@@ -1,4 +1,4 @@
-//! What other programs, and our reader, find in a capture file.
+//! Contents of a capture file, as other programs and our reader see them.
 
 use std::fs::{self, File};
 use std::path::Path;

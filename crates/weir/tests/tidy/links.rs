@@ -83,7 +83,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
 /// Targets of `[text](target)`, but for those in code.
 fn links(text: &str) -> Vec<&str> {
     let of_line = |line| {
-        // What stands between two backticks is code.
+        // The text between two backticks is code.
         let plain = str::split(line, '`').step_by(2);
         // A link's text may be code, so its end begins a plain part.
         plain
