@@ -22,10 +22,10 @@ fn note_panics() {
     });
 }
 
-/// What `body` gives, which runs with cancellation of the thread disabled ([`cancel`](crate::cancel)).
+/// Result of `body`, which runs with cancellation of the thread disabled ([`cancel`](crate::cancel)).
 ///
 /// # Errors
-/// The text of its panic. What that has left half done must not be used again.
+/// The text of its panic. State that it has left half done must not be used again.
 pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     cancel::disabled(|| {
         note_panics();

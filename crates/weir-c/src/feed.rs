@@ -23,7 +23,7 @@ pub struct Feed {
     reader: FeedReader,
     /// Of the reader's current run.
     unread: Unread,
-    /// What was handed out last.
+    /// The frame that was handed out last.
     frame: Frame,
     block: Block,
     head: Vec<u8>,

@@ -110,7 +110,7 @@ impl Setup {
         writer: WriterKind,
     ) -> Result<RingSpec, CaptureError> {
         let data_blocks = self.data_blocks(rings)?;
-        // Nothing about other feeds: whoever may read this one learns of no other.
+        // Nothing about other feeds: a client that may read this one learns of no other.
         let interfaces = vec![feed.interface.clone()];
         Ok(RingSpec { data_blocks, interfaces, cpu, clock, writer })
     }

@@ -103,7 +103,7 @@ fn run(source: &mut dyn Source, rounds: u64) -> (Ledger, u64) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let first = churn(&*control, 2);
-            // The source's thread lets go of a waker a moment after it was detached.
+            // The source's thread releases a waker a moment after it was detached.
             let look = |_| {
                 std::thread::sleep(Duration::from_millis(10));
                 descriptors()

@@ -159,7 +159,7 @@ impl Connection {
         Ok(serde_json::from_value(answer["feeds"].clone())?)
     }
 
-    /// What the daemon has open, as far as this user may know.
+    /// The daemon's status, as far as this user may know it.
     ///
     /// # Errors
     /// [`ClientError::Plug`].
@@ -193,7 +193,7 @@ impl Connection {
         Ok(all)
     }
 
-    /// What the feeds of a name block.
+    /// Entries that the feeds of a name block.
     ///
     /// # Errors
     /// As [`block_named`](Connection::block_named).

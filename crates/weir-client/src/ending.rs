@@ -60,7 +60,7 @@ impl Ending {
         waited.unwrap_or_else(PoisonError::into_inner).0.reason.clone()
     }
 
-    /// Has whoever waits look again whether that is over.
+    /// Makes waiting threads check again whether that is over.
     pub fn wake(&self) {
         // Held: what was said before is seen by who is about to wait.
         drop(lock(&self.state));

@@ -1,4 +1,4 @@
-//! What one consumer reads of a daemon: a frame source of its own.
+//! The feed of one consumer at a daemon: a frame source of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::lock::lock;
 use crate::protocol::{Closed, Ledger, Open, Opened, SHARED};
 use crate::remote_feed::RemoteFeed;
 
-/// What a consumer is told.
+/// Messages to a consumer.
 struct Shared {
     sleeper: Sleeper,
     interrupter: Interrupter,
@@ -76,7 +76,7 @@ impl Shared {
     }
 }
 
-/// What a consumer reads.
+/// The source of a consumer.
 pub struct FeedSource(Arc<Shared>);
 
 impl FrameSource for FeedSource {
@@ -101,7 +101,7 @@ pub struct OpenFeed {
     feed: Mutex<RemoteFeed>,
     /// Those that it has read before: their sleepers are woken until it is dropped.
     past: Mutex<Vec<RemoteFeed>>,
-    /// What became of their frames.
+    /// Account of their frames.
     past_ledger: Mutex<Ledger>,
 }
 
@@ -119,7 +119,8 @@ impl OpenFeed {
     }
 
     /// The same of a feed that was opened as `open` says, with a sleeper that was made before, for a consumer whose
-    /// thread makes all changes: nothing but the feed's end interrupts it. What fails leaves the sleeper where it is.
+    /// thread makes all changes: nothing but the feed's end interrupts it. If it fails, the sleeper stays where it
+    /// is.
     pub(crate) fn with(
         connection: &Connection,
         open: &Open,
@@ -197,7 +198,7 @@ impl OpenFeed {
     /// # Errors
     /// What the daemon says; of a long list a part may be in force then.
     pub fn block(&self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
-        // What is shared blocks nothing yet, so there is nothing to remove.
+        // A shared feed blocks nothing yet, so there is nothing to remove.
         self.block_by(|feed| feed.block(add, remove), |feed| feed.block(add, &[]))
     }
 
@@ -293,7 +294,7 @@ impl OpenFeed {
         Ok(())
     }
 
-    /// What the daemon said of the rings that are read now.
+    /// The daemon's answer for the present rings.
     #[must_use]
     pub fn opened(&self) -> Opened {
         lock(&self.feed).opened().clone()
@@ -349,7 +350,7 @@ fn listen(feed: &RemoteFeed, shared: &Arc<Shared>) {
     feed.ending().listen(move || shared.complete());
 }
 
-/// What the rings of a feed have had, where the daemon does not tell.
+/// Counts of the rings of a feed, if the daemon does not report them.
 fn as_read(feed: &RemoteFeed) -> Ledger {
     let from = feed.opened().from.iter().chain(std::iter::repeat(&0));
     let captured = feed

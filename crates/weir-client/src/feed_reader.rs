@@ -40,7 +40,7 @@ pub struct FeedReader {
     state: State,
     /// The process that made the connection.
     pid: u32,
-    /// What became of the frames of feeds that it has read before.
+    /// Account of the frames of feeds that it has read before.
     past: Past,
     /// Longest pause while frames come.
     pause_max: Duration,
@@ -49,7 +49,8 @@ pub struct FeedReader {
 }
 
 enum State {
-    /// Nobody has asked for frames yet. What wakes the caller is there: it may wait before it reads.
+    /// Nobody has asked for frames yet. The caller can already be woken: it may wait before it
+    /// reads.
     Closed(Option<Sleeper>),
     Open(Box<Reading>),
 }
@@ -105,7 +106,8 @@ impl FeedReader {
         &self.source
     }
 
-    /// What is asked of the daemon: to be changed as long as the feed is not open, and without effect later.
+    /// The request to the daemon: it may be changed as long as the feed is not open; later changes have no
+    /// effect.
     pub fn asked_mut(&mut self) -> &mut Open {
         &mut self.asked
     }
@@ -124,7 +126,7 @@ impl FeedReader {
         self.run_frames_max = u64::MAX;
     }
 
-    /// What ends a wait from another thread, or from a signal handler.
+    /// Ends a wait from another thread, or from a signal handler.
     ///
     /// # Errors
     /// [`ClientError::Ring`]: no descriptor is left.
@@ -293,8 +295,7 @@ impl FeedReader {
         Ok(self.sleeper().pollable()?)
     }
 
-    /// Has [`pollable`](FeedReader::pollable) be readable until it is armed: the caller has more to do, whoever was
-    /// told.
+    /// Keeps [`pollable`](FeedReader::pollable) readable until it is armed: the caller has more to do.
     ///
     /// # Errors
     /// [`ClientError::Ring`].
@@ -319,7 +320,7 @@ impl FeedReader {
         Ok(())
     }
 
-    /// What became of the feed's frames so far, at the daemon and here. A question to the daemon.
+    /// Account of the feed's frames so far, at the daemon and here. A question to the daemon.
     ///
     /// # Errors
     /// What the daemon says.

@@ -48,7 +48,7 @@ pub trait Rings<M: Words = Mapping> {
     /// Frames that were written and neither taken nor lapped: in the rings, or copied and held.
     fn unread(&self) -> u64;
 
-    /// Frames among the lapped ones that were let go unread with feeds that had left.
+    /// Frames among the lapped ones that were dropped unread with feeds that had left.
     fn let_go(&self) -> u64;
 
     /// How much of its fullest ring lies before this consumer: 0 to 1, where it is lapped.
@@ -69,7 +69,7 @@ pub struct Lane<T, M: Words = Mapping> {
     channel: Option<usize>,
     /// The output's number of the feed's first interface.
     first: u32,
-    /// One more feed of its output that leaves unread, and it is let go.
+    /// One more feed of its output that leaves unread, and it is dropped.
     pub(crate) is_next_to_go: bool,
     /// Where it is read.
     pub cursor: Cursor<M>,
@@ -77,14 +77,14 @@ pub struct Lane<T, M: Words = Mapping> {
     pub work: T,
 }
 
-/// Rings with what a consumer keeps with each of them. A ring that was read to its end is let go, and its counts
-/// stay.
+/// Rings with what a consumer keeps with each of them. A ring that was read to its end is released, and its
+/// counts stay.
 pub struct Lanes<T = (), M: Words = Mapping> {
     lanes: Vec<Lane<T, M>>,
     numbering: Numbering,
     /// The lane that the next round begins with.
     first: usize,
-    /// Of rings that were let go, by the number of their feed's first interface.
+    /// Counts of released rings, by the number of their feed's first interface.
     gone: Vec<Taken>,
     gone_unread: u64,
     let_go: u64,
@@ -243,8 +243,7 @@ impl<T, M: Words> Lanes<T, M> {
         own.map(|lane| lane.cursor.ordinal()).collect()
     }
 
-    /// Frames taken and lapped so far, by the number of their feed's first interface; rings that were let go are
-    /// counted.
+    /// Frames taken and lapped so far, by the number of their feed's first interface, including released rings.
     #[must_use]
     pub fn by_interface(&self) -> Vec<Taken> {
         let mut all = self.gone.clone();

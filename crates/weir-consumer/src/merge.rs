@@ -13,7 +13,7 @@
 //! A small ring can fill up within the slack. Then order gives way: once some ring is half full nothing
 //! waits, and what an empty ring publishes after that is late. A frame out of place can be put back; one
 //! that was overwritten is gone (decision 0004). The same holds for the rings of a feed that has left, when so many
-//! others have that it is the next one to be let go unread.
+//! others have that it is the next one to be dropped unread.
 
 mod copied;
 mod lateness;
@@ -206,8 +206,8 @@ impl<M: Words> Merge<M> {
         self.lanes.iter().any(|lane| lane.work.is_waiting())
     }
 
-    /// Passes the frames on that are due next, of one ring, at most `frames_max`: for whoever asks for frames instead
-    /// of being handed them. [`run`](Merge::run) has them.
+    /// Passes the frames on that are due next, of one ring, at most `frames_max`: for callers that ask for frames
+    /// instead of being handed them. [`run`](Merge::run) has them.
     ///
     /// # Errors
     /// [`RingError`].
@@ -332,8 +332,8 @@ impl<M: Words> Merge<M> {
     }
 }
 
-/// Whether some ring may be lapped or let go soon. Any of them: the oldest frame, of whichever ring, holds up all
-/// others. Looked at only when a frame would wait, for it takes a line from each writer.
+/// Whether some ring may soon be lapped or dropped. Any of them: the oldest frame, of whichever ring, holds up
+/// all others. Looked at only when a frame would wait, for it takes a line from each writer.
 fn is_pressed<M: Words>(lanes: &[Lane<Copied, M>]) -> bool {
     lanes.iter().any(|lane| {
         lane.is_next_to_go && !lane.cursor.is_read() || lane.cursor.reader().fill() >= PRESSED

@@ -44,7 +44,7 @@ pub enum ApiError {
     Malformed {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// The connection failed.
@@ -52,7 +52,7 @@ pub enum ApiError {
     Io {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -140,7 +140,7 @@ mod tests {
 
     use serde_json::Value;
 
-    /// What `get` makes of an engine that sends these bytes and hangs up.
+    /// Result of `get` with an engine that sends these bytes and hangs up.
     fn answered(answer: &[u8]) -> Result<Value, ApiError> {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("engine.sock");
@@ -151,7 +151,7 @@ mod tests {
             let mut request = [0; 256];
             let length = stream.read(&mut request).unwrap();
             assert!(request[..length].starts_with(b"GET /version HTTP/1.0\r\n"));
-            // Who has read enough hangs up.
+            // A client that has read enough hangs up.
             let _ = stream.write_all(&answer);
         });
         let got = get(&socket, "/version");

@@ -15,7 +15,7 @@ use weir_capture::kernel::netns::{Located, NetnsName, Owner};
 
 use crate::limits::NAMES_IN_ERROR_MAX;
 
-/// What stands before a pod's name.
+/// Prefix of a pod's name.
 pub const PREFIX: &str = "pod:";
 
 /// The network namespace of a pod, by `NAME`, or by `NAMESPACE/NAME` where several namespaces have the name.

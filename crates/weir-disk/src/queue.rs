@@ -14,8 +14,7 @@ use crate::files::Files;
 pub enum Bytes {
     /// Memory of one's own: its filled part, whose length is a multiple of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES).
     Own(Buffer),
-    /// A part of a ring, which its writer may be changing: whoever asks for the write confirms afterwards that it did
-    /// not.
+    /// A part of a ring, which its writer may be changing: the requester confirms afterwards that it did not.
     Ring {
         /// The ring's memory.
         memory: Arc<Mapping>,

@@ -150,7 +150,7 @@ impl Write {
         }
     }
 
-    /// The write as whoever asked for it gets it back.
+    /// The write, as its requester gets it back.
     pub fn complete(self, result: io::Result<()>, shared: &Shared) -> Completed {
         if let Some(copy) = self.copy {
             shared.give_buffer(copy);

@@ -18,7 +18,7 @@ pub enum ApplyError {
         "changing settings needs {needs}; run as root, or carry out the commands that the plan names"
     )]
     NoRights {
-        /// What is missing.
+        /// The missing rights.
         needs: &'static str,
     },
     /// The record cannot be read or written.
@@ -28,7 +28,7 @@ pub enum ApplyError {
     Record(#[source] io::Error),
 }
 
-/// What became of one knob.
+/// Result for one setting.
 #[derive(Debug)]
 pub enum Outcome {
     /// It was this and is that.
@@ -105,8 +105,8 @@ fn turn(
     })
 }
 
-/// Takes back what was changed for an interface, last change first. What fails stays written down.
-/// Nothing if there is no record, or that of a namesake that is gone.
+/// Takes back what was changed for an interface, last change first. The record of a setting that
+/// fails is kept. Nothing if there is no record, or that of a namesake that is gone.
 ///
 /// # Errors
 /// [`ApplyError::Record`].

@@ -6,7 +6,7 @@ use weir_capture::interface::Rss;
 use crate::facts::{Machine, Nic, capability};
 use crate::settings::{BPF_JIT_ENABLE, Knob, Setting, hex, irq_cpus_file};
 
-/// What the interface is for.
+/// Use of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Traffic of this machine, which goes on as if nobody looked.
@@ -15,7 +15,7 @@ pub enum Use {
     MonitoringPort,
 }
 
-/// What to do with an interface.
+/// Plan for an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// Watching: a command line, if any engine can.
@@ -27,7 +27,7 @@ pub struct Plan {
     pub cores: Vec<usize>,
     /// Bytes of rings.
     pub ring_bytes: u64,
-    /// What `--apply` sets, for the use that was asked about.
+    /// Settings that `--apply` makes for this use.
     pub settings: Vec<Setting>,
 }
 

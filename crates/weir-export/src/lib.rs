@@ -1,8 +1,8 @@
 //! Records of flows, out to where people look.
 //!
 //! An [`Export`] takes batches of records and may wait for a disk or a collector. A [`Queue`] has a thread of its own
-//! for one: whoever counts frames hands batches over, never waits for it (unless told to), and every record that could
-//! not be sent is counted.
+//! for one: the thread that counts frames hands batches over, never waits for it (unless told to), and every record
+//! that could not be sent is counted.
 //!
 //! | module | what it holds |
 //! |---|---|

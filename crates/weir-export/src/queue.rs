@@ -239,7 +239,7 @@ fn run(
     drop(export);
     shared.has_ended.store(true, Ordering::Release);
     // A failed export leaves batches behind, and more may come until the queue is finished. Each is taken out: one that
-    // stayed in the channel would be in no count, and whoever waits for room would wait for ever.
+    // stayed in the channel would be in no count, and a thread that waits for room would wait for ever.
     for batch in batches {
         shared.drop_records(&batch);
     }
@@ -293,7 +293,7 @@ mod tests {
         }
 
         fn take(&mut self, batch: &Batch) -> Result<(), ExportError> {
-            // An error: whoever opened it is gone, so it stands open.
+            // An error: the process that opened it is gone, so it stays open.
             let _ = self.gate.recv();
             let records = batch.records.len() as u64;
             if self.fails_at.is_some_and(|at| self.counts.sent >= at) {

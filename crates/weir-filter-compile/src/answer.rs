@@ -1,6 +1,5 @@
-//! What the child writes, and the parent reads: a word and a line break; behind `ok` the program as
-//! `tcpdump -ddd` prints it; behind `error` libpcap's message on a line, then the position on another, if it
-//! was found.
+//! Answer of the child to the parent: a word and a line break; behind `ok` the program as `tcpdump -ddd`
+//! prints it; behind `error` libpcap's message on a line, then the position on another, if it was found.
 
 /// The child's name, as its first argument: what it is asked to be.
 pub(crate) const CHILD_NAME: &str = "weir-filter-compiler";

@@ -63,7 +63,7 @@ pub enum CompileError {
     /// The child could not be started, or not be talked to.
     #[error("starting the filter compiler; is /proc mounted?")]
     Child(#[source] io::Error),
-    /// What it said is no answer.
+    /// Its output is not an answer.
     #[error("the filter compiler gave no answer ({status})")]
     NoAnswer {
         /// How it ended.

@@ -1,7 +1,8 @@
-//! What the child gives up before it reads the text: capabilities, root's user, new privileges, and most system calls.
+//! Rights that the child gives up before it reads the text: capabilities, root's user, new privileges, and most system
+//! calls.
 //!
-//! libpcap's compiler is C that parses what strangers may have written. What it needs is memory, and for names of
-//! hosts and services to read files and to ask name servers.
+//! libpcap's compiler is C that parses what strangers may have written. It needs memory, and for names of hosts and
+//! services it reads files and asks name servers.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;

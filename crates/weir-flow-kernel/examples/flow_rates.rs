@@ -1,4 +1,4 @@
-//! What counting flows in the kernel costs: frames of 64 bytes on a veth pair, at XDP, as fast as they are sent.
+//! Cost of counting flows in the kernel: frames of 64 bytes on a veth pair, at XDP, as fast as they are sent.
 //!
 //! Three programs that end each frame: one that only counts frames, the flow table, and a table of the kernel's own
 //! (`BPF_MAP_TYPE_LRU_PERCPU_HASH`) with the same key and counts. Of one flow, and with each frame a new one. The

@@ -1,4 +1,4 @@
-//! What is counted beside flows.
+//! Counters beside flows.
 
 use weir_flow::Counters;
 

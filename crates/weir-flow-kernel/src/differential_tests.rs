@@ -52,7 +52,7 @@ fn stay_on_this_cpu() {
     sched_setaffinity(None, &cpus).expect("a thread may stay where it is");
 }
 
-/// What of a record does not depend on when frames came, in an order.
+/// The parts of records that do not depend on the times of frames, in an order.
 fn timeless(records: Vec<FlowRecord>) -> Vec<FlowRecord> {
     let mut merged = merge(records, false, false);
     for record in &mut merged {

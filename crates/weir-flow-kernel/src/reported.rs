@@ -6,7 +6,7 @@
 
 use crate::layout::Slot;
 
-/// What was reported of the flow in a slot.
+/// The reported part of the flow in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Part {
     /// 0: nothing.
@@ -15,7 +15,7 @@ struct Part {
     bytes: u64,
 }
 
-/// What was reported, by slot.
+/// Reported parts, by slot.
 pub struct Reported {
     parts: Vec<Part>,
     /// Flows of which all was reported, as far as is known.
@@ -40,7 +40,7 @@ impl Reported {
         Reported { parts, flows: 0, found_records: 0, found_packets: 0, found_bytes: 0 }
     }
 
-    /// What of a flow in the table was not reported.
+    /// The part of a flow in the table that was not reported yet.
     pub fn new_of(&self, place: usize, flow: &Slot) -> Option<New> {
         let part = self.parts[place];
         let part = if part.serial == flow.serial { part } else { Part::default() };

@@ -143,7 +143,7 @@ impl KernelTable {
         })
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     #[must_use]
     pub fn counters(&self) -> KernelCounters {
         let words = self.memory.counts.words();

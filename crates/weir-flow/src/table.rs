@@ -200,7 +200,7 @@ impl FlowTable {
         self.live_part(0..self.slots.index.len())
     }
 
-    /// A part of them, for whoever looks while frames come: those of these lines, of which there are
+    /// A part of them, for readers while frames come: those of these lines, of which there are
     /// [`lines`](FlowTable::lines). Flows stay in their line, so in a round through all lines each flow that is there
     /// throughout is seen once.
     pub fn live_part(&self, lines: Range<usize>) -> impl Iterator<Item = FlowRecord> {

@@ -8,7 +8,7 @@ use weir_region::words::{AWAKE, position_at, threshold_at};
 use weir_ring::memory::Access;
 use weir_ring::{AtomicU64, Mapping, RingError, Words as _};
 
-/// The words, mapped. The broker has them alone: whoever writes a line decides when the host rings for it.
+/// The words, mapped. The broker has them alone: the writer of a line decides when the host rings for it.
 #[derive(Debug)]
 pub struct Words {
     page: Mapping,

@@ -85,7 +85,7 @@ pub struct Reporter {
     ended: Protocols,
 }
 
-/// The end of whoever knows the sources. Clones are the same.
+/// The end of the thread that knows the sources. Clones are the same.
 #[derive(Clone)]
 pub struct SourceReporter(Arc<Shared>, Latest);
 

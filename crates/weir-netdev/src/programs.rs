@@ -1,6 +1,6 @@
 //! The programs at TC of the interface and of its tap, and the one that frames come in by.
 //!
-//! That program is also attached to the interface, at XDP, where it lets by every frame that is written. A program that
+//! This program is also attached to the interface, at XDP, where it passes every frame that is written. A program that
 //! is attached nowhere the kernel puts into its XDP dispatcher for each run, and takes it out again, and both wait for
 //! an RCU grace period: a run then takes 26 ms, whatever it brings. Kernel: `bpf_prog_test_run_xdp`,
 //! `bpf_dispatcher_change_prog`.

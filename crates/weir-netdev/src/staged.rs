@@ -54,9 +54,9 @@ impl Staged {
     }
 
     fn memory(&self) -> &Memory {
-        // SAFETY: the array has one value as long as `Memory`, mapped whole until drop, and page-aligned. What the
-        // programs write are the words in front, which are atomics; `bytes` they only read, and `push`, which writes
-        // there, borrows `self` mutably.
+        // SAFETY: the array has one value as long as `Memory`, mapped whole until drop, and page-aligned. The
+        // programs only write the words in front, which are atomics; `bytes` they only read, and `push`, which
+        // writes there, borrows `self` mutably.
         unsafe { self.memory.as_ref() }
     }
 

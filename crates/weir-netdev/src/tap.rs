@@ -78,7 +78,7 @@ impl Tap {
         Ok(Tap { file, name: name.clone(), index, socket })
     }
 
-    /// What it is called.
+    /// Its name.
     pub(crate) fn name(&self) -> &NetdevName {
         &self.name
     }

@@ -14,7 +14,7 @@ use crate::guard::{guarded, host_name, write_error};
 use crate::handles::{self, Handle, State};
 use crate::real;
 
-/// What libpcap takes as "all of it".
+/// The value that means "all of it" to libpcap.
 const SNAPLEN_MAX: c_int = 262_144;
 /// Longest pause between two looks of a program that wants each frame at once.
 const IMMEDIATE: Duration = Duration::from_micros(200);

@@ -154,7 +154,7 @@ pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> O
             let at_the_host = lost.fold(0, |sum: u64, count| sum.saturating_add(*count));
             // libpcap's counts begin anew at 2^32, and programs that count on know that.
             handle.set_told(Stat {
-                // What the filter took, lost or not: as libpcap counts it on Linux.
+                // Frames that passed the filter, lost or not: as libpcap counts it on Linux.
                 recv: told.ledger.captured.saturating_add(at_the_host) as u32,
                 drop: told.delivered.lapped.saturating_add(at_the_host) as u32,
                 ifdrop: told.ledger.missed_before.unwrap_or(0) as u32,

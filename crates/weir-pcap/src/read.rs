@@ -71,7 +71,8 @@ unsafe fn dispatch(
         if is_over {
             break None;
         }
-        // What a filter left out is no reason to return: frames are waited for until one is handed over.
+        // Frames that a filter rejects are no reason to return: the call waits until a frame is handed
+        // over.
         if handed > 0 {
             wait.end();
         }

@@ -25,7 +25,7 @@ pub const BUSY: i32 = -32001;
 /// `plug.hello` was not said, or names no version that the server speaks.
 pub const NO_HELLO: i32 = -32002;
 
-/// What the other side answers if it does not do what it was asked.
+/// Answer of the other side if it does not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct RpcError {
@@ -83,9 +83,9 @@ pub enum Message {
     },
     /// An answer.
     Response {
-        /// That of the request; null if that had none that could be read.
+        /// The id of the request; null if it had none that could be read.
         id: Value,
-        /// What came of it.
+        /// The result.
         outcome: Result<Value, RpcError>,
     },
 }
@@ -177,7 +177,7 @@ impl Message {
     }
 }
 
-/// What is repeated of a name that a peer gave: so many characters.
+/// The first characters of a name that a peer gave, for repeating it.
 fn repeated(name: &str) -> String {
     name.chars().take(REPEATED_BYTES_MAX).collect()
 }

@@ -44,7 +44,7 @@ impl Peer {
         self.number
     }
 
-    /// Who it is.
+    /// The peer's identity.
     #[must_use]
     pub fn who(&self) -> &Who {
         &self.who

@@ -15,8 +15,8 @@ use crate::timed_list::{End, ListChange, TimedList, Undo};
 /// Changes what a subscription takes, as [`Probe::change`](crate::Probe::change) does.
 type Changer = dyn Fn(SubscriptionId, Change) -> Result<(), ProbeError> + Send + Sync;
 
-/// The block lists of subscriptions, each empty at first. They are changed here only: whoever changes one by the probe
-/// itself changes what this does not know.
+/// The block lists of subscriptions, each empty at first. They are changed here only: a change by the probe itself
+/// would be unknown here.
 pub struct BlockLists {
     change: Arc<Changer>,
     lists: Mutex<BTreeMap<SubscriptionId, Arc<BlockList>>>,

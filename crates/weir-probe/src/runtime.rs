@@ -1,4 +1,4 @@
-//! The probe at work: the core behind a lock, threads for the sources, and whoever calls to carry effects out.
+//! The probe at work: the core behind a lock, threads for the sources, and callers that carry effects out.
 //!
 //! An effect is carried out by the thread that gave a command, while it waits for the answer, or by the housekeeper,
 //! a thread that has nothing else to do. So rings are made and programs loaded on no thread that moves frames or is

@@ -19,7 +19,7 @@ use weir_ring::{Batch, Ledger, Poll, Reader, Start};
 
 use common::{LIMIT, wait_for};
 
-/// Holds up whoever changes feeds, and says so.
+/// Delays every thread that changes feeds, and says so.
 #[derive(Default)]
 struct Gate {
     state: Mutex<GateState>,

@@ -49,8 +49,8 @@ impl Batch {
         Batch::default()
     }
 
-    /// From the next poll on, takes so many bytes at a time, 16 KiB or more: for whoever hands them on without looking
-    /// at each frame, such as to a file.
+    /// From the next poll on, takes so many bytes at a time, 16 KiB or more: for callers that hand them on without
+    /// looking at each frame, such as to a file.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
         self.chunk_bytes = bytes.max(CHUNK_BYTES);
     }
@@ -89,7 +89,7 @@ impl Batch {
         self.highest_id
     }
 
-    /// Gives each record the interface id that `number` has for its own: for whoever merges rings, whose output
+    /// Gives each record the interface id that `number` has for its own: for a merge of rings, whose output
     /// numbers interfaces otherwise than they do.
     pub fn renumber(&mut self, mut number: impl FnMut(u32) -> u32) {
         let (mut at, mut left) = (self.start, self.frames);

@@ -458,7 +458,7 @@ mod tests {
         }
     }
 
-    /// In numbers, as other languages read it: whoever changes one changes the format's version.
+    /// In numbers, as other languages read it: changing one changes the format's version.
     #[test]
     fn every_word_of_a_new_block_0_is_the_one_that_the_format_says() {
         let mut spec = spec(8);

@@ -197,7 +197,7 @@ pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
 /// Attaches to a ring that is a part of a device's memory: `bytes` at most, from `offset` on. Read-only.
 ///
 /// Such memory is that of a PCI device, as sysfs shows it (`resource2`). Only root can take it away, by removing the
-/// device, so no owner has to be trusted; whoever removes one tells its readers first.
+/// device, so no owner has to be trusted; a process that removes one tells its readers first.
 ///
 /// # Errors
 /// [`RingError::NotSealed`] for any other memory, unless the owner is trusted; else as [`attach`].

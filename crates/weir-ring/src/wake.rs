@@ -75,9 +75,9 @@ pub enum Woken {
     Limit,
     /// A signal, or [`Interrupter::interrupt`].
     Interrupted,
-    /// The writer's side of the channel of this number has gone: its process ended, however it did, or it let go of
-    /// the [`Waker`]. Said once. Rings of it that are not closed by now get no more frames and no end; what is in them
-    /// can be read.
+    /// The writer's side of the channel of this number has gone: its process ended, however it did, or it dropped the
+    /// [`Waker`]. Said once. Rings of it that are not closed by now get no more frames and no end; what is in them can
+    /// be read.
     WriterGone(usize),
 }
 
@@ -168,8 +168,7 @@ impl Sleeper {
         }
     }
 
-    /// Says how far a ring was read, for whoever is to know how far behind its consumer is: the ordinal of the next
-    /// frame.
+    /// Reports how far a ring was read, for those who monitor the consumer's lag: the ordinal of the next frame.
     ///
     /// # Panics
     /// If there is no such line.

@@ -85,7 +85,7 @@ impl Rx {
 
     fn release(&self) {
         self.segments.release(|index| {
-            // Only whoever has the lock stores, so this is also the order in which they go up.
+            // Only the holder of the lock stores, so this is also the order in which they go up.
             assert!(self.released.load(Ordering::Relaxed) < index, "released backwards");
             self.released.store(index, Ordering::Release);
         });

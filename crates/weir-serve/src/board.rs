@@ -41,7 +41,7 @@ impl State {
         self.readers.iter().any(|reader| reader.feed() == feed)
     }
 
-    /// A reader has let go of these rings.
+    /// A reader has released these rings.
     fn forget(&mut self, feed: FeedId) {
         if !self.has_reader(feed) {
             self.closed.remove(&feed);
@@ -136,7 +136,7 @@ impl Board {
         denied
     }
 
-    /// A client has let go of this feed.
+    /// A client has released this feed.
     pub fn remove(&self, reader: &Arc<Reader>) {
         let mut state = self.lock();
         state.readers.retain(|other| !Arc::ptr_eq(other, reader));

@@ -73,8 +73,8 @@ pub struct Daemon {
     pub(crate) resolve: Box<Resolver>,
     /// Feeds with rings of their own are of a group each.
     group: AtomicUsize,
-    /// For each source: held by whoever hands its rings out, and alone by whoever takes rights away or changes what
-    /// rings hold.
+    /// For each source: held shared by threads that hand its rings out, and alone by threads that take rights away
+    /// or change the contents of rings.
     handing: Mutex<BTreeMap<String, Arc<RwLock<()>>>>,
     /// Messages for the operator of the daemon.
     pub(crate) journal: Journal,
@@ -82,8 +82,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon whose sources are all closed. `resolve` says what a source of the file means; `log` is told, a line at
-    /// a time, what whoever runs the daemon should know.
+    /// A daemon whose sources are all closed. `resolve` says what a source of the file means; `log` gets messages for
+    /// the operator of the daemon, a line at a time.
     ///
     /// # Errors
     /// A source that means nothing; no thread is left.

@@ -44,7 +44,7 @@ pub(crate) struct Guests {
 pub(crate) struct GuestServer {
     /// The server whose connections go over their ports.
     pub(crate) serving: Weak<Serving>,
-    /// Told what whoever runs the daemon should know.
+    /// Gets messages for the operator of the daemon.
     pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 

@@ -1,4 +1,4 @@
-//! Messages for whoever runs the daemon.
+//! Messages for the operator of the daemon.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

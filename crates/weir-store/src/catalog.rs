@@ -160,7 +160,7 @@ impl Catalog {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
-            // Not through links: whoever may write here is not to choose what is read.
+            // Not through links: a user who may write here must not choose which file is read.
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
             let state = match () {
                 () if !is_file => None,

@@ -135,7 +135,7 @@ impl<W: Write> Printer<W> {
     }
 }
 
-/// A name as it may stand in a line: whoever wrote the ring chose it.
+/// A name as it may stand in a line: the writer of the ring chose it.
 fn printable(name: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().take(NAME_CHARS_MAX).map(shown).collect()

@@ -1,7 +1,7 @@
 //! The recorder: contents of the rings to disk, unchanged.
 //!
 //! Blocks of a ring are pcapng blocks, so a file is written out of ring memory, without a copy and many writes at a
-//! time. A ring has a file on each volume; whoever wants one stream in order [extracts](crate::extract) it.
+//! time. A ring has a file on each volume; to get one stream in order, [extract](crate::extract) it.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -38,7 +38,7 @@ const WORDS_ID: &str = "weir-words-";
 /// The pause between two `device_del` of a device. QEMU refuses a second one as long as the guest may still answer the
 /// first, which it has 5 s for on native PCIe.
 const REPEAT: Duration = Duration::from_secs(1);
-/// The pause between two looks whether QEMU has let go of memory whose device is gone.
+/// The pause between two checks whether QEMU has released memory whose device is gone.
 const RELEASE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The devices of a guest, and the memory objects behind them, as far as they are still there.
@@ -198,7 +198,7 @@ pub fn unplug(
         if !error.is_refusal() {
             return Err(error);
         }
-        // A device is gone before QEMU's other threads have let go of its memory.
+        // A device is gone before QEMU's other threads have released its memory.
         if left().is_zero() {
             let ids: Vec<&str> = plugged.parts.iter().map(|part| &*part.id).collect();
             let objects = ids.join(" and ");

@@ -5,9 +5,9 @@
 //! | region | `SHRINK`, `GROW`, `FUTURE_WRITE` | 0444 | header, then the rings of the guest's feeds |
 //! | words | `SHRINK`, `GROW` | 0666 | header, then the guest's thresholds and positions |
 //!
-//! They have no names, so only whoever is given a descriptor reaches them: the guest's own QEMU, which opens it anew by
-//! its number in `/proc/self/fd`, whatever user it runs as; hence the modes. The seals hold for root as well: nobody
-//! writes the region but by the mapping that is here, and nobody cuts either short.
+//! They have no names, so only processes that are given a descriptor reach them: the guest's own QEMU, which opens it
+//! again by its number in `/proc/self/fd`, whatever user it runs as; hence the modes. The seals hold for root as well:
+//! nobody writes the region but by the mapping that is here, and nobody cuts either short.
 //!
 //! All pages are there from the start: neither this process, nor QEMU, nor the guest can touch one that cannot be had.
 //! The words are never mapped here: QEMU can take pages out of them. They are read with `pread`.

@@ -1,7 +1,7 @@
 //! Changes to a capture that runs, asked for through a Unix socket beside it.
 //!
-//! The socket's permissions decide who may connect: only its owner. None of those who may can keep the others out:
-//! when all places are taken, whoever has said nothing for the longest time has to go.
+//! The socket's permissions decide who may connect: only its owner. None of these processes can keep the others
+//! out: when all places are taken, the client that has been silent for the longest time is disconnected.
 
 mod clients;
 pub mod rpc;

@@ -60,7 +60,7 @@ pub enum News {
     Interface(SourceEvent),
     /// It came back, and a consumer cannot read it.
     NotRead(String),
-    /// This consumer is so slow that unread frames of a past life of a source, so many, were let go.
+    /// This consumer is so slow that so many unread frames of a past life of a source were dropped.
     LetGo(&'static str, u64),
     /// For now nobody notices whether its interface goes down or comes back.
     NotWatched(CaptureError),

@@ -1,5 +1,5 @@
-//! `println!` and its kin, without the panic of the standard ones: whoever reads our output may leave,
-//! and a terminal may go away. This is no reason to end a capture with its file half written.
+//! Like `println!` and similar macros, without their panic: the reader of our output may leave, and a
+//! terminal may go away. This is no reason to end a capture with its file half written.
 //!
 //! A reader that leaves is nobody's fault. Any other failure of standard output is kept until the end:
 //! a report that a full disk refused must not look like one that was made.
@@ -109,12 +109,12 @@ macro_rules! println {
     }};
 }
 
-/// As the standard one, but output that nobody takes is let go.
+/// Like the standard one, but output that nobody takes is discarded.
 macro_rules! eprint {
     ($($text:tt)*) => { $crate::out::talk(&::std::format!($($text)*)) };
 }
 
-/// As the standard one, but output that nobody takes is let go.
+/// Like the standard one, but output that nobody takes is discarded.
 macro_rules! eprintln {
     ($($text:tt)*) => { eprint!("{}\n", ::std::format_args!($($text)*)) };
 }

@@ -1,5 +1,5 @@
-//! `weir pages`: man pages and shell completions out of the very flags that this binary takes, so that
-//! they cannot drift from it, and whoever installs it needs nothing else.
+//! `weir pages`: man pages and shell completions, generated from the flags of this binary, so that
+//! they always agree with it and need no other program.
 
 use std::fs;
 use std::path::Path;

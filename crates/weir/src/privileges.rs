@@ -221,7 +221,7 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
     const VERSION_3: u32 = 0x2008_0522;
     let keep = KEEP.load(Ordering::SeqCst);
-    // SAFETY: errno is this thread's; whoever was interrupted finds it as it was.
+    // SAFETY: errno is this thread's; the interrupted code finds it as it was.
     let errno = unsafe { *libc::__errno_location() };
     let header = Header { version: VERSION_3, pid: 0 };
     let mut data = [0, 32].map(|shift| {

@@ -139,7 +139,8 @@ impl ConsumerResult {
         }
     }
 
-    /// Frames of a feed of this output whose rings were let go unread, because the consumer was too slow.
+    /// Frames of a feed of this output whose rings were dropped unread, because the consumer was too
+    /// slow.
     pub fn let_go(&mut self, output: Option<usize>, frames: u64) {
         self.delivered.lapped += frames;
         let first = output.and_then(|output| self.interface(output, 0));

@@ -288,7 +288,7 @@ fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec
             names.learn(source.info().owner.iter().flat_map(address_names));
         }
         match opened {
-            // The first time that is an error of whoever started this.
+            // The first time that is an error of the caller.
             Err(missing @ (CaptureError::NoDaemon { .. } | CaptureError::DaemonBusy { .. }))
                 if must_be_there.load(Relaxed) =>
             {

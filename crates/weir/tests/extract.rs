@@ -1,4 +1,4 @@
-//! `weir extract`, held against tools that are not ours.
+//! `weir extract`, compared with independent tools.
 
 mod common;
 
@@ -144,7 +144,7 @@ fn formats_are_read_by_others() {
         panic!("one ring, so one file")
     };
     agreed_on(file, &all);
-    // Into a pipe, and from there to whoever reads little of it.
+    // Into a pipe, and from there to a reader that reads little of it.
     let mut first = weir(&format!("extract {}", rec.display()));
     let mut child = first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
     let mut reader = FrameReader::open(child.stdout.take().expect("a pipe")).expect("a capture");

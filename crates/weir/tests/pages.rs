@@ -80,7 +80,8 @@ fn every_verb_has_a_page_with_every_flag_of_its_help() {
     assert_eq!(count, commands.len() + 3, "a page for each of {commands:?}, and three completions");
 }
 
-/// Others need an interface, a daemon or a guest; all of them are held against the flags beside their table.
+/// Others need an interface, a daemon or a guest; all of them are checked against the flags beside their
+/// table.
 #[test]
 fn examples_that_need_no_rights_run() {
     let dir = tempfile::tempdir().expect("a directory");

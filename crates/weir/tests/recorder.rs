@@ -1,4 +1,4 @@
-//! `--write DIR/`: the recorder, held against tools that are not ours.
+//! `--write DIR/`: the recorder, compared with independent tools.
 
 mod common;
 

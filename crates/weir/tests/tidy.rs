@@ -1,4 +1,4 @@
-//! What a reader of the tree relies on: files of a size, lines of a width, no circles of modules, and tables in
+//! Rules of the tree on which readers rely: files of a size, lines of a width, no circles of modules, and tables in
 //! ARCHITECTURE.md that hold every limit and every drop counter. Exceptions are named, and the lists of them may only
 //! shrink: one that is no longer needed fails, too.
 

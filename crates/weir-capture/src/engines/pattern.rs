@@ -379,7 +379,7 @@ mod tests {
         let twice = [appeared.clone(), appeared.clone()];
         assert_eq!(follow(&mut rules, twice), [Change::Joins(tap.clone())]);
         assert!(!rules.set_owner(&tap, Some(&own("web1"))), "it is a member already");
-        // Its process lets go of it, and another VM takes it; then the first one again.
+        // Its process releases it, and another VM takes it; then the first one again.
         assert!(!rules.set_owner(&tap, None));
         assert_eq!(follow(&mut rules, []), [Change::Leaves(1)]);
         assert!(!rules.set_owner(&tap, Some(&own("db"))));

@@ -245,7 +245,8 @@ impl Feeds {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whole whoever panicked while holding it: an entry is put in its place ready.
+        // The data is valid even if a thread panicked while holding it: an entry is complete when
+        // it is inserted.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -257,7 +258,8 @@ impl Shared {
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        // Whole whoever panicked while holding it: an entry is put in its place ready.
+        // The data is valid even if a thread panicked while holding it: an entry is complete when
+        // it is inserted.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -224,7 +224,8 @@ impl Interfaces {
         }
     }
 
-    /// Held for moments only, also by the thread that moves frames. Whole whoever panicked while holding it.
+    /// Held for moments only, also by the thread that moves frames. The data is valid even if a thread
+    /// panicked while holding it.
     fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

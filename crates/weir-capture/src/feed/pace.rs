@@ -55,7 +55,7 @@ impl Pace {
         readers.iter().map(|reader| reader.load(Ordering::Acquire)).min().unwrap_or(LEFT)
     }
 
-    /// A list of numbers is whole whoever panicked while holding it.
+    /// A list of numbers is valid even if a thread panicked while holding it.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<AtomicU64>>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }

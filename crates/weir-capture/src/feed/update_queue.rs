@@ -125,7 +125,8 @@ impl<T: Updated> UpdateQueue<T> {
         }
     }
 
-    /// Whole whoever panicked while holding it: updates are applied one by one, and each is small.
+    /// The data is valid even if a thread panicked while holding it: updates are applied one by
+    /// one, and each is small.
     fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

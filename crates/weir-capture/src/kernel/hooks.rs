@@ -37,7 +37,7 @@ pub struct Attached {
     pub program: u32,
     /// Its name; empty if that takes rights that this process lacks.
     pub name: String,
-    /// The link that holds it there, and goes with whoever holds the link.
+    /// The link that holds it there; it goes with the holder of the link.
     pub link: Option<u32>,
 }
 

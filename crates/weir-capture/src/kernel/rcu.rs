@@ -15,7 +15,7 @@ static SPARES: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 /// A way to wait for RCU that took rights to get.
 #[derive(Debug)]
 enum Spare {
-    /// Good for any number of waits: whoever changes a map of maps returns when no program can still use the former
+    /// Good for any number of waits: a change of a map of maps returns when no program can still use the former
     /// value.
     ///
     /// Source: `maybe_wait_bpf_programs`, kernel/bpf/syscall.c, since Linux 4.15.

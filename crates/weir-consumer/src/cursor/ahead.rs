@@ -1,7 +1,7 @@
 //! Reading ahead of what is taken: for outputs that know only later what became of frames, such as writes to a disk.
 //!
-//! What was read is settled later, in the order in which it was read: taken ([`Cursor::take`]), lost
-//! ([`Cursor::lose`]), or passed over because it had been lapped when it was to be read ([`Cursor::pass`]).
+//! Blocks that were read are settled later, in the order in which they were read: taken ([`Cursor::take`]), lost
+//! ([`Cursor::lose`]), or skipped because they had been lapped when they were to be read ([`Cursor::pass`]).
 
 use weir_ring::geometry::WriterWord;
 use weir_ring::{Batch, BlockLook, FrameHead, Poll, Rest, RestLook, RingError, Words};

@@ -114,7 +114,7 @@ impl Transport for Udp {
                 Err(_) => break,
             }
         }
-        // No route, no memory, no room in all that time: whoever listens has missed something.
+        // No route, no memory, no room in all that time: the collector has missed something.
         self.counts.unsent += flows;
         self.was_refused = true;
         false

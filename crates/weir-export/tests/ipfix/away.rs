@@ -1,4 +1,5 @@
-//! Collectors that are slow, or not there: an export goes on, and whoever hands flows over does not wait.
+//! Collectors that are slow, or not there: an export goes on, and the thread that hands flows over does
+//! not wait.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};

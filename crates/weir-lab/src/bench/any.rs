@@ -19,7 +19,7 @@ use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "any";
 const ANY: &str = "weir capture any";
-/// With the engine that takes patterns, so that memory is held against memory.
+/// With the engine that takes patterns, so that memory is compared with memory.
 const ENGINE: &str = "af_packet";
 const ONE: &str = "weir, one link";
 const START: &str = "time to start: ";

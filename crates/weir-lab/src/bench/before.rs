@@ -1,7 +1,7 @@
 //! Another build of Weir beside this one, in every row that `wire` has of it.
 //!
-//! The two are measured one right after the other, and take turns in being first: what a machine does to
-//! whoever is second, it does to both.
+//! The two are measured one right after the other, and take turns in being first, so that effects of the
+//! order are the same for both.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ impl Pair {
         Pair([(now, ours), (before, theirs)])
     }
 
-    /// The rows, this build's being held against the other's.
+    /// The rows of this build, compared with those of the other.
     fn conclude(self) -> [Row; 2] {
         let [(_, mut now), (_, mut before)] = self.0;
         before.summarize();

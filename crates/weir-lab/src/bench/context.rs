@@ -38,7 +38,7 @@ pub struct Options {
     pub trial: Option<f64>,
     /// How often that is searched; once if not said.
     pub searches: Option<u32>,
-    /// Another build of the program, to be held against this one.
+    /// Another build of the program, to compare this one with.
     pub before: Option<PathBuf>,
     /// A folder with a root file system that has Suricata 7.
     pub suricata: Option<PathBuf>,

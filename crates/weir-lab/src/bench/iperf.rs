@@ -33,7 +33,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut watchers: Vec<(&str, Option<Tool>)> = vec![(BARE, None)];
     let weir = &context.options.weir;
     let tools = [
-        // Each of the two that are held against tcpdump stands beside it.
+        // Each of the two that are compared with tcpdump stands beside it.
         Tool::weir(weir, PASSIVE, "bpf", &[]),
         Tool::tcpdump(),
         Tool::weir(weir, HEADERS, "bpf", &["--snaplen", "128"]),
@@ -195,7 +195,7 @@ pub(super) fn condition(context: &Context) -> String {
 }
 
 /// Targets of this part. A whole copy of every super-frame is some 20 % of a sender that has no CPU to
-/// spare (docs/decisions/0006); the bar is held against it all the same.
+/// spare (docs/decisions/0006); the target is applied nevertheless.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let cases = [(SECTION, PASSIVE), (SECTION, HEADERS), (PACED, PASSIVE)];
     let bare = cases.into_iter().map(|(section, watcher)| {

@@ -3,7 +3,7 @@
 //! | module | what it measures |
 //! |---|---|
 //! | `wire` | capture off a veth pair at the generator's maximum, every tool in turn |
-//! | `before` | the same of another build, held against this one |
+//! | `before` | the same of another build, compared with this one |
 //! | `zero_loss` | the highest rate at which each of them loses nothing |
 //! | `latency` | from the generator's stamp to a consumer's hands |
 //! | `iperf` | what watching costs TCP |

@@ -220,7 +220,8 @@ impl Connection {
                     Err(error) => Err(error),
                 },
                 State::Closes => {
-                    // One read each time, so that whoever sends without an end does not keep the thread here.
+                    // One read each time, so that a client which sends without an end does not keep the
+                    // thread here.
                     let mut bytes = [0; 2048];
                     match self.stream.read(&mut bytes) {
                         Ok(0) => return Ok(false),

@@ -71,7 +71,7 @@ impl Connection {
         let hello_by = Instant::now() + PATIENCE_MAX;
         let mut pace = Pace::new(self.shared.limits.messages_per_second, Instant::now());
         loop {
-            // Whoever has said hello may be silent for ever.
+            // A peer that has said hello may be silent for ever.
             let limit =
                 (!self.has_said_hello).then(|| hello_by.saturating_duration_since(Instant::now()));
             if !self.transport.wait(limit).unwrap_or(false) {

@@ -279,7 +279,7 @@ impl<W: Wanted, E> Core<W, E> {
                 self.tell(id);
             }
             match (&running.op, end) {
-                // Only the closing source lets go of who is to go.
+                // Only the closing source releases a consumer or feed that is to go.
                 (Op::Leave(..) | Op::Withdraw(..), _) => {
                     self.source(id).queue.push_front(running.op);
                 }

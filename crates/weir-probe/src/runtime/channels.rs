@@ -36,8 +36,8 @@ pub struct GivenChannels {
 }
 
 /// A channel that a feed has taken, and the lines of the wake page that go with it. Both stay until the feed's owner
-/// has let go *and* the other process knows that it has left the feed: it sleeps on those lines, and would take a
-/// channel that hangs up for a dead writer.
+/// has released them *and* the other process knows that it has left the feed: it sleeps on those lines, and would
+/// take a channel that hangs up for a dead writer.
 struct TakenChannel {
     /// Keeps it from hanging up.
     _waker: Waker,
@@ -54,7 +54,7 @@ enum Told {
     Nothing,
     Joined,
     Left,
-    /// It has let go of it.
+    /// It has released it.
     LetGo,
 }
 

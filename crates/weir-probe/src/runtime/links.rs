@@ -283,8 +283,8 @@ impl Shared {
         }
     }
 
-    /// That the links of a network namespace are not watched for now, to each source there: whether its interface goes
-    /// down, or comes back, is noticed when they are watched again.
+    /// Tells each source of a network namespace that its links are not watched for now: changes of its interface are
+    /// noticed when they are watched again.
     fn tell_deaf(&self, netns: Option<&NetnsName>, error: &CaptureError) {
         let mut state = self.lock();
         let is_there = |link: &Option<LinkName>| {

@@ -13,7 +13,7 @@ use super::updates::{Joined, Update};
 use crate::core::ConsumerId;
 use crate::error::ProbeError;
 
-/// A consumer in another process: whoever holds this carries what it is told over to that process, rings with
+/// A consumer in another process: the holder of this carries its messages over to that process, and rings with
 /// [`weir_ring::pass::send_rings`]. Dropping it ends the consumer.
 ///
 /// The other process makes a channel for each feed that it is to read, ahead of time, all on one wake page. A consumer

@@ -243,6 +243,6 @@ fn map_aligned(
 pub enum Access {
     /// Readers.
     Read,
-    /// The one writer, or whoever formats the ring.
+    /// The one writer, or the process that formats the ring.
     Write,
 }

@@ -1,4 +1,4 @@
-//! Blocks used where they lie: for whoever hands ring memory on without a copy, such as to a disk.
+//! Blocks used in place: for callers that hand ring memory on without a copy, such as to a disk.
 //!
 //! Nothing is lent: the caller is told where the block lies, and the first bytes of each frame are copied for it. The
 //! writer may overtake the block at any time, so whatever was made of it counts only once

@@ -98,8 +98,8 @@ impl Sleeper {
 
     /// Has [`pollable`](Sleeper::pollable) become readable once any of the readers' rings has `frames` frames more than
     /// that reader has read, has ended, or lost its writer, or when `limit` has passed. Each reader comes with its
-    /// line, as in [`sleep_on`](Sleeper::sleep_on). It may become readable for nothing: whoever finds nothing arms
-    /// again.
+    /// line, as in [`sleep_on`](Sleeper::sleep_on). It may become readable for nothing: a caller that finds nothing
+    /// arms it again.
     ///
     /// # Errors
     /// [`RingError::Os`].

@@ -101,8 +101,8 @@ impl Waker {
         self.woken_for.len()
     }
 
-    /// Another end of the same, for a writer of other rings: whoever reaches a threshold wakes. The consumer's
-    /// messages are for one of them only. The channel hangs up when the last is gone.
+    /// Another end of the same, for a writer of other rings: each writer wakes at a threshold that it reaches.
+    /// The consumer's messages are for one of them only. The channel hangs up when the last is gone.
     ///
     /// # Errors
     /// [`RingError::Os`].

@@ -1,4 +1,4 @@
-//! Which guests are served, and what whoever runs the daemon asks of them.
+//! The guests that are served, and requests of the daemon's operator.
 
 use std::io;
 use std::sync::{Arc, Mutex};

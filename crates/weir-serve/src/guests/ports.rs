@@ -44,8 +44,8 @@ impl Fault<'_> {
 }
 
 impl Guest {
-    /// Serves whoever speaks on its port until the guest's threads are to end. `say` is told what whoever runs the
-    /// daemon should know.
+    /// Serves the peer on its port until the guest's threads are to end. `say` gets messages for the
+    /// operator of the daemon.
     pub(crate) fn serve(
         &self,
         hypervisor: &dyn Hypervisor,

@@ -30,7 +30,7 @@ pub(super) struct Placed {
 pub(super) struct Table {
     frames: Vec<Placed>,
     pub cut_off_bytes: u64,
-    /// It stands at the end of the file: whoever wrote that had written everything.
+    /// It stands at the end of the file: a process that wrote it had written everything.
     pub is_at_end: bool,
 }
 

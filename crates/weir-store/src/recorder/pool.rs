@@ -38,7 +38,7 @@ pub struct Job {
 /// Bytes of a piece.
 pub enum Plain {
     Own(Buffer),
-    /// A part of a ring: whoever asks for it confirms afterwards that it was still there.
+    /// A part of a ring: the requester confirms afterwards that it was still there.
     Ring {
         memory: Arc<Mapping>,
         at: usize,

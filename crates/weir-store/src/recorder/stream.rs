@@ -145,7 +145,7 @@ impl<D: Disk> Stream<D> {
         !self.files.is_empty()
     }
 
-    /// Nothing more comes: all was read, or the rest was let go and is counted.
+    /// Nothing more comes: all was read, or the rest was dropped and is counted.
     pub fn end(&mut self) {
         self.is_read = true;
         self.ended.get_or_insert_with(Instant::now);

@@ -758,7 +758,7 @@ fn what_is_under_way_when_a_ring_is_let_go_is_lapped_and_nothing_else() {
     rig.push_block();
     let _ = rig.recorder.step(u64::MAX).unwrap();
     assert!(rig.recorder.unsettled() > 0);
-    // Four more feeds of the output leave unread, and the first one is let go.
+    // Four more feeds of the output leave unread, and the first one is dropped.
     let rings: Vec<_> = (0..5).map(|_| ring(4)).collect();
     rig.recorder.rings_mut().leave(0, &[1000]);
     for (key, ring) in (1..).zip(&rings) {

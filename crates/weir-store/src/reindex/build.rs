@@ -134,7 +134,7 @@ fn write(
         return Err(io::Error::other(why).into());
     }
     out.set_len(0)?;
-    // For whoever may read the file. Only root gives files away, and only root has to.
+    // For all users who may read the file. Only root gives files away, and only root has to.
     let _ = fchown(&out, Some(meta.uid()), Some(meta.gid()));
     out.set_permissions(fs::Permissions::from_mode(meta.mode() & 0o666))?;
     let made = fill(out, file, complete, known, stop, outcome);

@@ -1,11 +1,11 @@
 //! Where devices can be plugged in.
 //!
-//! The root bus of `-M pc` takes them. That of q35, and of `virt` on ARM, does not: there a device goes into a PCIe
-//! port that is free, takes hot-plugged devices, and has room for the device's memory. The guest's firmware gives each
-//! port a window of addresses as it boots, 2 MiB if nothing else is asked for (`pref64-reserve`), and Linux makes none
-//! larger when a device comes (ACPI hot-plug, QEMU's default since 6.1): the memory of a device that does not fit gets
-//! no address, and the guest cannot map it. A BAR lies at a multiple of its size, the window at one of 1 MiB, so only a
-//! window of twice the size fits for certain.
+//! The root bus of `-M pc` takes them. The root bus of q35, and of `virt` on ARM, does not: there a device goes into a
+//! PCIe port that is free, takes hot-plugged devices, and has room for the device's memory. The guest's firmware gives
+//! each port a window of addresses as it boots, 2 MiB if nothing else is asked for (`pref64-reserve`), and Linux makes
+//! none larger when a device comes (ACPI hot-plug, QEMU's default since 6.1): the memory of a device that does not fit
+//! gets no address, and the guest cannot map it. A BAR lies at a multiple of its size, the window at one of 1 MiB, so
+//! only a window of twice the size fits for certain.
 //!
 //! `query-pci` shows a port's window, but its bus only once the guest has numbered it; so ports are looked for in
 //! QEMU's own tree.

@@ -39,8 +39,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Clients {
-    /// Serves a connection with `answer`, in a thread of its own; if there is no place, in that of whoever has kept
-    /// one waiting for the longest time.
+    /// Serves a connection with `answer`, in a thread of its own; if there is no place, in that of the client that
+    /// has kept one waiting for the longest time.
     pub fn admit(
         &self,
         stream: UnixStream,
@@ -76,7 +76,8 @@ impl Clients {
     }
 }
 
-/// Sends away whoever has said nothing for the longest time; `false` if all are being served.
+/// Disconnects the client that has been silent for the longest time; `false` if all are being
+/// served.
 fn make_room(all: &mut Vec<Arc<Client>>) -> bool {
     let since = |client: &Arc<Client>| match *locked(&client.state) {
         ClientState::Waits(since) => Some(since),

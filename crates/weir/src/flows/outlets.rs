@@ -298,7 +298,7 @@ pub fn is_readers_choice(failure: &ExportError) -> bool {
 }
 
 fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> {
-    // A trace waits for whoever reads its flows, and a link does not.
+    // A trace waits for the reader of its flows, and a link does not.
     let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
     let (name, watch) = (export.name(), plan.watch.cloned());
     let on_full = move || {

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Settings of the display. Dropping it ends it: the terminal is as it was.
 pub struct Show {
-    /// First to go: whoever looks on sees that it is over.
+    /// First to go: viewers see that it is over.
     maker: Option<Maker>,
     _page: Option<Page>,
     screen: Option<JoinHandle<io::Result<()>>>,

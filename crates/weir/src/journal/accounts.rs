@@ -46,7 +46,8 @@ pub struct NotJoined {
     pub refused: u64,
     /// Of feeds that were closed before it came to them.
     pub left: u64,
-    /// Of feeds of past lives that were let go because it was too slow: by a subscription that read them.
+    /// Counts of past lives' feeds that were dropped because it was too slow: by a subscription that read
+    /// them.
     pub let_go: BTreeMap<SubscriptionId, u64>,
 }
 

@@ -1,7 +1,7 @@
 //! `weir lab churn`: feeds and consumers that come and go while a source runs at full rate.
 //!
 //! One feed stays all the time and takes everything; whatever the others do, it must lose nothing. Each of the others
-//! is read to its end, and held to its ledger.
+//! is read to its end, and compared with its ledger.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -227,7 +227,7 @@ fn come_and_go(
     let before = held()?;
     feeds(args.feeds, filter, control, churned)?;
     consumers(args.consumers, control, stays, churned)?;
-    // The source's thread lets go of a waker a moment after it was detached.
+    // The source's thread releases a waker a moment after it was detached.
     let begin = Instant::now();
     let mut after = held()?;
     while after.0 != before.0 && begin.elapsed() < LET_GO_LIMIT {

@@ -1,5 +1,5 @@
-//! Which flags of `weir capture` a run heeds. One that none of a run's sources heeds is refused: whoever
-//! gave it counts on it.
+//! Which flags of `weir capture` a run heeds. A flag that applies to none of a run's sources is refused,
+//! because the user relies on it.
 
 use anyhow::{Result, bail};
 use weir_capture::af_xdp::Queues;

@@ -1,8 +1,8 @@
 //! The endpoint for Prometheus: `GET /metrics`, one request a connection, one connection at a time.
 //!
-//! Source: RFC 9112 for requests and responses. Not a library's server: those that were looked at wait for ever for a
-//! client that says nothing, or have a thread for each, and whoever reaches the port could take all descriptors of
-//! the daemon.
+//! Source: RFC 9112 for requests and responses. Not a library's server: those that were examined wait for ever for a
+//! client that sends nothing, or have a thread for each, and every client that can reach the port could take all
+//! descriptors of the daemon.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

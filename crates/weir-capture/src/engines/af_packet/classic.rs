@@ -1,5 +1,5 @@
-//! The socket's filter where eBPF is refused: classic BPF, which whoever may open a packet socket may attach. It
-//! chooses, and cannot count.
+//! The socket's filter where eBPF is refused: classic BPF, which every process that may open a packet socket may
+//! attach. It chooses, and cannot count.
 
 use std::io;
 use std::os::fd::AsFd;

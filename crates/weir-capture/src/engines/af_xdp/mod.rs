@@ -296,7 +296,7 @@ impl Source for AfXdp {
 
     fn stop(&mut self) -> Result<(), CaptureError> {
         self.feeds.end();
-        // No frame may be on its way into a socket when the driver lets go of the program.
+        // No frame may be on its way into a socket when the driver releases the program.
         self.control.close();
         let waited = rcu::synchronize();
         program::lock(&self.at_hook).detach();

@@ -113,7 +113,7 @@ impl Prefilter for OnInterface {
     }
 }
 
-/// The same for whoever changes feeds, while the source has it, too.
+/// The same for threads that change feeds, while the source has it, too.
 pub(super) struct AtHook(pub(super) Arc<Mutex<OnInterface>>);
 
 impl Prefilter for AtHook {
@@ -122,7 +122,8 @@ impl Prefilter for AtHook {
     }
 }
 
-/// Whole whoever panicked while holding it: its parts are replaced one at a time.
+/// The data is valid even if a thread panicked while holding it: its parts are replaced one at a
+/// time.
 pub(super) fn lock(at_hook: &Mutex<OnInterface>) -> MutexGuard<'_, OnInterface> {
     at_hook.lock().unwrap_or_else(PoisonError::into_inner)
 }

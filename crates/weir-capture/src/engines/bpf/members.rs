@@ -88,7 +88,7 @@ impl Members {
         self.missed().get(number as usize).copied().flatten()
     }
 
-    /// Plain numbers: whole whoever panicked while holding it.
+    /// Plain numbers: valid even if a thread panicked while holding them.
     pub(super) fn missed(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -84,7 +84,7 @@ impl Relay {
         })
     }
 
-    /// The derived feeds, for whoever changes them.
+    /// The derived feeds, for threads that change them.
     pub(super) fn control(&self) -> Feeds {
         self.feeds.clone()
     }
@@ -192,8 +192,8 @@ impl Work {
                     self.lapped.fetch_add(missed, Ordering::Release);
                     turn.moved = true;
                 }
-                // The next frame of this ring may be long in coming, though others have some all the time: whoever
-                // changes the feeds does not wait for it.
+                // The next frame of this ring may be long in coming, though others have some all the time: a
+                // thread that changes the feeds does not wait for it.
                 Poll::Empty => fanout.leave(),
                 Poll::Closed => {
                     fanout.leave();

@@ -173,7 +173,8 @@ impl Shared {
         }
     }
 
-    /// Whole whoever panicked while holding it: its parts are replaced one at a time.
+    /// The data is valid even if a thread panicked while holding it: its parts are replaced one at
+    /// a time.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -274,7 +275,7 @@ impl Shared {
         place.wakers.add_polled(slot, waker, first_line, &self.channels)
     }
 
-    /// Wakes whoever got what it waits for.
+    /// Wakes all sleepers that have reached their thresholds.
     pub(super) fn wake(&self) {
         for HookPlace { rings, wakers, .. } in &mut self.served().places {
             for (cpu, ring) in rings.iter().enumerate() {
@@ -283,8 +284,8 @@ impl Shared {
         }
     }
 
-    /// Wakes whoever got what it waits for, and arms the doorbell for the next. False if there is more
-    /// to answer already.
+    /// Wakes all sleepers that have reached their thresholds, and arms the doorbell for the next.
+    /// False if there is more to answer already.
     pub(super) fn answer(&self, confirmer: &mut Confirmer) -> bool {
         let mut settled = true;
         let mut served = self.served();

@@ -1,4 +1,4 @@
-//! The BPF writer held to the Rust writer, byte for byte, through the kernel's own test runs.
+//! Compares the BPF writer with the Rust writer, byte for byte, through the kernel's own test runs.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 

@@ -117,7 +117,7 @@ impl FeedControl for HostControl {
             sample,
             flows,
             own: self.own,
-            // Without rings of its own it cannot be changed, whoever asks.
+            // Without rings of its own it cannot be changed by anybody.
             name: Some(feed.name).filter(|name| self.own && !name.is_empty()),
         };
         let opened = self.connection.open_feed_with(&open, Arc::clone(&self.ending));

@@ -133,7 +133,7 @@ impl Branches {
         if let (Some(own), Some(all)) = (&branch.counts.by_interface, &self.by_interface) {
             own.join(all);
         }
-        // Last: whoever sees it sees the counts by interface, too.
+        // Last: a thread that sees it sees the counts by interface, too.
         branch.counts.joined_at.store(self.seen, Ordering::Release);
         self.list.insert(at, *branch);
     }

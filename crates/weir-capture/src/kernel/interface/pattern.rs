@@ -6,9 +6,9 @@ use crate::kernel::netns::Owner;
 
 /// Which interfaces belong to a source, by their names or by whose frames they have.
 ///
-/// `any` is every interface, the loopback device included, as with tcpdump: whoever says `any` wants to see what
-/// there is, and every line of the ledger names its interface, so what is not wanted can be left out by a filter or a
-/// glob and is never mixed in unseen.
+/// `any` is every interface, the loopback device included, as with tcpdump: a user of `any` wants to see everything,
+/// and every line of the ledger names its interface. Unwanted frames can be left out by a filter or a glob, and are
+/// never mixed in unnoticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkPattern {
     text: String,

@@ -285,7 +285,7 @@ impl Links {
         events: &mut Vec<LinkEvent>,
     ) -> io::Result<()> {
         let number = self.dump.as_ref().map(|dump| dump.number);
-        // Notifications carry the number and the port of whoever made the change.
+        // Notifications carry the sequence number and the port of the process that made the change.
         let is_dump =
             number.is_some() && word(message, 8) == number && word(message, 12) == Some(port);
         if is_dump {

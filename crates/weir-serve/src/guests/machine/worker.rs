@@ -54,7 +54,7 @@ pub(crate) struct Worker {
     fault: Option<String>,
     /// The fault that the log was told of last.
     reported_fault: Option<String>,
-    /// Why no devices could be plugged in, and until when that is the answer to whoever opens a feed.
+    /// Why no devices could be plugged in, and until when callers that open a feed get that answer.
     refusal: Option<(Instant, String)>,
     active: Option<Active>,
     leaving: Leaving,
@@ -250,7 +250,7 @@ impl Worker {
                 result = hotplug::take_back(monitor.as_mut(), plugged);
             }
             if matches!(&result, Err(VmError::Refused { .. })) {
-                // A device is gone before QEMU's other threads have let go of its memory.
+                // A device is gone before QEMU's other threads have released its memory.
                 result = Ok(());
             }
         }

@@ -142,8 +142,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Settles what is known of the oldest entries. Without a cursor, those of a ring that is read no more: what there
-    /// is of frames among them was counted as lapped when the ring was let go.
+    /// Settles what is known of the oldest entries. Without a cursor, for a ring that is not read any more: its frames
+    /// were counted as lapped when the ring was released.
     pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shared: &mut Shared<D>) {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);

@@ -120,7 +120,7 @@ impl SharedMaps {
         Ok((offered, unwanted))
     }
 
-    /// Plain numbers: whole whoever panicked while holding it.
+    /// Plain numbers: valid even if a thread panicked while holding them.
     fn missed(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }

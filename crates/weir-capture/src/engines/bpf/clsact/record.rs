@@ -4,7 +4,7 @@
 //! each would be more than a process has.
 //!
 //! Records are in a folder that only their user can write in, and each user removes the filters of his own records
-//! only: whoever can write a record chooses a filter to be removed.
+//! only, since the writer of a record chooses a filter to be removed.
 
 use std::collections::HashSet;
 use std::fmt;
