@@ -229,7 +229,7 @@ impl State {
         own.map(|(_, errno)| *errno)
     }
 
-    /// Counts a write, and says with what it fails.
+    /// Counts a write, and returns the error with which it fails, if any.
     fn count(&mut self, bytes: u64) -> Option<i32> {
         let write = self.writes;
         self.writes += 1;

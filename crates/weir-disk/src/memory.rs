@@ -83,7 +83,7 @@ fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     let own = start.wrapping_add(before);
     for (at, length) in [(start, before), (own.wrapping_add(bytes), spare.saturating_sub(before))] {
         if length > 0 {
-            // SAFETY: whole pages of the mapping that was just made, on both sides of what is used of it.
+            // SAFETY: whole pages of the mapping that was just made, on both sides of the used part.
             unsafe { libc::munmap(at.cast(), length) };
         }
     }
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Whole neighbours are left alone by what is cut off on both sides.
+    /// The parts that are cut off on both sides do not touch whole neighbours.
     #[test]
     fn many_live_side_by_side() {
         let mut all: Vec<Memory> = (0..40).map(|_| Memory::new(HUGE_BYTES / 2)).collect();

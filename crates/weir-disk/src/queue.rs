@@ -1,4 +1,4 @@
-//! A queue of writes: what the recorder asks of a disk. The real ones are [`open`](crate::open)ed; tests put one that
+//! A queue of writes: a recorder's requests to a disk. The real ones are [`open`](crate::open)ed; tests put one that
 //! fails on command in their place.
 
 use std::io;

@@ -81,7 +81,7 @@ impl Uring {
         pushed.expect("there is room for a step of each write");
     }
 
-    /// Has the kernel take what is in the queue, and waits for so many answers.
+    /// Lets the kernel take the queue, and waits for so many answers.
     fn enter(&mut self, answers: usize) -> io::Result<()> {
         loop {
             let Err(error) = self.ring.submit_and_wait(answers) else { return Ok(()) };
@@ -99,7 +99,7 @@ impl Uring {
         }
     }
 
-    /// Takes the kernel's answers, and asks for what there is still to do.
+    /// Takes the kernel's answers, and requests the remaining steps.
     fn take_answers(&mut self) -> io::Result<()> {
         let mut answers = std::mem::take(&mut self.answers);
         let taken = self.ring.completion().map(|answer| (answer.user_data(), answer.result()));

@@ -36,7 +36,7 @@ pub struct Write {
 pub enum Step {
     /// Write so many bytes of memory at a place of the file. The memory stays there, readable, as long as the write.
     Write { from: *const u8, bytes: u32, at: u64 },
-    /// Allocate so many bytes of the file, zeros, behind what was written.
+    /// Allocate so many bytes of the file, zeros, behind the written part.
     Preallocate { at: u64, bytes: u64 },
     /// Bring a part of the file from the page cache to the disk, so that no more than the writes under way wait there.
     Flush { at: u64, bytes: u32 },
@@ -185,7 +185,7 @@ impl Write {
     }
 }
 
-/// Holds what is asked for against what the trait says, and gives its length.
+/// Checks the request against the rules of the trait, and returns its length.
 ///
 /// # Panics
 /// As [`Write::new`].

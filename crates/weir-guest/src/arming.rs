@@ -13,9 +13,9 @@
 //! *U* is a full fence, and pairs with *H*: of a publication of the host's and a store of the owner's, *S* sees the
 //! first, or the host sees the second (Dekker's pattern). Sleepers that *S* sees are woken. Sleepers that it does not
 //! see are checked against the word, which is not above the threshold of any sleeper that *S* did not wake: a sleeper
-//! that is reached is reached together with the word, and a bell is sent. The owner looks at the ring behind every
-//! bell, and so sees what the bell was sent for. It does that for each of the slots before it confirms to anybody, so
-//! a confirmation holds for all slots of a consumer.
+//! that is reached is reached together with the word, and a bell is sent. The owner reads the ring after every bell,
+//! and so sees the frames for which the bell was sent. It does that for each of the slots before it confirms to
+//! anybody, so a confirmation holds for all slots of a consumer.
 //!
 //! The host may send one bell for a threshold and no more, for as long as the word stays the same. Behind that bell the
 //! owner stores another one: a threshold that the ring has not reached. Where it stores one that the host has sent a

@@ -105,7 +105,7 @@ impl Bells {
     /// of the host's is the only one of its feed. All bells of a slot are of the same ring; the last one counts.
     ///
     /// # Errors
-    /// [`GuestError::Slot`] and [`GuestError::Line`] for what is not there; [`GuestError::Os`].
+    /// [`GuestError::Slot`] and [`GuestError::Line`] for slots and lines that do not exist; [`GuestError::Os`].
     pub fn add(
         &self,
         slot: u32,
@@ -195,7 +195,7 @@ impl Shared {
         self.turns.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         let is_ready = |bell: &Bell| events.iter().any(|event| event.data.u64() == bell.id.0);
-        // Requests before thresholds: what a request is for is in the page by then.
+        // Requests before thresholds: the thresholds for a request are in the page by then.
         self.retain(&mut state, |bell| !is_ready(bell) || bell.take_messages());
         for (number, slot) in &mut state.slots {
             slot.serve(*number, &self.words);

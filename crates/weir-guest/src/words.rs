@@ -53,7 +53,7 @@ impl Words {
         self.set_position(slot, 0);
     }
 
-    /// The same of all slots: what an earlier broker left there is nobody's.
+    /// The same for all slots: data that an earlier broker left there is invalid.
     pub(crate) fn clear_all(&self) {
         (0..SLOTS_MAX).for_each(|slot| self.clear(slot));
     }

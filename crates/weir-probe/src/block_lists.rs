@@ -12,7 +12,8 @@ use crate::core::SubscriptionId;
 use crate::error::ProbeError;
 use crate::timed_list::{End, ListChange, TimedList, Undo};
 
-/// Changes what a subscription takes, as [`Probe::change`](crate::Probe::change) does.
+/// Changes the filter and other wishes of a subscription, as
+/// [`Probe::change`](crate::Probe::change) does.
 type Changer = dyn Fn(SubscriptionId, Change) -> Result<(), ProbeError> + Send + Sync;
 
 /// The block lists of subscriptions, each empty at first. They are changed here only: a change by the probe itself
@@ -179,7 +180,7 @@ impl BlockList {
         self.signalled.notify_all();
     }
 
-    /// Takes out what is due, until it is over.
+    /// Removes entries that are due, until it is over.
     fn expire(&self) {
         loop {
             let mut signals = lock(&self.signals);
@@ -193,7 +194,7 @@ impl BlockList {
         }
     }
 
-    /// Takes out what is due; gives when to look again.
+    /// Removes entries that are due; returns when to look again.
     fn take_out_due(&self) -> End {
         let mut list = lock(&self.entries);
         let now = Instant::now();

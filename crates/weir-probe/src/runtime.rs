@@ -116,7 +116,7 @@ struct State {
 }
 
 impl Probe {
-    /// A probe without sources, and what it tells unasked.
+    /// A probe without sources, and its unsolicited events.
     ///
     /// # Errors
     /// If there is no thread left.
@@ -179,7 +179,7 @@ impl Probe {
     ) -> Result<(SourceId, Vec<SubscriptionId>), ProbeError> {
         assert!(!wants.is_empty(), "a source has a feed at least");
         let (follows, spec) = (spec.follows, Arc::new(spec));
-        // Before it is opened: what changes in between is told.
+        // Before it is opened: changes in between are reported.
         let watched = spec.link.as_ref().map(|link| links::watch(&self.shared, link)).transpose();
         let _until_it_is_known =
             watched.or_else(|error| if follows { Err(error) } else { Ok(None) })?;
@@ -262,7 +262,7 @@ impl Probe {
         self.done(Command::Detach(consumer, subscription))
     }
 
-    /// Ends a consumer that must not see another frame: what it has mapped gets none, and the others move to fresh
+    /// Ends a consumer that must not see another frame: its mapped memory gets none, and the others move to fresh
     /// rings.
     ///
     /// # Errors

@@ -278,7 +278,7 @@ fn a_source_that_is_followed_comes_back_with_feeds_of_their_own() {
     let (open, _) = bench.held.remove(0);
     bench.core.complete(open, Completion::Missing("not there".into()));
     assert!(words(&bench.outputs()).is_empty());
-    // Meanwhile what is wanted of it may change.
+    // Meanwhile the wishes for it may change.
     bench.core.command(Command::Change(own[0], 81));
     assert_eq!(reply(bench.outputs()), Ok(Reply::Done));
     bench.holds = false;

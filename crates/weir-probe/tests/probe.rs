@@ -1,4 +1,5 @@
-//! The probe at work on made-up frames: what comes and goes, while frames flow.
+//! The probe at work on generated frames: sources, feeds and consumers come and go while frames
+//! flow.
 
 mod common;
 
@@ -81,7 +82,7 @@ fn steady() -> SourceSpec {
     spec(Arc::new(|feeds| Ok(Box::new(generator(feeds)?))), false)
 }
 
-/// One that ends with what is put there.
+/// A source that ends with the error that is put there.
 fn flaky(follows: bool) -> (SourceSpec, Arc<Mutex<Option<CaptureError>>>) {
     let error = Arc::new(Mutex::new(None));
     let theirs = Arc::clone(&error);

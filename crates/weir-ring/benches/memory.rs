@@ -243,8 +243,8 @@ fn paced(time: Duration, readers: usize, how: How) -> (f64, u64) {
             }
             burst(&mut writer, &mut meta, &frame);
             let after = Instant::now();
-            // The first quarter touches every page once. Bursts that took longer than OFF_CPU say what
-            // else ran on this CPU.
+            // The first quarter touches every page once. Bursts that took longer than OFF_CPU show
+            // that another program ran on this CPU.
             if after - begin > time / 4 && after - now < OFF_CPU {
                 busy += after - now;
                 counted += BURST;

@@ -162,7 +162,7 @@ pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingErro
 pub struct Append {
     /// The new interface's id.
     pub id: u32,
-    /// Indexes of words of block 0, and what they are to hold.
+    /// Indexes of words of block 0, and their required values.
     pub stores: Vec<(u32, u64)>,
     /// The word that counts the interfaces and its value: to be stored with release, behind all others.
     pub count: (u32, u64),

@@ -149,7 +149,7 @@ impl IdleStrategy {
         let pause = match self.last {
             Wait::Sleep => self.aimed_below(self.pause_first).min(due),
             Wait::Pause(pause) if waited.came => self.after(pause),
-            // Nothing new: what is there is passed on as soon as it may be.
+            // Nothing new: available frames are passed on as soon as they may be.
             Wait::Pause(_) => due,
         };
         let pause = pause.clamp(PAUSE_MIN, self.pause_max);
@@ -157,7 +157,7 @@ impl IdleStrategy {
         pause
     }
 
-    /// Takes in what a wait has brought; gives how long it had been quiet at its end.
+    /// Takes in the result of a wait; returns how long it had been quiet at its end.
     fn note(&mut self, waited: Waited) -> Duration {
         let quiet = self.quiet.saturating_add(waited.lasted);
         self.quiet = if waited.came { Duration::ZERO } else { quiet };
@@ -186,8 +186,8 @@ impl IdleStrategy {
 /// by trying; 8 KiB was not always enough.
 pub const DISTANCE_BYTES: u32 = 16 * 1024;
 
-/// First and longest wait of a polling reader. At 10 Gbit/s and minimum frames, 20 us are 300 frames. Far below
-/// what a system call and a wake-up take.
+/// First and longest wait of a polling reader. At 10 Gbit/s and minimum frames, 20 us are 300 frames. Far less
+/// than a system call and a wake-up take.
 const SPIN_MIN: Duration = Duration::from_micros(20);
 const SPIN_MAX: Duration = Duration::from_micros(50);
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Fewest data blocks of a ring: one that is written, one that is next, two to read from.
 pub const DATA_BLOCKS_MIN: u64 = 4;
-/// Most data blocks of a ring (8 GiB): what the index has room for.
+/// Most data blocks of a ring (8 GiB): the index has room for these.
 pub const DATA_BLOCKS_MAX: u64 = 8192;
 /// Most descriptors of one message. The kernel takes 253 (`SCM_MAX_FD`).
 pub const FDS_MAX: usize = 128;

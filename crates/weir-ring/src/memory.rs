@@ -163,9 +163,9 @@ pub fn open_file(path: &Path) -> Result<Ring<Mapping>, RingError> {
 ///
 /// # Errors
 /// [`RingError::NotSealed`] and [`RingError::Sparse`] for memory that its owner could take away or have the reader pay
-/// for, unless the owner is trusted; [`RingError::TooSmall`] for a file cut short, else what is wrong with the ring.
+/// for, unless the owner is trusted; [`RingError::TooSmall`] for a file cut short, else the fault of the ring.
 pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
-    // Before its size is asked for: seals stay, and keep what is found after them.
+    // Before its size is read: seals stay, and preserve the state that is found after them.
     if trust == Trust::Anybody {
         check_owner(fd.as_fd())?;
     }
@@ -241,7 +241,7 @@ fn check_owner(fd: BorrowedFd<'_>) -> Result<(), RingError> {
     {
         return Err(RingError::NotSealed);
     }
-    // Asked again: what these seals keep is what there is after they were seen.
+    // Read again: these seals preserve the state after they were seen.
     let stat = rustix::fs::fstat(fd).map_err(RingError::os("asking for the ring's memory"))?;
     let (have, need) = (stat.st_blocks as u64 * 512, stat.st_size as u64);
     if have < need {
@@ -314,8 +314,8 @@ mod tests {
         let read = attach(fd.try_clone_to_owned().unwrap(), Trust::Anybody).unwrap();
         let base = read.memory().words().as_ptr().cast_mut().cast::<c_void>();
         let prot = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
-        // SAFETY: the first page of a mapping that is alive; that it be refused is what is tested, and
-        // were it granted, nothing would store to it.
+        // SAFETY: the first page of a mapping that is alive. The test expects a refusal, and if it
+        // were granted, nothing would store to it.
         assert_eq!(unsafe { rustix::mm::mprotect(base, 4096, prot) }, Err(Errno::ACCESS));
         // The writer's own mapping stays as it was.
         let mut writer = Writer::new(ring);

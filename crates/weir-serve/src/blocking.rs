@@ -114,15 +114,15 @@ impl Daemon {
         })
     }
 
-    /// Carries this out while nobody else changes what the rings of the feed's source hold.
+    /// Carries this out while nobody else changes the contents of the rings of the feed's source.
     fn alone<T>(&self, feed: &Named, carry_out: impl FnOnce() -> T) -> T {
         let handing = self.handing(&feed.source);
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
         carry_out()
     }
 
-    /// Undoes what was `made` before one of the feeds refused, the last first; gives the error that says what has
-    /// become of it.
+    /// Undoes the changes in `made` after one of the feeds refused, the last first; returns the error that
+    /// describes the result.
     fn take_back(&self, name: &str, made: Vec<(Named, Undo)>, count: usize, why: &str) -> RpcError {
         let mut kept = Vec::new();
         for (feed, undo) in made.into_iter().rev() {
@@ -211,7 +211,7 @@ impl Daemon {
     }
 }
 
-/// The same answer for what is not there and for what is another user's.
+/// The same answer for a feed that does not exist and for another user's.
 fn no_feed(name: &str) -> RpcError {
     let name = if is_feed_name(name) { name } else { "?" };
     RpcError::new(

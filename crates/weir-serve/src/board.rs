@@ -1,4 +1,4 @@
-//! The feeds that clients have open, and what the probe has told of their sources and rings.
+//! The feeds that clients have open, and the probe's events about their sources and rings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,7 +60,7 @@ impl State {
 }
 
 impl Board {
-    /// Takes down what the probe tells. It gives no command, and waits for nobody.
+    /// Records the probe's events. It gives no command, and waits for nobody.
     pub fn note(&self, event: ProbeEvent) {
         let mut state = self.lock();
         match event {

@@ -128,7 +128,7 @@ pub enum ConfigError {
     Wrong {
         /// Which file.
         path: PathBuf,
-        /// Where, and what is wrong.
+        /// The place, and the error.
         what: String,
     },
 }
@@ -206,7 +206,7 @@ impl SourceConfig {
         Ok(())
     }
 
-    /// Whether a feed that was opened by what the file said before, `old`, is still one that this allows.
+    /// Whether a feed that was opened under the former file, `old`, is still one that this allows.
     #[must_use]
     pub fn keeps(&self, old: &SourceConfig) -> bool {
         let (users, groups, everybody) = (old.users.clone(), old.groups.clone(), old.everybody);
@@ -234,7 +234,7 @@ impl SourceConfig {
         self.filter.as_deref().map(str::trim).filter(|own| !own.is_empty())
     }
 
-    /// MiB of the rings of each feed: what the file says, or enough for a ring on each CPU.
+    /// MiB of the rings of each feed: the value in the file, or enough for a ring on each CPU.
     #[must_use]
     pub fn ring_mib(&self) -> u64 {
         self.ring_mib.unwrap_or_else(|| RING_MIB.max(least_bpf_mib()))

@@ -36,7 +36,7 @@ use crate::user::User;
 pub struct Resolved {
     /// The interface, file or generator that is opened.
     pub target: Target,
-    /// Which engine, and what is asked of it.
+    /// The engine, and its options.
     pub request: EngineRequest,
     /// Finds whose frames those of the host's interfaces are.
     pub owner_finder: Option<OwnerFinder>,
@@ -82,8 +82,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon whose sources are all closed. `resolve` says what a source of the file means; `log` gets messages for
-    /// the operator of the daemon, a line at a time.
+    /// A daemon whose sources are all closed. `resolve` gives the meaning of a source of the file; `log` gets
+    /// messages for the operator of the daemon, a line at a time.
     ///
     /// # Errors
     /// A source that means nothing; no thread is left.
@@ -185,7 +185,8 @@ impl Daemon {
         };
         let snaplen = source.snaplen;
         let feed = Feed { filter, interface, snaplen, is_sealed, ..Feed::default() };
-        // A guest's copy can follow its feed to other rings: it shares rings until it changes what it takes.
+        // A guest's copy can follow its feed to other rings: it shares rings until the guest changes its
+        // filter or block list.
         let is_own = match opening.who {
             Who::Guest(_) => open.name.is_some(),
             Who::Process(_) => open.has_own_rings(),

@@ -1,4 +1,5 @@
-//! Virtual machines that read feeds: what they share with the daemon, as long as they have feeds.
+//! Virtual machines that read feeds: the memory that they share with the daemon, as long as they
+//! have feeds.
 
 mod channel;
 pub(crate) mod config;
@@ -138,7 +139,8 @@ impl Guests {
 }
 
 impl Guest {
-    /// Copies what a subscription reads into this guest's region, which is plugged in if need be.
+    /// Copies the frames of a subscription into this guest's region, which is plugged in if need
+    /// be.
     pub(crate) fn copy(
         self: &Arc<Guest>,
         probe: &Probe,

@@ -59,8 +59,8 @@ pub const DETACH_WAIT_MAX: Duration = Duration::from_secs(300);
 pub const DETACH_EXTRA_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long the end of the daemon, or a guest that begins anew, waits for the threads of a guest.
 pub const GUEST_END_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long the devices of a guest that has no feeds stay, and the places of feeds that it had when its session ended:
-/// its applications read what is there, and begin anew.
+/// How long the devices of a guest without feeds stay, and the places of feeds that it had when its session ended: its
+/// applications read the remaining frames, and open feeds again.
 pub const GUEST_LINGER: Duration = Duration::from_secs(5);
 /// Frames that are copied to a guest together, and published together where they come without a pause.
 pub const RELAY_RUN_FRAMES: u64 = 1024;
@@ -72,6 +72,6 @@ pub const RELAY_SLEEP_MAX: Duration = Duration::from_secs(3600);
 pub const RELAY_SLACK: Duration = Duration::from_millis(10);
 /// Sleepers that a feed wakes: a client with several consumers has one for each.
 pub const SLEEPERS_OF_A_FEED_MAX: usize = 16;
-/// How long a feed that was moved to fresh rings waits for its client. A client of ours comes within 0.2 s; what it
-/// leaves longer may be overwritten by then, and holds memory.
+/// How long a feed that was moved to fresh rings waits for its client. A client of ours comes within 0.2 s; frames
+/// that it leaves longer may be overwritten by then, and hold memory.
 pub const MOVED_FEEDS_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -51,7 +51,7 @@ impl Moved {
         self.lock().push(feed);
     }
 
-    /// Gives a process the feed that is kept for it, if it asks for exactly what it had.
+    /// Gives a process the feed that is kept for it, if it asks for exactly the same.
     #[must_use]
     pub fn take(&self, who: &Who, asked: &Open) -> Option<MovedFeed> {
         let mut all = self.lock();

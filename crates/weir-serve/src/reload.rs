@@ -1,4 +1,4 @@
-//! Another file: what it still allows goes on, and what it does not is closed.
+//! Another file: feeds that it still allows go on, and the others are closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Sender};
@@ -46,9 +46,9 @@ impl Daemon {
         Ok(self.put_in_force(config))
     }
 
-    /// Has this file in force, and closes what it denies. Each source's feeds are closed on a thread of their own: to
-    /// end a source can take seconds, and to wait for a guest's copy that hangs. Nobody else waits for that: a source's
-    /// [`handing`](Daemon::handing) is held only while its own subscriptions end.
+    /// Puts this file in force, and closes the feeds that it denies. Each source's feeds are closed on a thread of
+    /// their own: to end a source can take seconds, and to wait for a guest's copy that hangs. Nobody else waits for
+    /// that: a source's [`handing`](Daemon::handing) is held only while its own subscriptions end.
     fn put_in_force(&self, config: Config) -> usize {
         let changing_guests = self.guests.lock_changes();
         let before = self.config();

@@ -63,7 +63,7 @@ impl Daemon {
     }
 
     /// The status for a guest: its own feeds, as if nobody else read the sources. Rings that it shares with others have
-    /// a ledger that began before it came, and numbers that count what others have opened.
+    /// a ledger that began before it came, and numbers that count feeds of others.
     #[must_use]
     pub(crate) fn status_of_guest(
         &self,

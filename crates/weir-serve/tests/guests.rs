@@ -102,7 +102,7 @@ fn two_guests_read_the_same_and_one_that_never_reads_costs_the_other_nothing() {
     let (feed, source) = OpenFeed::new(&one.connect(), &open("all")).unwrap();
     let running = read(source);
     let (idle, unread) = OpenFeed::new(&other.connect(), &open("all")).unwrap();
-    // Several times what a ring holds.
+    // Several times the capacity of a ring.
     until_read(&running, 600_000);
     let closed = feed.close().unwrap();
     let ledger = closed.ledger.unwrap();

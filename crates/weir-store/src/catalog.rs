@@ -1,4 +1,4 @@
-//! The files of a recording: what lies in its directories, and which of it a recorder made.
+//! The files of a recording: the contents of its directories, and which of them a recorder made.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -3,7 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`query`] | which frames are wanted |
-//! | [`stats`] | what was read and what was not |
+//! | [`stats`] | counts of data that was read, and of data that was skipped |
 //! | `source` | one file: which pieces of it have to be read |
 //! | `open` | a file is opened, and held |
 //! | `walk`, `blocks` | blocks of a file, from bytes that anybody may have written |

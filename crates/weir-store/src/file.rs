@@ -221,7 +221,7 @@ impl FileWriter {
         self.kept
     }
 
-    /// Writes what was collected.
+    /// Writes the collected bytes.
     ///
     /// # Errors
     /// [`FileError`].
@@ -354,7 +354,7 @@ impl Sink for FileWriter {
 }
 
 impl Drop for FileWriter {
-    /// A writer dropped on the way out of an error still keeps what it has.
+    /// A writer that is dropped after an error still writes the bytes that it has.
     fn drop(&mut self) {
         if self.written_bytes > 0 || self.pending.frames > 0 {
             let _ = self.flush();

@@ -23,8 +23,8 @@ pub const VOLUME_WRITES_MAX: usize = 16;
 /// The same with those of a page, by which blocks that are whole are made visible: they wait behind long ones, and
 /// would keep half of them from being asked for.
 pub const VOLUME_PENDING_MAX: usize = 4 * VOLUME_WRITES_MAX;
-/// A file that is written in large pieces is preallocated for so many bytes ahead: a file system has writes that make
-/// a file longer wait for each other, and finds connected places for what it knows early.
+/// A file that is written in large pieces is preallocated for so many bytes ahead. In a file system, writes that make
+/// a file longer wait for each other, and it finds contiguous space only for sizes that it knows early.
 pub const PREALLOCATE_BYTES: u64 = 256 << 20;
 /// Pieces from this size on are large.
 pub const PREALLOCATE_PIECE_BYTES: usize = 128 << 10;
@@ -48,7 +48,8 @@ pub(crate) const UNSETTLED_MAX: usize = 1024;
 /// flows' cache beside it (4 KiB) and the frames fit, too; 1.6 % of a piece of 1 MiB.
 pub const SET_BYTES_MAX: usize = 16 << 10;
 
-/// The longest piece of a compressed file, before that: what is made is a few MiB long.
+/// The longest piece of a compressed file, before compression: a recorder's pieces are a few MiB
+/// long.
 pub(crate) const PLAIN_PIECE_BYTES_MAX: u32 = 64 << 20;
 
 /// Frames of a compressed file that are read: a file of 1 GiB has some thousand.

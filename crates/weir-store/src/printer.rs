@@ -57,7 +57,7 @@ pub struct Printer<W> {
 }
 
 impl<W: Write> Printer<W> {
-    /// `out` has no buffer of its own: what it takes is out. `name` is for messages.
+    /// `out` has no buffer of its own: bytes that it takes are written. `name` is for messages.
     #[must_use]
     pub fn new(out: W, name: &str, options: PrintOptions) -> Printer<W> {
         let lines = Vec::with_capacity(BUFFER_BYTES + 1024);

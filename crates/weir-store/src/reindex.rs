@@ -119,7 +119,7 @@ pub struct Report {
 }
 
 /// Completes the files that killed recorders left, and makes the indexes that are missing or do not fit. It ends early,
-/// between two blocks, once `stop` is true; what is half done then changes nothing.
+/// between two blocks, once `stop` is true; unfinished work then changes nothing.
 pub fn reindex(catalog: &Catalog, options: &Options, stop: &(dyn Fn() -> bool + Sync)) -> Report {
     let mut report = Report::default();
     let (open, mut files): (Vec<Listed>, Vec<Listed>) =

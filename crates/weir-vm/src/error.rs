@@ -7,7 +7,7 @@ use thiserror::Error;
 use weir_region::places::NoPlace;
 use weir_ring::RingError;
 
-/// Why a guest has no shared memory, or QEMU did not do what it was told.
+/// Why a guest has no shared memory, or QEMU did not carry out a command.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VmError {
@@ -130,7 +130,7 @@ pub enum VmError {
         /// QEMU's text, shortened.
         text: String,
     },
-    /// Libvirt does not do what it was told.
+    /// Libvirt does not carry out a command.
     #[error("libvirt: {doing} fails: {text}")]
     Libvirt {
         /// The action that failed.

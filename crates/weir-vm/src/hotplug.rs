@@ -149,8 +149,8 @@ fn add(
         device["bus"] = bus.into();
     }
     plugged.parts.push(Part { id: id.clone(), has_device: false });
-    // A memory-backend-file opens its file by itself and knows no descriptor sets (/dev/fdset): what QEMU has is opened
-    // again by its number, and then given back.
+    // A memory-backend-file opens its file by itself and knows no descriptor sets (/dev/fdset): a descriptor of QEMU's
+    // is opened again by its number, and then given back.
     let given = json!({"opaque": id});
     let given = monitor.execute_with("add-fd", given, Some(memory), QMP_COMMAND_TIME_MAX)?;
     let number = |key| given.get(key).and_then(Value::as_u64);
@@ -169,7 +169,8 @@ fn add(
 }
 
 /// Asks the guest to release the devices, again each second, and takes the memory back once it has, within the limit.
-/// `plugged` keeps what is left, to be tried again. QEMU closes the files a moment later, in a thread of its own.
+/// `plugged` keeps the remaining devices, to be tried again. QEMU closes the files a moment later, in a thread of its
+/// own.
 ///
 /// # Errors
 /// [`VmError::NotReleased`] where the guest has not answered, [`VmError::StillHeld`] where QEMU has not let go of the
@@ -274,7 +275,7 @@ fn delete_objects(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<()
     result
 }
 
-/// Devices and memory objects of this kind that QEMU has, by number: what a daemon left that was killed. To be
+/// Devices and memory objects of this kind that QEMU has, by number: a killed daemon left them. To be
 /// unplugged: nobody has their memory any more. Of more than [`PLUGGED_MAX`], those with the largest numbers.
 ///
 /// # Errors

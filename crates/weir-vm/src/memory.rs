@@ -139,7 +139,7 @@ impl GuestMemory {
     }
 
     /// The ordinal at which somebody in the guest wants to be woken for the feed of this slot; [`AWAKE`] where nobody
-    /// sleeps. It is what the guest says, and may be anything.
+    /// sleeps. It comes from the guest, and may be anything.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -148,8 +148,8 @@ impl GuestMemory {
         read_word(&self.words, threshold_at(slot)).unwrap_or(AWAKE)
     }
 
-    /// The ordinal that the slowest reader in the guest takes next, by what the guest says; `None` where it
-    /// cannot be read.
+    /// The ordinal that the slowest reader in the guest takes next, as the guest reports it; `None` where
+    /// it cannot be read.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -158,8 +158,8 @@ impl GuestMemory {
         read_word(&self.words, position_at(slot))
     }
 
-    /// Removes what the last feed of this slot left in its line. Only for better figures, so a failure makes no
-    /// difference: the guest can write the same at any time.
+    /// Removes data that the last feed of this slot left in its line. Only for better figures, so a failure
+    /// makes no difference: the guest can write the same at any time.
     fn reset_line(&self, slot: u32) {
         let mut line = [0; 16];
         line[..8].copy_from_slice(&AWAKE.to_le_bytes());

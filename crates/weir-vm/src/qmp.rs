@@ -43,7 +43,7 @@ pub struct Qmp {
     lost_events: u64,
     next_id: u64,
     version: String,
-    /// Half a command was sent, or something came that is no QMP: what follows means nothing.
+    /// Half a command was sent, or something came that is not QMP: later bytes have no meaning.
     is_broken: bool,
 }
 
@@ -295,7 +295,8 @@ impl Monitor for Qmp {
         let call = Call { command: EVENTS, start: Instant::now(), limit };
         let mut has_looked = false;
         loop {
-            // First what came with the answer to a command: for that, the socket does not get readable again.
+            // First the events that came with the answer to a command: for them, the socket does not get
+            // readable again.
             while let Some(message) = self.next_buffered()? {
                 // The answer to a command that nobody waited for any more.
                 let is_late = |message: Message| message.id().is_some_and(|id| id < self.next_id);
@@ -324,7 +325,7 @@ impl AsFd for Qmp {
     }
 }
 
-/// The names of what is waited for where it is no command.
+/// The names of waits that are not commands.
 const GREETING: &str = "greeting";
 const EVENTS: &str = "events";
 

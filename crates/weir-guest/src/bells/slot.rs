@@ -38,7 +38,7 @@ impl Bell {
         Ok(Bell { id, waker, line, is_told_end: false, epoll: Arc::clone(epoll) })
     }
 
-    /// Takes what the sleeper has sent. False: it is gone.
+    /// Takes the messages of the sleeper. False: it is gone.
     pub(super) fn take_messages(&mut self) -> bool {
         self.waker.take_messages() != Asked::Gone
     }

@@ -76,7 +76,8 @@ impl App {
     }
 }
 
-/// A sleep that is not to last until its limit where that is [`LONG`]: at its end it would find what it missed.
+/// A sleep that must not last until its limit where that is [`LONG`]: at its end it would find the frames that
+/// it missed.
 fn sleep(sleeper: &Sleeper, readers: &[Reader<Mapping>], frames: u64, limit: Duration) -> Woken {
     let begin = Instant::now();
     let woken = sleeper.sleep(readers, frames, limit).unwrap();
@@ -224,7 +225,7 @@ fn the_host_sees_the_lowest_threshold_that_is_not_reached_and_the_slowest_positi
         wire.push(5);
         assert_eq!(first_sleeps.join().unwrap(), Woken::Frames);
         wait_until("the threshold of the second again", || host.threshold(0) == 9);
-        // By what they sleep for, and by what they say.
+        // By their thresholds, and by their messages.
         first.sleeper.note_position(0, 5);
         second.sleeper.note_position(0, 3);
         bells.ring();

@@ -1,4 +1,4 @@
-//! The answers to effects: what a source has now, and whom a failure concerns.
+//! The answers to effects: the present state of a source, and the commands that a failure concerns.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -34,7 +34,7 @@ pub(super) struct Running<W: Wanted, E> {
     pub(super) forward: VecDeque<Effect<W>>,
     /// Why it failed.
     pub(super) failure: Option<E>,
-    /// It has been committed, or has failed: what is left is to remove what nobody needs.
+    /// It has been committed, or has failed: only things that nobody needs remain to be removed.
     pub(super) is_decided: bool,
     /// The feed that each of these subscriptions is to read.
     pub(super) feeds: BTreeMap<SubscriptionId, FeedId>,
@@ -59,7 +59,7 @@ impl<W: Wanted, E> Running<W, E> {
 }
 
 impl<W: Wanted, E> Core<W, E> {
-    /// Answers a command that was not carried out, because its source or what it names is not there any more.
+    /// Answers a command that was not carried out, because its source or its object does not exist any more.
     pub(super) fn refuse(&mut self, op: Op<W>, why: Refused<E>) {
         match op {
             Op::Open(None) => {}

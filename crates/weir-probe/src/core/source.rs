@@ -12,7 +12,7 @@ pub(super) enum Phase {
     New,
     /// Open.
     Open,
-    /// Its interface is not there, or nobody is subscribed to it since it vanished: commands change what is wanted, and
+    /// Its interface is not there, or nobody is subscribed to it since it vanished: commands change the wishes, and
     /// nothing is done.
     Waiting,
 }

@@ -108,7 +108,7 @@ impl Channels {
         matches!(self, Channels::Made { .. })
     }
 
-    /// The consumer is to look at what it was told.
+    /// The consumer is to look at its messages.
     pub(super) fn wake(&self) {
         // A thread that carries messages to another process waits on the updates themselves.
         if let Channels::Made { probe_waker, .. } = self {

@@ -1,4 +1,4 @@
-//! A consumer's own end, and what it is told.
+//! A consumer's own end, and its messages.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -167,8 +167,8 @@ impl Watch for LinkWatch {
     }
 }
 
-/// Tells what a watch brings. One that fails is opened again, and so is one whose network namespace has lost its name
-/// to another; then everything is told that is there: what changed in between was missed.
+/// Reports the results of a watch. One that fails is opened again, and so is one whose network namespace has lost its
+/// name to another; then everything is told that is there: what changed in between was missed.
 fn keep_watch<W: Watch>(
     mut watch: W,
     open: impl Fn() -> Result<W, CaptureError>,

@@ -104,7 +104,7 @@ impl Registry {
         }
     }
 
-    /// A feed is gone: what woke its readers is free.
+    /// A feed is gone: the wakers of its readers are free.
     pub fn forget_feed(&mut self, id: FeedId) {
         self.feeds.remove(&id);
         let readers = self.attached.keys().filter(|(_, feed)| *feed == id);

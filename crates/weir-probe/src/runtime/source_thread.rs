@@ -14,7 +14,7 @@ use weir_capture::{FeedControl, FeedHandle};
 use super::SourceSpec;
 use crate::core::Note;
 
-/// How long a source works before its thread looks at the stop flag: what closing it waits for.
+/// How long a source works before its thread checks the stop flag: closing it waits for that.
 const PUMP_LIMIT: Duration = Duration::from_millis(20);
 /// The same of one that can be woken.
 const WOKEN_PUMP_LIMIT: Duration = Duration::from_secs(1);

@@ -11,9 +11,9 @@ use weir_ring::{Mapping, Ring};
 use crate::core::{FeedId, SourceId};
 use crate::limits::PAST_LIVES_MAX;
 
-/// A change of what a consumer reads. Of a source that comes and goes while none is taken, the feeds of its last
-/// [`PAST_LIVES_MAX`](crate::limits::PAST_LIVES_MAX) lives are kept; of older ones nothing is told here, and
-/// [`Event::LetGo`](crate::core::Event::LetGo) counts their frames.
+/// A change of the feeds that a consumer reads. Of a source that comes and goes while none is taken, the feeds
+/// of its last [`PAST_LIVES_MAX`](crate::limits::PAST_LIVES_MAX) lives are kept; of older ones nothing is told
+/// here, and [`Event::LetGo`](crate::core::Event::LetGo) counts their frames.
 pub enum Update {
     /// It reads these rings from here on, from their first frame.
     Joined(Joined),

@@ -81,7 +81,7 @@ impl Mapping {
     /// Maps `bytes` (a multiple of 8, not 0) of `fd`, shared.
     ///
     /// # Errors
-    /// [`RingError::Os`] with what the kernel said.
+    /// [`RingError::Os`] with the kernel's error.
     ///
     /// # Safety
     /// `fd` must not become shorter than `bytes` while it is mapped: its pages would go away under
@@ -231,7 +231,7 @@ fn map_aligned(
         )
     }?;
     let before = reserved.addr().next_multiple_of(HUGE_PAGE_BYTES) - reserved.addr();
-    // SAFETY: exactly what was reserved, which nothing refers to.
+    // SAFETY: exactly the reserved range, to which nothing refers.
     unsafe { rustix::mm::munmap(reserved, reserved_bytes) }?;
     let at = reserved.wrapping_byte_add(before);
     // SAFETY: `FIXED_NOREPLACE` touches no other mapping.

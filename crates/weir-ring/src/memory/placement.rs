@@ -68,8 +68,8 @@ pub fn prefer_node(base: NonNull<u8>, bytes: usize, node: u32) {
     *word |= 1 << (node % 64);
     // The kernel takes one bit less than it is told (mbind(2), BUGS).
     let bits = NODES_MAX + 1;
-    // SAFETY: whatever the address, what memory holds stays as it is, and so does where it is mapped: only pages that
-    // are not there yet are concerned. The kernel reads `NODES_MAX` bits of a live array.
+    // SAFETY: for any address, the contents of memory stay as they are, and so does the place where it is mapped:
+    // only pages that are not there yet are concerned. The kernel reads `NODES_MAX` bits of a live array.
     let _ = unsafe {
         libc::syscall(
             libc::SYS_mbind,

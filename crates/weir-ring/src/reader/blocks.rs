@@ -25,7 +25,7 @@ const HEAD_WORDS: usize = HEAD_BYTES / 8 + 1;
 const FETCH_AHEAD_BYTES: u32 = 8 << 10;
 const LINE_BYTES: u32 = 64;
 
-/// A frame of a block: what its record says, and its first bytes.
+/// A frame of a block: the fields of its record, and its first bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHead<'a> {
     /// The ring's number of its interface.
@@ -98,8 +98,8 @@ pub enum RestLook {
 }
 
 impl<M: Words> Reader<M> {
-    /// Looks in the index what the rest of the block has that the reader stands in, if that block is closed. For
-    /// readers that pass over most of a ring.
+    /// Reads from the index how much the rest of the block has in which the reader stands, if that block is
+    /// closed. For readers that pass over most of a ring.
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).
@@ -239,8 +239,8 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// Whether the ring still holds what it held when this block was found: what was made of its bytes before this call
-    /// is good.
+    /// Whether the ring still holds the same block as when this one was found: then results from its bytes before this
+    /// call are valid.
     #[must_use]
     pub fn holds(&self, block: u64) -> bool {
         fence(Ordering::Acquire); // B, pairs with A in Writer, as in `confirm`

@@ -20,7 +20,7 @@ const BLOCK_BYTES_MAX: usize = 128 << 10;
 pub struct Frame {
     /// Bytes in the file.
     pub bytes: u32,
-    /// Bytes of what was compressed.
+    /// Bytes after compression.
     pub plain_bytes: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Counts of what was read and what was not.
+//! Counts of data that was read, and of data that was skipped.
 
 use std::fmt;
 use std::ops::AddAssign;

@@ -111,7 +111,7 @@ impl Writer {
         self.out.write_all(body)
     }
 
-    /// Lets out what was collected.
+    /// Writes the collected entries.
     ///
     /// # Errors
     /// The kernel's error.

@@ -26,7 +26,7 @@ impl Piece {
         Piece { at, bytes, frames: 0, first_ns: 0, last_ns: 0, set: Set::everything() }
     }
 
-    /// Nothing: what is there was torn, and is passed over.
+    /// Nothing: the data is torn, and is skipped.
     #[must_use]
     pub fn nothing(at: u64, bytes: u32) -> Piece {
         Piece { at, bytes, frames: 0, first_ns: 0, last_ns: 0, set: Set::default() }

@@ -137,7 +137,7 @@ impl Scan {
         }
     }
 
-    /// Tags, and what else is not IP.
+    /// Tags, and other frames that are not IP.
     #[inline(never)]
     fn other(&mut self, head: &[u8], mut ether_type: u16) {
         let mut at = TYPE_AT + 2;

@@ -81,7 +81,7 @@ impl<D: Disk> Recorder<D> {
     /// Waits for all writes that are answered.
     pub(super) fn drain(&mut self) -> Result<(), ConsumerError> {
         while self.shared.is_at_work() {
-            // Also where no volume is left: what was under way decides where files are cut.
+            // Also if no volume is left: writes that were under way decide where files are cut.
             let _ = self.collect();
             self.give_up_stalled(true);
             std::thread::sleep(LOOK_AGAIN);

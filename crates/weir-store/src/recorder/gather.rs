@@ -1,4 +1,5 @@
-//! Frames of blocks that are not whole, collected: of quiet links, and at the beginning and end of what is read.
+//! Frames of blocks that are not whole, collected: of quiet links, and at the beginning and end of the part that
+//! is read.
 
 use weir_disk::Buffer;
 use weir_disk::buffer::ALIGN_BYTES;

@@ -17,7 +17,7 @@ use crate::catalog::{complete_path, index_path};
 pub enum Job<D: Disk> {
     /// Nothing more comes: give it its final length and its final name.
     Complete(Box<OpenFile<D>>),
-    /// Give back what was preallocated for a file to which little comes. Nothing is written to it meanwhile.
+    /// Give back the preallocated space of a file that grows slowly. Nothing is written to it meanwhile.
     Cut {
         stream: usize,
         id: u64,
@@ -60,7 +60,7 @@ pub enum Outcome {
     },
 }
 
-/// The thread of a volume, and what it was asked for.
+/// The thread of a volume, and its jobs.
 pub struct Housekeeping<D: Disk> {
     files: D::Files,
     directory: PathBuf,

@@ -1,4 +1,4 @@
-//! A ring on its way to files: what was read of it, and what is still being written.
+//! A ring on its way to files: data that was read, and data that is still being written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -247,7 +247,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Whether what is there of a block that is not whole goes out.
+    /// Whether the present part of an incomplete block is written.
     fn is_due(&self) -> bool {
         self.is_last || self.part_since.is_some_and(|since| since.elapsed() >= FLUSH_EVERY)
     }
@@ -299,7 +299,7 @@ impl<D: Disk> Stream<D> {
         self.ring.frames_written().saturating_sub(cursor.reader().ordinal())
     }
 
-    /// Has what was collected written.
+    /// Writes the collected data.
     pub fn submit_gathered(&mut self, shared: &mut Shared<D>) {
         self.part_since = None;
         if self.gather.is_empty() {
@@ -319,7 +319,7 @@ impl<D: Disk> Stream<D> {
     fn submit(&mut self, what: What, bytes: Bytes, shared: &mut Shared<D>) {
         let (length, highest) = (length(&bytes), highest(&what));
         let Some((file, at)) = self.place(length, highest, shared) else {
-            // No volume works: what cannot be written is lost in the store.
+            // No volume works: data that cannot be written is lost in the store.
             let state = State::Failed(Some(bytes));
             let entry = Entry { bytes: length, state, ..Entry::nowhere(what) };
             return self.entries.push_back(entry);

@@ -127,7 +127,7 @@ fn times_of(file: impl std::io::Read) -> Vec<u64> {
     times
 }
 
-/// Times of the frames before the file's end, or before what is no block.
+/// Times of the frames before the file's end, or before bytes that are not a block.
 fn times_and_end(file: impl std::io::Read) -> (Vec<u64>, Result<(), String>) {
     let mut reader = FrameReader::open(file).unwrap();
     let mut times = Vec::new();
@@ -556,7 +556,7 @@ fn small_pieces_go_to_the_volume_with_the_fewest_writes() {
         rig.writer.close_block();
         let _ = rig.recorder.step(u64::MAX).unwrap();
     }
-    // The first directory answers nothing: what is under way there is all that waits.
+    // The first directory answers nothing: only the writes under way there wait.
     let held = rig.script.held();
     assert!(held > 0 && held <= crate::limits::VOLUME_PENDING_MAX, "{held}");
     let others: usize = files(other.path()).iter().map(|path| times(path).len()).sum();
@@ -611,7 +611,7 @@ fn the_only_volume_is_waited_for_and_given_up_at_the_end() {
     let error = rig.recorder.finish(&[]).unwrap_err();
     assert!(error.to_string().contains("cannot write there"), "{error}");
     assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (1000, 0));
-    // It is not touched any more, so what was preallocated behind its last block stays.
+    // It is not touched any more, so the preallocated space behind its last block stays.
     let (times, end) = times_and_end(fs::File::open(&rig.files()[0]).unwrap());
     assert!(times == (0..1000).collect::<Vec<_>>() && end.is_err(), "{end:?}");
     rig.script.release_all();

@@ -17,7 +17,7 @@ const CHUNK_BYTES: u32 = 256 << 10;
 /// Polls of a turn.
 const POLLS_MAX: u32 = 16;
 
-/// Reads one ring for triggers, ahead of what is saved of it.
+/// Reads one ring for triggers, ahead of the part that is saved.
 pub struct Watcher {
     reader: Reader<Mapping>,
     batch: Batch,
@@ -49,8 +49,8 @@ impl Watcher {
         self.reader.ordinal()
     }
 
-    /// Looks at what is there, a part of it at a time. `found` is told of each trigger and its time. Gives whether
-    /// there may be more, and how many frames were overwritten unseen.
+    /// Examines the available frames, a part at a time. `found` is told of each trigger and its time. Gives
+    /// whether there may be more, and how many frames were overwritten unseen.
     ///
     /// # Errors
     /// [`RingError`] for a ring that contradicts itself.

@@ -206,7 +206,8 @@ struct Builder<'a> {
     frames: u32,
     /// It has blocks that say something, and no frame.
     has_headers: bool,
-    /// Interfaces may have been described in what is damaged: the numbers of those behind it are not known.
+    /// Interfaces may have been described in the damaged part: the numbers of those behind it are not
+    /// known.
     is_behind_damage: bool,
     outcome: &'a mut Outcome,
 }

@@ -27,7 +27,8 @@ pub(super) enum Recovered {
     Empty,
 }
 
-/// Completes what a recorder left in one directory, and adds it to the files that need an index.
+/// Completes files that a recorder left in one directory, and adds them to the files that need an
+/// index.
 pub(super) fn directory(
     directory: &Path,
     left: &[Listed],
@@ -243,7 +244,7 @@ fn look(
     }
 }
 
-/// A file that is to have what it has up to this place, before it was compressed.
+/// A file that is to keep its contents up to this place, before compression.
 fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble> {
     let length = file.file().metadata()?.len();
     let no_table = Vec::new();
@@ -278,7 +279,7 @@ fn is_unwritten(file: &Content, at: u64) -> Result<bool, Trouble> {
     }
 }
 
-/// Whether what is behind the last frame of a compressed file was never written.
+/// Whether the bytes behind the last frame of a compressed file were never written.
 fn is_cut_at_zeros(file: &Content) -> Result<bool, Trouble> {
     let raw = file.file();
     let there = file.cut_off_bytes().min(16) as usize;

@@ -1,5 +1,5 @@
 //! Consumers of rings whose memory their owners change at will: they hand out frames or give an error, their counts
-//! add up, and what they write stays whole. The fuzz target and the property test share this.
+//! add up, and their output stays whole. The fuzz target and the property test share this.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

@@ -172,7 +172,7 @@ mod tests {
         // Closed, or nonsense.
         assert!(!window(0xfff0_0000, 0xf_ffff).has_room(4096));
         assert!(!window(u64::MAX, u64::MAX).has_room(4096));
-        // Before the firmware has run: what fits wherever it is placed.
+        // Before the firmware has run: a size that fits wherever it is placed.
         let asked = |bytes| port("", None, bytes);
         assert!(asked(32 * MIB).has_room(16 * MIB) && !asked(31 * MIB).has_room(16 * MIB));
     }

@@ -183,7 +183,7 @@ impl Guest {
         self.wait_until(text, |console| console.contains(text));
     }
 
-    /// Waits until what the guest has said is so.
+    /// Waits until the guest's message has taken effect.
     pub fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
         let start = Instant::now();
         while !is_so(&self.console()) {
@@ -202,7 +202,7 @@ impl Guest {
         paths.filter_map(of).filter(|held| held.name.starts_with(MEMORY)).collect()
     }
 
-    /// The same, and what it has mapped.
+    /// The same, and its mapped memory.
     pub fn holds(&self) -> Vec<String> {
         let mut held: Vec<String> = self.held_files().into_iter().map(|held| held.name).collect();
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.qemu.id())).unwrap();

@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// Does what is due; whether the thread is to end.
+    /// Does the work that is due; returns whether the thread is to end.
     fn turn(&mut self) -> bool {
         for request in self.inbox.take() {
             match request {
@@ -232,7 +232,8 @@ impl Worker {
         }
     }
 
-    /// Asks the guest to release what is leaving, again and again, and takes back what it has released.
+    /// Asks the guest to release devices that are leaving, again and again, and removes those that it
+    /// has released.
     fn remove(&mut self) {
         let now = Instant::now();
         let Leaving { all, ask_at, look_at, .. } = &mut self.leaving;

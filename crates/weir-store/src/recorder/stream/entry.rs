@@ -23,8 +23,8 @@ pub struct Entry {
     pub is_again: bool,
     /// The number that the volume returned for the write request.
     pub begun: u64,
-    /// In a compressed file: where it was and how long before it was compressed, and how long what was told of
-    /// interfaces in front of it.
+    /// In a compressed file: its place and length before compression, and the length of the interface
+    /// descriptions in front of it.
     pub plain_at: u64,
     pub plain_bytes: usize,
     pub headers_bytes: u32,
@@ -54,7 +54,7 @@ pub enum What {
     Frames { frames: u64, wire_bytes: u64, block: Option<Whole>, highest: u32, piece: Piece },
     /// Headers, statistics.
     Blocks,
-    /// Padding over what was torn.
+    /// Padding over torn data.
     Cover,
     /// Frames that were not read.
     Gap(Gap, u64),

@@ -334,7 +334,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Lets out what the indexes have collected.
+    /// Writes the entries that the indexes have collected.
     pub fn flush_index(&mut self) {
         for file in self.files.values_mut() {
             if let Some(index) = &mut file.index

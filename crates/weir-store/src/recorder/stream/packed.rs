@@ -61,7 +61,7 @@ impl<D: Disk> Stream<D> {
         self.write_packed(shared);
     }
 
-    /// Has what is compressed written, up to the first piece that is not.
+    /// Writes compressed pieces, up to the first one that is not ready.
     fn write_packed(&mut self, shared: &mut Shared<D>) {
         let mut at = 0;
         while let Some(entry) = self.entries.get_mut(at) {
@@ -109,8 +109,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// The place in a file for a compressed piece, with what the file has to say before it. Gives it back where no
-    /// volume works.
+    /// The place in a file for a compressed piece, with the blocks that the file needs before it. Gives it back
+    /// where no volume works.
     pub(super) fn place_packed(
         &mut self,
         buffer: Buffer,

@@ -1,4 +1,4 @@
-//! Writes that are over: what became of their frames, and what is tried again.
+//! Writes that are over: the fate of their frames, and writes that are tried again.
 
 use std::io;
 
@@ -142,8 +142,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Settles what is known of the oldest entries. Without a cursor, for a ring that is not read any more: its frames
-    /// were counted as lapped when the ring was released.
+    /// Settles the oldest entries whose results are known. Without a cursor, for a ring that is not read any more: its
+    /// frames were counted as lapped when the ring was released.
     pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shared: &mut Shared<D>) {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);

@@ -68,7 +68,7 @@ pub fn past_files(directory: &Path) -> io::Result<VecDeque<Past>> {
             && let Ok(meta) = entry.metadata()
             && meta.is_file()
         {
-            // One that was being written may be longer than what is in it.
+            // A file that was being written may be longer than its contents.
             let is_open = name.as_bytes().ends_with(OPEN_ENDING.as_bytes());
             let taken = if is_open { 512 * meta.blocks() } else { u64::MAX };
             files.push((entry.path(), meta.len().min(taken)));

@@ -100,7 +100,8 @@ impl Worker {
                 // Devices that could not be unplugged are unplugged later.
                 let found = hotplug::find_plugged(monitor);
                 if found.is_err() || matches!(error, VmError::TimeOut { .. }) {
-                    // QEMU may still carry out what it has not answered: it is looked for after the next connection.
+                    // QEMU may still carry out commands that it has not answered: the result is looked up after the
+                    // next connection.
                     self.drop_monitor();
                     self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
                 }

@@ -392,7 +392,7 @@ fn sessions_end_by_what_qemu_tells() {
     guest.wait_for_ended(2);
     guest.qemu.tell("SHUTDOWN", json!({"guest": true}));
     guest.wait_for_ended(3);
-    // Somebody takes a device out: what is left of both goes, too.
+    // Somebody removes a device: the remaining parts of both go, too.
     let region = guest.qemu.look(|qemu| qemu.devices.remove(0));
     guest.qemu.tell("DEVICE_DELETED", json!({"device": region}));
     guest.wait_for_ended(4);

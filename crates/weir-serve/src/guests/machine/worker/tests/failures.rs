@@ -216,7 +216,8 @@ fn memory_that_qemu_keeps_is_looked_at_less_and_less_often() {
     let start = Instant::now();
     assert!(guest.machine.detach(Duration::from_millis(10), || ()).is_err());
     guest.qemu.wait("refusals", |qemu| qemu.refused >= 9);
-    // Two of them with what the guest is asked in the first second. The others: 10 + 20 + 40 + 80 + 160 + 320 ms.
+    // Two of them with the requests to the guest in the first second. The others: 10 + 20 + 40 + 80 + 160 + 320
+    // ms.
     assert!(start.elapsed() >= UNPLUG_LOOK_AFTER * 63, "{:?}", start.elapsed());
     let told = || guest.log().iter().filter(|line| line.contains("still holds")).count();
     within_limit("it is told", || told() == 1);
