@@ -196,7 +196,7 @@ fn in_user_space(row: &Row) {
     println!("{:30}      {ns:6.1}  ({blocked} blocked)", "the same in user space");
 }
 
-/// Time of this thread on its CPU: what else the machine does counts less.
+/// Time of this thread on its CPU, so that other work on the machine counts less.
 fn now_ns() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64

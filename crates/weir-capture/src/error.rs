@@ -160,7 +160,7 @@ pub enum CaptureError {
         #[source]
         source: io::Error,
     },
-    /// A kernel that does not take a program or lacks what it needs.
+    /// A kernel that does not accept a program or lacks something that it needs.
     #[error(
         "the kernel refused {what}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` \
          shows what the verifier says); --engine af_packet needs no BPF"
@@ -328,7 +328,8 @@ pub(crate) fn bare(iface: &str) -> &str {
     parts(iface).1
 }
 
-/// How to get an XDP program off its interface: what a link holds, `ip link` does not take off.
+/// How to get an XDP program off its interface: `ip link` does not detach a program that a link
+/// holds.
 fn way_out(iface: &str, program: &str, owner: &XdpOwner) -> String {
     match owner {
         XdpOwner::Process { pid, .. } if program.starts_with("weir_") => {

@@ -1,4 +1,4 @@
-//! Feeds: what subscribers want of a source, and how much of that they get.
+//! Feeds: the wishes of subscribers to a source, and the frames that they get.
 
 pub mod change;
 pub(crate) mod channel_poll;

@@ -2,7 +2,7 @@
 //!
 //! [`source`] is the trait; [`engines`] has a folder for each engine, and `auto`, which chooses between the live ones
 //! and says why; a [`PlainEngine`] is one in a few lines, in any crate. Each wish of a subscriber is a [`Feed`]
-//! ([`feed`]: filters, fan-out in user space, block lists, updates). [`kernel`] is what the kernel says and takes:
+//! ([`feed`]: filters, fan-out in user space, block lists, updates). [`kernel`] is the access to the kernel:
 //! interfaces, namespaces, memory limits.
 
 pub mod engines;

@@ -1,4 +1,4 @@
-//! Requests to a source, whatever its engine: feeds, memory, what may change.
+//! Requests to a source, for any engine: feeds, memory, possible changes.
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::CAPLEN_MAX;
@@ -25,7 +25,7 @@ pub struct Setup {
     pub near_nic: bool,
     /// Ask the interface for frames that are not addressed to it.
     pub promiscuous: bool,
-    /// Feeds may join, and change what they choose, while the source runs ([`FeedControl`](crate::FeedControl)). Frames
+    /// Feeds may join, and change their wishes, while the source runs ([`FeedControl`](crate::FeedControl)). Frames
     /// then come whole to user space, whatever the snaplen of the first feeds.
     pub may_change: bool,
     /// Frames of both directions are offered, whichever the first feeds want: others may join.
@@ -138,8 +138,8 @@ impl Setup {
         longest.unwrap_or(CAPLEN_MAX).min(CAPLEN_MAX)
     }
 
-    /// How much of a frame has to come to user space: what is kept, and what filters look at. A flow's hash may look
-    /// behind any number of headers, and so may a filter that comes later.
+    /// How much of a frame has to come to user space: the bytes that are kept, and those that filters read. A flow's
+    /// hash may look behind any number of headers, and so may a filter that comes later.
     #[must_use]
     pub(crate) fn bytes_needed(&self) -> u32 {
         if self.may_change || self.feeds.iter().any(Feed::goes_by_flow) {

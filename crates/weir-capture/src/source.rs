@@ -21,7 +21,7 @@ pub struct Info {
     pub hook: Option<&'static str>,
     /// Why this engine and this hook.
     pub why: String,
-    /// Things the user should know: what this engine cannot see here, and the remedy.
+    /// Notes for the user: limitations of this engine here, and the remedy.
     pub notes: Vec<String>,
     /// Owner of the frames, for a source in another network namespace.
     pub owner: Option<Owner>,
@@ -109,8 +109,8 @@ pub trait Source: Send {
         Vec::new()
     }
 
-    /// Stops the offering, drains what is under way into the rings and closes them. From here on the ledgers are
-    /// exact to the frame.
+    /// Stops the offering, drains frames that are under way into the rings and closes them. From here on the
+    /// ledgers are exact to the frame.
     ///
     /// # Errors
     /// If the kernel's counts cannot be read.

@@ -86,8 +86,8 @@ fn churn(control: &dyn FeedControl, rounds: usize) -> u64 {
     offered
 }
 
-/// Pumps on a thread of its own while feeds come and go, and gives the first feed's ledger and what the others were
-/// offered.
+/// Pumps on a thread of its own while feeds come and go, and returns the first feed's ledger and the frames that
+/// the others were offered.
 fn run(source: &mut dyn Source, rounds: u64) -> (Ledger, u64) {
     let rounds = volume(rounds) as usize;
     source.start().expect("it starts");

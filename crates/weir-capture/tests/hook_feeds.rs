@@ -96,7 +96,7 @@ fn holds_all(ledger: &Ledger) {
 }
 
 /// One feed stays, and another is moved to other rings again and again while others come and go. The first was offered
-/// what the second was in all its rings together.
+/// as many frames as the second had in all its rings together.
 fn every_frame_is_in_one_ring(hook: Hook) {
     let (moved, before) = (std::sync::Mutex::new(None), std::sync::Mutex::new(Ledger::default()));
     let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {

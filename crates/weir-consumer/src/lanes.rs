@@ -14,19 +14,19 @@ use crate::source::JoinedFeed;
 /// The rings of a consumer, as those see them who wait for it, wake it or draw its account.
 pub trait Rings<M: Words = Mapping> {
     /// A feed is read no further than to these ordinals, ring by ring; a ring without one brings nothing any more, and
-    /// what it has now is read. Of the feeds of one output that have left and are still unread
-    /// [`PAST_FEEDS_MAX`] are kept: of older ones, whatever is unread counts as lapped.
+    /// its present frames are read. Of the feeds of one output that have left and are still unread [`PAST_FEEDS_MAX`]
+    /// are kept: of older ones, whatever is unread counts as lapped.
     fn leave(&mut self, key: u64, until: &[u64]);
 
-    /// The writers at a channel of the sleeper have gone: what they left open ends with what is there. Gives the
-    /// frames that such rings have had, if there are any.
+    /// The writers at a channel of the sleeper have gone: rings that they left open end with their present
+    /// frames. Gives the frames that such rings have had, if there are any.
     fn writer_gone(&mut self, channel: usize) -> Option<u64>;
 
     /// Rings that may bring more, each with its line in the sleeper.
     fn readers(&self) -> Vec<(usize, Reader<M>)>;
 
-    /// Rings that may bring more by their lines, each with the ordinal of its next frame that is still needed: what a
-    /// source that waits for its consumers may overwrite lies before that.
+    /// Rings that may bring more by their lines, each with the ordinal of its next frame that is still needed: a
+    /// source that waits for its consumers may overwrite frames before that.
     fn needed_from(&self) -> Vec<(usize, u64)> {
         self.readers().iter().map(|(line, reader)| (*line, reader.ordinal())).collect()
     }
@@ -58,7 +58,7 @@ pub trait Rings<M: Words = Mapping> {
     fn ring_bytes_min(&self) -> u64;
 }
 
-/// One ring, and what the consumer keeps with it.
+/// One ring, and the consumer's data for it.
 pub struct Lane<T, M: Words = Mapping> {
     /// The feed's.
     pub(crate) key: u64,
@@ -77,7 +77,7 @@ pub struct Lane<T, M: Words = Mapping> {
     pub work: T,
 }
 
-/// Rings with what a consumer keeps with each of them. A ring that was read to its end is released, and its
+/// Rings with a consumer's data for each of them. A ring that was read to its end is released, and its
 /// counts stay.
 pub struct Lanes<T = (), M: Words = Mapping> {
     lanes: Vec<Lane<T, M>>,
@@ -214,7 +214,7 @@ impl<T, M: Words> Lanes<T, M> {
         let Lanes { lanes, gone, let_go, numbering, .. } = self;
         let surplus = keys.len().saturating_sub(PAST_FEEDS_MAX);
         for key in &keys[..surplus] {
-            // Not what it reads since it joined such a feed again.
+            // Not the frames that it reads since it joined such a feed again.
             let is_past = |lane: &mut Lane<T, M>| lane.key == *key && lane.cursor.has_left();
             for lane in lanes.extract_if(.., is_past) {
                 add(gone, &lane);

@@ -3,7 +3,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`source`] | what a consumer reads, and how that changes while it runs |
+//! | [`source`] | the feeds that a consumer reads, and how they change while it runs |
 //! | [`consumer`] | the trait of whatever takes frames, and how it fails |
 //! | [`account`] | frames delivered, lapped, left, by consumer and by interface |
 //! | [`lanes`], [`cursor`] | the rings of a consumer, and one of them, as far as it is to be read |

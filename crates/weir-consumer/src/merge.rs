@@ -49,11 +49,12 @@ pub enum Turn {
 }
 
 /// Bytes that are copied at a time of a ring that is read alone, for who takes frames in runs: a run should be worth a
-/// system call. Of several rings less is copied: what passes at once makes what another ring brings meanwhile late.
+/// system call. With several rings less is copied: frames that pass at once make frames late that another ring brings
+/// meanwhile.
 const RUN_BYTES: u32 = 256 * 1024;
 
-/// A ring that lies before its reader this far (`Reader::fill`) is not made to wait: the other half is for what
-/// the writer brings until the reader has caught up.
+/// A ring that lies before its reader this far (`Reader::fill`) is not made to wait: the other half is for
+/// frames that the writer brings until the reader has caught up.
 const PRESSED: f64 = 0.5;
 
 /// Notes in each slack. More would make the wait more even, at some cost; fewer, longer.
@@ -75,7 +76,7 @@ pub struct Merge<M: Words = Mapping> {
     last: Option<Last>,
 }
 
-/// A run in the batch of a lane, up to what is used of it.
+/// A run in the batch of a lane, up to its used part.
 #[derive(Clone, Copy)]
 struct Last {
     lane: usize,
@@ -162,8 +163,8 @@ impl<M: Words> Merge<M> {
         self.lanes.iter().map(|lane| lane.cursor.held()).sum()
     }
 
-    /// Passes on what is due, oldest first, at most `frames_max` frames. `pass` gets frames that follow each other, and
-    /// the interfaces of the output so far, of which each frame names one.
+    /// Passes on frames that are due, oldest first, at most `frames_max`. `pass` gets frames that follow each other,
+    /// and the interfaces of the output so far, of which each frame names one.
     ///
     /// # Errors
     /// Whatever `pass` says, after which the frames that it refused are passed over; and [`RingError`].

@@ -62,7 +62,7 @@ impl<S: FrameSource> Pull<S> {
         }
     }
 
-    /// Longest pause while frames come, by which each may be late; without this it is what the idle strategy chooses.
+    /// Longest pause while frames come, by which each may be late; by default the idle strategy chooses it.
     pub fn set_pause_max(&mut self, pause_max: Duration) {
         self.pause_max = pause_max;
     }
@@ -121,7 +121,8 @@ impl<S: FrameSource> Pull<S> {
         }
     }
 
-    /// Has the next call take what has changed before it takes frames: what has left is read no further from here on.
+    /// Makes the next call apply changes before it takes frames: feeds that have left are read no further from here
+    /// on.
     pub fn look_at_changes(&mut self) {
         self.left = 0;
     }

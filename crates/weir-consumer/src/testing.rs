@@ -50,7 +50,7 @@ pub(crate) struct Collected {
     pub(crate) flushed: usize,
 }
 
-/// An output that keeps what it is handed.
+/// An output that keeps everything that it is handed.
 #[derive(Clone, Default)]
 pub(crate) struct Collect(pub(crate) Arc<Mutex<Collected>>);
 

@@ -79,8 +79,8 @@ pub trait Export: Send {
     /// [`ExportError`]: it takes no more. A collector that is away for a while is not such an error.
     fn take(&mut self, batch: &Batch) -> Result<(), ExportError>;
 
-    /// Called where no batch has come for [`queue::TICK`](crate::queue::TICK), and at least as often otherwise: lets
-    /// out what was collected, does what is due by time.
+    /// Called where no batch has come for [`queue::TICK`](crate::queue::TICK), and at least as often otherwise:
+    /// writes the collected data, does work that is due by time.
     ///
     /// # Errors
     /// As [`take`](Export::take).

@@ -11,7 +11,7 @@
 //! | [`json`] | lines of JSON |
 //! | [`parquet`] | Parquet files by time, for DuckDB and others |
 //! | [`ipfix`] | an export to a collector of IPFIX |
-//! | [`patience`] | how long an export goes on with what it has |
+//! | [`patience`] | how long an export goes on with the records that it has |
 //! | [`limits`] | how much may wait |
 #![deny(unsafe_code)]
 

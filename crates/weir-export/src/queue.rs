@@ -148,8 +148,8 @@ impl Queue {
     }
 
     /// Waits until everything that was handed over is sent, or cannot be. An export that is in the middle of something
-    /// [`HANG_TIME_MAX`] after its time, or [`AT_ONCE_TIME_MAX`] after it was to end at once, is left there: what is in
-    /// no count by then is unsent.
+    /// [`HANG_TIME_MAX`] after its time, or [`AT_ONCE_TIME_MAX`] after it was to end at once, is abandoned: records
+    /// that are in no count by then are unsent.
     pub fn finish(&mut self) -> Finished {
         self.close();
         let Some(thread) = self.thread.take() else {
@@ -272,7 +272,7 @@ mod tests {
     /// Longer than anything here takes on a loaded machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Counts what it takes, a batch for each word that it is sent, until it fails.
+    /// Counts the records that it takes, a batch for each word that it is sent, until it fails.
     struct Gated {
         gate: Receiver<()>,
         fails_at: Option<u64>,

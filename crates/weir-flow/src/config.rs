@@ -10,7 +10,8 @@ use crate::lines::NoMemory;
 /// Meaning of `bytes` of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Octets {
-    /// The length in the IP header, without Ethernet padding, at most what was on the wire: IPFIX octetDeltaCount 1.
+    /// The length in the IP header, without Ethernet padding, at most the bytes on the wire: IPFIX octetDeltaCount
+    /// 1.
     #[default]
     Ip,
     /// `wire_len`: IPFIX layer2OctetDeltaCount 352; conversations of Wireshark.

@@ -1,4 +1,4 @@
-//! The pcapng blocks around the records: what they say, and their numbers.
+//! The pcapng blocks around the records: their contents, and their numbers.
 //!
 //! A ring's meta block and a file begin with the same bytes: one section header, then one interface
 //! description for each interface id that the records use. [`mod@write`] appends them to a `Vec<u8>`; [`names`] reads

@@ -178,7 +178,7 @@ pub struct Record<'a> {
     pub meta: Meta,
     /// The frame's kept bytes; their number is `caplen`.
     pub frame: &'a [u8],
-    /// The whole block, header to trailer: what a file writer copies.
+    /// The whole block, header to trailer: a file writer copies it.
     pub block: &'a [u8],
 }
 
@@ -236,7 +236,8 @@ pub struct Outline {
 impl Outline {
     /// Reads the outline of the record at the start of `bytes`.
     ///
-    /// Every length is checked against the slice and the others: what has an outline is a [`Record`].
+    /// Every length is checked against the slice and the others: data that has an outline is a
+    /// [`Record`].
     ///
     /// # Errors
     /// [`RecordError`], with the numbers that contradict each other.

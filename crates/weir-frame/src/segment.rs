@@ -92,7 +92,7 @@ impl<'a> Segments<'a> {
         self.payload.len().div_ceil(self.each_bytes).max(1)
     }
 
-    /// Puts the next one into `out`, in the place of what is there; `false` if there is none.
+    /// Puts the next one into `out`, and replaces the contents; `false` if there is none.
     pub fn next_into(&mut self, out: &mut Vec<u8>) -> bool {
         let (number, last) = (self.next, self.count() - 1);
         if number > last {

@@ -72,7 +72,7 @@ struct Shared {
     news: Mutex<VecDeque<String>>,
 }
 
-/// The monitor's end: what is wanted, and where it goes.
+/// The monitor's end: the wanted data, and its destination.
 pub struct Reporter {
     shared: Arc<Shared>,
     parts: SyncSender<Part>,
@@ -138,7 +138,7 @@ impl Drop for Maker {
 }
 
 impl SourceReporter {
-    /// Replaces what is known of them.
+    /// Replaces the known state of them.
     pub fn tell(&self, sources: Sources) {
         *self.0.sources() = sources;
     }
@@ -161,8 +161,8 @@ impl SourceReporter {
 
 impl Reporter {
     /// Called by the monitor between frames, and where none come: moves a round through its flows on by so many parts
-    /// at most, if one is under way or wanted. `live` gives the flows at some of the table's `places`, `snapshot` what
-    /// else there is to tell. Whether something was told.
+    /// at most, if one is under way or wanted. `live` returns the flows at some of the table's `places`, `snapshot`
+    /// the other data. Whether something was told.
     pub fn go_on<I: Iterator<Item = FlowRecord>>(
         &mut self,
         parts: usize,
@@ -235,7 +235,7 @@ struct Making {
     shared: Arc<Shared>,
     latest: Latest,
     begun: Instant,
-    /// When the last view was made, and what was told then.
+    /// When the last view was made, and its data.
     last: (Instant, Snapshot),
     lost: u64,
     delivered: TrafficCounts,
@@ -463,7 +463,7 @@ mod tests {
         End { place: usize },
     }
 
-    /// A table, the monitor's end of what it tells, and views of it.
+    /// A table, the monitor's end of its messages, and views of it.
     struct Table {
         flows: BTreeMap<usize, FlowRecord>,
         ended: Protocols,

@@ -120,7 +120,7 @@ impl From<Totals> for TrafficCounts {
 }
 
 impl Rates {
-    /// Of what came in so many seconds.
+    /// Rates of counts over so many seconds.
     #[must_use]
     pub fn of(counts: TrafficCounts, seconds: f64) -> Rates {
         Rates {
@@ -158,7 +158,7 @@ pub struct Protocol {
     pub rates: Rates,
 }
 
-/// An address, and what it sends and receives. Bytes are those of IP.
+/// An address, and its sent and received traffic. Bytes are those of IP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Talker {
     /// The address.

@@ -1,7 +1,7 @@
 //! The page in a real browser: both themes, a phone and a desk.
 //!
-//! With `WEIR_PICTURES=FOLDER` it leaves pictures of what was seen; `WEIR_PICTURES_OF=URL` has it look at a page that
-//! is there, as `--example page` shows it, for those of docs/flows.md.
+//! With `WEIR_PICTURES=FOLDER` it leaves pictures of the page; `WEIR_PICTURES_OF=URL` has it look at a page that is
+//! there, as `--example page` shows it, for those of docs/flows.md.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -150,7 +150,7 @@ fn too_wide(browser: &Browser) -> Value {
     )
 }
 
-/// Leaves a picture where one is wanted; of all of the page, or of what is seen at first.
+/// Leaves a picture if one is wanted; of the whole page, or of the part that is visible at first.
 fn picture(browser: &Browser, name: &str, is_whole: bool) {
     let Some(folder) = std::env::var_os("WEIR_PICTURES") else { return };
     let shot = json!({"format": "png", "captureBeyondViewport": is_whole});

@@ -8,7 +8,7 @@ pub struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// `len` is the length on the wire; what is kept beyond it is left out.
+    /// `len` is the length on the wire; kept bytes beyond it are left out.
     pub fn new(kept: &'a [u8], len: usize) -> Bytes<'a> {
         Bytes { kept: &kept[..kept.len().min(len)], len }
     }

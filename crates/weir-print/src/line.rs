@@ -6,7 +6,7 @@ use crate::options::Options;
 use crate::paint::{self, Paint};
 use crate::text::Text;
 
-/// The text so far, and what the headers so far have said that concerns others.
+/// The text so far, and facts from the headers so far that concern others.
 pub struct Line<'a> {
     pub out: &'a mut Vec<u8>,
     pub options: Options,

@@ -16,9 +16,9 @@
 //!
 //! # Wake-ups are limited
 //! A page that changes its thresholds all the time would cost the writer a system call for every burst. So a
-//! waker sends at most once in [`RING_GAP`], and a sleeper that was woken less than a gap ago looks at its
-//! rings once more when the gap is over: what the writer did not tell is there to be seen by then,
-//! and whatever comes later wakes it. No clock is read while nobody is due.
+//! waker sends at most once in [`RING_GAP`], and a sleeper that was woken less than a gap ago looks at its rings
+//! once more when the gap is over: frames that the writer did not announce are visible by then, and later ones
+//! wake it. No clock is read while nobody is due.
 //!
 //! A sleep that its limit ends leaves its thresholds standing. The next one, if nothing came, finds that it wants
 //! what its page says already, and tells nobody anew. Frames that come in between may wake for a threshold that nobody
@@ -76,8 +76,8 @@ pub enum Woken {
     /// A signal, or [`Interrupter::interrupt`].
     Interrupted,
     /// The writer's side of the channel of this number has gone: its process ended, however it did, or it dropped the
-    /// [`Waker`]. Said once. Rings of it that are not closed by now get no more frames and no end; what is in them can
-    /// be read.
+    /// [`Waker`]. Said once. Its rings that are not closed by now get no more frames and no end; the frames in them
+    /// can be read.
     WriterGone(usize),
 }
 
@@ -209,8 +209,8 @@ impl Sleeper {
             let left = limit.saturating_sub(now.duration_since(begin));
             let is_confirmed = self.is_confirmed();
             let mut piece = if is_confirmed { left } else { left.min(UNCONFIRMED_LIMIT) };
-            // The writer reads its clock after it has published (fence H), and kept quiet only if that was before
-            // the end of the gap: what it published then, the look behind this piece finds.
+            // The writer reads its clock after it has published (fence H), and sent nothing only if that was
+            // before the end of the gap: the look after this piece finds frames that it published then.
             let quiet = self.quiet_for(now);
             if !quiet.is_zero() {
                 piece = piece.min(quiet);

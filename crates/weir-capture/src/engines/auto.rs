@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::setup::Setup;
 use crate::source::Source;
 
-/// Which engine is to take a target, and what is asked of it. By default the best that works, with its own options.
+/// The engine that is to take a target, and its options. By default the best that works, with its own options.
 #[derive(Clone, Debug, Default)]
 pub struct EngineRequest {
     /// This one or an error; `None`: the best that works.
@@ -110,7 +110,7 @@ impl EngineRequest {
                     let why = format!("{} cannot be used: {}", engine.name, error_text(&refusal));
                     first.get_or_insert((refusal, why));
                 }
-                // Without either right, what the better engine needs is the better advice.
+                // Without either right, the needs of the better engine are the better advice.
                 Err(CaptureError::NoRights { .. }) if first.is_some() => break,
                 opened => return opened,
             }

@@ -118,7 +118,8 @@ pub struct Declaration {
     pub link_type: fn(&Target) -> Result<u16, CaptureError>,
     /// The kernel's interface in the target's namespace whose frames it takes away, if it is told to.
     pub taken_from: for<'a> fn(&'a Target) -> Option<&'a str>,
-    /// Refuses what it cannot do, before anything is opened: options that contradict one another, targets of others.
+    /// Refuses options and targets that it does not support, before anything is opened: options that contradict one
+    /// another, targets of others.
     pub check: fn(&Target, &EngineOptions) -> Result<(), CaptureError>,
     /// Opens a target. The calling thread is in its network namespace.
     pub open: fn(Opening<'_>) -> Result<Box<dyn Source>, CaptureError>,

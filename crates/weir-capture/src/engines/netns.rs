@@ -83,7 +83,7 @@ fn describe(feed: &mut Feed, owner: &Owner) {
 }
 
 impl Inside {
-    /// Takes over what the source says about itself, which may change at its start and stop.
+    /// Takes over the facts about the source, which may change at its start and stop.
     fn look(&mut self) {
         self.info = self.source.info().clone();
         self.info.source = match self.is_whole {

@@ -1,4 +1,4 @@
-//! Interfaces by pattern, whatever the engine: which of them join and leave, and what is told of it.
+//! Interfaces by pattern, for any engine: which of them join and leave, and the events about that.
 //!
 //! Members are known by name: one that is renamed leaves and joins.
 
@@ -101,7 +101,7 @@ impl PatternLinks {
             }
             self.rules.pending.push_back(event);
         }
-        // Behind what was told of the interfaces before.
+        // After the earlier events of the interfaces.
         let (watch, owners) = (&self.watch, &mut self.owners);
         let is_same = |own: &&Link, link: &Link| own.index == link.index && own.name == link.name;
         let now = |link: &Link| watch.links().find(|own| is_same(own, link)).cloned();

@@ -1,9 +1,9 @@
 //! Configuration updates for a thread that moves frames, and the place where it leaves its state while it moves none.
 //!
-//! The thread that asks prepares an update, and frees what the update replaces. The thread that moves frames takes
-//! updates over between two frames. While that thread is elsewhere (waiting for frames, not started, stopped), its
-//! state is *parked* here, and the thread that asks applies the update itself. So nobody waits for frames that do not
-//! come.
+//! The requesting thread prepares an update, and frees the objects that the update replaces. The thread that moves
+//! frames takes updates over between two frames. While that thread is elsewhere (waiting for frames, not started,
+//! stopped), its state is *parked* here, and the thread that asks applies the update itself. So nobody waits for
+//! frames that do not come.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -75,7 +75,7 @@ impl<T: Updated> UpdateQueue<T> {
         drop(state);
     }
 
-    /// Waits until all updates are applied, and gives what they took out of service.
+    /// Waits until all updates are applied, and returns the objects that they took out of service.
     pub(crate) fn settle(&self) -> Vec<T::Retired> {
         let mut state = self.lock();
         while !state.updates.is_empty() {
@@ -92,7 +92,7 @@ impl<T: Updated> UpdateQueue<T> {
         self.is_fresh.load(Ordering::Acquire)
     }
 
-    /// For the thread that moves frames: takes the state, if it is parked, and applies what is new.
+    /// For the thread that moves frames: takes the state, if it is parked, and applies new updates.
     #[cold]
     pub(crate) fn take_over(&self, own: Option<Box<T>>) -> Box<T> {
         let mut state = self.lock();

@@ -209,7 +209,7 @@ impl XdpOwner {
     }
 }
 
-/// A process that has the link open, and its name. Of another user's processes nobody but root sees what they have.
+/// A process that has the link open, and its name. Only root sees the descriptors of another user's processes.
 fn process_with(link: u32) -> Option<(u32, String)> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

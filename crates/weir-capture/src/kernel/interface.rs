@@ -58,7 +58,7 @@ pub struct Interface {
 
 impl Interface {
     /// Longest frame that it sends or receives as far as it says: its MTU's, or a super-frame. On a veth the peer
-    /// limits what is received, and may allow more.
+    /// limits received frames, and may allow longer ones.
     pub(crate) fn frame_bytes_max(&self) -> u32 {
         frame_bytes_max(self.index, self.mtu)
     }

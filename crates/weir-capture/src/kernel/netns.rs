@@ -107,7 +107,8 @@ impl Netns {
     /// Only this thread moves, and it stays there: call it on a thread made for the purpose.
     ///
     /// # Errors
-    /// [`CaptureError::NoRights`]; [`CaptureError::NoNetns`] for what is none (yet); [`CaptureError::Os`].
+    /// [`CaptureError::NoRights`]; [`CaptureError::NoNetns`] for a name that is not a network namespace
+    /// (yet); [`CaptureError::Os`].
     pub fn enter(&self) -> Result<(), CaptureError> {
         // SAFETY: setns takes a descriptor, open here, and a flag; no pointers.
         let result = unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) };

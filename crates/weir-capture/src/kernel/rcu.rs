@@ -1,4 +1,4 @@
-//! Waiting until the kernel is done with what it had begun.
+//! Waiting until the kernel has finished work that it had begun.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};

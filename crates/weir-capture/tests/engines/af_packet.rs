@@ -365,7 +365,7 @@ fn root_offload_super_frames_say_what_they_are() {
     assert!(not_ready.count() > 0, "veth leaves TCP checksums to the receiver");
 }
 
-/// Sends at full rate until told to stop; gives what the link took.
+/// Sends at full rate until told to stop; returns the number of frames that the link took.
 fn generate(bed: &Testbed, stop: &AtomicBool) -> u64 {
     let options = GenOptions { engine: GenEngine::LiveFrames, ..GenOptions::default() };
     bed.tx.run(|| generator::run(&bed.tx.iface, &options, stop).unwrap().sent).unwrap()

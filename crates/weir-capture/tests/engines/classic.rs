@@ -73,7 +73,8 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
         return;
     }
     let bed = Testbed::builder().gro(true).build().unwrap();
-    // The kernel takes the outer tag off what is received, and leaves it in what a raw socket sends.
+    // The kernel takes the outer tag off received frames, and leaves it in frames that a raw socket
+    // sends.
     let (incoming, outgoing) = (assortment(0), assortment(1000));
     for direction in [Direction::In, Direction::Out, Direction::Both] {
         let mut wanted: Vec<Vec<u8>> = Vec::new();
@@ -113,7 +114,8 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
     }
 }
 
-/// Captures at the bed's one end, in a thread without rights for eBPF; what it is given sends at the other.
+/// Captures at the bed's one end, in a thread without rights for eBPF; the given function sends at the
+/// other.
 fn without_ebpf<T: Send>(bed: &Testbed, capture: impl FnOnce(&Sender) -> T + Send) -> T {
     let sender = bed.tx.run(|| Sender::new(&bed.tx.iface)).unwrap();
     let work = || {

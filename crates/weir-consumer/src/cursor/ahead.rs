@@ -1,4 +1,5 @@
-//! Reading ahead of what is taken: for outputs that know only later what became of frames, such as writes to a disk.
+//! Reading ahead of the frames that are taken: for outputs that know only later whether frames were kept, such as
+//! writes to a disk.
 //!
 //! Blocks that were read are settled later, in the order in which they were read: taken ([`Cursor::take`]), lost
 //! ([`Cursor::lose`]), or skipped because they had been lapped when they were to be read ([`Cursor::pass`]).
@@ -191,7 +192,7 @@ mod tests {
         for _ in 0..5 {
             push_block(&mut writer, 2);
         }
-        // The first two blocks are gone, and with them what was to be read next.
+        // The first two blocks are gone, and with them the frames that were to be read next.
         assert!(!cursor.reader().holds(whole.block));
         let Poll::Lapped(missed) = cursor.poll_ahead(&mut batch).unwrap() else { panic!() };
         assert_eq!((cursor.ordinal(), cursor.lapped(), cursor.taken()), (0, missed, 0));

@@ -28,7 +28,7 @@ impl Copied {
         self.next.is_some()
     }
 
-    /// Where the next record begins in what was copied.
+    /// Where the next record begins in the copy.
     pub(super) fn used(&self) -> usize {
         self.used
     }

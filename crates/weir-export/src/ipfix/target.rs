@@ -11,9 +11,10 @@ const PORT: u16 = 4739;
 /// How messages go to a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// `ipfix://`: what is lost on the way is lost, and the collector sees that by sequence numbers.
+    /// `ipfix://`: messages that are lost on the way are lost, and the collector sees that by
+    /// sequence numbers.
     Udp,
-    /// `ipfix+tcp://`: the collector's machine acknowledges what it got.
+    /// `ipfix+tcp://`: the collector's machine acknowledges the bytes that it received.
     Tcp,
 }
 

@@ -74,7 +74,7 @@ impl Tcp {
         let connect = || {
             let stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)?;
             stream.set_nodelay(true)?;
-            // A collector whose machine has vanished is noticed by what it does not acknowledge.
+            // A collector whose machine has vanished is noticed by missing acknowledgements.
             rustix::net::sockopt::set_tcp_user_timeout(&stream, timeout_ms)?;
             Ok(Connection { stream, written_bytes: 0, under_way: VecDeque::new() })
         };
@@ -128,7 +128,7 @@ impl Transport for Tcp {
 
     fn send(&mut self, message: &[u8], flows: u64) -> bool {
         let is_written = self.connection.as_mut().is_some_and(|connection| {
-            // A message that stands half in the stream ends it: what follows could not be told apart.
+            // An incomplete message ends the stream: the bytes after it could not be told apart.
             connection.write(message).is_ok()
         });
         if !is_written {

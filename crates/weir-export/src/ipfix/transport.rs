@@ -26,7 +26,7 @@ pub(super) trait Transport: Send {
     /// Looks what became of the messages that were sent.
     fn settle(&mut self);
 
-    /// Waits for what is still under way; the rest is counted as unsent.
+    /// Waits for data that is still under way; the rest is counted as unsent.
     fn finish(&mut self);
 
     /// Flows so far. Those under way are in neither count.

@@ -1,4 +1,4 @@
-//! The columns: names, types, and what they have of a record.
+//! The columns: names, types, and their values of a record.
 
 use std::fs::File;
 use std::sync::Arc;

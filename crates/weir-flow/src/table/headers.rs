@@ -61,7 +61,7 @@ impl FlowTable {
     }
 }
 
-/// The length in the IP header, at most what was on the wire from there on.
+/// The length in the IP header, at most the bytes on the wire from there on.
 #[inline(always)]
 fn ip_bytes(view: &FrameView<'_>, ip: &Ip, seen: &Seen<'_>) -> u32 {
     let packet_at = (seen.frame.len() - view.packet().len()) as u32;

@@ -88,7 +88,7 @@ pub struct Ip {
     pub fragment: Fragment,
     /// Ports, or ICMP type and code.
     pub upper: Upper,
-    /// Offset in the frame of what the packet carries. At most the kept bytes.
+    /// Offset in the frame of the packet's payload. At most the kept bytes.
     pub upper_at: u32,
     /// Offset in the frame at which the packet ends by its own account, which may lie beyond the
     /// kept bytes. `u32::MAX` where the length field is 0: an offload super-frame or a jumbogram,
@@ -235,7 +235,7 @@ fn walk_extensions(
     (chain, more.then_some(Ending::TooDeep(Layer::Extension)))
 }
 
-/// Puts together what was found, with the layer above unless the walk was stopped before it.
+/// Combines the findings, with the layer above unless the walk was stopped before it.
 #[inline]
 fn finish(
     frame: &[u8],

@@ -26,7 +26,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// How often [`Site::tick`] is called at least.
 const TICK: Duration = Duration::from_millis(250);
-/// Headers of every answer. Scripts and styles come from this server alone, nothing may embed what it answers, and
+/// Headers of every answer. Scripts and styles come from this server alone, nothing may embed its answers, and
 /// nothing is kept on disk.
 const HEADERS: &str = "Cache-Control: no-store\r\n\
     Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -185,7 +185,7 @@ enum State {
 }
 
 impl Connection {
-    /// Reads or writes what there is. False: it is done.
+    /// Reads or writes as much as possible. False: it is done.
     fn advance(&mut self, site: &mut impl Site) -> io::Result<bool> {
         loop {
             let result = match &mut self.state {

@@ -62,7 +62,7 @@ impl Move {
 }
 
 impl State {
-    /// Changes the state by a key. `view` is what is shown.
+    /// Changes the state by a key. `view` is the displayed view.
     pub fn press(&mut self, key: KeyEvent, view: &View) -> Outcome {
         if key.kind == KeyEventKind::Release {
             return Outcome::Draw;

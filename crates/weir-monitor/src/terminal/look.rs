@@ -1,7 +1,7 @@
 //! Colours and symbols.
 //!
 //! Of the terminal's sixteen colours red and magenta are readable on a light background and on a dark one, so there are
-//! these two, for what was lost and for what the user has chosen. Nothing is said by colour alone.
+//! these two, for losses and for the user's choices. Nothing is said by colour alone.
 
 use std::env;
 

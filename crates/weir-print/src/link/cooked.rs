@@ -1,4 +1,5 @@
-//! Linux cooked headers: what a capture on "any" of other tools writes. Source: LINKTYPE_LINUX_SLL, _SLL2.
+//! Linux cooked headers, which other tools write for a capture on "any". Source: LINKTYPE_LINUX_SLL,
+//! _SLL2.
 
 use super::llc;
 use crate::bytes::Bytes;

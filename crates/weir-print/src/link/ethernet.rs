@@ -1,4 +1,5 @@
-//! Ethernet II, its tags, and what the ethertype names. Source: IEEE 802.1Q-2022, IEEE's ethertype registry.
+//! Ethernet II, its tags, and the header that the ethertype names. Source: IEEE 802.1Q-2022, IEEE's
+//! ethertype registry.
 
 use weir_frame::headers::{VlanTag, ether_type};
 

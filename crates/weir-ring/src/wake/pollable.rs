@@ -1,9 +1,10 @@
 //! A sleep in somebody else's hands: a descriptor for `poll`, `select` and `epoll`.
 //!
 //! Programs with an event loop of their own cannot call [`Sleeper::sleep`]. They read until nothing is left, call
-//! [`Sleeper::arm_on`], and wait for the descriptor together with their others. It is an epoll instance of what a sleep
-//! waits for: the channels, the interrupter, and a timer for whatever a sleep would look at by itself. So all times
-//! that a sleep knows hold here, too: the quiet after a wake-up, unconfirmed thresholds, and the caller's limit.
+//! [`Sleeper::arm_on`], and wait for the descriptor together with their others. It is an epoll instance of everything
+//! that a sleep waits for: the channels, the interrupter, and a timer for the looks that a sleep would make by itself.
+//! So all times that a sleep knows hold here, too: the quiet after a wake-up, unconfirmed thresholds, and the caller's
+//! limit.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};

@@ -132,8 +132,8 @@ fn a_threshold_wakes_once_and_only_when_it_is_reached() {
 
 #[test]
 fn a_threshold_set_while_the_last_one_wakes_is_not_lost() {
-    // The threshold that was found due is what is remembered. Were it read again here, the second
-    // threshold would count as woken for before it is reached, and never wake after.
+    // The threshold that was found due is remembered. Were it read again here, the second threshold
+    // would count as woken for before it is reached, and never wake after.
     let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     let word = line(&sleeper.page, 0);

@@ -106,7 +106,7 @@ thread_local! {
     static MEMORY: [Arc<Vec<AtomicU64>>; 2] = [0, 1].map(|_| Arc::new(zeroed(5 << 17)));
 }
 
-/// Runs one input. Returns what it saw, so that a test can tell that inputs reach all of it.
+/// Runs one input. Returns its findings, so that a test can check that inputs reach all code.
 pub fn run(bytes: &[u8]) -> Seen {
     let mut input = Input(bytes);
     // Small rings are fast; one input in 16 sees the real thing.
@@ -172,7 +172,7 @@ pub fn whole_ring(input: &mut Input<'_>, number: usize) -> Attacked {
 pub struct Attacked {
     /// `None` if it is refused at once.
     pub ring: Option<Ring<Hostile>>,
-    /// How its reader begins, and what it does.
+    /// How its reader begins, and its actions.
     pub start: u8,
     pub looks: Vec<u8>,
 }

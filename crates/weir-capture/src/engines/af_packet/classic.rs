@@ -41,8 +41,8 @@ impl Classic {
         Ok(classic)
     }
 
-    /// Has the socket take what the feeds' one filter takes, if they have one and the kernel takes it; otherwise
-    /// everything. True if that is just what the only feed wants.
+    /// Attaches the feeds' one filter to the socket, if they have one and the kernel accepts it; otherwise the
+    /// socket accepts everything. True if that is exactly the wish of the only feed.
     ///
     /// Several filters cannot be one: a load behind the frame's end rejects, and ends them all.
     pub(super) fn choose(&mut self, socket: &Socket, feeds: &[Feed]) -> io::Result<bool> {

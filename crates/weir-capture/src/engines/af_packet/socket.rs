@@ -218,7 +218,8 @@ impl Socket {
     }
 }
 
-/// Has a classic BPF program of 1 to 4096 instructions decide what a socket takes; it replaces whatever did before.
+/// Lets a classic BPF program of 1 to 4096 instructions decide which frames a socket accepts; it replaces any
+/// former one.
 pub(super) fn attach_classic(socket: BorrowedFd<'_>, program: &[Insn]) -> io::Result<()> {
     const { assert!(size_of::<Insn>() == size_of::<libc::sock_filter>()) };
     let len =

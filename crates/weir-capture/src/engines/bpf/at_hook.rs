@@ -243,8 +243,8 @@ impl Shared {
         served.places[place] = HookPlace { missed_before, missed_by_interface, ..new };
     }
 
-    /// Closes and frees what a place has, whose programs no longer run, and gives its ledger; and whether all could be
-    /// closed and freed. `feed`: which one leaves the source.
+    /// Closes and frees the rings of a place whose programs no longer run, and returns its ledger, and whether all
+    /// could be closed and freed. `feed`: which one leaves the source.
     fn free_place(
         &self,
         state: &mut State,

@@ -77,7 +77,7 @@ impl Kind {
 
 /// The block lists of a source's feeds, as its programs see them.
 pub struct Blocks {
-    /// By feed: what is in the maps.
+    /// By feed: the entries in the maps.
     lists: Vec<BlockList>,
     /// By [`Kind`].
     held: [usize; 3],
@@ -217,7 +217,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Copies what the entry has a part in from the list's front to the kernel's.
+    /// Copies the bits of the entry from the list's front to the kernel's.
     fn show(&self, feed: usize, entry: &Entry) {
         let (words, from) = (self.words.words(), self.lists[feed].front_words());
         for word in touched_words(entry) {
@@ -337,7 +337,7 @@ mod tests {
         assert!(matches!(error, BlockError::SourceFull { max: ROOM, .. }), "{error:?}");
         assert!(error.to_string().contains("4 addresses"), "{error}");
         assert!(blocks.list(1).is_empty() && seen(&blocks, 1).iter().all(|word| *word == 0));
-        // Of another kind there is room, what is there needs none, and what goes leaves some.
+        // For other kinds there is room: present entries need none, and removed entries leave some.
         assert!(blocks.add(1, entry("10.0.0.0/24")).expect("a prefix"));
         assert!(!blocks.add(0, entry("10.0.0.1")).expect("it is there"));
         assert!(blocks.remove(0, &entry("10.0.0.1")).expect("it goes"));

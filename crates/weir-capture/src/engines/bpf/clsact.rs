@@ -154,7 +154,7 @@ fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     hook
 }
 
-/// Has the interface have the qdisc that filters are attached to. `doing`: what that is for.
+/// Has the interface have the qdisc that filters are attached to. `doing`: its purpose.
 fn make_qdisc(
     hook: &mut TcHook,
     interface: &Interface,

@@ -1,5 +1,5 @@
-//! The words between this process and its programs (`bpf/control.h`): the TAI offset, thresholds, and what
-//! came to the hook.
+//! The words between this process and its programs (`bpf/control.h`): the TAI offset, thresholds, and
+//! counts of frames at the hook.
 
 use std::ops::{Add, Sub};
 use std::os::fd::AsFd;

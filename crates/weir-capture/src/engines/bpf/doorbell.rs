@@ -40,7 +40,7 @@ impl Doorbell {
         Ok(Doorbell { buffer, _map: map })
     }
 
-    /// Forgets what was rung.
+    /// Discards the rings of the bell so far.
     pub(super) fn drain(&mut self) {
         // SAFETY: `buffer` came from ring_buffer__new and is freed only in `Drop`.
         unsafe { libbpf_sys::ring_buffer__consume(self.buffer.as_ptr()) };

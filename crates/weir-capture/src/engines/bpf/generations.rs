@@ -1,8 +1,9 @@
 //! Frames that came to the hook while a feed was there, exact to the frame.
 //!
-//! Each program that is put at the hook is a generation, and counts what comes in words of its own. A frame meets one
-//! program, so what a feed was offered is the sum of the generations that it is a member of. A generation that is
-//! replaced counts on until no program of it runs any more: its words are used again only after a wait for that.
+//! Each program that is put at the hook is a generation, and counts its frames in words of its own. Each frame is
+//! handled by one program, so the number of frames offered to a feed is the sum over the generations that it is a
+//! member of. A generation that is replaced counts on until no program of it runs any more: its words are used again
+//! only after a wait for that.
 
 use super::control::{Came, GENERATIONS};
 
@@ -98,7 +99,7 @@ impl Generations {
         }
     }
 
-    /// No program of a replaced generation runs any more: what these counted is final.
+    /// No program of a replaced generation runs any more: its counts are final.
     pub(super) fn end_replaced(&mut self, counts: &impl Words) {
         let (current, over) = (self.current, &mut self.over);
         self.live.retain(|own| {

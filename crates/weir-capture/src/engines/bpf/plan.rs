@@ -1,4 +1,4 @@
-//! Which feeds the hook serves, and which are derived from what it writes.
+//! Which feeds the hook serves, and which are derived from its rings.
 
 use weir_filter::ebpf::Target;
 
@@ -32,7 +32,7 @@ impl Hook {
 }
 
 impl Plan {
-    /// Shares the feeds out by what the hook has places for and what filters the kernel takes.
+    /// Distributes the feeds by the places at the hook and by the filters that the kernel accepts.
     pub(super) fn of(hook: Hook, setup: &Setup, places: usize) -> Plan {
         Plan::with(&setup.feeds, places, setup.may_change, |feeds| {
             Filters::of(hook.target(), feeds).is_some_and(|filters| filters.are_taken())

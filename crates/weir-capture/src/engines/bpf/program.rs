@@ -120,7 +120,8 @@ impl AtHook {
 }
 
 impl Programs {
-    /// Loads what the hook needs; also notes on what it cannot see. `interface`: the one for XDP.
+    /// Loads the programs for the hook; also returns notes on what it cannot see. `interface`: the
+    /// one for XDP.
     pub(super) fn load(
         interface: Option<&Interface>,
         setup: &Setup,
@@ -212,7 +213,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Frees rings that no program writes any more, but for what readers hold of them.
+    /// Frees rings that no program writes any more, except for memory that readers hold.
     pub(super) fn forget_rings(&self, numbers: Range<u32>) -> Result<(), CaptureError> {
         let forget = |number: u32| self.rings.delete(&number.to_ne_bytes());
         // At the same time, since each waits for RCU (as above), and there are no batches.

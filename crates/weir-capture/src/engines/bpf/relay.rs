@@ -1,7 +1,8 @@
-//! Feeds that the hook does not choose for: a thread reads what the hook wrote into a ring of its own for all of them,
-//! and passes it on.
+//! Feeds that the hook does not choose for: a thread reads a ring that the hook writes for all of them, and passes the
+//! frames on.
 //!
-//! One more copy, and a reader that can be lapped: what it misses is the drop `relay` of every feed behind it.
+//! It costs one more copy, and the reader can be lapped: frames that it misses are the drop `relay` of every feed
+//! behind it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -137,7 +138,7 @@ impl Relay {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Takes over what the hook counted for all derived feeds.
+    /// Takes over the counts of the hook for all derived feeds.
     pub(super) fn count(&self, base: &Ledger) {
         let mut all = base.clone();
         // The counts of the fan-outs for each feed.
@@ -159,8 +160,8 @@ impl Work {
     fn run(&mut self, sleeper: &Sleeper) -> Result<(), RingError> {
         let mut pauses = 0;
         loop {
-            // Looked at before the rings: what came before the end is then seen. A ring that could not be closed is at
-            // its end, too.
+            // Checked before the rings: frames before the end are then seen. A ring that could not be closed is at its
+            // end, too.
             let ending = self.ending.load(Ordering::Acquire);
             let Turn { moved, closed } = self.turn()?;
             if moved {
@@ -178,7 +179,7 @@ impl Work {
         }
     }
 
-    /// Passes on what there is in each ring, up to a batch.
+    /// Passes on the available frames of each ring, up to a batch.
     fn turn(&mut self) -> Result<Turn, RingError> {
         let mut turn = Turn::default();
         for (reader, fanout) in self.readers.iter_mut().zip(&mut self.fanouts) {

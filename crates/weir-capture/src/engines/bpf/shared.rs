@@ -87,7 +87,7 @@ pub(super) struct State {
     pub(super) wakers_ever: u32,
 }
 
-/// Whom the programs serve, and what is told of it.
+/// Whom the programs serve, and the state that others may read.
 pub(super) struct Served {
     /// By place in the programs: the rings, and who sleeps on them.
     pub(super) places: Vec<HookPlace>,
@@ -239,7 +239,7 @@ impl Shared {
         ledger
     }
 
-    /// Brings what the relay knows of the hook's counts up to date.
+    /// Updates the relay's copy of the hook's counts.
     pub(super) fn count(&self, missed_before: Option<u64>) {
         let mut served = self.served();
         served.missed_before = missed_before;
@@ -253,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Has the relay begin to pass on what comes to its place.
+    /// Lets the relay begin to pass on frames of its place.
     pub(super) fn start_relay(
         &self,
         relay: &mut Relay,
@@ -311,7 +311,8 @@ impl Shared {
         settled
     }
 
-    /// Takes the programs off, closes all rings, and has the relay pass on what is left. Once.
+    /// Detaches the programs, closes all rings, and lets the relay pass on the remaining frames.
+    /// Once.
     pub(super) fn end(&self) -> Result<(), CaptureError> {
         let mut state = self.state();
         state.attachments.clear();

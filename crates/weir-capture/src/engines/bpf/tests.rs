@@ -523,7 +523,7 @@ fn root_a_feed_that_moves_loses_no_frame_though_the_programs_cannot_be_waited_fo
     assert_eq!((before.offered, before.captured), (10, 10));
     assert!(!former[0].is_closed(), "programs may be writing there");
     send(20);
-    // Another feed gets another place, and what was left is freed.
+    // Another feed gets another place, and the remaining memory is freed.
     let joined = control.add(Feed { snaplen: 64, ..Feed::default() }).unwrap();
     assert!(former.iter().all(|ring| ring.is_closed()));
     send(30);

@@ -10,10 +10,10 @@ pub struct Device(String);
 const TAKERS: [&str; 2] = ["net_af_xdp", "mlx5_core.sf"];
 
 impl Device {
-    /// Takes any text; DPDK has the say on what it means.
+    /// Takes any text; DPDK decides about its meaning.
     ///
     /// # Errors
-    /// Says what a device looks like if this cannot be one.
+    /// Describes the form of a device, if this cannot be one.
     pub fn new(text: &str) -> Result<Device, String> {
         let device = Device(text.to_owned());
         let name = device.name();

@@ -55,7 +55,7 @@ const _: () = assert!(size_of::<RawFacts>() == 148, "as in shim.h");
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortSetup {
     pub(super) queues: u32,
-    /// Of each queue; [`Port::set_up`] writes back what the driver made of it.
+    /// Of each queue; [`Port::set_up`] writes back the driver's values.
     pub(super) descriptors: u32,
     pub(super) mbufs: u32,
     /// Bytes of a frame that one mbuf takes.
@@ -133,7 +133,7 @@ fn result(result: c_int) -> io::Result<()> {
 /// Starts DPDK in this process with these arguments, the program's name first. Once a process, whatever
 /// comes of it.
 pub(super) fn init(args: &[CString]) -> io::Result<()> {
-    // DPDK may reorder what it is given, and keeps pointers into it.
+    // DPDK may reorder its arguments, and keeps pointers into them.
     let owned: Vec<CString> = args.to_vec();
     let mut pointers: Vec<*mut c_char> = owned.into_iter().map(CString::into_raw).collect();
     let count = pointers.len() as c_int;

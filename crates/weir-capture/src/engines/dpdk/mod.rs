@@ -41,7 +41,7 @@ use queues::{port_setup, queues};
 
 /// Largest packet asked of a NIC.
 const MTU: u16 = 9000;
-/// How long a NIC may take to hand over what it has counted.
+/// How long a NIC may take to hand over the frames that it has counted.
 const DRAIN_LIMIT: Duration = Duration::from_millis(100);
 /// The kernel's ring of `net_af_packet`, in bursts of ours: the most that is thrown away at the start.
 const STALE_BURSTS: usize = 1024;
@@ -180,7 +180,7 @@ impl Dpdk {
         }
     }
 
-    /// Starts the port; what comes from here on counts.
+    /// Starts the port; frames from here on count.
     fn start_port(&mut self, port: &mut Port) -> Result<(), CaptureError> {
         // Messages so far are not the reason for the failed start.
         drop(ffi::said());
@@ -220,9 +220,9 @@ impl Dpdk {
         Ok(())
     }
 
-    /// `net_af_packet` queues from its probing on: what is older than the start is not of this run. Others
-    /// do, too; but `net_af_xdp` sleeps up to a second in a look that finds nothing, and what `net_pcap`
-    /// has may be a file.
+    /// `net_af_packet` queues from its probing on: frames from before the start do not belong to this run.
+    /// Others do, too; but `net_af_xdp` sleeps up to a second in a look that finds nothing, and what
+    /// `net_pcap` has may be a file.
     fn drop_stale(&mut self, port: &Port, receivers: &mut [Rx]) -> Result<(), CaptureError> {
         if self.facts.driver != "net_af_packet" {
             return Ok(());
@@ -248,8 +248,8 @@ impl Dpdk {
         Ok(self.counts()?.packets.saturating_sub(self.feeds.seen()))
     }
 
-    /// A NIC counts frames when they come in: ends the arrival, and waits until it has handed out what it
-    /// has counted.
+    /// A NIC counts frames when they come in: ends the arrival, and waits until it has handed over all
+    /// frames that it has counted.
     fn quiesce(&self) -> Result<(), CaptureError> {
         if let Stage::Running(port) = &self.stage
             && !self.facts.is_virtual

@@ -16,7 +16,7 @@ const ROOM_BYTES_MAX: u32 = 65_000;
 /// Bytes that an mbuf and its place in the pool take beside that.
 const MBUF_BYTES: u32 = 384;
 /// Bytes of all mbufs of a source, and mbufs of a queue beside those that its descriptors hold: two
-/// bursts, and what the caches of a pool keep.
+/// bursts, and the contents of a pool's caches.
 const MEMORY_MAX: u32 = 32 << 20;
 const SPARE: u32 = 512;
 /// Most queues: DPDK's statistics know no more of a virtual device than 16, and nobody has as many cores.
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(of(&facts(4, false), Queues::Range(0, 2)), Ok(3));
         assert!(of(&facts(4, true), Queues::Range(0, 4)).unwrap_err().contains("at most 0-3"));
         assert!(of(&facts(4, true), Queues::Range(1, 2)).unwrap_err().contains("--queues 0-2"));
-        // Whatever is asked for fits what a source may have, but for the least that a queue needs.
+        // Every request fits the limits of a source, except for the minimum that a queue needs.
         for queues in [1, 2, 3, 16] {
             let setup = port_setup(&device, &facts(16, true), queues, false);
             assert!(setup.mbufs * (setup.room_bytes + MBUF_BYTES) <= MEMORY_MAX, "{setup:?}");

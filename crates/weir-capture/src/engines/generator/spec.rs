@@ -11,7 +11,7 @@ const FCS_BYTES: u32 = 4;
 const SIZE_MIN: u32 = 64;
 /// The largest: an IPv4 packet of 65535 bytes, Ethernet header and FCS.
 const SIZE_MAX: u32 = 65_535 + 14 + FCS_BYTES;
-/// Preamble, start of frame and inter-frame gap: what a frame takes on the wire beside its bytes.
+/// Preamble, start of frame and inter-frame gap: the bytes of a frame on the wire beside its own.
 const GAP_BYTES: u64 = 20;
 
 /// Frames to generate.
@@ -27,7 +27,8 @@ pub struct GenSpec {
     pub rate: Rate,
     /// Where stamps come from.
     pub stamps: Stamps,
-    /// Distance of synthetic stamps. `None`: what the rate says, else a full link of 10 Gbit/s.
+    /// Distance of synthetic stamps. `None`: the distance that the rate gives, else that of a full
+    /// link of 10 Gbit/s.
     pub step_ns: Option<u64>,
 }
 

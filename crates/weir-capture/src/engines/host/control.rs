@@ -196,7 +196,7 @@ impl FeedControl for HostControl {
         let sleeper = {
             let mut state = lock(&feed.state);
             let sleeper = state.sleepers.remove(&waker);
-            // Before the feed can stop: its account has what was read of it.
+            // Before the feed can stop: its account has the frames that were read.
             sleeper.iter().for_each(|sleeper| feed.note_read(sleeper));
             sleeper
         };

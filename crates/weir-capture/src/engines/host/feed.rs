@@ -94,7 +94,7 @@ impl HostFeed {
             }
             None => {
                 let mut ledger = Ledger { captured, ..std::mem::take(&mut state.latest) };
-                // Nobody can tell what came since and was left out or lost.
+                // The number of frames that came since and were left out or lost is unknown.
                 ledger.offered = ledger.accounted_for();
                 ledger
             }
@@ -151,7 +151,7 @@ fn bound(count: u64) -> u64 {
     count.min(u64::MAX >> 16)
 }
 
-/// A daemon's ledger. Sums of what a hostile one tells do not overflow.
+/// A daemon's ledger. Sums of numbers of a hostile daemon do not overflow.
 pub(super) fn ledger_of(told: protocol::Ledger) -> Ledger {
     let mut drops = BTreeMap::new();
     for (name, count) in told.drops {

@@ -37,7 +37,7 @@ pub trait HostLink: fmt::Debug + Send + Sync {
     /// The daemon does not answer.
     fn connection(&self) -> Result<Connection, ClientError>;
 
-    /// By what the daemon is reached: a device, say.
+    /// The way to the daemon: a device, say.
     fn path(&self) -> PathBuf;
 
     /// Notes on the way to an open feed, for its users.
@@ -57,8 +57,8 @@ pub struct HostFeeds {
 }
 
 impl HostFeeds {
-    /// Opens feeds of a source of the daemon that listens at `given`, or at the usual place. If it `follows`, what the
-    /// daemon refuses or closes counts as vanished.
+    /// Opens feeds of a source of the daemon that listens at `given`, or at the usual place. If it `follows`, a feed
+    /// that the daemon refuses or closes counts as vanished.
     ///
     /// # Errors
     /// [`CaptureError::NoDaemon`], [`CaptureError::Daemon`], [`CaptureError::Vanished`].

@@ -194,9 +194,9 @@ impl Pcap {
         self.counts.received.saturating_sub(given)
     }
 
-    /// Ends the offering where libpcap reads a packet socket, and takes what is left.
+    /// Ends the offering if libpcap reads a packet socket, and takes the remaining frames.
     fn drain(&mut self) -> Result<(), CaptureError> {
-        // Past libpcap, whose own filters would also judge what came before. For other kinds of
+        // Past libpcap, whose own filters would also apply to earlier frames. For other kinds of
         // handles this fails, and frames that come meanwhile are counted like the rest.
         let _ = reject_all(self.handle.as_raw_fd());
         rcu::synchronize()?;

@@ -58,7 +58,7 @@ fn read_ahead() -> std::sync::MutexGuard<'static, Vec<u8>> {
     READ_AHEAD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads what was read before, then on, and keeps that, too.
+/// Reads the bytes that were read before, then on, and keeps these, too.
 struct Copying {
     input: Input,
     before: Vec<u8>,

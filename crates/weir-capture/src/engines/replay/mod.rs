@@ -281,8 +281,8 @@ struct Pacer {
 }
 
 impl Pacer {
-    /// How long until a frame with this stamp is due: what is centuries away is waited for in turns
-    /// of `pump`.
+    /// How long until a frame with this stamp is due: for stamps that are centuries away the wait
+    /// is split into turns of `pump`.
     fn wait(&mut self, ts_ns: u64) -> Duration {
         let now = Instant::now();
         let began = *self.began.get_or_insert(now);

@@ -61,7 +61,7 @@ pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
 }
 
 /// The kind of the qdisc that an interface's TC hooks belong to: `clsact`, or `ingress`, which has no egress side and
-/// takes what is attached there to its ingress. Needs no rights.
+/// runs programs that are attached there at its ingress. Needs no rights.
 ///
 /// # Errors
 /// What the kernel says; `UnexpectedEof` if there is none.

@@ -1,5 +1,5 @@
 //! Losses of the NIC or its driver before any hook: `rx_missed_errors` and `rx_fifo_errors`, asked over
-//! rtnetlink, because /proc/net/dev adds to the former what the stack dropped later.
+//! rtnetlink, because /proc/net/dev adds frames to the former that the stack dropped later.
 
 use std::time::{Duration, Instant};
 

@@ -30,7 +30,7 @@ const BODY_BYTES: usize = 12;
 const RTN_LOCAL: u8 = 2;
 const RTN_BROADCAST: u8 = 3;
 const RTN_MULTICAST: u8 = 5;
-/// REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the kernel sends to what the entry says.
+/// REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the kernel sends to the address of the entry.
 const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 const FAILED: u16 = 0x20;
 /// Discard, RFC 863: where the datagram goes for which the kernel asks who has the address.

@@ -51,7 +51,7 @@ pub fn own_traffic(ifindex: u32) -> io::Result<OwnTraffic> {
     Ok(own)
 }
 
-/// The link of this index, and those that receive what comes in there.
+/// The link of this index, and those that receive its frames.
 fn with_those_above(links: &[LinkRelations], ifindex: u32) -> Vec<&LinkRelations> {
     let mut found: BTreeSet<u32> = [ifindex].into();
     loop {

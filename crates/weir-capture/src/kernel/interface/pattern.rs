@@ -167,7 +167,7 @@ mod tests {
         assert!(!fits(&pattern, &name));
     }
 
-    /// The same by recursion, which says what a glob is.
+    /// The same by recursion, which is the definition of a glob.
     fn by_definition(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, first) => first.is_none(),

@@ -22,7 +22,7 @@ pub struct Link {
     pub name: String,
     /// `IFF_*`, linux/if.h.
     pub flags: u32,
-    /// `ARPHRD_*`, linux/if_arp.h: what its frames begin with.
+    /// `ARPHRD_*`, linux/if_arp.h: the link type of its frames.
     pub arphrd: u16,
     /// Largest packet that it carries, without the link-layer header.
     pub mtu: u32,
@@ -48,8 +48,8 @@ impl Link {
     }
 }
 
-/// A change to a link. Changes of one link come in the order in which they happened; where messages were lost, as the
-/// difference between what was known and what is.
+/// A change to a link. Changes of one link come in the order in which they happened; if messages were lost, as the
+/// difference between the known and the present state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// It is there now, up or not.
@@ -95,7 +95,7 @@ const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 /// The kernel fills at most so much of a buffer for a dump. A message that is longer counts as lost.
 const BUFFER_BYTES: usize = 32 << 10;
-/// Room for unread messages: a link's is some 1.5 KiB, with what the kernel adds 3 KiB.
+/// Room for unread messages: a link's is some 1.5 KiB, 3 KiB with the kernel's overhead.
 const SOCKET_BYTES: libc::c_int = 1 << 20;
 /// Datagrams that one call reads, so that a flood ends it; the descriptor stays readable.
 const DATAGRAMS_MAX: usize = 256;
@@ -116,7 +116,7 @@ impl LinkWatch {
     fn begin() -> io::Result<LinkWatch> {
         let socket = Netlink::open()?;
         socket.set_buffer(SOCKET_BYTES)?;
-        // First the notifications, then the dump: what changes in between is told twice, not missed.
+        // First the notifications, then the dump: changes in between are reported twice, not missed.
         socket.join(RTNLGRP_LINK)?;
         let buffer = vec![0; BUFFER_BYTES];
         let mut watch =
@@ -229,7 +229,7 @@ impl AsFd for LinkWatch {
 struct Links {
     known: BTreeMap<u32, Link>,
     dump: Option<Dump>,
-    /// Messages were lost: what is known may be old.
+    /// Messages were lost: the known state may be old.
     must_dump: bool,
     dumps: u32,
     tells_carriers: bool,

@@ -14,8 +14,8 @@ const KINDS: [(&str, &str); 5] = [
 ];
 
 impl Owner {
-    /// The owner that this description of an interface begins with, if it does: kind, name, and what there is of its
-    /// id or process.
+    /// The owner with which this description of an interface begins, if it does: kind, name, and its id or process,
+    /// if given.
     #[must_use]
     pub fn described(description: &str) -> Option<Owner> {
         let first = description.split(", feed ").next()?;

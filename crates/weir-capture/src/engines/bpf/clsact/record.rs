@@ -191,10 +191,10 @@ fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(FilterPlac
     }
 }
 
-/// Network namespaces that a process is in or a path leads to; `None` where not all can be seen. One that
-/// only an open descriptor keeps is missed, or only a process that root may not look at: what is then
-/// forgotten is a filter that ends with it. A number may be given again, so one that is gone can look as if
-/// in use for a while.
+/// Network namespaces that a process is in or a path leads to; `None` where not all can be seen. A
+/// namespace is missed if only an open descriptor keeps it, or only a process that root may not examine.
+/// The forgotten filter then ends with that namespace. A number may be given again, so one that is gone can
+/// look as if in use for a while.
 fn namespaces_in_use() -> Option<HashSet<u64>> {
     if fs::metadata("/proc/self/ns/pid").ok()?.ino() != PID_INIT_INO {
         return None;

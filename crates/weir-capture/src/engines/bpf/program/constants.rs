@@ -1,5 +1,5 @@
-//! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows what is in it and leaves out what is not needed,
-//! so each generation of a program that is made anew has a map of its own.
+//! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows its contents and leaves out unneeded code, so
+//! each new generation of a program has a map of its own.
 
 use std::{mem, slice};
 

@@ -64,7 +64,8 @@ fn set_up(
     rodata.may_block = u32::from(maps.blocks.is_some());
     set_feeds(rodata, maps.places, &first_lists(maps.places.len()));
     let chooses = maps.has_filters || rodata.by_flow | rodata.by_queue != 0;
-    // An interface has what came only, and what a feed chose: what is filtered is the difference.
+    // An interface only has counts of frames that came, and of frames that a feed took: the
+    // filtered ones are the difference.
     let chooses = chooses || !setup.is_of_one_direction() || maps.several;
     rodata.chooses = u32::from(chooses);
     // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.

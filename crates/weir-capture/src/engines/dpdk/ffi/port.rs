@@ -45,8 +45,8 @@ pub(crate) struct Port {
 // SAFETY: port and pool are numbers and memory of the process, not of a thread; DPDK's configuration calls
 // must not overlap, and all are made under `alone()`.
 unsafe impl Send for Port {}
-// SAFETY: what takes `&self` either reads (what the port is, its statistics, whether the device is gone) and
-// keeps nothing, or configures under `alone()`; DPDK allows both beside threads that receive.
+// SAFETY: methods that take `&self` either read (facts about the port, its statistics, whether the device is
+// gone) and keep nothing, or configure under `alone()`; DPDK allows both beside threads that receive.
 unsafe impl Sync for Port {}
 
 impl Port {
