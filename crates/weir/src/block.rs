@@ -48,7 +48,7 @@ fn change(args: &BlockArgs, target: &mut Target, entries: &BTreeSet<Entry>) -> R
     Ok(target.change_all(add, remove, args.time)?)
 }
 
-/// Removes what is there. A list that is too long for one answer is asked for again.
+/// Removes the existing entries. A list that is too long for one answer is asked for again.
 fn clear(target: &mut Target) -> Result<Changed> {
     loop {
         let list = target.list()?;

@@ -1,4 +1,4 @@
-//! `weir extract`: frames out of what was recorded.
+//! `weir extract`: frames out of recorded files.
 
 mod flow;
 mod time;
@@ -30,7 +30,7 @@ pub fn run(args: &ExtractArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Extracts until it is done or the flag is set, and tells what was read.
+/// Extracts until it is done or the flag is set, and reports what was read.
 pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     let begin = Instant::now();
     // A file that has wanted frames stays open.

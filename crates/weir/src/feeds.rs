@@ -1,4 +1,4 @@
-//! Feeds as they are typed, and what a source is told of them.
+//! Feeds as they are typed, and the wishes that a source gets.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;

@@ -101,7 +101,7 @@ fn rate(args: &GenArgs) -> Rate {
     }
 }
 
-/// The totals, for people: `what` are the frames. And what was not, if there is any.
+/// The totals, for people: `what` are the frames. And frames that were not, if there are any.
 fn show_totals(totals: &Totals, what: &str, how: &str) {
     println!(
         "sent {} frames{what} in {:.3} s: {}, {} ({how}, counted by {})",

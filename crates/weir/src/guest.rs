@@ -1,4 +1,4 @@
-//! `weir guest`: offers what the daemon of this machine's host captures, at the same socket as a daemon here would.
+//! `weir guest`: offers the sources of the daemon on this machine's host, at the same socket as a daemon here would.
 //!
 //! It is a daemon whose sources are the host's. Rings are not copied: clients map them out of a device that the host
 //! plugs in.

@@ -69,7 +69,7 @@ pub enum News {
 }
 
 impl Journal {
-    /// Takes down what the probe tells.
+    /// Records the probe's events.
     pub fn note(&self, event: ProbeEvent) {
         let mut told = self.lock();
         match event {

@@ -81,7 +81,7 @@ fn measure(args: &BenchArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Gives each copier a thread, and counts what they copied together.
+/// Gives each copier a thread, and counts the frames that they copied together.
 fn copiers(args: &CopiersArgs) -> Result<u8> {
     let spec = SyntheticSpec {
         frame_bytes: args.size - FCS_BYTES,

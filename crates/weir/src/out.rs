@@ -25,7 +25,7 @@ pub fn printed(result: io::Result<()>) {
     }
 }
 
-/// Lets out what was printed.
+/// Writes the printed text.
 ///
 /// # Errors
 /// The first failure since the start, unless a reader left.
@@ -38,7 +38,7 @@ pub fn finish() -> Result<()> {
 }
 
 /// A text without control characters but line ends and tabs: names of interfaces and files are chosen by others, and
-/// a terminal would obey what is in them.
+/// a terminal would obey control characters in them.
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -58,7 +58,7 @@ pub fn talk(text: &str) {
     send(&plain(text));
 }
 
-/// Lets out what was printed so far.
+/// Writes the text that was printed so far.
 pub fn flush() {
     printed(io::stdout().flush());
 }

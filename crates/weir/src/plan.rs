@@ -88,7 +88,7 @@ pub struct PlannedSource {
     pub parts: Vec<Part>,
     /// The target of the engine.
     pub target: Target,
-    /// Which engine, and what is asked of it.
+    /// The engine, and its options.
     pub request: EngineRequest,
 }
 
@@ -105,7 +105,7 @@ impl PlannedSource {
 /// Where frames go; nowhere else: they are counted.
 #[derive(Clone, Debug)]
 pub struct Outputs {
-    /// A line a frame on standard output, and what it says.
+    /// A line a frame on standard output, and its format.
     pub print: Option<PrintOptions>,
     /// A pcapng file.
     pub write: Option<PathBuf>,
@@ -115,7 +115,7 @@ pub struct Outputs {
     pub record: Vec<PathBuf>,
     /// When the recorder goes on in another file, and how many bytes its files may have.
     pub rotate: RotateArgs,
-    /// The level at which what is recorded is compressed.
+    /// The compression level of recorded files.
     pub compress: Option<i32>,
     /// Only what lies around a trigger is recorded.
     pub look_back: Option<LookBack>,

@@ -200,7 +200,7 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // SAFETY: what the kernel gave us as the former action; it lives through the call.
+        // SAFETY: the former action, which the kernel gave us; it lives through the call.
         unsafe { libc::sigaction(SIGNAL, &raw const self.before, std::ptr::null_mut()) };
     }
 }

@@ -31,7 +31,7 @@ pub struct Report<'a> {
 }
 
 impl RunResult {
-    /// The ledger and what was delivered, to print.
+    /// The ledger and the delivered frames, to print.
     pub fn report(&self) -> Report<'_> {
         let RunResult { sources, feeds, consumers, duration } = self;
         Report { sources, feeds, consumers, duration: *duration }
@@ -91,7 +91,8 @@ impl Report<'_> {
     pub fn unexplained(&self) -> i128 {
         let captured = i128::from(self.total().captured);
         let mut consumers = self.consumers.iter().map(|consumer| captured - consumer.accounted());
-        // Of each feed, and of each interface of a pattern: what one lacks another's surplus does not make up for.
+        // For each feed, and for each interface of a pattern: a deficit of one is not balanced by a surplus of
+        // another.
         let ledgers = self.feeds.iter().flat_map(|feed| {
             let shares = feed.interfaces.iter().map(|share| &share.ledger);
             iter::once(&feed.ledger).chain(shares)

@@ -1,4 +1,4 @@
-//! The result of a run: what became of its frames, and why it ended.
+//! The result of a run: the account of its frames, and why it ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -116,8 +116,8 @@ impl ConsumerResult {
     }
 
     /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings
-    /// still. Each is counted where it happens, and none is derived from what was captured: the
-    /// report compares them with that.
+    /// still. Each is counted where it happens, and none is derived from the captured frames: the report
+    /// compares them with that number.
     pub fn account(&mut self, kept: Count, unread: u64, limited: bool) {
         let taken = self.delivered.frames;
         self.delivered.frames = kept.frames;

@@ -107,7 +107,7 @@ pub fn make_folder(folder: &Path) -> Result<()> {
     }
 }
 
-/// Says what helps a user who may not do what a daemon does at its start.
+/// Adds a remedy for a user who may not do what a daemon does at its start.
 pub fn with_way_out(error: anyhow::Error, way: &'static str) -> anyhow::Error {
     let is_denied = |cause: &(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();

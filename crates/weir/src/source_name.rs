@@ -13,7 +13,7 @@ use weir_frame::shard::{NoSuchShard, SHARDS_MAX, Shard};
 use crate::limits::PATTERN_BYTES_MAX;
 use crate::usage_hints;
 
-/// Which of an interface's frames: what stands behind `@`.
+/// Part of an interface's frames: the text behind `@`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
     /// All.

@@ -1,4 +1,4 @@
-//! `weir status`: what a daemon, or a capture that runs, has open.
+//! `weir status`: the open feeds of a daemon, or of a running capture.
 
 use std::fmt::Write;
 use std::path::Path;

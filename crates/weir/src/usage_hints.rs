@@ -101,7 +101,7 @@ pub fn file_hint(name: &str) -> Option<String> {
     Path::new(name).is_file().then(|| format!("there is a file of that name: say file:{name}"))
 }
 
-/// Adds to a capture's error, if it is one of rights, what every user can capture.
+/// If a capture's error is one of rights, adds which sources every user can capture.
 pub fn with_sources_of_all(error: anyhow::Error) -> anyhow::Error {
     let is_of_rights = |cause: &(dyn Error + 'static)| {
         let own = match cause.downcast_ref() {

@@ -164,7 +164,7 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
     block(&daemon, &bed, 0, "--feed ids --for 3s", &[FOUR]).expect(0);
     of_capture("--for 3s", &[FOUR]).expect(0);
     send(&bed);
-    // Else the machine is too slow for what is looked at here.
+    // Else the machine is too slow for this test.
     if begin.elapsed() < Duration::from_secs(2) {
         assert_eq!((counts(&daemon, &bed), ledger()), ([0, 20], [0, 20]));
     }
@@ -240,8 +240,7 @@ fn root_another_users_feed_has_no_name() {
     assert_eq!(status["clients"], Value::Array(Vec::new()), "{status}");
     send(&bed);
     assert_eq!(counts(&daemon, &bed), [20, 0]);
-    // Root may change what is another user's.
-    // The user's capture has its socket there.
+    // Root may change another user's feeds. The user's capture has its socket there.
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(daemon.dir.path(), open).expect("permissions");
     let theirs = named_client(&daemon, &bed, NOBODY);

@@ -1,4 +1,4 @@
-//! `weir doctor`: what it says, what it changes, and that it gives back exactly what was.
+//! `weir doctor`: its output, its changes, and that it restores the exact former state.
 
 mod common;
 

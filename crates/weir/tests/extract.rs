@@ -255,7 +255,7 @@ fn indexes_made_anew_rule_out_what_those_of_the_recorder_did() {
     assert_eq!(output.status.code(), Some(0), "{json}");
     assert_eq!((number(&json, "frames"), number(&json, "indexes")), (60_000, indexes.len() as u64));
     assert_eq!(counts(), before);
-    // A second run finds nothing to do, and what is no recording is refused.
+    // A second run finds nothing to do, and a file that is not a recording is refused.
     assert_eq!(index("--check").status.code(), Some(0));
     assert_eq!(weir("index /nonexistent").output().expect("weir").status.code(), Some(2));
 }

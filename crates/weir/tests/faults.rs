@@ -338,7 +338,7 @@ fn root_the_limit_of_a_cgroup_is_heeded() {
         Run::start(&bed.rx, shell).end()
     };
     capture_in("--ring-size 128MiB").refused(&["--ring-size", "memory.limit_in_bytes"]);
-    // Rings alone would fit; what a packet socket takes does not.
+    // Rings alone would fit; together with the memory of a packet socket they do not.
     capture_in("--ring-size 80MiB --engine af_packet --duration 100ms")
         .refused(&["113 MiB", "memory.limit_in_bytes"]);
     capture_in("--ring-size 32MiB --engine bpf --duration 100ms").expect(0);
@@ -399,7 +399,7 @@ fn root_a_full_disk_keeps_every_frame_that_fitted() {
     assert!(frames.len() > 1000, "{} frames in 3 MiB", frames.len());
     assert_eq!(frames.len() as u64, number(&json, "delivered"), "{json}");
     assert!(number(&json["drops"], "store") > 0, "{json}");
-    // The rates are of what the file holds, too.
+    // The rates are those of the frames in the file, too.
     let value = |name: &str| json[name].as_f64().expect(name);
     let bits = frames.iter().map(|frame| f64::from(frame.wire_len) * 8.0).sum::<f64>();
     assert!((value("gbps") * value("duration_s") * 1e9 / bits - 1.0).abs() < 1e-6, "{json}");

@@ -77,7 +77,7 @@ fn frames_around_one_that_the_filter_accepts_are_recorded() {
     let saved: Vec<_> = files(&record).0.iter().flat_map(|file| frames(file)).collect();
     let first = all.iter().position(|frame| *frame == saved[0]).expect("one of them");
     assert!(saved == all[first..first + saved.len()], "{} frames from {first} on", saved.len());
-    // 10 ms are 2000 frames; what is more is of the same blocks.
+    // 10 ms are 2000 frames; further frames are of the same blocks.
     let (before, after) = (at - first, first + saved.len() - 1 - at);
     assert!((2000..9000).contains(&before) && (2000..9000).contains(&after), "{before} {after}");
     assert_eq!(number(&json, "untriggered"), 100_000 - saved.len() as u64, "{json}");

@@ -59,7 +59,7 @@ fn piped(args: &str, stderr_too: bool) -> (Child, PipeReader) {
     (command.stdout(writer).stderr(stderr).spawn().expect("weir"), reader)
 }
 
-/// Waits for the first line that it says, with what it captures, and gives it.
+/// Waits for its first line, which says what it captures, and returns it.
 fn begun(child: &mut Child) -> String {
     let (mut says, mut byte) = (Vec::new(), [0]);
     // Byte by byte: the rest is somebody else's.

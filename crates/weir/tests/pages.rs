@@ -1,4 +1,4 @@
-//! Man pages and completions say what the binary says. They need no rights.
+//! Man pages and completions agree with the binary. They need no rights.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -16,7 +16,7 @@ const IPC_LOCK: u64 = 1 << 14;
 /// Capabilities for opening an interface and changing its feeds.
 const CHANGES: u64 = BPF | PERFMON | NET_ADMIN | NET_RAW;
 
-/// Names of a process's threads, with what they may.
+/// Names of a process's threads, with their capabilities.
 fn threads(pid: u32) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
     let status = |task: fs::DirEntry| {

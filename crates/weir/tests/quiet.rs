@@ -17,7 +17,7 @@ use common::{
 use weir_lab::Testbed;
 use weir_lab::testbed::{Running, skip};
 
-/// Tries that a figure has: what others do on this machine can spoil one, but makes none better.
+/// Tries for a figure: other programs on this machine can spoil one, but make none better.
 const TRIES: usize = 3;
 
 /// Wake-ups a second of the threads of an idle capture beside its consumer, and some for frames that were not
@@ -237,7 +237,7 @@ fn root_memory_stays_within_the_rings_and_64_mib() {
                 pss >> 20,
                 maps >> 20
             );
-            // Pages of BPF arrays may or may not count as resident: take what is more.
+            // Pages of BPF arrays may or may not count as resident: take the larger number.
             assert!(rss <= limit, "{hook}, {mib} MiB: Rss {} MiB", rss >> 20);
             assert!(maps <= limit, "{hook}, {mib} MiB: maps {} MiB", maps >> 20);
             let own = memory_bytes(run.pid(), "Anonymous");

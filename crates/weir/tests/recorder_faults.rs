@@ -18,7 +18,7 @@ const SOURCE: &str = "gen:size=500,flows=1,rate=20kpps";
 const TOOLS: [&str; 7] =
     ["mkfs.ext4", "losetup", "python3", "tshark", "capinfos", "tcpdump", "mergecap"];
 
-/// `EXT4_IOC_SHUTDOWN`: what is there goes to the disk, and then nothing any more. Source: fs/ext4/ext4.h.
+/// `EXT4_IOC_SHUTDOWN`: present data goes to the disk, and then nothing any more. Source: fs/ext4/ext4.h.
 const SHUT_DOWN: &str = "fcntl.ioctl(os.open(sys.argv[2], os.O_RDONLY), 0x8004587D, bytes(4))";
 /// `LOOP_SET_STATUS64`: the device ends after a mebibyte from now on. Source: linux/loop.h.
 const REMOVE: &str = "fd = os.open(sys.argv[1], os.O_RDWR); b = bytearray(232); fcntl.ioctl(fd, 0x4C05, b); \
@@ -146,7 +146,8 @@ fn went_in(frames: &[Got]) {
     assert!(frames.iter().all(|frame| frame.data == all[number_of(frame) as usize].data));
 }
 
-/// A volume fails while it is the only one. `keeps`: what was written before is on it to the last frame.
+/// A volume fails while it is the only one. `keeps`: frames that were written before are on it to the
+/// last one.
 fn fails_alone(test: &str, code: &str, keeps: bool) {
     let bed = bed();
     let Some(mut volume) = Volume::new(test, 128, "") else { return };

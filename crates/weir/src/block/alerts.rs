@@ -116,7 +116,7 @@ impl AlertRun {
         Ok(found)
     }
 
-    /// Sends what is to be blocked. Entries that the other side cannot take now are kept.
+    /// Sends the entries to block. Entries that the other side cannot take now are kept.
     fn send(&mut self, target: &mut Target) -> Result<()> {
         if Instant::now() < self.next {
             return Ok(());
@@ -150,7 +150,8 @@ impl AlertRun {
         Ok(())
     }
 
-    /// It ends: what is left is sent, as long as the other side takes it. After a signal, once.
+    /// It ends: the remaining entries are sent, as long as the other side takes them. After a
+    /// signal, once.
     fn send_rest(&mut self, target: &mut Target, stop: &AtomicBool) -> Result<()> {
         while self.blocker.has_pending() {
             let was_stopped = is_set(stop);

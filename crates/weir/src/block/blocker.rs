@@ -1,4 +1,5 @@
-//! Decides what is blocked because of which alert, and for how long. No clock: times are given.
+//! Decides which entries are blocked because of which alert, and for how long. No clock: times are
+//! given.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -191,7 +192,7 @@ impl Blocker {
         self.counts.refused += entries.len() as u64;
     }
 
-    /// The lists are empty: what lives is to be blocked again.
+    /// The lists are empty: entries that have time left must be blocked again.
     pub fn lost(&mut self, now: Instant) {
         for (entry, end) in std::mem::take(&mut self.live) {
             if end > now {

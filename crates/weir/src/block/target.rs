@@ -197,7 +197,7 @@ impl Target {
         }
     }
 
-    /// Changes the list once; without entries it only tells what is there.
+    /// Changes the list once; without entries it only returns the list.
     pub fn change(
         &mut self,
         add: &[String],

@@ -1,5 +1,4 @@
-//! The consumers in the box. Each is a file here and a line of [`all`]: what takes the frames, and which flag asks
-//! for it.
+//! The consumers in the box. Each is a file here and a line of [`all`], which has the consumers and their flags.
 
 mod flows;
 mod latency;
@@ -27,7 +26,7 @@ use crate::plan::CapturePlan;
 
 /// A consumer of `weir capture`.
 pub trait RunConsumer: Consumer + Send {
-    /// It could not go on, and is not finished as others are: what it has still to give, it gives now.
+    /// It could not go on, and is not finished as others are: its remaining output is written now.
     fn end(&mut self) {}
 
     /// How long frames took, if it timed them.

@@ -100,8 +100,8 @@ struct Feeder {
 }
 
 impl Feeder {
-    /// Leaves readers the time for what they have not read: with the interface their sockets fail. A user who asked
-    /// for the end does not wait.
+    /// Gives readers the time to read the remaining frames: without the interface their sockets fail. A user who
+    /// asked for the end does not wait.
     fn wait_for_readers(&mut self) {
         let begin = Instant::now();
         while begin.elapsed() < READERS_TIME

@@ -30,7 +30,7 @@ enum ClientState {
     Waits(Instant),
     /// A change is being made for it.
     Busy,
-    /// Its place was given away: what it says now is not heard any more.
+    /// Its place was given away: further messages are not read any more.
     Gone,
 }
 

@@ -62,7 +62,7 @@ pub struct Block {
     pub expires_ms: Option<u64>,
 }
 
-/// The answer to a message, once `carry_out` has done what it asks; `None` to a notification, which wants none.
+/// The answer to a message, once `carry_out` has carried it out; `None` to a notification, which wants none.
 pub fn answer(
     message: &[u8],
     carry_out: impl FnOnce(Method) -> anyhow::Result<Value>,

@@ -57,7 +57,7 @@ pub struct InForce {
 enum FeedChange {
     Filter(Option<Arc<Filter>>),
     Block(ListChange),
-    /// Its block list, back to what it was.
+    /// Its block list, back to its former state.
     Unblock(Undo),
 }
 
@@ -295,7 +295,8 @@ impl Served {
         changed
     }
 
-    /// Undoes what was `made` before one refused, the last first; gives the error that says what has become of it.
+    /// Undoes the changes in `made` after one source refused, the last first; returns the error that describes the
+    /// result.
     fn take_back(
         &self,
         state: &mut [Now],

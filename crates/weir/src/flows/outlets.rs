@@ -223,7 +223,8 @@ impl Outlets {
         self.has_stdout && self.exports.first().is_some_and(Queue::has_ended)
     }
 
-    /// Waits until everything is sent, or cannot be; what came of each, and why standard output could not go on.
+    /// Waits until everything is sent, or cannot be; returns the result of each, and why standard output could
+    /// not go on.
     pub fn finish(&mut self) -> (Vec<ExportReport>, Option<ExportError>) {
         if !self.batch.is_empty() {
             self.hand_over();
@@ -311,8 +312,8 @@ fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> 
     Queue::start_with(export, when_full, patience).context("starting a thread")
 }
 
-/// A file that others may follow, of its owner only: lines are added to what is in it. A named pipe is waited for no
-/// longer than the run lasts.
+/// A file that others may follow, for its owner only: lines are appended to it. A named pipe is waited for no longer
+/// than the run lasts.
 fn create(path: &Path, stop: &Stop) -> Result<Box<dyn Write + Send>> {
     if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
         let waits = || eprintln!("weir: {}: waiting for its reader", path.display());

@@ -25,7 +25,7 @@ pub struct Show {
 }
 
 impl Show {
-    /// Starts what was asked for, and gives what the run is to tell of itself by; nothing where nobody looks.
+    /// Starts the requested displays, and returns the channel for the run's messages; nothing if nobody watches.
     /// `is_screens`: the run says nothing on standard output while it goes on, and takes long enough for a table.
     pub fn start(
         args: &ShowArgs,

@@ -94,7 +94,7 @@ impl Accounts {
         }
     }
 
-    /// A feed is closed. One whose ledger could not be read has what was read of it last.
+    /// A feed is closed. A feed whose ledger could not be read has its last known ledger.
     pub(super) fn closed(&mut self, feed: FeedId, ledger: Option<Ledger>) {
         let Some(known) = self.feeds.get_mut(&feed) else { return };
         let ledger = ledger.unwrap_or_else(|| std::mem::take(&mut known.latest));

@@ -31,7 +31,8 @@ use crate::cli::{ChurnArgs, ChurnSource};
 const RING_BYTES: u64 = 16 << 20;
 /// Feeds that are there at the same time, beside the one that stays.
 const TOGETHER: usize = 4;
-/// Feeds and consumers that come and go before descriptors and memory are counted: what is made once is made then.
+/// Feeds and consumers that come and go before descriptors and memory are counted, so that one-time allocations
+/// are made before.
 const WARM_UP: u64 = 8;
 /// The filter of the churning feeds, `ip proto 17`: all that is generated.
 const FILTER: &str = "6,40 0 0 12,21 0 3 2048,48 0 0 23,21 0 1 17,6 0 0 262144,6 0 0 0";

@@ -7,7 +7,8 @@ use crate::units::bit_rate;
 const BURSTS: f64 = 0.05;
 
 impl Report<'_> {
-    /// Of a run in which frames were lapped: what was captured, what the consumer took, and what would help.
+    /// For a run in which frames were lapped: the captured frames, those that the consumer took, and a
+    /// remedy.
     pub(super) fn advice(&self) -> Vec<String> {
         let (total, main) = (self.total(), self.main());
         if main.delivered.lapped == 0 || total.captured == 0 || self.is_of_a_moment() {

@@ -1,4 +1,4 @@
-//! `weir vm check`: what keeps a guest from reading feeds, and what helps.
+//! `weir vm check`: faults that prevent a guest from reading feeds, and remedies.
 
 use anyhow::Result;
 use serde_json::json;

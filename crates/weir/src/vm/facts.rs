@@ -88,7 +88,8 @@ pub struct InFile {
 /// A machine as this host shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// Of libvirt: its state, what the running one lacks, and what the next start of it will lack.
+    /// From libvirt: its state, the parts that the running domain lacks, and those that its next
+    /// start will lack.
     Domain {
         /// Its name.
         name: String,
@@ -152,7 +153,7 @@ fn in_file(path: &Path, name: &str) -> Result<InFile, NoFile> {
     Ok(of_table(&file, name))
 }
 
-/// The daemon judges its file; this takes what it knows.
+/// The daemon judges its file; this uses the daemon's result.
 fn of_table(file: &Table, name: &str) -> InFile {
     let sources = file.get("sources").and_then(Value::as_table).into_iter().flatten();
     let lets_in = |source: &Value| {

@@ -32,7 +32,7 @@ impl Virsh {
     /// Output of a command.
     ///
     /// # Errors
-    /// There is no virsh, it does not end in time, or what it says.
+    /// There is no virsh, it does not end in time, or its own error.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let domain = Domain::new(Some(&self.uri), &self.domain);
         let result = match domain.run("virsh", arguments, VIRSH_COMMAND_TIME_MAX) {

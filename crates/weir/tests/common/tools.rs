@@ -84,7 +84,7 @@ fn same(tool: &str, found: &[(u64, u32, Vec<u8>)], frames: &[Got]) {
     }
 }
 
-/// Runs a tool that must succeed and complain of nothing; returns what it prints.
+/// Runs a tool that must succeed without any complaint; returns its output.
 #[track_caller]
 pub fn tool(name: &str, args: &[&str]) -> String {
     let mut command = Command::new(name);

@@ -93,7 +93,7 @@ fn links(text: &str) -> Vec<&str> {
     prose(text).flat_map(of_line).collect()
 }
 
-/// Names of a page's headings, as GitHub makes them: lower case, blanks as hyphens, no punctuation; what comes again is
+/// Names of a page's headings, as GitHub makes them: lower case, blanks as hyphens, no punctuation; repeated names are
 /// numbered.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
