@@ -10,8 +10,8 @@ thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Has panics of the library's threads noted instead of printed. The hook is that of the library's own copy of Rust's
-/// standard library, no other's.
+/// Records panics of the library's threads instead of printing them. The hook is that of the library's own copy of
+/// Rust's standard library, no other's.
 fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -36,7 +36,7 @@ pub struct Counts {
     filtered_uncounted: c_int,
 }
 
-/// The counts, and what they point to.
+/// The counts, and the memory to which they point.
 pub struct Statistics {
     pub counts: Counts,
     _drops: Vec<Drop>,

@@ -43,7 +43,7 @@ impl Shared {
         self.interrupter.interrupt();
     }
 
-    /// Has a consumer read this feed.
+    /// Makes a consumer read this feed.
     fn join(&self, feed: &RemoteFeed) -> Result<(), ClientError> {
         let rings = feed.rings().to_vec();
         let first_line = self.lines.fetch_add(rings.len(), Ordering::Relaxed);
@@ -177,8 +177,8 @@ impl OpenFeed {
         lock(&self.feed).ending().reason()
     }
 
-    /// Has it choose by another filter from here on; empty takes all. If others read the same rings, it moves to rings
-    /// of its own: frames that come meanwhile and that both filters take may come twice.
+    /// Sets another filter from here on; empty takes all. If others read the same rings, it moves to rings of its own:
+    /// frames that come meanwhile and that both filters take may come twice.
     ///
     /// # Errors
     /// What the daemon says; nothing has changed then.
@@ -192,8 +192,8 @@ impl OpenFeed {
         })
     }
 
-    /// Has it leave out frames by these entries, and others not any more. If others read the same rings, it moves to
-    /// rings of its own, as with [`set_filter`](OpenFeed::set_filter).
+    /// Blocks frames by these entries, and unblocks others. If others read the same rings, it moves to rings of its
+    /// own, as with [`set_filter`](OpenFeed::set_filter).
     ///
     /// # Errors
     /// What the daemon says; of a long list a part may be in force then.
@@ -202,7 +202,7 @@ impl OpenFeed {
         self.block_by(|feed| feed.block(add, remove), |feed| feed.block(add, &[]))
     }
 
-    /// Has it leave out frames by these entries for so long, as [`RemoteFeed::block_for`] does.
+    /// Blocks frames by these entries for this time, as [`RemoteFeed::block_for`] does.
     ///
     /// # Errors
     /// As [`block`](OpenFeed::block), and a time that is too short or too long ([`limits`](crate::limits)).
@@ -255,7 +255,7 @@ impl OpenFeed {
         self.shared.join(&new)?;
         let old = std::mem::replace(feed, new);
         *asked = open;
-        // Its end is not that of what is read.
+        // Its end is not the end of the source that is read.
         old.ending().listen(|| ());
         if old.ending().reason().is_some() {
             self.shared.interrupter.take_back();
@@ -264,7 +264,7 @@ impl OpenFeed {
         // Behind that: it may have ended already.
         listen(feed, &self.shared);
         let closed = old.close().unwrap_or_else(|_| {
-            // The daemon does not answer: it has moved all the same.
+            // The daemon does not answer, but it has moved.
             let until = old.frames_written();
             Closed { key: old.opened().key, until, ledger: Some(as_read(&old)), ended: false }
         });
@@ -300,8 +300,8 @@ impl OpenFeed {
         lock(&self.feed).opened().clone()
     }
 
-    /// The ledger so far, also of the rings that were read before a change. Once the daemon is there no more, it is
-    /// what the rings have had.
+    /// The ledger so far, also of the rings that were read before a change. Once the daemon has gone, it is the
+    /// count of the rings.
     ///
     /// # Errors
     /// What the daemon says.
@@ -325,8 +325,8 @@ impl OpenFeed {
         Ok(all)
     }
 
-    /// Leaves it, and gives its ledger, also of the rings that were read before a change. Its consumer reads what was
-    /// captured by then and ends.
+    /// Leaves it, and gives its ledger, also of the rings that were read before a change. Its consumer reads frames
+    /// that were captured by then and ends.
     ///
     /// # Errors
     /// What the daemon says.

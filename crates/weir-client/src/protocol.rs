@@ -110,7 +110,7 @@ impl Open {
 /// The answer, with the descriptors of the rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// The daemon's number for the rings; to a guest, its own number for what the feed reads.
+    /// The daemon's number for the rings; to a guest, its own number for the feed.
     pub key: u64,
     /// Ordinals of the first frames that are the feed's, ring by ring: others have had those before.
     pub from: Vec<u64>,
@@ -190,7 +190,7 @@ pub struct OfFeed {
 /// The answer to `capture.close`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// The daemon's number for what was read last.
+    /// The daemon's number for the feed that was read last.
     pub key: u64,
     /// Its rings are closed: they are read to their end, and the ledger is final.
     pub ended: bool,
@@ -261,7 +261,7 @@ pub struct BlockChanged {
     pub keys: Vec<u64>,
 }
 
-/// `capture.blocked_named`: what the feeds of a name block.
+/// `capture.blocked_named`: entries that the feeds of a name block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockedNamed {

@@ -7,7 +7,7 @@ use crate::protocol::Ledger;
 /// Account of a feed's frames, at the daemon and here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// At the daemon: what was offered, filtered, captured, and lost under which name.
+    /// At the daemon: frames that were offered, filtered, captured, and lost, by name.
     pub ledger: Ledger,
     /// Here: frames that were read, and those that were overwritten before (lapped).
     pub delivered: Delivered,

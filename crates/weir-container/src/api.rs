@@ -86,7 +86,8 @@ fn exchange(socket: &Path, path: &str) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + ANSWER_TIME_MAX;
     let mut stream = UnixStream::connect(socket)?;
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
-    // In one piece: what is written piece by piece may be answered, and the connection closed, before its end.
+    // In one piece: if it is written piece by piece, the server may answer, and close the connection, before
+    // its end.
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     let mut piece = [0; 16 << 10];

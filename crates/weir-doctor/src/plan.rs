@@ -86,8 +86,8 @@ pub fn cores(nic: &Nic, machine: &Machine) -> Vec<usize> {
     if near.is_empty() { machine.cpus.clone() } else { near }
 }
 
-/// 64 MiB for each CPU, as far as that is a thirty-second of what is free at most: a power of two up to 1 GiB, and
-/// never below 64 MiB, the default, or the least.
+/// 64 MiB for each CPU, but at most 1/32 of the free memory: a power of two up to 1 GiB, and never below 64 MiB,
+/// the default, or the minimum.
 ///
 /// Rings of BPF programs cannot be swapped out, others should not be, and several captures may run. At 10 Gbit/s
 /// 64 MiB are 50 ms, the longest that a busy machine usually leaves a reader without a CPU; who sees frames

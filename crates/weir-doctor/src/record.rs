@@ -49,8 +49,8 @@ impl Book {
     /// Opens the book of the calling thread's network namespace; waits for whoever has it.
     ///
     /// # Errors
-    /// A folder that is not this user's alone: what is written in it becomes settings of the system. Else what the
-    /// kernel says.
+    /// A folder that does not belong to this user alone: records in it become settings of the system. Else the
+    /// kernel's error.
     pub fn open(folder: &Path) -> io::Result<Book> {
         let folder = PrivateFolder::open(folder)?;
         let locked = folder.open_or_create("lock")?;

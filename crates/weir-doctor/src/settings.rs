@@ -39,7 +39,7 @@ pub enum Knob {
     },
 }
 
-/// A knob and what it shall be.
+/// A setting and its new value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
     /// A setting.

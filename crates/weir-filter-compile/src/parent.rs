@@ -40,7 +40,7 @@ pub enum CompileError {
     Refused {
         /// The expression.
         text: String,
-        /// libpcap's message, or what is wrong with the program that it made.
+        /// libpcap's message, or the fault of the program that it made.
         message: String,
         /// The byte range of the word that did not fit, where it is known.
         place: Option<(usize, usize)>,

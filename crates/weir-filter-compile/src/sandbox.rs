@@ -21,7 +21,7 @@ use seccompiler::{
 /// `nobody` and `nogroup`: the user and group of no file.
 const NOBODY: u32 = 65_534;
 
-/// System calls without conditions: memory, time, reading what is open, and talking to name servers.
+/// System calls without conditions: memory, time, reading open files, and talking to name servers.
 const ALLOWED: &[i64] = &[
     libc::SYS_bind,
     libc::SYS_brk,
@@ -96,7 +96,7 @@ const ALLOWED: &[i64] = &[
 /// Kinds of sockets that name services are asked through.
 const SOCKETS: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Gives up what the calling thread has no need of, for ever.
+/// Gives up everything that the calling thread does not need, for ever.
 ///
 /// # Errors
 /// What the kernel says; the caller must then not go on.

@@ -87,7 +87,7 @@ pub fn convert(program: &Program, taken: u32) -> Result<Vec<Insn>, ClassicError>
     Ok(insns)
 }
 
-/// A program, and what is known of it.
+/// A program, and known facts about it.
 struct Code<'a> {
     program: &'a Program,
     graph: FlowGraph,

@@ -59,7 +59,7 @@ pub enum Target {
     Tc,
     /// `BPF_PROG_TYPE_SOCKET_FILTER`, on a packet socket of type `SOCK_RAW`. Tags are put back.
     Socket,
-    /// User space: what [`crate::user`] makes machine code of. It begins with the frame in r4, r6 and r9.
+    /// User space: [`crate::user`] makes machine code of it. It begins with the frame in r4, r6 and r9.
     User,
 }
 
@@ -201,7 +201,8 @@ pub fn alone(code: &[EbpfInsn], target: Target) -> Vec<EbpfInsn> {
     whole
 }
 
-/// The code of these programs, each with its ending. With `mask`, that is what the mask begins as.
+/// The code of these programs, each with its ending. With `mask`, that is the initial value of the
+/// mask.
 fn emit(
     members: &[(Member<'_>, Ending)],
     target: Target,

@@ -1,4 +1,5 @@
-//! The control-flow graph of a verified program: where each instruction leads, and what it relies on.
+//! The control-flow graph of a verified program: the successors of each instruction, and the values
+//! on which it relies.
 
 use crate::insn::*;
 use crate::order;
@@ -20,10 +21,12 @@ pub(crate) struct FlowGraph {
 }
 
 impl FlowGraph {
-    /// With `verdicts`, what a `ret` gives matters, so it is a step; without, only whether it is 0.
+    /// With `verdicts`, the value of a `ret` matters, so it is a step; without, only whether it is
+    /// 0.
     pub(crate) fn of(insns: &[Insn], verdicts: bool) -> FlowGraph {
         let leads_to = follow(insns, verdicts);
-        // By instruction that is reached: what every way there has written.
+        // By instruction that is reached: the registers and words that every path there has
+        // written.
         let mut written = vec![None; insns.len()];
         let mut graph = FlowGraph { entry: leads_to[0], steps: Vec::new(), begins_as_zero: 0 };
         if let To::Insn(first) = graph.entry {

@@ -122,7 +122,7 @@ pub(crate) const EXTENSIONS: u32 = 16;
 pub const VLAN_TAG: u32 = EXTENSION + 44;
 /// 1 if there is a VLAN tag beside the bytes (`SKF_AD_VLAN_TAG_PRESENT`).
 pub const VLAN_TAG_PRESENT: u32 = EXTENSION + 48;
-/// The protocol of that tag (`SKF_AD_VLAN_TPID`). No program may ask for it; what is made for sockets does.
+/// The protocol of that tag (`SKF_AD_VLAN_TPID`). No program may ask for it; programs made for sockets do.
 pub(crate) const VLAN_TPID: u32 = EXTENSION + 60;
 
 /// How an instruction reads the frame's bytes.

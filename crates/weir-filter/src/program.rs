@@ -48,7 +48,7 @@ impl Program {
     /// a line. Commas do for line breaks, as iptables and tc write it.
     ///
     /// # Errors
-    /// The line that is not of that form, or what is wrong with the program.
+    /// The line that is not of that form, or the fault of the program.
     pub fn parse(text: &str) -> Result<Program, ParseError> {
         let mut lines =
             (1..).zip(text.split(['\n', ',']).map(str::trim)).filter(|l| !l.1.is_empty());

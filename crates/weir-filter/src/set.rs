@@ -1,4 +1,4 @@
-//! Several filters as one: what is judged once, and what need not be judged.
+//! Several filters as one: tests that are done once, and tests that are not needed.
 
 use crate::flow_graph::{FlowGraph, To};
 use crate::program::Program;

@@ -1,4 +1,4 @@
-//! The steps of a verified program: an instruction, where it leads, what it reads and writes.
+//! The steps of a verified program: an instruction, its successors, its reads and writes.
 
 use crate::insn::*;
 

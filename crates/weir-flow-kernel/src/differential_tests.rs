@@ -20,7 +20,7 @@ use crate::programs::{Programs, load};
 use crate::table::KernelTable;
 use crate::ticks::Ticks;
 
-/// Has a program take a frame.
+/// Gives a program a frame.
 fn run(program: &OwnedFd, frame: &[u8]) -> io::Result<()> {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,

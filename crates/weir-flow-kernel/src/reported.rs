@@ -1,8 +1,8 @@
 //! Flows that were reported as idle and are still in the table, for user space writes nothing there.
 //!
-//! When such a flow leaves its slot, its program writes a record of it, and of that only what was not reported counts:
-//! most often nothing. If that record was lost, the programs have counted all of it as lost, and what was reported is
-//! taken off.
+//! When such a flow leaves its slot, its program writes a record of it. Only the part that was not reported counts:
+//! most often nothing. If that record was lost, the programs have counted all of it as lost, and the reported part is
+//! subtracted.
 
 use crate::layout::Slot;
 
@@ -69,7 +69,7 @@ impl Reported {
         *part = Part { serial: flow.serial, packets: flow.packets, bytes: flow.bytes() };
     }
 
-    /// A program's record of a flow that has left this slot: what of it was not reported.
+    /// A program's record of a flow that has left this slot: the part that was not reported.
     pub fn take(&mut self, place: usize, flow: &Slot) -> Option<New> {
         // Records of a slot come in the order of its flows: there was none of the one that was reported.
         if self.is_of_earlier(place, flow) {

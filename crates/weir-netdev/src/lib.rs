@@ -11,7 +11,7 @@
 //! | `link` | how it is set up: MTU, no addresses, up |
 //! | `backlog` | frames that another CPU is to handle (RPS) |
 //! | `pending` | frames that were let out and have not been seen yet |
-//! | `programs` | what is at TC, and what frames come in by |
+//! | `programs` | the program at TC, and the one by which frames come in |
 //! | `staged` | the memory that the programs and this process share |
 //! | [`netdev`] | all of it together |
 

@@ -115,7 +115,7 @@ impl Netdev {
         self.count(result)
     }
 
-    /// Has the interface receive what waits.
+    /// Lets the interface receive the waiting frames.
     ///
     /// # Errors
     /// [`NetdevError::Gone`].

@@ -82,8 +82,8 @@ impl Programs {
         Ok((Programs { feed: owned(feed)?, runs, _links: links }, staged))
     }
 
-    /// Has the interface of this index receive `frames` frames of those that are staged. It is in the calling thread's
-    /// network namespace. `largest`: what [`Staged::begin_run`] gave.
+    /// Lets the interface of this index receive `frames` frames of those that are staged. It is in the calling
+    /// thread's network namespace. `largest`: the result of [`Staged::begin_run`].
     pub(crate) fn run(&self, index: u32, frames: usize, largest: usize) -> io::Result<()> {
         static BLANK: [u8; LONGEST] = [0; LONGEST];
         let context = libbpf_sys::xdp_md {

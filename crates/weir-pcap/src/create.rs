@@ -1,4 +1,4 @@
-//! From a name to a handle that reads: `pcap_create`, what can be set, `pcap_activate`, `pcap_open_live`, `pcap_close`.
+//! From a name to a handle that reads: `pcap_create`, the settings, `pcap_activate`, `pcap_open_live`, `pcap_close`.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::path::PathBuf;
@@ -107,7 +107,7 @@ fn activate(handle: &Handle) -> c_int {
         let text = "a feed of a daemon has all protocols; choose with a filter";
         return handle.fail(abi::ERROR, text);
     }
-    // 0, and what is out of range, is all: as libpcap has it.
+    // 0, and a value out of range, means all: as in libpcap.
     let snaplen = Some(options.snaplen).filter(|snaplen| (1..SNAPLEN_MAX).contains(snaplen));
     let open = Open {
         source: name.source.clone(),

@@ -32,7 +32,7 @@ pub struct Handle {
     /// Frames of the last run that the program has not had.
     unread_at: AtomicPtr<u8>,
     unread_bytes: AtomicUsize,
-    /// The last statistics: what a call gives that must not wait, as of a signal handler.
+    /// The last statistics, for calls that must not wait, such as those of a signal handler.
     told: [AtomicU32; 3],
     state: Mutex<State>,
     error: UnsafeCell<[c_char; ERRBUF_SIZE]>,

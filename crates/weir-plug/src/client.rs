@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// Reads to the end. Late answers are dropped with what came beside them.
+    /// Reads to the end. Late answers are dropped with the descriptors that came beside them.
     fn read(&self, mut incoming: impl FnMut(Incoming)) {
         while let Ok(true) = self.transport.wait(None) {
             let received =
@@ -138,11 +138,11 @@ impl Client {
         self.shared.waiting().is_some()
     }
 
-    /// Connects to the server that listens at `path`, and says hello as `name`. `incoming` hears what comes unasked, in
-    /// order, on the connection's thread; it must not wait, and must not call.
+    /// Connects to the server that listens at `path`, and says hello as `name`. `incoming` gets unsolicited messages,
+    /// in order, on the connection's thread; it must not wait, and must not call.
     ///
     /// # Errors
-    /// What the kernel says, and what the server answers.
+    /// The kernel's error, and the server's.
     pub fn connect(
         path: &Path,
         name: &str,
@@ -157,7 +157,7 @@ impl Client {
     /// The same, over any transport.
     ///
     /// # Errors
-    /// What the transport says, and what the server answers.
+    /// The transport's error, and the server's.
     pub fn over(
         transport: Arc<dyn Transport>,
         name: &str,
@@ -199,7 +199,7 @@ impl Client {
     /// Asks, with these descriptors, and waits for the answer. Any thread may, and several at a time.
     ///
     /// # Errors
-    /// [`PlugError::NoAnswer`] after `limit`, [`PlugError::Refused`] with what the server says, [`PlugError::Closed`].
+    /// [`PlugError::NoAnswer`] after `limit`, [`PlugError::Refused`] with the server's message, [`PlugError::Closed`].
     pub fn call(
         &self,
         method: &str,

@@ -18,7 +18,7 @@ pub const NO_REQUEST: i32 = -32600;
 pub const NO_METHOD: i32 = -32601;
 /// The method has no such params.
 pub const NO_PARAMS: i32 = -32602;
-/// Of those that are a server's to define: what was asked was not done; the message says why.
+/// Of those that are a server's to define: the request failed; the message says why.
 pub const REFUSED: i32 = -32000;
 /// Too many connections or too much of something at a time; try again.
 pub const BUSY: i32 = -32001;
@@ -94,7 +94,7 @@ impl Message {
     /// The message in these bytes, and how many descriptors come with it.
     ///
     /// # Errors
-    /// [`NO_JSON`] or [`NO_REQUEST`], and what is wrong.
+    /// [`NO_JSON`] or [`NO_REQUEST`], with the fault.
     pub fn parse(bytes: &[u8]) -> Result<(Message, usize), RpcError> {
         let value = serde_json::from_slice::<Value>(bytes)
             .map_err(|error| RpcError::new(NO_JSON, format!("this is no JSON: {error}")))?;
@@ -166,7 +166,7 @@ impl Message {
         value
     }
 
-    /// An answer to the request of this id. Of what an error says, the beginning: it may repeat what was asked.
+    /// An answer to the request of this id. The beginning of an error's text: it may repeat the request.
     #[must_use]
     pub fn response(id: Value, outcome: Result<Value, RpcError>) -> Message {
         let short = |error: RpcError| RpcError {

@@ -1,9 +1,9 @@
 //! A serial port of a virtual machine as a transport: a stream of bytes that neither end knows the beginning of.
 //!
 //! A port outlives what speaks over it. Either program may be started again, or the guest may be, in the middle of a
-//! message, and what was under way is still in the port then. So a guest begins with a [`reset`](marks): a mark that
-//! cannot be part of anything else, with a number that it has drawn. The host throws away everything before it, and
-//! answers with the same number; what the guest receives before that answer is of an earlier session. A host that is
+//! message, and its bytes are still in the port then. So a guest begins with a [`reset`](marks): a mark that cannot
+//! be part of anything else, with a number that it has drawn. The host discards everything before it, and answers
+//! with the same number; bytes that the guest receives before that answer are of an earlier session. A host that is
 //! started again sends a reset of its own, and a guest that sees one which it did not ask for begins anew.
 //!
 //! Beside messages there is a *bell*: two bytes that say "look", without a message.
@@ -241,7 +241,8 @@ impl Port {
         Ok(())
     }
 
-    /// Writes what is to be written, as far as there is room, and a bell behind it; whether all of it is out.
+    /// Writes the pending bytes, as far as there is room, and a bell behind them; returns whether all of them
+    /// are out.
     fn write_pending(&self, outgoing: &mut Vec<u8>) -> io::Result<bool> {
         loop {
             // Behind everything else, so that there is one bell at most that cannot be sent.

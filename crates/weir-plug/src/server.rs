@@ -1,4 +1,4 @@
-//! Connections of a server: who may have one, what they ask, and their end.
+//! Connections of a server: who may have one, their requests, and their end.
 
 mod connection;
 
@@ -265,7 +265,8 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Finds a place for a connection; gives what is to be written to it, too, and what keeps the place for who writes.
+/// Finds a place for a connection; also returns the messages to write to it, and the guard that keeps the place for
+/// the writer.
 fn place(
     transport: &Arc<dyn Transport>,
     who: Who,

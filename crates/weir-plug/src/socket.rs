@@ -43,7 +43,7 @@ impl Drop for SocketFile {
 /// moment: who may write may connect.
 ///
 /// # Errors
-/// `AddrInUse` if there is something at the path that is in use or is no socket, and what the kernel says.
+/// `AddrInUse` if there is something at the path that is in use or is no socket, and the kernel's error.
 pub fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     let _alone = Alone::beside(path)
         .map_err(|error| io::Error::new(error.kind(), format!("locking its folder: {error}")))?;

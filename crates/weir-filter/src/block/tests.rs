@@ -243,7 +243,7 @@ proptest! {
     ) {
         let (mut list, mut naive) = (BlockList::default(), Vec::new());
         for (entry, add) in changes {
-            // A third of what comes goes again.
+            // A third of the new entries goes again.
             let gone = naive.get(naive.len() / 3).copied();
             if let (false, Some(gone)) = (add, gone) {
                 naive.retain(|entry| *entry != gone);

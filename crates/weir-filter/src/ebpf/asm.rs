@@ -213,7 +213,7 @@ impl Asm {
     }
 }
 
-/// A jump over several programs, which may be more than one jump can take: it goes by stepping stones.
+/// A jump over several programs, which may be longer than one jump can be: it uses intermediate jumps.
 pub(super) struct Hops {
     /// Where the last stone jumps to.
     to: Label,

@@ -1,4 +1,5 @@
-//! One way through a program: what the registers hold, and what the conditions behind have said about the frame.
+//! One way through a program: the contents of the registers, and the facts about the frame from the conditions
+//! so far.
 
 use weir_frame::headers::{VLANS_MAX, ether_type, protocol};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;

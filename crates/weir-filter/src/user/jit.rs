@@ -20,7 +20,7 @@ pub(super) struct Jit {
 }
 
 impl Jit {
-    /// Compiles what was converted for [`Target::User`](crate::ebpf::Target::User).
+    /// Compiles code that was converted for [`Target::User`](crate::ebpf::Target::User).
     pub(super) fn new(insns: &[EbpfInsn]) -> io::Result<Jit> {
         let code = x86::compile(insns).ok_or(io::ErrorKind::Unsupported)?;
         let mut memory = Memory::new(code.len())?;

@@ -1,4 +1,4 @@
-//! eBPF to x86-64: what the converter makes for user space, and no more.
+//! eBPF to x86-64: the instructions that the converter makes for user space, and no others.
 //!
 //! One instruction becomes one or two, or some become one, without a frame of its own: the code calls nobody,
 //! so registers that a function may spoil are enough, and the stack is the 128 bytes below rsp that nobody else

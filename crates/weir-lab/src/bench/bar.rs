@@ -1,4 +1,4 @@
-//! Bars: what is asked of a result.
+//! Targets of a result.
 
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
 //! Cost of filters: in the kernel off a veth pair, and as machine code in user space (`user`).
 //!
 //! The kernel half of a capture runs in the generator's softirq, on the generator's core: whatever a
-//! filter takes there, the generator cannot send. So the value of a row is what could be sent, not what
-//! was kept: of a filter that takes nothing there is nothing to keep.
+//! filter takes there, the generator cannot send. So the value of a row is the rate that could be sent,
+//! not the rate that was kept: a filter that takes nothing keeps nothing.
 
 mod block;
 mod drop;

@@ -250,7 +250,7 @@ impl FromStr for Section {
     }
 }
 
-/// Measures; `talk` hears of the progress. Ends early, with what was measured by then, when `stop` is
+/// Measures; `talk` hears of the progress. Ends early, with the measurements so far, when `stop` is
 /// set.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Rows: what was measured, over some rounds.
+//! Rows: measurements over some rounds.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The programs that capture: how each is started, when it is ready, and what it says it got.
+//! The programs that capture: how each is started, when it is ready, and its own counts.
 
 use std::env;
 use std::path::Path;

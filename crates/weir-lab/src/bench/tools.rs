@@ -78,7 +78,7 @@ impl Way {
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let row = |way: Way| Row::new(SECTION, way.name(), MPPS).sized(SIZE_MIN);

@@ -1,7 +1,7 @@
 //! Capture off a link: every tool in turn on the same veth pair, at all that the generator can send.
 //!
 //! The kernel half of a capture runs in the generator's softirq, on the generator's core. So a slow
-//! tool lowers what is offered, and what counts is the rate of frames kept, beside the loss.
+//! tool lowers the offered rate, and the rate of kept frames counts, beside the loss.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -101,7 +101,7 @@ pub(super) fn in_turn(
     Ok(all)
 }
 
-/// One run of a tool: what was sent, and what it says it got.
+/// One run of a tool: the sent frames, and the tool's own counts.
 ///
 /// # Errors
 /// [`Error::Measure`] if the tool fails.

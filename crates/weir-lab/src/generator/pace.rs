@@ -196,7 +196,7 @@ impl<'a> Turns<'a> {
         (frames > 0).then_some((first, frames))
     }
 
-    /// Tries all of what was granted: numbers left out here would be a gap.
+    /// Tries all granted numbers: a number left out here would be a gap.
     fn turn(&self, wire: &mut impl Wire, first: u64, frames: u64) -> Result<()> {
         let mut tried = 0;
         while tried < frames {

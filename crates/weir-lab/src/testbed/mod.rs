@@ -234,7 +234,7 @@ impl End {
         command::ip(&["-n", &self.netns, "link", "set", "lo", "up"])
     }
 
-    /// Waits until the interface is up and sees its peer: what it sends from then on arrives.
+    /// Waits until the interface is up and sees its peer: frames that it sends from then on arrive.
     ///
     /// # Errors
     /// [`Error::Timeout`] after five seconds.

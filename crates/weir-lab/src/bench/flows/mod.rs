@@ -127,7 +127,7 @@ impl Monitor {
     }
 }
 
-/// A measurement, and what is to be said of it.
+/// A measurement, and remarks on it.
 struct Taken {
     frames: Frames,
     note: String,
@@ -136,7 +136,7 @@ struct Taken {
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     bed.rx.set_loopback_up()?;

@@ -1,4 +1,4 @@
-//! softflowd: how it is started, and what it counts.
+//! softflowd: how it is started, and its counts.
 //!
 //! It says nothing of its counts when it ends, so softflowctl asks for them before.
 

@@ -1,4 +1,4 @@
-//! Consumers in guests: how they are started, and what they say they got.
+//! Consumers in guests: how they are started, and their own counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -118,7 +118,7 @@ impl Program {
         Ok(Program { guest, number })
     }
 
-    /// Waits for its own end, and gives what it printed; on failure that is the error.
+    /// Waits for its own end, and returns its output; on failure that is the error.
     ///
     /// # Errors
     /// [`crate::Error::Measure`]: it failed, or has not ended within `limit`.
@@ -155,7 +155,7 @@ impl Consumer {
         Ok(Consumer(program))
     }
 
-    /// Has it end, and reads what it got.
+    /// Ends it, and reads its counts.
     ///
     /// # Errors
     /// [`crate::Error::Measure`] if it does not say.

@@ -38,7 +38,7 @@ const IDLE: Duration = Duration::from_secs(5);
 /// Of the whole of `weir lab reread`.
 const READING: Duration = Duration::from_secs(60);
 
-/// Measures all of it; what fails is a row that says so.
+/// Measures all of it; a failure is a row that says so.
 ///
 /// # Errors
 /// Of the testbed only.

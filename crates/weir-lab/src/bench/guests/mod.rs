@@ -48,7 +48,7 @@ const ONE_MILLION: f64 = 1e6;
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut host = match Host::start(context, &bed) {

@@ -56,7 +56,7 @@ impl Trace {
 /// Measures each trace in turn with `fio`.
 ///
 /// # Errors
-/// None: what fails is a row that says so.
+/// None: a failure is a row that says so.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let place = match Place::new(context) {
         Ok(place) => place,

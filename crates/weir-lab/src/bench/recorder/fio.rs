@@ -1,4 +1,4 @@
-//! `fio`: what the file system takes when nobody captures.
+//! `fio`: the rate of the file system when nobody captures.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -54,7 +54,7 @@ fn tools(weir: &Path, folder: &Path) -> [Tool; 4] {
 /// Measures all of it.
 ///
 /// # Errors
-/// If there can be no testbed: what fails is a row that says so.
+/// If there can be no testbed: any other failure is a row that says so.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let named = |what: &'static str| Row::new(SECTION, what, MPPS).sized(SIZE);
     let place = match Place::new(context) {

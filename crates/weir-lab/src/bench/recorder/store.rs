@@ -50,7 +50,7 @@ struct Found {
 /// Makes a store, and looks for one flow in it by both.
 ///
 /// # Errors
-/// None: what fails is a row that says so.
+/// None: a failure is a row that says so.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = [(WEIR, SECONDS), (TCPDUMP, SECONDS), (READ, PERCENT)]
         .map(|(what, unit)| Row::new(SECTION, what, unit));

@@ -53,7 +53,7 @@ fn tcpdumps(count: usize) -> String {
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let served = Served::start(context, &bed)?;

@@ -64,7 +64,7 @@ impl Way {
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = Way::ALL.map(|way| Row::new(SECTION, way.name(), MPPS));
     let ready =
