@@ -46,7 +46,7 @@ fn main() {
 mod dpdk {
     use std::process::Command;
 
-    /// What of DPDK is called. Drivers are no libraries of ours: DPDK loads them when it starts.
+    /// Names of DPDK's libraries. Drivers are no libraries of ours: DPDK loads them when it starts.
     const LIBRARIES: [&str; 5] = ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"];
 
     pub fn build() {

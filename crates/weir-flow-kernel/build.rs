@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// That of `tests` is in no binary: the benchmark loads it.
+/// The program of `tests` is in no binary: the benchmark loads it.
 const PROGRAMS: [&str; 2] = ["flow_table", "tests/flow_rates"];
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What libraries with a face in C share: `libweir.so` and `libweirpcap.so`.
+//! Common parts of the libraries with an interface in C: `libweir.so` and `libweirpcap.so`.
 //!
 //! | module | what it has |
 //! |---|---|

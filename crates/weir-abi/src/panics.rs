@@ -10,8 +10,8 @@ thread_local! {
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Has panics of the library's threads noted instead of printed. The hook is that of the library's own copy of Rust's
-/// standard library, no other's.
+/// Records panics of the library's threads instead of printing them. The hook is that of the library's own copy of
+/// Rust's standard library, no other's.
 fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -22,10 +22,10 @@ fn note_panics() {
     });
 }
 
-/// What `body` gives, which runs with cancellation of the thread disabled ([`cancel`](crate::cancel)).
+/// Result of `body`, which runs with cancellation of the thread disabled ([`cancel`](crate::cancel)).
 ///
 /// # Errors
-/// The text of its panic. What that has left half done must not be used again.
+/// The text of its panic. State that it has left half done must not be used again.
 pub fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     cancel::disabled(|| {
         note_panics();

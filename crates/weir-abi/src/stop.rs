@@ -1,4 +1,4 @@
-//! What ends a wait of a feed from other threads and signal handlers.
+//! Ends a wait of a feed from other threads and signal handlers.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};

@@ -44,7 +44,7 @@ pub struct End {
     pub port: Option<u16>,
 }
 
-/// What to block because of an alert.
+/// The entry to block because of an alert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum What {
     /// Its flow, in both directions.
@@ -65,7 +65,7 @@ pub enum NoAlert {
     NotUnderstood,
 }
 
-/// What says whether a line is an alert; nothing else of the others is looked at.
+/// The fields that tell whether a line is an alert; other lines are not examined further.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow)]
@@ -124,7 +124,8 @@ pub fn parse(line: &[u8]) -> Result<Alert, NoAlert> {
 }
 
 impl Alert {
-    /// What to block because of it; `None` if its flow is asked for and has no ports, or has ends of two kinds.
+    /// The entry to block because of it; `None` if its flow is asked for and has no ports, or has ends of two
+    /// kinds.
     #[must_use]
     pub fn entry(&self, what: What) -> Option<Entry> {
         match what {

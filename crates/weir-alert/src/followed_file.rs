@@ -1,4 +1,4 @@
-//! A file that grows, is renamed and made anew, or is cut: what `tail -F` reads.
+//! A file that grows, is renamed and created again, or is truncated, as `tail -F` reads it.
 //!
 //! It is asked again and again, which costs two system calls where nothing is new, and works on every file system.
 
@@ -105,7 +105,8 @@ impl FollowedFile {
             (self.open, self.old) = (Some(next), 0);
             return Ok(true);
         }
-        // Cut, and written anew from its beginning; what grows beyond the old end between two looks goes unnoticed.
+        // Truncated, and written again from its beginning; growth beyond the old end between two looks goes
+        // unnoticed.
         if open.file.metadata()?.len() < open.offset {
             open.file.rewind()?;
             (open.offset, self.old) = (0, 0);

@@ -1,4 +1,4 @@
-//! Limits of what is read.
+//! Limits of reading.
 
 /// Longest line that is looked at, in bytes. Suricata writes a kilobyte a line, and some ten with the packet and its
 /// payload.

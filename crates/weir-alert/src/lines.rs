@@ -37,7 +37,7 @@ impl Lines {
         }
     }
 
-    /// Nothing more comes: what was kept is a line.
+    /// Nothing more comes: the kept bytes are a line.
     pub fn end(&mut self, mut take: impl FnMut(Line)) {
         if std::mem::take(&mut self.skips) {
             take(Line::TooLong);

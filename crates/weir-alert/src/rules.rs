@@ -34,7 +34,7 @@ impl From<&str> for Signature {
 }
 
 impl Rules {
-    /// Whether this alert counts. One that does not say what a rule asks does not.
+    /// Whether this alert counts. An alert that lacks a field of a rule does not match it.
     #[must_use]
     pub fn take(&self, alert: &Alert) -> bool {
         let of_signature = |rule: &Signature| match rule {

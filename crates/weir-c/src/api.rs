@@ -276,7 +276,7 @@ pub unsafe extern "C" fn weir_unblock_entries(
     unsafe { with(feed, unblock) }
 }
 
-/// What became of every frame.
+/// Account of every frame.
 ///
 /// # Safety
 /// As [`with`]; `statistics` can be written.

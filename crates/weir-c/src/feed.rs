@@ -1,4 +1,4 @@
-//! A feed: what the functions of the header do.
+//! A feed: the work of the functions of the header.
 
 use std::ffi::{CString, c_int};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub struct Feed {
     reader: FeedReader,
     /// Of the reader's current run.
     unread: Unread,
-    /// What was handed out last.
+    /// The frame that was handed out last.
     frame: Frame,
     block: Block,
     head: Vec<u8>,
@@ -268,7 +268,7 @@ fn interrupted() -> Failure {
     Failure { code: Code::Interrupted, text: "interrupted; call again".into() }
 }
 
-/// Appends what a file that has `described` interfaces still lacks.
+/// Appends the interfaces that a file with `described` interfaces still lacks.
 fn describe(reader: &FeedReader, described: Option<usize>, out: &mut Vec<u8>) {
     if described.is_none() {
         let userappl = Some(PROGRAM.to_owned());

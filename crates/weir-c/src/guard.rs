@@ -4,7 +4,7 @@ use weir_abi::caught;
 
 use crate::failure::{Code, Failure};
 
-/// What `body` gives, or [`Code::Internal`] if it panics: then the caller closes the feed to everything but
+/// Result of `body`, or [`Code::Internal`] if it panics: then the caller closes the feed to everything but
 /// `weir_close`.
 pub fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     caught(body).unwrap_or_else(|text| {

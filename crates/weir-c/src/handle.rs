@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use crate::feed::Feed;
 use weir_abi::Stop;
 
-/// What a `weir_feed *` points to.
+/// The object to which a `weir_feed *` points.
 pub struct Handle {
     pub stop: Stop,
     /// Used by the thread whose turn it is, as the header says; by `weir_break` never.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `api` | the functions of a feed, as C sees them |
 //! | `read` | those of them that read and wait |
-//! | `feed` | a feed: what the functions do |
+//! | `feed` | a feed: the work of the functions |
 //! | `handle` | the memory behind a `weir_feed *`: a feed, and what ends its waits |
 //! | `unread` | the frames of a run that were not handed out yet |
 //! | `options`, `frame`, `statistics`, `sources` | the structs of the header |

@@ -28,7 +28,7 @@ pub struct Options {
     flags: u32,
 }
 
-/// What is to be opened, where.
+/// The source to open, and its daemon.
 pub struct Asked {
     pub socket: PathBuf,
     pub open: Open,
@@ -85,7 +85,7 @@ impl Options {
         Ok(own)
     }
 
-    /// What they ask for, of the source of this name.
+    /// The request in the options, for the source of this name.
     ///
     /// # Errors
     /// A name or an option is wrong.

@@ -36,7 +36,7 @@ pub struct Counts {
     filtered_uncounted: c_int,
 }
 
-/// The counts, and what they point to.
+/// The counts, and the memory to which they point.
 pub struct Statistics {
     pub counts: Counts,
     _drops: Vec<Drop>,
@@ -70,7 +70,7 @@ impl Statistics {
             super_frames: ledger.super_frames,
             filtered_uncounted: ledger.filtered_uncounted.into(),
         };
-        // What a vector and a string point to stays where it is when they are moved.
+        // The contents of a vector and a string do not move when these are moved.
         Statistics { counts, _drops: drops, _names: names }
     }
 }

@@ -4,7 +4,7 @@ use weir_frame::record::Record;
 
 use crate::failure::{Code, Failure};
 
-/// Records that lie in a reader's memory. Whoever has it sees to it that the reader takes no others as long as
+/// Records that lie in a reader's memory. The holder ensures that the reader takes no others as long as
 /// [`take`](Unread::take) and [`take_all`](Unread::take_all) are called.
 pub struct Unread {
     at: *const u8,

@@ -1,4 +1,4 @@
-//! What the library exports is what the list says and what the header declares.
+//! The library exports exactly the symbols that the list has and the header declares.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

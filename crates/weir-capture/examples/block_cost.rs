@@ -1,4 +1,4 @@
-//! What flow keys, hashes and block lists cost a frame in the kernel:
+//! Cost of flow keys, hashes and block lists for a frame in the kernel:
 //! `sudo target/release/examples/block_cost`, after `cargo build --release -p weir-capture --example block_cost`.
 //!
 //! Nanoseconds of CPU a frame at XDP, in the kernel's test runs, less those of a program that only gives the frame its
@@ -196,7 +196,7 @@ fn in_user_space(row: &Row) {
     println!("{:30}      {ns:6.1}  ({blocked} blocked)", "the same in user space");
 }
 
-/// Time of this thread on its CPU: what else the machine does counts less.
+/// Time of this thread on its CPU, so that other work on the machine counts less.
 fn now_ns() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64

@@ -2,7 +2,7 @@
 //!
 //! `gen [SPEC]`: frames made in memory, alone and with a reader on the other core. `wire [SIZE] [RUNS]`:
 //! the wire generator on core 0 of a veth pair, and in turn the af_packet engine and tcpdump on core 1
-//! (needs root). Every line says what was lost: a rate without its loss is not a result.
+//! (needs root). Every line reports the losses: a rate without its loss is not a result.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +82,8 @@ fn memory(spec: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A null monitor that lets the writer get ahead before it looks again; returns what it missed.
+/// A null monitor that lets the writer get ahead before it looks again; returns the frames that it
+/// missed.
 fn count_in_place(mut reader: Reader<Mapping>, mut reached: impl FnMut(u64)) -> u64 {
     let mut tally = Tally::default();
     loop {

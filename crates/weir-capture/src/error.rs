@@ -10,7 +10,7 @@ use weir_ring::RingError;
 
 use crate::kernel::hooks::XdpOwner;
 
-/// What is wrong, on what, and the way out.
+/// An error: its subject, its cause, and a remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CaptureError {
@@ -34,7 +34,7 @@ pub enum CaptureError {
     NoOwner {
         /// As the user named it.
         owner: String,
-        /// What is missing, and what helps.
+        /// The cause and a remedy.
         why: String,
     },
     /// The interface is administratively down.
@@ -57,7 +57,7 @@ pub enum CaptureError {
     NoDaemon {
         /// The socket.
         path: PathBuf,
-        /// What came instead.
+        /// The error that came instead.
         #[source]
         source: weir_client::ClientError,
     },
@@ -68,7 +68,7 @@ pub enum CaptureError {
         feed: String,
         /// The daemon's socket.
         path: PathBuf,
-        /// What it said.
+        /// Its answer.
         reason: String,
     },
     /// A daemon has, for this user, as much to do as it takes; later it may do it.
@@ -78,7 +78,7 @@ pub enum CaptureError {
         feed: String,
         /// The daemon's socket.
         path: PathBuf,
-        /// What it said.
+        /// Its answer.
         reason: String,
     },
     /// A source that has ended is asked to change.
@@ -113,7 +113,7 @@ pub enum CaptureError {
         "{what} needs {needs}; run as root, or `setcap {}+ep` the binary", capabilities(.needs)
     )]
     NoRights {
-        /// What was tried.
+        /// The action that failed.
         what: String,
         /// Capabilities that it takes.
         needs: &'static str,
@@ -143,7 +143,7 @@ pub enum CaptureError {
         program: String,
         /// Its id.
         id: u32,
-        /// Who holds it.
+        /// The owner of the hook.
         owner: XdpOwner,
     },
     /// A driver that takes no XDP program as things are.
@@ -154,21 +154,21 @@ pub enum CaptureError {
     XdpRefused {
         /// Interface.
         iface: String,
-        /// What may let it in.
+        /// A remedy to try.
         try_first: String,
-        /// What the driver said.
+        /// The driver's error.
         #[source]
         source: io::Error,
     },
-    /// A kernel that does not take a program or lacks what it needs.
+    /// A kernel that does not accept a program or lacks something that it needs.
     #[error(
         "the kernel refused {what}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` \
          shows what the verifier says); --engine af_packet needs no BPF"
     )]
     Bpf {
-        /// What was tried.
+        /// The action that failed.
         what: String,
-        /// What libbpf or the kernel said.
+        /// The error of libbpf or the kernel.
         #[source]
         source: libbpf_rs::Error,
     },
@@ -182,7 +182,7 @@ pub enum CaptureError {
         iface: String,
         /// Which of its hooks.
         hook: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -198,7 +198,7 @@ pub enum CaptureError {
          use at least {least_mib}MiB"
     )]
     RingTooSmall {
-        /// What was asked for, in MiB.
+        /// The requested size, in MiB.
         asked_mib: u64,
         /// Rings to share it.
         rings: u64,
@@ -211,7 +211,7 @@ pub enum CaptureError {
          use at most {most_mib}MiB"
     )]
     RingTooLarge {
-        /// What was asked for, in MiB.
+        /// The requested size, in MiB.
         asked_mib: u64,
         /// Rings to share it.
         rings: u64,
@@ -224,20 +224,20 @@ pub enum CaptureError {
          memory.max of the cgroup that this runs in"
     )]
     NoMemory {
-        /// What for.
+        /// Its purpose.
         what: String,
         /// How much was asked for.
         mib: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: libbpf_rs::Error,
     },
-    /// What a library that an engine builds on refused.
+    /// A library that an engine builds on refused something.
     #[error("{what}: {library} refused: {said}; {advice}")]
     Library {
         /// Its name.
         library: &'static str,
-        /// What was tried, on what.
+        /// The action that failed, and its object.
         what: String,
         /// Its own words.
         said: String,
@@ -252,22 +252,22 @@ pub enum CaptureError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, where, and what to do.
+        /// The error, its place, and a remedy.
         message: String,
     },
     /// A system call failed.
     #[error("{doing}")]
     Os {
-        /// What was tried, on what.
+        /// The action that failed, and its object.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl CaptureError {
-    /// What failed, for `map_err` on a call of the system.
+    /// The failed action, for `map_err` on a system call.
     pub fn os(doing: impl Into<String>) -> impl FnOnce(io::Error) -> CaptureError {
         let doing = doing.into();
         move |source| CaptureError::Os { doing, source }
@@ -328,7 +328,8 @@ pub(crate) fn bare(iface: &str) -> &str {
     parts(iface).1
 }
 
-/// How to get an XDP program off its interface: what a link holds, `ip link` does not take off.
+/// How to get an XDP program off its interface: `ip link` does not detach a program that a link
+/// holds.
 fn way_out(iface: &str, program: &str, owner: &XdpOwner) -> String {
     match owner {
         XdpOwner::Process { pid, .. } if program.starts_with("weir_") => {
@@ -346,8 +347,8 @@ fn way_out(iface: &str, program: &str, owner: &XdpOwner) -> String {
     }
 }
 
-/// What to give a binary that lacks `needs`: all that capturing takes, and CAP_SYS_ADMIN, which is nearly
-/// root, only where nothing less will do.
+/// Capabilities for a binary that lacks `needs`: all that capturing takes, and CAP_SYS_ADMIN, which is
+/// nearly root, only where nothing less will do.
 fn capabilities(needs: &str) -> String {
     let all = crate::rights::CAPTURE.map(|right| right.name.to_lowercase()).join(",");
     let more = if needs.contains("CAP_SYS_ADMIN") { ",cap_sys_admin" } else { "" };

@@ -1,4 +1,4 @@
-//! Feeds: what subscribers want of a source, and how much of that they get.
+//! Feeds: the wishes of subscribers to a source, and the frames that they get.
 
 pub mod change;
 pub(crate) mod channel_poll;
@@ -32,7 +32,7 @@ pub use feeds::Feeds;
 /// One feed: which frames of a source, and how much of each.
 #[derive(Clone, Debug)]
 pub struct Feed {
-    /// What it is called; empty for the only one.
+    /// Its name; empty for the only feed.
     pub name: String,
     /// The interface that its rings describe. The engine fills in what only it knows (link type).
     pub interface: Interface,
@@ -101,7 +101,7 @@ pub struct Filter {
     pub text: String,
     /// The link type that it was compiled for, as in pcapng.
     pub link_type: u16,
-    /// What it means.
+    /// The compiled filter.
     pub program: Program,
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel says and takes: interfaces, hooks, network namespaces, memory limits, the owner of an XDP hook, RCU.
+//! Access to the kernel: interfaces, hooks, network namespaces, memory limits, the owner of an XDP hook, RCU.
 
 pub mod hooks;
 pub mod interface;

@@ -1,9 +1,9 @@
 //! Capture engines behind one [`Source`] trait: how a frame comes into a ring.
 //!
 //! [`source`] is the trait; [`engines`] has a folder for each engine, and `auto`, which chooses between the live ones
-//! and says why; a [`PlainEngine`] is one in a few lines, in any crate. What subscribers want of a source is a
-//! [`Feed`] each ([`feed`]: filters, fan-out in user space, block lists, updates). [`kernel`] is what the kernel says
-//! and takes: interfaces, namespaces, memory limits.
+//! and says why; a [`PlainEngine`] is one in a few lines, in any crate. Each wish of a subscriber is a [`Feed`]
+//! ([`feed`]: filters, fan-out in user space, block lists, updates). [`kernel`] is the access to the kernel:
+//! interfaces, namespaces, memory limits.
 
 pub mod engines;
 pub mod error;

@@ -4,12 +4,13 @@ use weir_ring::geometry::BLOCK_BYTES;
 
 use crate::limits::BUFFER_BYTES_MAX;
 
-/// What a source takes beside the data blocks of its rings, as far as that is known before it is open.
+/// Memory of a source beside the data blocks of its rings, as far as it is known before the source is
+/// open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// Rings of each feed: every one has an index of 1 MiB.
     pub rings: u64,
-    /// What the kernel or a library keeps for the engine, at most.
+    /// Maximum memory that the kernel or a library keeps for the engine.
     pub buffer_bytes: u64,
 }
 

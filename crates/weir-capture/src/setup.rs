@@ -1,4 +1,4 @@
-//! Requests to a source, whatever its engine: feeds, memory, what may change.
+//! Requests to a source, for any engine: feeds, memory, possible changes.
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::CAPLEN_MAX;
@@ -10,10 +10,10 @@ use crate::feed::direction::Direction;
 use crate::feed::{FEEDS_MAX, Feed};
 use crate::kernel::netns::{Owner, OwnerFinder};
 
-/// What is asked of a source, whatever its engine.
+/// Settings of a source, for any engine.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What is wanted of the source: one feed or more, at most [`FEEDS_MAX`].
+    /// Feeds of the source: at least one, at most [`FEEDS_MAX`].
     pub feeds: Vec<Feed>,
     /// Bytes of all rings of one feed together.
     pub ring_bytes: u64,
@@ -25,14 +25,14 @@ pub struct Setup {
     pub near_nic: bool,
     /// Ask the interface for frames that are not addressed to it.
     pub promiscuous: bool,
-    /// Feeds may join, and change what they choose, while the source runs ([`FeedControl`](crate::FeedControl)). Frames
+    /// Feeds may join, and change their wishes, while the source runs ([`FeedControl`](crate::FeedControl)). Frames
     /// then come whole to user space, whatever the snaplen of the first feeds.
     pub may_change: bool,
     /// Frames of both directions are offered, whichever the first feeds want: others may join.
     pub both_directions: bool,
     /// Finds whose frames those of an interface of the host are.
     pub owner_finder: Option<OwnerFinder>,
-    /// Whose the frames are, if that was found: of a source with one interface.
+    /// Owner of the frames, if it was found, for a source with one interface.
     pub owner: Option<Owner>,
 }
 
@@ -110,7 +110,7 @@ impl Setup {
         writer: WriterKind,
     ) -> Result<RingSpec, CaptureError> {
         let data_blocks = self.data_blocks(rings)?;
-        // Nothing about other feeds: whoever may read this one learns of no other.
+        // Nothing about other feeds: a client that may read this one learns of no other.
         let interfaces = vec![feed.interface.clone()];
         Ok(RingSpec { data_blocks, interfaces, cpu, clock, writer })
     }
@@ -138,8 +138,8 @@ impl Setup {
         longest.unwrap_or(CAPLEN_MAX).min(CAPLEN_MAX)
     }
 
-    /// How much of a frame has to come to user space: what is kept, and what filters look at. A flow's hash may look
-    /// behind any number of headers, and so may a filter that comes later.
+    /// How much of a frame has to come to user space: the bytes that are kept, and those that filters read. A flow's
+    /// hash may look behind any number of headers, and so may a filter that comes later.
     #[must_use]
     pub(crate) fn bytes_needed(&self) -> u32 {
         if self.may_change || self.feeds.iter().any(Feed::goes_by_flow) {
@@ -169,7 +169,7 @@ impl Setup {
         self.feeds.iter_mut().for_each(|feed| feed.direction = Direction::Both);
     }
 
-    /// What no engine can do.
+    /// Requests that no engine can fulfil.
     ///
     /// # Errors
     /// [`CaptureError::Options`].
@@ -198,7 +198,7 @@ impl Setup {
         self.feeds.iter().try_for_each(|feed| check_link_type(feed, link_type))
     }
 
-    /// That feeds may join and change.
+    /// Checks that feeds may join and change.
     ///
     /// # Errors
     /// [`CaptureError::Options`] if the setup says that they may not.

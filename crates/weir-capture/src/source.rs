@@ -1,4 +1,4 @@
-//! What every engine is to the rest: something that fills rings and accounts for each frame.
+//! The interface of every engine: a source fills rings and accounts for each frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::feed::control::FeedControl;
 use crate::feed::counts::of_all_feeds;
 use crate::kernel::netns::Owner;
 
-/// What a source says about itself, once it is open.
+/// Facts about a source, once it is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// As the user named it: `eth0`, `file:trace.pcapng`.
@@ -21,13 +21,13 @@ pub struct Info {
     pub hook: Option<&'static str>,
     /// Why this engine and this hook.
     pub why: String,
-    /// Things the user should know: what this engine cannot see here, and the remedy.
+    /// Notes for the user: limitations of this engine here, and the remedy.
     pub notes: Vec<String>,
-    /// Whose frames they are, of a source in another network namespace.
+    /// Owner of the frames, for a source in another network namespace.
     pub owner: Option<Owner>,
 }
 
-/// What a turn of [`Source::pump`] came to.
+/// Result of a turn of [`Source::pump`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pumped {
     /// There may be more.
@@ -36,7 +36,7 @@ pub enum Pumped {
     Ended,
 }
 
-/// What has become of an interface of a source that has several.
+/// Event of an interface of a source that has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceEvent {
     /// It is there now, and its frames are captured.
@@ -104,13 +104,13 @@ pub trait Source: Send {
         false
     }
 
-    /// What has become of its interfaces since this was asked last, of a source that has several.
+    /// Events of its interfaces since the last call, for a source that has several.
     fn take_events(&mut self) -> Vec<SourceEvent> {
         Vec::new()
     }
 
-    /// Stops the offering, drains what is under way into the rings and closes them. From here on the ledgers are
-    /// exact to the frame.
+    /// Stops the offering, drains frames that are under way into the rings and closes them. From here on the
+    /// ledgers are exact to the frame.
     ///
     /// # Errors
     /// If the kernel's counts cannot be read.

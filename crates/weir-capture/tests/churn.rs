@@ -20,7 +20,7 @@ use weir_ring::wake::Sleeper;
 /// A feed comes and goes in each.
 const ROUNDS: u64 = 200;
 const TURN: Duration = Duration::from_millis(5);
-/// What should take seconds has failed after this.
+/// Deadline for steps that should take seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn setup(ring_mib: u64) -> Setup {
@@ -86,13 +86,13 @@ fn churn(control: &dyn FeedControl, rounds: usize) -> u64 {
     offered
 }
 
-/// Pumps on a thread of its own while feeds come and go, and gives the first feed's ledger and what the others were
-/// offered.
+/// Pumps on a thread of its own while feeds come and go, and returns the first feed's ledger and the frames that
+/// the others were offered.
 fn run(source: &mut dyn Source, rounds: u64) -> (Ledger, u64) {
     let rounds = volume(rounds) as usize;
     source.start().expect("it starts");
     let (control, is_over) = (source.control(), AtomicBool::new(false));
-    // What is made once, and stays for the next feed.
+    // Objects that are made once, and stay for the next feed.
     let offered = std::thread::scope(|scope| {
         let churning = scope.spawn(|| {
             let _over = OnDrop(&is_over);
@@ -103,7 +103,7 @@ fn run(source: &mut dyn Source, rounds: u64) -> (Ledger, u64) {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let first = churn(&*control, 2);
-            // The source's thread lets go of a waker a moment after it was detached.
+            // The source's thread releases a waker a moment after it was detached.
             let look = |_| {
                 std::thread::sleep(Duration::from_millis(10));
                 descriptors()

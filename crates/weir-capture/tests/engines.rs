@@ -1,4 +1,4 @@
-//! Engines end to end: what goes in at one end is in the ring, whole and counted.
+//! Engines end to end: frames that go in at one end are in the ring, whole and counted.
 
 mod engines {
     mod af_packet;

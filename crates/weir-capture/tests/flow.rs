@@ -17,7 +17,7 @@ use weir_filter::block::{BlockList, ENTRIES_MAX, Entry, Flow, touched_words};
 use weir_frame::flow::{FlowKey, shard_hash};
 use weir_frame::headers::{Addresses, Fragment, FrameView};
 
-/// What `weir-frame` says of a whole frame.
+/// Result of `weir-frame` for a whole frame.
 fn expected(frame: &[u8]) -> Found {
     let view = FrameView::parse(frame);
     let key = FlowKey::of(&view);

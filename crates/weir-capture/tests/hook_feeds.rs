@@ -13,10 +13,10 @@ use weir_lab::testbed::{Testbed, require_root, volume};
 use weir_ring::Ledger;
 
 const TURN: Duration = Duration::from_millis(5);
-/// What should take seconds has failed after this.
+/// Deadline for steps that should take seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a capture does while frames come at full rate.
+/// Actions of a capture while frames come at full rate.
 type Steps<'a> = dyn Fn(&dyn FeedControl, &[FeedHandle]) + Sync + 'a;
 
 fn short() -> Feed {
@@ -96,7 +96,7 @@ fn holds_all(ledger: &Ledger) {
 }
 
 /// One feed stays, and another is moved to other rings again and again while others come and go. The first was offered
-/// what the second was in all its rings together.
+/// as many frames as the second had in all its rings together.
 fn every_frame_is_in_one_ring(hook: Hook) {
     let (moved, before) = (std::sync::Mutex::new(None), std::sync::Mutex::new(Ledger::default()));
     let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {
@@ -200,7 +200,8 @@ fn block(add: Vec<Entry>) -> Change {
     Change::Block { remove: Vec::new(), add }
 }
 
-/// Whoever changes a feed waits while it leaves, and must not change the one that has its place then.
+/// A thread that changes a feed waits while the feed leaves, and must not change the feed that has
+/// its place then.
 #[test]
 fn root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one() {
     if !require_root("root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one") {

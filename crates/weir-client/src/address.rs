@@ -1,4 +1,4 @@
-//! What stands behind `host:`: a source of a daemon, and which part of it.
+//! The text behind `host:`: a source of a daemon, and a part of it.
 
 use std::env;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::ClientError;
 
-/// What stands in front of it wherever a source is named.
+/// Prefix of a daemon's source wherever a source is named.
 pub const PREFIX: &str = "host:";
 
 /// Where a daemon listens unless told otherwise.
@@ -35,7 +35,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// That of `eth0`, `eth0@2/4` or `eth0@q2`: a name without its prefix.
+    /// Parses `eth0`, `eth0@2/4` or `eth0@q2`: a name without its prefix.
     ///
     /// # Errors
     /// [`ClientError::Name`].

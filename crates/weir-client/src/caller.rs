@@ -1,4 +1,4 @@
-//! What feeds call through.
+//! The way by which feeds call the daemon.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -33,10 +33,10 @@ pub(crate) struct Caller {
     pub(crate) unanswered: AtomicUsize,
 }
 
-/// What is called, on any thread, when there is something new; it must not wait.
+/// Called on any thread when there is news; it must not wait.
 pub type News = Arc<dyn Fn() + Send + Sync>;
 
-/// A feed in a device's memory, which the daemon may give to another feed, or take away, once this lets go of it.
+/// A feed in a device's memory, which the daemon may give to another feed, or take away, once this is dropped.
 pub(crate) struct Kept {
     pub(crate) number: u64,
     pub(crate) rings: Vec<Ring<Mapping>>,
@@ -112,7 +112,7 @@ impl Caller {
             if is_gone {
                 continue;
             }
-            // A daemon that has gone has let go of everything.
+            // A daemon that has gone has released everything.
             let of_feed = OfFeed { feed: number };
             let _ = self.ask::<Value>("let_go", &of_feed, &[], PATIENCE_MAX);
         }

@@ -159,7 +159,7 @@ impl Connection {
         Ok(serde_json::from_value(answer["feeds"].clone())?)
     }
 
-    /// What the daemon has open, as far as this user may know.
+    /// The daemon's status, as far as this user may know it.
     ///
     /// # Errors
     /// [`ClientError::Plug`].
@@ -167,10 +167,10 @@ impl Connection {
         Ok(self.caller.call::<Status>("status", &json!({}), &[])?.0)
     }
 
-    /// Has all feeds of a name ([`Open::name`]) leave out frames by the entries of `add`, for so long if a `time` is
-    /// given, and by those of `remove` no more. They are those that this user has on any connection; connections of
-    /// root and of the daemon's user change those of all users. Long lists go in several messages; all of the feeds
-    /// take a message or none.
+    /// Blocks frames in all feeds of a name ([`Open::name`]) by the entries of `add`, for the time `time` if it is
+    /// given, and unblocks the entries of `remove`. They are those that this user has on any connection; connections
+    /// of root and of the daemon's user change those of all users. Long lists go in several messages; all of the
+    /// feeds take a message or none.
     ///
     /// # Errors
     /// What the daemon says, with the code [`NO_FEED`](protocol::NO_FEED) if there is no such feed now; of a long list
@@ -193,7 +193,7 @@ impl Connection {
         Ok(all)
     }
 
-    /// What the feeds of a name block.
+    /// Entries that the feeds of a name block.
     ///
     /// # Errors
     /// As [`block_named`](Connection::block_named).

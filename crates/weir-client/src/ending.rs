@@ -60,14 +60,14 @@ impl Ending {
         waited.unwrap_or_else(PoisonError::into_inner).0.reason.clone()
     }
 
-    /// Has whoever waits look again whether that is over.
+    /// Makes waiting threads check again whether that is over.
     pub fn wake(&self) {
-        // Held: what was said before is seen by who is about to wait.
+        // Held: a thread that is about to wait sees earlier messages.
         drop(lock(&self.state));
         self.changed.notify_all();
     }
 
-    /// Has this called once it has ended, on whichever thread hears of that; at once if it has.
+    /// Calls this once it has ended, on the thread that learns of that; at once if it has.
     pub(crate) fn listen(&self, listener: impl Fn() + Send + 'static) {
         let mut state = lock(&self.state);
         if state.reason.is_some() {

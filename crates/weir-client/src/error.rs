@@ -12,7 +12,7 @@ pub enum ClientError {
     /// The connection failed, or the daemon refused.
     #[error(transparent)]
     Plug(#[from] PlugError),
-    /// What the daemon handed over is no ring that can be read safely.
+    /// The received memory is not a ring that can be read safely.
     #[error(transparent)]
     Ring(#[from] RingError),
     /// A ring of the host's cannot be had in this guest.

@@ -1,4 +1,4 @@
-//! What one consumer reads of a daemon: a frame source of its own.
+//! The feed of one consumer at a daemon: a frame source of its own.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::lock::lock;
 use crate::protocol::{Closed, Ledger, Open, Opened, SHARED};
 use crate::remote_feed::RemoteFeed;
 
-/// What a consumer is told.
+/// Messages to a consumer.
 struct Shared {
     sleeper: Sleeper,
     interrupter: Interrupter,
@@ -43,7 +43,7 @@ impl Shared {
         self.interrupter.interrupt();
     }
 
-    /// Has a consumer read this feed.
+    /// Makes a consumer read this feed.
     fn join(&self, feed: &RemoteFeed) -> Result<(), ClientError> {
         let rings = feed.rings().to_vec();
         let first_line = self.lines.fetch_add(rings.len(), Ordering::Relaxed);
@@ -76,7 +76,7 @@ impl Shared {
     }
 }
 
-/// What a consumer reads.
+/// The source of a consumer.
 pub struct FeedSource(Arc<Shared>);
 
 impl FrameSource for FeedSource {
@@ -101,7 +101,7 @@ pub struct OpenFeed {
     feed: Mutex<RemoteFeed>,
     /// Those that it has read before: their sleepers are woken until it is dropped.
     past: Mutex<Vec<RemoteFeed>>,
-    /// What became of their frames.
+    /// Account of their frames.
     past_ledger: Mutex<Ledger>,
 }
 
@@ -119,7 +119,8 @@ impl OpenFeed {
     }
 
     /// The same of a feed that was opened as `open` says, with a sleeper that was made before, for a consumer whose
-    /// thread makes all changes: nothing but the feed's end interrupts it. What fails leaves the sleeper where it is.
+    /// thread makes all changes: nothing but the feed's end interrupts it. If it fails, the sleeper stays where it
+    /// is.
     pub(crate) fn with(
         connection: &Connection,
         open: &Open,
@@ -176,8 +177,8 @@ impl OpenFeed {
         lock(&self.feed).ending().reason()
     }
 
-    /// Has it choose by another filter from here on; empty takes all. If others read the same rings, it moves to rings
-    /// of its own: frames that come meanwhile and that both filters take may come twice.
+    /// Sets another filter from here on; empty takes all. If others read the same rings, it moves to rings of its own:
+    /// frames that come meanwhile and that both filters take may come twice.
     ///
     /// # Errors
     /// What the daemon says; nothing has changed then.
@@ -191,17 +192,17 @@ impl OpenFeed {
         })
     }
 
-    /// Has it leave out frames by these entries, and others not any more. If others read the same rings, it moves to
-    /// rings of its own, as with [`set_filter`](OpenFeed::set_filter).
+    /// Blocks frames by these entries, and unblocks others. If others read the same rings, it moves to rings of its
+    /// own, as with [`set_filter`](OpenFeed::set_filter).
     ///
     /// # Errors
     /// What the daemon says; of a long list a part may be in force then.
     pub fn block(&self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
-        // What is shared blocks nothing yet, so there is nothing to remove.
+        // A shared feed blocks nothing yet, so there is nothing to remove.
         self.block_by(|feed| feed.block(add, remove), |feed| feed.block(add, &[]))
     }
 
-    /// Has it leave out frames by these entries for so long, as [`RemoteFeed::block_for`] does.
+    /// Blocks frames by these entries for this time, as [`RemoteFeed::block_for`] does.
     ///
     /// # Errors
     /// As [`block`](OpenFeed::block), and a time that is too short or too long ([`limits`](crate::limits)).
@@ -254,7 +255,7 @@ impl OpenFeed {
         self.shared.join(&new)?;
         let old = std::mem::replace(feed, new);
         *asked = open;
-        // Its end is not that of what is read.
+        // Its end is not the end of the source that is read.
         old.ending().listen(|| ());
         if old.ending().reason().is_some() {
             self.shared.interrupter.take_back();
@@ -263,7 +264,7 @@ impl OpenFeed {
         // Behind that: it may have ended already.
         listen(feed, &self.shared);
         let closed = old.close().unwrap_or_else(|_| {
-            // The daemon does not answer: it has moved all the same.
+            // The daemon does not answer, but it has moved.
             let until = old.frames_written();
             Closed { key: old.opened().key, until, ledger: Some(as_read(&old)), ended: false }
         });
@@ -293,14 +294,14 @@ impl OpenFeed {
         Ok(())
     }
 
-    /// What the daemon said of the rings that are read now.
+    /// The daemon's answer for the present rings.
     #[must_use]
     pub fn opened(&self) -> Opened {
         lock(&self.feed).opened().clone()
     }
 
-    /// The ledger so far, also of the rings that were read before a change. Once the daemon is there no more, it is
-    /// what the rings have had.
+    /// The ledger so far, also of the rings that were read before a change. Once the daemon has gone, it is the
+    /// count of the rings.
     ///
     /// # Errors
     /// What the daemon says.
@@ -324,8 +325,8 @@ impl OpenFeed {
         Ok(all)
     }
 
-    /// Leaves it, and gives its ledger, also of the rings that were read before a change. Its consumer reads what was
-    /// captured by then and ends.
+    /// Leaves it, and gives its ledger, also of the rings that were read before a change. Its consumer reads frames
+    /// that were captured by then and ends.
     ///
     /// # Errors
     /// What the daemon says.
@@ -349,7 +350,7 @@ fn listen(feed: &RemoteFeed, shared: &Arc<Shared>) {
     feed.ending().listen(move || shared.complete());
 }
 
-/// What the rings of a feed have had, where the daemon does not tell.
+/// Counts of the rings of a feed, if the daemon does not report them.
 fn as_read(feed: &RemoteFeed) -> Ledger {
     let from = feed.opened().from.iter().chain(std::iter::repeat(&0));
     let captured = feed

@@ -1,4 +1,4 @@
-//! A feed of a daemon whose caller asks for frames: what libraries for other programs are made of.
+//! A feed of a daemon whose caller asks for frames: libraries for other programs are built on it.
 //!
 //! A program names its source, may set a filter, drop its rights or fork, and only then reads. So the connection is
 //! made first, with the rights of then, and the feed is opened by the first call that needs it. A daemon that is
@@ -40,7 +40,7 @@ pub struct FeedReader {
     state: State,
     /// The process that made the connection.
     pid: u32,
-    /// What became of the frames of feeds that it has read before.
+    /// Account of the frames of feeds that it has read before.
     past: Past,
     /// Longest pause while frames come.
     pause_max: Duration,
@@ -49,7 +49,8 @@ pub struct FeedReader {
 }
 
 enum State {
-    /// Nobody has asked for frames yet. What wakes the caller is there: it may wait before it reads.
+    /// Nobody has asked for frames yet. The caller can already be woken: it may wait before it
+    /// reads.
     Closed(Option<Sleeper>),
     Open(Box<Reading>),
 }
@@ -105,7 +106,8 @@ impl FeedReader {
         &self.source
     }
 
-    /// What is asked of the daemon: to be changed as long as the feed is not open, and without effect later.
+    /// The request to the daemon: it may be changed as long as the feed is not open; later changes have no
+    /// effect.
     pub fn asked_mut(&mut self) -> &mut Open {
         &mut self.asked
     }
@@ -124,7 +126,7 @@ impl FeedReader {
         self.run_frames_max = u64::MAX;
     }
 
-    /// What ends a wait from another thread, or from a signal handler.
+    /// Ends a wait from another thread, or from a signal handler.
     ///
     /// # Errors
     /// [`ClientError::Ring`]: no descriptor is left.
@@ -173,8 +175,7 @@ impl FeedReader {
         if self.pid == std::process::id() { Ok(()) } else { self.follow_fork() }
     }
 
-    /// Reads this feed, on the sleeper that is there: the descriptor for polling is the sleeper's, and stays what it
-    /// is.
+    /// Reads this feed, on the existing sleeper: the descriptor for polling is the sleeper's, and stays the same.
     fn begin(&mut self, feed: RemoteFeed) -> Result<(), ClientError> {
         let State::Closed(sleeper) = &mut self.state else { return Ok(()) };
         let (feed, source) = OpenFeed::with(&self.connection, &self.asked, feed, sleeper)?;
@@ -194,7 +195,7 @@ impl FeedReader {
     /// [`run`](FeedReader::run) has them.
     ///
     /// # Errors
-    /// [`ClientError::Gone`] once everything was read of a feed that the daemon closed; what the daemon says at the
+    /// [`ClientError::Gone`] once everything was read of a feed that the daemon closed; the daemon's error at the
     /// opening; rings that contradict themselves.
     pub fn next(&mut self, frames_max: u64, limit: Duration) -> Result<Pulled, ClientError> {
         self.next_unless(frames_max, limit, || false)
@@ -284,7 +285,7 @@ impl FeedReader {
     }
 
     /// A descriptor for `poll`, `select` and `epoll`: readable when [`next`](FeedReader::next) is worth a call; at
-    /// first, for the feed is to be opened. Behind a call it tells of what comes once it is
+    /// first, for the feed is to be opened. After a call it tells of new frames once it is
     /// [`armed`](FeedReader::arm). The same one each time, but for another process behind a fork.
     ///
     /// # Errors
@@ -293,8 +294,7 @@ impl FeedReader {
         Ok(self.sleeper().pollable()?)
     }
 
-    /// Has [`pollable`](FeedReader::pollable) be readable until it is armed: the caller has more to do, whoever was
-    /// told.
+    /// Keeps [`pollable`](FeedReader::pollable) readable until it is armed: the caller has more to do.
     ///
     /// # Errors
     /// [`ClientError::Ring`].
@@ -302,7 +302,7 @@ impl FeedReader {
         Ok(self.sleeper().disarm()?)
     }
 
-    /// Has [`pollable`](FeedReader::pollable) become readable when there is something to do.
+    /// Makes [`pollable`](FeedReader::pollable) become readable when there is something to do.
     ///
     /// # Errors
     /// [`ClientError::Ring`].
@@ -319,7 +319,7 @@ impl FeedReader {
         Ok(())
     }
 
-    /// What became of the feed's frames so far, at the daemon and here. A question to the daemon.
+    /// Account of the feed's frames so far, at the daemon and here. A question to the daemon.
     ///
     /// # Errors
     /// What the daemon says.

@@ -1,4 +1,4 @@
-//! What an operator asks a daemon about its guests.
+//! Requests of an operator to a daemon about its guests.
 
 use std::time::Duration;
 

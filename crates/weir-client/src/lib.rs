@@ -5,13 +5,13 @@
 //! |---|---|
 //! | [`protocol`] | the messages of the application `capture` |
 //! | [`connection`] | a connection to a daemon; feeds are opened on it |
-//! | [`remote_feed`] | an open feed: its rings, what it wakes, and how it is changed and closed |
+//! | [`remote_feed`] | an open feed: its rings, its wake-ups, and how it is changed and closed |
 //! | [`feed`] | a feed as one consumer reads it |
 //! | [`feed_reader`] | a feed whose caller asks for frames, for libraries: it survives daemons and forks |
 //! | [`region`] | rings in a region that this machine shares with its host |
 //! | [`address`] | names of sources |
 //! | [`ending`] | the end of a feed |
-//! | [`status`] | what a daemon has open, and for whom |
+//! | [`status`] | the open feeds of a daemon, and their clients |
 //! | [`limits`] | how long names are, and how long entries are blocked |
 #![forbid(unsafe_code)]
 

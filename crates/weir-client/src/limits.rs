@@ -1,4 +1,4 @@
-//! Limits of a client, and of what a daemon is asked for.
+//! Limits of a client, and of its requests to a daemon.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) const SLACK: Duration = Duration::from_millis(8);
 /// Longest name of a feed, in bytes.
 pub const FEED_NAME_MAX: usize = 32;
 /// Shortest and longest time for which an entry is blocked, if not without an end: a block list is looked through once
-/// a second at most, and what is meant for longer than a month is meant for good.
+/// a second at most, and a time longer than a month is meant to be permanent.
 pub const BLOCK_TIME_MIN: Duration = Duration::from_secs(1);
 /// See [`BLOCK_TIME_MIN`].
 pub const BLOCK_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 3600);

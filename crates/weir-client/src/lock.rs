@@ -1,4 +1,4 @@
-//! Mutexes of which every step leaves what they hold whole.
+//! Mutexes whose contents are whole after every step.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -110,7 +110,7 @@ impl Open {
 /// The answer, with the descriptors of the rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// The daemon's number for the rings; to a guest, its own number for what the feed reads.
+    /// The daemon's number for the rings; to a guest, its own number for the feed.
     pub key: u64,
     /// Ordinals of the first frames that are the feed's, ring by ring: others have had those before.
     pub from: Vec<u64>,
@@ -128,7 +128,7 @@ pub struct Opened {
     /// Things the user should know.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Whose frames they are, of a source in another network namespace.
+    /// Owner of the frames, for a source in another network namespace.
     #[serde(default)]
     pub owner: Option<Owner>,
     /// Where in its descriptor each ring lies, if not all of the descriptor is the ring: in a guest they lie in one
@@ -140,7 +140,7 @@ pub struct Opened {
     pub region: Option<InRegion>,
 }
 
-/// Whose frames those of a source are.
+/// Owner of a source's frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// `container`, `pod`, `process` or `netns`.
@@ -157,7 +157,7 @@ pub struct Owner {
     pub netns: u64,
 }
 
-/// `capture.attach`, with the descriptors of a channel, wake page and socket: the feed wakes whoever sleeps there.
+/// `capture.attach`, with the descriptors of a channel, wake page and socket: the feed wakes sleepers there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
@@ -190,14 +190,14 @@ pub struct OfFeed {
 /// The answer to `capture.close`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
-    /// The daemon's number for what was read last.
+    /// The daemon's number for the feed that was read last.
     pub key: u64,
     /// Its rings are closed: they are read to their end, and the ledger is final.
     pub ended: bool,
     /// Others read on: ordinals of the first frames that are not the feed's any more, ring by ring.
     #[serde(default)]
     pub until: Vec<u64>,
-    /// What became of its frames since the client opened it; `None` if it could not be read.
+    /// Account of its frames since the client opened it; `None` if it could not be read.
     pub ledger: Option<Ledger>,
 }
 
@@ -218,10 +218,10 @@ pub struct SetFilter {
 pub struct Block {
     /// The client's number.
     pub feed: u64,
-    /// What to leave out from here on.
+    /// Entries to block from here on.
     #[serde(default)]
     pub add: Vec<String>,
-    /// What not to leave out any more.
+    /// Entries to unblock.
     #[serde(default)]
     pub remove: Vec<String>,
     /// For so long, from now on, are those of `add` left out; without an end if nothing is said.
@@ -236,10 +236,10 @@ pub struct Block {
 pub struct BlockNamed {
     /// The name that the feeds were opened with.
     pub name: String,
-    /// What to leave out from here on.
+    /// Entries to block from here on.
     #[serde(default)]
     pub add: Vec<String>,
-    /// What not to leave out any more.
+    /// Entries to unblock.
     #[serde(default)]
     pub remove: Vec<String>,
     /// As in [`Block`].
@@ -261,7 +261,7 @@ pub struct BlockChanged {
     pub keys: Vec<u64>,
 }
 
-/// `capture.blocked_named`: what the feeds of a name block.
+/// `capture.blocked_named`: entries that the feeds of a name block.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlockedNamed {
@@ -274,9 +274,9 @@ pub struct BlockedNamed {
 pub struct Blocked {
     /// How many feeds have the name.
     pub feeds: usize,
-    /// What all of them block.
+    /// Entries that all of them block.
     pub blocked: Vec<String>,
-    /// What only some of them block, and how many those are.
+    /// Entries that only some of them block, and the number of those feeds.
     #[serde(default)]
     pub partly: BTreeMap<String, usize>,
     /// For how long yet, of those that expire: in the feed where it is longest.
@@ -305,7 +305,7 @@ pub struct Statistics {
     pub feed: u64,
     /// Its source.
     pub source: String,
-    /// What became of its frames since the client opened it. While frames come, the counts are not of one instant.
+    /// Account of its frames since the client opened it. While frames come, the counts are not of one instant.
     pub ledger: Option<Ledger>,
 }
 
@@ -323,7 +323,7 @@ pub struct Gone {
     pub moved: bool,
 }
 
-/// What became of every frame of a feed: `offered = filtered + blocked + sampled + captured + drops`.
+/// Account of every frame of a feed: `offered = filtered + blocked + sampled + captured + drops`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Frames that came to the hook.
@@ -346,11 +346,11 @@ pub struct Ledger {
     pub super_frames: u64,
     /// Every place where a frame was lost, by name.
     pub drops: BTreeMap<String, u64>,
-    /// What was lost before the hook, where somebody can tell.
+    /// Losses before the hook, if known.
     pub missed_before: Option<u64>,
 }
 
-/// That of a feed that was opened again: its lives together. What a hostile daemon tells does not overflow.
+/// For a feed that was opened again: its lives together. Numbers of a hostile daemon do not overflow.
 impl std::ops::AddAssign<&Ledger> for Ledger {
     fn add_assign(&mut self, more: &Ledger) {
         let counts = [

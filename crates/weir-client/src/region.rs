@@ -15,10 +15,10 @@ pub trait Region: Send + Sync {
     /// The ring that the host says is there.
     ///
     /// # Errors
-    /// The devices are not there, or what is in them is no ring.
+    /// The devices are not there, or their contents are no ring.
     fn ring(&self, at: &InRegion) -> Result<Ring<Mapping>, RegionError>;
 
-    /// Has a reader of it woken; gives a number for that.
+    /// Wakes a reader of it from here on; returns a number for that.
     ///
     /// # Errors
     /// The devices are not there any more.
@@ -30,7 +30,7 @@ pub trait Region: Send + Sync {
         first_line: usize,
     ) -> Result<u64, RegionError>;
 
-    /// Has it woken no more.
+    /// Does not wake it any more.
     fn detach(&self, number: u64);
 
     /// Nobody reads the ring any more. When this returns, nothing of it is mapped here: the host may give its place to

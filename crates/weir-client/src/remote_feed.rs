@@ -1,4 +1,4 @@
-//! A feed of a daemon: its rings, what it wakes, and how it is changed and closed.
+//! A feed of a daemon: its rings, its wake-ups, and how it is changed and closed.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,8 +69,8 @@ impl RemoteFeed {
     }
 
     /// Frames that each ring has had, those of before the feed included. It never decreases: a ring in a device's
-    /// memory reads zeros once the device is unplugged (Linux 6.1). Then it has had what it said at an earlier call,
-    /// what the daemon told with its last [ledger](RemoteFeed::ledger), and what a reader has read
+    /// memory reads zeros once the device is unplugged (Linux 6.1). Then the counts are those of an earlier call, of
+    /// the daemon's last [ledger](RemoteFeed::ledger), and of the frames that a reader has read
     /// ([`note_read`](RemoteFeed::note_read)).
     #[must_use]
     pub fn frames_written(&self) -> Vec<u64> {
@@ -110,8 +110,8 @@ impl RemoteFeed {
         &self.ending
     }
 
-    /// Has it wake a sleeper of this process, whose descriptors these are ([`Sleeper::channel`]); the first ring has
-    /// the line `first_line` of its page. Gives the sleeper's number.
+    /// Lets it wake a sleeper of this process, whose descriptors these are ([`Sleeper::channel`]); the first ring
+    /// has the line `first_line` of its page. Gives the sleeper's number.
     ///
     /// The descriptors are to be closed behind this: one that is left open hides that the daemon has died.
     ///
@@ -134,7 +134,7 @@ impl RemoteFeed {
         Ok(sleeper)
     }
 
-    /// Has it wake this sleeper no more.
+    /// Lets it not wake this sleeper any more.
     ///
     /// # Errors
     /// What the daemon says.
@@ -147,7 +147,7 @@ impl RemoteFeed {
         self.caller.call::<Value>("detach", &detach, &[]).map(drop)
     }
 
-    /// Has it choose by another filter from here on; empty takes all.
+    /// Sets another filter from here on; empty takes all.
     ///
     /// # Errors
     /// What the daemon says, [`SHARED`](protocol::SHARED) if others read its rings; nothing has changed then.
@@ -156,8 +156,8 @@ impl RemoteFeed {
         self.caller.call::<Value>("set_filter", &filter, &[]).map(drop)
     }
 
-    /// Has it leave out frames by these entries, and others not any more: first those that are removed. Long lists go
-    /// in several messages.
+    /// Blocks frames by these entries, and unblocks others: first those that are removed. Long lists go in several
+    /// messages.
     ///
     /// # Errors
     /// As [`set_filter`](RemoteFeed::set_filter); of a long list a part may be in force.
@@ -165,8 +165,8 @@ impl RemoteFeed {
         self.block_until(add, remove, None)
     }
 
-    /// Has it leave out frames by these entries for so long, and then no more: the daemon sees to that. An entry that
-    /// is there ends at the later of both times.
+    /// Blocks frames by these entries for this time, and then no more: the daemon ensures that. An entry that is
+    /// there ends at the later of both times.
     ///
     /// # Errors
     /// As [`block`](RemoteFeed::block), and a time that is too short or too long ([`limits`](crate::limits)).

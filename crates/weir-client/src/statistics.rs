@@ -1,13 +1,13 @@
-//! What became of the frames of a feed whose caller asks for them.
+//! Account of the frames of a feed whose caller asks for them.
 
 use weir_consumer::Delivered;
 
 use crate::protocol::Ledger;
 
-/// What became of a feed's frames, at the daemon and here.
+/// Account of a feed's frames, at the daemon and here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// At the daemon: what was offered, filtered, captured, and lost under which name.
+    /// At the daemon: frames that were offered, filtered, captured, and lost, by name.
     pub ledger: Ledger,
     /// Here: frames that were read, and those that were overwritten before (lapped).
     pub delivered: Delivered,
@@ -24,7 +24,7 @@ pub(crate) struct Past {
     pub(crate) daemons: u64,
 }
 
-/// Both together. What a hostile daemon tells does not overflow.
+/// Both together. Numbers of a hostile daemon do not overflow.
 pub(crate) fn add(one: Delivered, other: Delivered) -> Delivered {
     Delivered {
         frames: one.frames.saturating_add(other.frames),

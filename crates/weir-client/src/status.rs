@@ -1,4 +1,5 @@
-//! What a daemon has open, for whom, and what became of the frames: the answer to `capture.status`.
+//! Status of a daemon: its open feeds, their clients, and the account of the frames. It is the
+//! answer to `capture.status`.
 //!
 //! A client sees its own user's feeds; root, and the user that the daemon runs as, see everybody's.
 
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::{Ledger, Owner};
 
-/// What a daemon has open.
+/// Status of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The daemon's name and version.
@@ -26,15 +27,15 @@ pub struct SourceStatus {
     pub source: String,
     /// Somebody reads it.
     pub is_open: bool,
-    /// What is captured, as `weir capture` names it.
+    /// The source, as `weir capture` names it.
     pub captures: String,
     /// The engine that takes its frames; empty while it is closed.
     pub engine: String,
     /// Where in the kernel.
     pub hook: Option<String>,
-    /// What the user should know of it.
+    /// Notes for the user.
     pub notes: Vec<String>,
-    /// Whose frames they are, of an open source in another network namespace.
+    /// Owner of the frames, for an open source in another network namespace.
     #[serde(default)]
     pub owner: Option<Owner>,
 }
@@ -52,7 +53,7 @@ pub struct FeedStatus {
     pub rings: usize,
     /// Clients' feeds that read them.
     pub readers: usize,
-    /// What became of their frames since they were made.
+    /// Account of their frames since they were made.
     pub ledger: Option<Ledger>,
 }
 
@@ -90,6 +91,6 @@ pub struct ClientStatus {
     pub consumers: usize,
     /// Frames before the slowest of those, as it says itself, at most 0.1 s ago; `None` without one.
     pub lag: Option<u64>,
-    /// What became of its frames since it was opened.
+    /// Account of its frames since it was opened.
     pub ledger: Option<Ledger>,
 }

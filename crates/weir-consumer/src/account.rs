@@ -7,7 +7,7 @@ pub struct Delivered {
     pub frames: u64,
     /// Their bytes on the wire. A frame that the output refuses is in both.
     pub wire_bytes: u64,
-    /// Frames that the writers overtook, or that were let go unread with feeds that had left
+    /// Frames that the writers overtook, or that were dropped unread with feeds that had left
     /// ([`Rings::let_go`](crate::Rings::let_go)).
     pub lapped: u64,
     /// Frames that were kept in the rings for the case that something happened, and nothing did.

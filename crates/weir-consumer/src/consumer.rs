@@ -21,7 +21,7 @@ pub enum ConsumerError {
     /// A ring contradicts itself, has lost its writer, or cannot be waited for. The output has lost nothing.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// The output failed: what it did not take is lost.
+    /// The output failed: frames that it did not take are lost.
     #[error(transparent)]
     Output(Box<dyn Error + Send + Sync>),
     /// The reader of the output has gone: it wants no more.
@@ -36,8 +36,8 @@ pub enum ConsumerError {
 }
 
 impl ConsumerError {
-    /// Whether no more was wanted: the reader of the output ended it, or it is complete. What came behind that is
-    /// nobody's loss.
+    /// Whether no more was wanted: the reader of the output ended it, or it is complete. Later frames are not
+    /// lost for anybody.
     #[must_use]
     pub fn wants_no_more(&self) -> bool {
         use ConsumerError::{Complete, ReaderGone, ReaderStalled};
@@ -86,10 +86,10 @@ pub trait Consumer<M: Words = Mapping> {
     /// The same, to let them go.
     fn rings_mut(&mut self) -> &mut dyn Rings<M>;
 
-    /// Takes what is there, at most `frames_max` frames.
+    /// Takes available frames, at most `frames_max`.
     ///
     /// # Errors
-    /// [`ConsumerError`]; what was taken before it counts.
+    /// [`ConsumerError`]; frames that were taken before it count.
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError>;
 
     /// Frames taken so far.
@@ -100,7 +100,7 @@ pub trait Consumer<M: Words = Mapping> {
         Vec::new()
     }
 
-    /// Lets what was taken be seen outside, when the rings are empty.
+    /// Makes taken frames visible outside, when the rings are empty.
     ///
     /// # Errors
     /// [`ConsumerError`].

@@ -9,10 +9,10 @@ use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Tally, Wor
 
 use crate::source::Begin;
 
-/// A reader of one ring, and the account of what the consumer had of it.
+/// A reader of one ring, and the account of the frames that the consumer had of it.
 ///
 /// A consumer copies records and says how many of them it took ([`take`](Cursor::take)), or counts them where they
-/// lie. [`Poll::Closed`] is the end: of the ring, or of what is to be read of it.
+/// lie. [`Poll::Closed`] is the end: of the ring, or of the part that is to be read.
 pub struct Cursor<M: Words = Mapping> {
     reader: Reader<M>,
     /// Ordinal of the next frame that the consumer has not taken.
@@ -29,7 +29,7 @@ pub struct Cursor<M: Words = Mapping> {
     /// The writer has gone without an end: it is where nothing more is found.
     is_abandoned: bool,
     has_ended: bool,
-    /// What was still to be read ahead was taken away with a device.
+    /// Blocks that were still to be read ahead were taken away with a device.
     is_gone_ahead: bool,
 }
 
@@ -87,7 +87,7 @@ impl<M: Words> Cursor<M> {
         Ok(Poll::Frames(wanted))
     }
 
-    /// As [`Reader::count_in_place`]; what was counted is taken.
+    /// As [`Reader::count_in_place`]; counted frames are taken.
     ///
     /// # Errors
     /// As [`Reader::count_in_place`].
@@ -142,7 +142,7 @@ impl<M: Words> Cursor<M> {
     }
 
     /// Whether it was to be read further, and the ring reads as if it never had a frame: it was in a device that is
-    /// unplugged, and what was not read cannot be read any more.
+    /// unplugged, and unread frames cannot be read any more.
     fn is_taken_away(&self) -> bool {
         let ring = self.reader.ring();
         self.until != u64::MAX && !self.is_read() && ring.writer_word(WriterWord::Opened) == 0
@@ -169,8 +169,8 @@ impl<M: Words> Cursor<M> {
 
     pub(crate) fn leave(&mut self, until: u64) {
         self.until = self.until.min(until);
-        // What was gone before it began, and is not its own after all. Frames that were read or lapped since show that
-        // it began before that.
+        // Frames that were gone before it began are not its own after all. Frames that were read or lapped since show
+        // that it began before that.
         if self.ordinal == self.began && self.until < self.began {
             self.lapped = self.until.saturating_sub(self.from);
         }
@@ -192,7 +192,7 @@ impl<M: Words> Cursor<M> {
         self.has_ended
     }
 
-    /// The reader, whose place is behind what was copied.
+    /// The reader, whose place is behind the copied frames.
     #[must_use]
     pub fn reader(&self) -> &Reader<M> {
         &self.reader

@@ -21,7 +21,7 @@ use crate::testing::{Collect, feed, push, ring_of, writer};
 /// Longer than any test: order gives way to nothing but a ring that is half full.
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// What happens to the rings, which have numbers from 0 in the order of joining.
+/// Events of the rings, which have numbers from 0 in the order of joining.
 #[derive(Clone, Debug)]
 enum Act {
     /// One more ring, which has so many frames.
@@ -134,7 +134,7 @@ impl World {
     /// Frames that this ring should have come to: delivered and lapped.
     fn expected(&self, number: usize) -> u64 {
         let Own { frames, until, told_at, .. } = &self.rings[number];
-        // What was read before the consumer was told is read.
+        // Frames that were read before the consumer was told are read.
         until.map_or(*frames, |until| until.max(told_at.unwrap()))
     }
 
@@ -258,7 +258,7 @@ fn rings_of_feeds_that_left_unread_are_let_go_and_their_frames_are_lapped() {
     }
 }
 
-/// Whoever leaves a feed and joins it again reads it under the same key.
+/// A consumer that leaves a feed and joins it again reads it under the same key.
 #[test]
 fn a_feed_that_was_joined_again_is_not_let_go_with_its_past() {
     let consumers: [Box<dyn Consumer>; 2] =

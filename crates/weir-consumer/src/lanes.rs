@@ -14,19 +14,19 @@ use crate::source::JoinedFeed;
 /// The rings of a consumer, as those see them who wait for it, wake it or draw its account.
 pub trait Rings<M: Words = Mapping> {
     /// A feed is read no further than to these ordinals, ring by ring; a ring without one brings nothing any more, and
-    /// what it has now is read. Of the feeds of one output that have left and are still unread
-    /// [`PAST_FEEDS_MAX`] are kept: of older ones, whatever is unread counts as lapped.
+    /// its present frames are read. Of the feeds of one output that have left and are still unread [`PAST_FEEDS_MAX`]
+    /// are kept: of older ones, whatever is unread counts as lapped.
     fn leave(&mut self, key: u64, until: &[u64]);
 
-    /// The writers at a channel of the sleeper have gone: what they left open ends with what is there. Gives the
-    /// frames that such rings have had, if there are any.
+    /// The writers at a channel of the sleeper have gone: rings that they left open end with their present
+    /// frames. Gives the frames that such rings have had, if there are any.
     fn writer_gone(&mut self, channel: usize) -> Option<u64>;
 
     /// Rings that may bring more, each with its line in the sleeper.
     fn readers(&self) -> Vec<(usize, Reader<M>)>;
 
-    /// Rings that may bring more by their lines, each with the ordinal of its next frame that is still needed: what a
-    /// source that waits for its consumers may overwrite lies before that.
+    /// Rings that may bring more by their lines, each with the ordinal of its next frame that is still needed: a
+    /// source that waits for its consumers may overwrite frames before that.
     fn needed_from(&self) -> Vec<(usize, u64)> {
         self.readers().iter().map(|(line, reader)| (*line, reader.ordinal())).collect()
     }
@@ -48,7 +48,7 @@ pub trait Rings<M: Words = Mapping> {
     /// Frames that were written and neither taken nor lapped: in the rings, or copied and held.
     fn unread(&self) -> u64;
 
-    /// Frames among the lapped ones that were let go unread with feeds that had left.
+    /// Frames among the lapped ones that were dropped unread with feeds that had left.
     fn let_go(&self) -> u64;
 
     /// How much of its fullest ring lies before this consumer: 0 to 1, where it is lapped.
@@ -58,7 +58,7 @@ pub trait Rings<M: Words = Mapping> {
     fn ring_bytes_min(&self) -> u64;
 }
 
-/// One ring, and what the consumer keeps with it.
+/// One ring, and the consumer's data for it.
 pub struct Lane<T, M: Words = Mapping> {
     /// The feed's.
     pub(crate) key: u64,
@@ -69,7 +69,7 @@ pub struct Lane<T, M: Words = Mapping> {
     channel: Option<usize>,
     /// The output's number of the feed's first interface.
     first: u32,
-    /// One more feed of its output that leaves unread, and it is let go.
+    /// One more feed of its output that leaves unread, and it is dropped.
     pub(crate) is_next_to_go: bool,
     /// Where it is read.
     pub cursor: Cursor<M>,
@@ -77,14 +77,14 @@ pub struct Lane<T, M: Words = Mapping> {
     pub work: T,
 }
 
-/// Rings with what a consumer keeps with each of them. A ring that was read to its end is let go, and its counts
-/// stay.
+/// Rings with a consumer's data for each of them. A ring that was read to its end is released, and its
+/// counts stay.
 pub struct Lanes<T = (), M: Words = Mapping> {
     lanes: Vec<Lane<T, M>>,
     numbering: Numbering,
     /// The lane that the next round begins with.
     first: usize,
-    /// Of rings that were let go, by the number of their feed's first interface.
+    /// Counts of released rings, by the number of their feed's first interface.
     gone: Vec<Taken>,
     gone_unread: u64,
     let_go: u64,
@@ -214,7 +214,7 @@ impl<T, M: Words> Lanes<T, M> {
         let Lanes { lanes, gone, let_go, numbering, .. } = self;
         let surplus = keys.len().saturating_sub(PAST_FEEDS_MAX);
         for key in &keys[..surplus] {
-            // Not what it reads since it joined such a feed again.
+            // Not the frames that it reads since it joined such a feed again.
             let is_past = |lane: &mut Lane<T, M>| lane.key == *key && lane.cursor.has_left();
             for lane in lanes.extract_if(.., is_past) {
                 add(gone, &lane);
@@ -243,8 +243,7 @@ impl<T, M: Words> Lanes<T, M> {
         own.map(|lane| lane.cursor.ordinal()).collect()
     }
 
-    /// Frames taken and lapped so far, by the number of their feed's first interface; rings that were let go are
-    /// counted.
+    /// Frames taken and lapped so far, by the number of their feed's first interface, including released rings.
     #[must_use]
     pub fn by_interface(&self) -> Vec<Taken> {
         let mut all = self.gone.clone();
@@ -299,7 +298,8 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
         let mut frames: Option<u64> = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.channel == Some(channel)) {
             let ring = lane.cursor.reader().ring();
-            // What it closed before it went is whole, and one that has left was read as far as it is to be.
+            // A ring that was closed before its writer went is whole, and a ring that has left was read as
+            // far as it is to be.
             if !ring.is_closed() && !lane.cursor.has_left() {
                 frames = Some(ring.frames_written().saturating_add(frames.unwrap_or_default()));
                 lane.cursor.abandon();

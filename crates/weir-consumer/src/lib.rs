@@ -1,9 +1,9 @@
-//! What every consumer needs: rings read one by one or merged by time, the account of what was taken, and
-//! sinks.
+//! Common parts of all consumers: rings read one by one or merged by time, the account of taken frames,
+//! and sinks.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`source`] | what a consumer reads, and how that changes while it runs |
+//! | [`source`] | the feeds that a consumer reads, and how they change while it runs |
 //! | [`consumer`] | the trait of whatever takes frames, and how it fails |
 //! | [`account`] | frames delivered, lapped, left, by consumer and by interface |
 //! | [`lanes`], [`cursor`] | the rings of a consumer, and one of them, as far as it is to be read |

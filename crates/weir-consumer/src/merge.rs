@@ -13,7 +13,7 @@
 //! A small ring can fill up within the slack. Then order gives way: once some ring is half full nothing
 //! waits, and what an empty ring publishes after that is late. A frame out of place can be put back; one
 //! that was overwritten is gone (decision 0004). The same holds for the rings of a feed that has left, when so many
-//! others have that it is the next one to be let go unread.
+//! others have that it is the next one to be dropped unread.
 
 mod copied;
 mod lateness;
@@ -35,7 +35,7 @@ use crate::source::JoinedFeed;
 use copied::Copied;
 use lateness::Lateness;
 
-/// What a [`Merge::turn`] came to.
+/// Result of a [`Merge::turn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Frames were passed on.
@@ -49,11 +49,12 @@ pub enum Turn {
 }
 
 /// Bytes that are copied at a time of a ring that is read alone, for who takes frames in runs: a run should be worth a
-/// system call. Of several rings less is copied: what passes at once makes what another ring brings meanwhile late.
+/// system call. With several rings less is copied: frames that pass at once make frames late that another ring brings
+/// meanwhile.
 const RUN_BYTES: u32 = 256 * 1024;
 
-/// A ring that lies before its reader this far (`Reader::fill`) is not made to wait: the other half is for what
-/// the writer brings until the reader has caught up.
+/// A ring that lies before its reader this far (`Reader::fill`) is not made to wait: the other half is for
+/// frames that the writer brings until the reader has caught up.
 const PRESSED: f64 = 0.5;
 
 /// Notes in each slack. More would make the wait more even, at some cost; fewer, longer.
@@ -71,11 +72,11 @@ pub struct Merge<M: Words = Mapping> {
     lateness: Lateness,
     /// Calls of `advance`.
     runs: u32,
-    /// What the last one passed on.
+    /// The frames that the last turn passed on.
     last: Option<Last>,
 }
 
-/// A run in the batch of a lane, up to what is used of it.
+/// A run in the batch of a lane, up to its used part.
 #[derive(Clone, Copy)]
 struct Last {
     lane: usize,
@@ -162,8 +163,8 @@ impl<M: Words> Merge<M> {
         self.lanes.iter().map(|lane| lane.cursor.held()).sum()
     }
 
-    /// Passes on what is due, oldest first, at most `frames_max` frames. `pass` gets frames that follow each other, and
-    /// the interfaces of the output so far, of which each frame names one.
+    /// Passes on frames that are due, oldest first, at most `frames_max`. `pass` gets frames that follow each other,
+    /// and the interfaces of the output so far, of which each frame names one.
     ///
     /// # Errors
     /// Whatever `pass` says, after which the frames that it refused are passed over; and [`RingError`].
@@ -206,8 +207,8 @@ impl<M: Words> Merge<M> {
         self.lanes.iter().any(|lane| lane.work.is_waiting())
     }
 
-    /// Passes the frames on that are due next, of one ring, at most `frames_max`: for whoever asks for frames instead
-    /// of being handed them. [`run`](Merge::run) has them.
+    /// Passes the frames on that are due next, of one ring, at most `frames_max`: for callers that ask for frames
+    /// instead of being handed them. [`run`](Merge::run) has them.
     ///
     /// # Errors
     /// [`RingError`].
@@ -251,7 +252,7 @@ impl<M: Words> Merge<M> {
         Ok(self.choose()?.is_some())
     }
 
-    /// What [`advance`](Merge::advance) passed on; empty if that was nothing. Its records name interfaces of
+    /// The frames that [`advance`](Merge::advance) passed on; may be empty. Its records name interfaces of
     /// [`numbering`](Merge::numbering).
     #[must_use]
     pub fn run(&self) -> Run<'_> {
@@ -332,15 +333,15 @@ impl<M: Words> Merge<M> {
     }
 }
 
-/// Whether some ring may be lapped or let go soon. Any of them: the oldest frame, of whichever ring, holds up all
-/// others. Looked at only when a frame would wait, for it takes a line from each writer.
+/// Whether some ring may soon be lapped or dropped. Any of them: the oldest frame, of whichever ring, holds up
+/// all others. Looked at only when a frame would wait, for it takes a line from each writer.
 fn is_pressed<M: Words>(lanes: &[Lane<Copied, M>]) -> bool {
     lanes.iter().any(|lane| {
         lane.is_next_to_go && !lane.cursor.is_read() || lane.cursor.reader().fill() >= PRESSED
     })
 }
 
-/// What may be passed on next.
+/// The frames that may be passed on next.
 struct Choice {
     lane: usize,
     until_ns: u64,

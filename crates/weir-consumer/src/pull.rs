@@ -21,7 +21,7 @@ use crate::source::FrameSource;
 use crate::upkeep::Upkeep;
 use crate::waiting::Waiting;
 
-/// What a [`Pull::next`] came to.
+/// Result of a [`Pull::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulled {
     /// So many frames came: [`Pull::run`] has them.
@@ -62,12 +62,12 @@ impl<S: FrameSource> Pull<S> {
         }
     }
 
-    /// Longest pause while frames come, by which each may be late; without this it is what the idle strategy chooses.
+    /// Longest pause while frames come, by which each may be late; by default the idle strategy chooses it.
     pub fn set_pause_max(&mut self, pause_max: Duration) {
         self.pause_max = pause_max;
     }
 
-    /// What it reads.
+    /// Its source.
     pub fn source(&self) -> &S {
         &self.source
     }
@@ -96,7 +96,7 @@ impl<S: FrameSource> Pull<S> {
                 Turn::Waiting => Step::Waiting,
                 Turn::Ended | Turn::Empty => Step::Idle,
             };
-            // What found nothing looks at everything next time.
+            // A call that found nothing examines everything next time.
             if std::mem::replace(&mut self.left, 0) != RUNS_PER_UPKEEP {
                 continue;
             }
@@ -121,7 +121,8 @@ impl<S: FrameSource> Pull<S> {
         }
     }
 
-    /// Has the next call take what has changed before it takes frames: what has left is read no further from here on.
+    /// Makes the next call apply changes before it takes frames: feeds that have left are read no further from here
+    /// on.
     pub fn look_at_changes(&mut self) {
         self.left = 0;
     }
@@ -173,7 +174,8 @@ impl<S: FrameSource> Pull<S> {
         self.merge.positions(key)
     }
 
-    /// That a writer has gone and left rings open, which were read as far as they came. Said once.
+    /// Reports once that a writer has gone and left rings open, which were read as far as they
+    /// came. Said once.
     pub fn take_gone(&mut self) -> Option<RingError> {
         self.upkeep.take_gone()
     }

@@ -65,7 +65,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Lets out what was collected.
+    /// Writes the collected frames.
     ///
     /// # Errors
     /// As [`take`](Sink::take).

@@ -1,4 +1,4 @@
-//! What a consumer reads, and how that changes while it runs.
+//! The feeds that a consumer reads, and how they change while it runs.
 
 use std::os::unix::net::UnixStream;
 
@@ -6,12 +6,12 @@ use weir_ring::memory::Trust;
 use weir_ring::wake::Sleeper;
 use weir_ring::{Mapping, Ring, RingError, Words, pass};
 
-/// What a consumer reads, and how that changes while it runs.
+/// The feeds that a consumer reads, and how they change while it runs.
 pub trait FrameSource: Send {
     /// The changes since the last call. Called before each turn, so it is cheap while there are none.
     fn take_changes(&mut self) -> Vec<FeedChange>;
 
-    /// What the consumer sleeps on. Whoever makes a change wakes it.
+    /// The consumer sleeps on this. A thread that makes a change wakes it.
     fn sleeper(&self) -> &Sleeper;
 
     /// No feed joins any more: once all rings are closed and read, the consumer ends. Changes that were made before
@@ -19,7 +19,7 @@ pub trait FrameSource: Send {
     fn is_complete(&self) -> bool;
 }
 
-/// A change of what a consumer reads.
+/// A change of the feeds that a consumer reads.
 #[derive(Debug)]
 pub enum FeedChange {
     /// It reads this feed from its oldest frames on.
@@ -29,7 +29,7 @@ pub enum FeedChange {
         /// The feed's key.
         key: u64,
         /// Ordinals of the first frames that are not read any more, ring by ring. A ring without one brings nothing any
-        /// more, and what it has is read.
+        /// more, and its present frames are read.
         until: Vec<u64>,
     },
 }
@@ -126,7 +126,7 @@ impl Static {
     }
 
     /// The feed that another process hands over with [`pass::send_feed`], `rings_max` rings at most. If that process
-    /// ends without closing them, the consumer reads what is there and then fails with
+    /// ends without closing them, the consumer reads the present frames and then fails with
     /// [`RingError::WriterGone`].
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 
 use std::{error, fmt, io};
 
-/// What an output says, inside an [`io::Error`], when its reader took nothing for longer than it was
-/// to wait.
+/// Error of an output, inside an [`io::Error`], if its reader took nothing for longer than the
+/// output was to wait.
 #[derive(Debug)]
 pub struct Stalled;
 

@@ -41,7 +41,8 @@ pub(crate) fn feed(key: usize, ring: &Ring<Mapping>) -> JoinedFeed {
     JoinedFeed { key, output, label, rings, first_line, channel: None, begin: Begin::Oldest }
 }
 
-/// What a [`Collect`] was handed: names of interfaces, and the number and the stamp of each frame.
+/// Data that a [`Collect`] was handed: names of interfaces, and the number and the stamp of each
+/// frame.
 #[derive(Default)]
 pub(crate) struct Collected {
     pub(crate) interfaces: Vec<String>,
@@ -49,7 +50,7 @@ pub(crate) struct Collected {
     pub(crate) flushed: usize,
 }
 
-/// An output that keeps what it is handed.
+/// An output that keeps everything that it is handed.
 #[derive(Clone, Default)]
 pub(crate) struct Collect(pub(crate) Arc<Mutex<Collected>>);
 

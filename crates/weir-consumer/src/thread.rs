@@ -18,21 +18,21 @@ use crate::waiting::Waiting;
 
 /// The threads' name, by which tools find them.
 pub const THREAD_NAME: &str = "weir-consumer";
-/// A pause once the sources stop: what they still bring comes within milliseconds.
+/// A pause once the sources stop: their last frames come within milliseconds.
 const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 /// How long a ring that stays open may bring nothing after its source has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Sources run.
 const RUNNING: u8 = 0;
-/// They stop: what they still bring is read.
+/// They stop: their last frames are read.
 const DRAINING: u8 = 1;
 /// They have stopped: rings that are not closed by now bring nothing any more.
 const STOPPED: u8 = 2;
 
-/// What a consumer's thread is told before it starts.
+/// Parameters of a consumer's thread.
 pub struct Plan<C: ?Sized> {
-    /// What it reads.
+    /// Its source.
     pub source: Box<dyn FrameSource>,
     /// Ends its sleep when the sources stop.
     pub waker: Waker,
@@ -48,7 +48,7 @@ pub struct Plan<C: ?Sized> {
     pub ended: Ended<C>,
 }
 
-/// What is called when a consumer has ended.
+/// Called when a consumer has ended.
 pub type Ended<C> = Box<dyn FnOnce(&Finished<C>) + Send>;
 
 impl<C: ?Sized> Plan<C> {
@@ -73,7 +73,7 @@ pub struct Running<C: ?Sized> {
 
 /// A consumer that has ended.
 pub struct Finished<C: ?Sized> {
-    /// The consumer; its rings can still be asked what it has not read.
+    /// The consumer; its rings can still be asked for the frames that it has not read.
     pub consumer: Box<C>,
     /// Why it could not go on.
     pub failure: Option<ConsumerError>,
@@ -120,7 +120,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
         let failure = work.run().err();
         let limited = work.left() == 0;
         let Work { consumer, shared, last, progress, .. } = work;
-        // Whoever waits for this consumer's progress need not any more.
+        // A thread that waits for this consumer's progress need not wait any more.
         drop(progress);
         shared.ended.store(true, Ordering::Release);
         let finished = Finished { consumer, failure, last, limited };
@@ -149,7 +149,7 @@ impl<C: ?Sized> Running<C> {
         self.waker.wake();
     }
 
-    /// The sources have stopped: reads what is left and ends.
+    /// The sources have stopped: reads the remaining frames and ends.
     ///
     /// # Panics
     /// If the thread panicked: a bug of ours, passed on.
@@ -188,7 +188,7 @@ pub fn take_changes<C: Consumer + ?Sized>(
     upkeep::take_changes(source, consumer).map(drop)
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Work<C: ?Sized> {
     consumer: Box<C>,
     source: Box<dyn FrameSource>,
@@ -205,7 +205,7 @@ struct Work<C: ?Sized> {
 impl<C: Consumer + ?Sized> Work<C> {
     fn run(&mut self) -> Result<(), ConsumerError> {
         let taken = self.take_all();
-        // Of what was taken nothing is lost with a ring.
+        // Taken frames are not lost with a ring.
         if let Ok(()) | Err(ConsumerError::Ring(_)) = &taken {
             let flushed = self.consumer.flush();
             self.last = self.last.map(|_| Instant::now());
@@ -236,7 +236,7 @@ impl<C: Consumer + ?Sized> Work<C> {
                 Step::Ended if is_complete => break,
                 Step::Busy => self.last = (phase != RUNNING).then(Instant::now),
                 step if phase == RUNNING => self.wait(step)?,
-                // Its output is slow, and ends by itself: what is left is not given up.
+                // Its output is slow, and ends by itself: the remaining frames are not given up.
                 Step::Writing => thread::sleep(DRAIN_PAUSE),
                 // A source that failed at its stop may leave a ring open.
                 _ if phase == STOPPED && quiet_since.elapsed() > self.patience => break,

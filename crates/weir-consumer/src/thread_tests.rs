@@ -17,7 +17,7 @@ use crate::testing::{Collect, feed, push, writer};
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// What is sent from the test; complete once that is said.
+/// Frames that are sent from the test; complete once that is said.
 struct Sent {
     sleeper: Sleeper,
     changes: Receiver<FeedChange>,
@@ -72,7 +72,7 @@ fn feeds_join_and_leave_a_consumer_that_sleeps() {
         waker.wake_if_due(line, 1);
         wait_until("a frame", || running.delivered().frames == key as u64 + 1);
     }
-    // The second feed leaves with what it has, and another one has its line.
+    // The second feed leaves with its present frames, and another one has its line.
     changes.send(FeedChange::Left { key: 1, until: vec![1] }).unwrap();
     push(&mut writers[1], 2);
     joins(2, 1, writers[2].ring());

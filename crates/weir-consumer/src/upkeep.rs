@@ -1,5 +1,5 @@
-//! What a consumer does besides taking frames: it reads what joins, finds writers that have gone, and says how far it
-//! has read.
+//! Duties of a consumer besides taking frames: it reads feeds that join, finds writers that have gone, and reports
+//! how far it has read.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -69,7 +69,7 @@ impl Upkeep {
         Upkeep { gone: None, gone_channels: BTreeSet::new(), looked: now, noted: now }
     }
 
-    /// What is to be done before frames are taken.
+    /// Duties before frames are taken.
     ///
     /// # Errors
     /// Of a feed that cannot join.
@@ -98,7 +98,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// What the writers at this channel have left open ends here. Other rings are read on.
+    /// Rings that the writers at this channel have left open end here. Other rings are read on.
     pub(crate) fn writer_gone(&mut self, rings: &mut dyn Rings, channel: usize) {
         self.gone_channels.insert(channel);
         self.end_open_rings(rings, channel);
@@ -110,7 +110,7 @@ impl Upkeep {
         }
     }
 
-    /// That a writer has gone and left rings open, said once.
+    /// Reports once that a writer has gone and left rings open.
     pub(crate) fn take_gone(&mut self) -> Option<RingError> {
         self.gone.take()
     }

@@ -12,10 +12,10 @@ use crate::lanes::Rings;
 
 /// How long frames may be in the consumer's buffer while more keep coming.
 const FLUSH_EVERY: Duration = Duration::from_millis(5);
-/// Before a pause of this length the buffer is let out: what is in it would wait as long.
+/// Before a pause of this length the buffer is written: its frames would wait as long.
 const LONG_PAUSE: Duration = Duration::from_millis(1);
 
-/// Carries out what the [`IdleStrategy`] says.
+/// Carries out the decision of the [`IdleStrategy`].
 #[derive(Debug)]
 pub(crate) struct Waiting {
     strategy: IdleStrategy,
@@ -36,7 +36,7 @@ impl Waiting {
     /// ended.
     ///
     /// # Errors
-    /// [`ConsumerError`] if what was collected cannot be let out, or the kernel refuses to wait.
+    /// [`ConsumerError`] if the collected frames cannot be written, or the kernel refuses to wait.
     pub(crate) fn wait<C: Consumer + ?Sized>(
         &mut self,
         consumer: &mut C,

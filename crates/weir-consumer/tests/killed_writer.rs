@@ -82,7 +82,7 @@ fn writer_process() {
     std::thread::sleep(PATIENCE);
 }
 
-/// Counts what it is handed and what was let out.
+/// Counts the frames that it is handed and those that were written.
 #[derive(Default)]
 struct Counting {
     next: u64,

@@ -44,7 +44,7 @@ pub enum ApiError {
     Malformed {
         /// The socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// The connection failed.
@@ -52,7 +52,7 @@ pub enum ApiError {
     Io {
         /// The socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -86,7 +86,8 @@ fn exchange(socket: &Path, path: &str) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + ANSWER_TIME_MAX;
     let mut stream = UnixStream::connect(socket)?;
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
-    // In one piece: what is written piece by piece may be answered, and the connection closed, before its end.
+    // In one piece: if it is written piece by piece, the server may answer, and close the connection, before
+    // its end.
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     let mut piece = [0; 16 << 10];
@@ -140,7 +141,7 @@ mod tests {
 
     use serde_json::Value;
 
-    /// What `get` makes of an engine that sends these bytes and hangs up.
+    /// Result of `get` with an engine that sends these bytes and hangs up.
     fn answered(answer: &[u8]) -> Result<Value, ApiError> {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("engine.sock");
@@ -151,7 +152,7 @@ mod tests {
             let mut request = [0; 256];
             let length = stream.read(&mut request).unwrap();
             assert!(request[..length].starts_with(b"GET /version HTTP/1.0\r\n"));
-            // Who has read enough hangs up.
+            // A client that has read enough hangs up.
             let _ = stream.write_all(&answer);
         });
         let got = get(&socket, "/version");

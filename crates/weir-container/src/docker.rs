@@ -14,7 +14,7 @@ use weir_capture::kernel::netns::{Located, NetnsName, Owner, netns_of_process};
 use crate::api::{self, ApiError};
 use crate::limits::{NAME_TIME_MAX, NAMES_IN_ERROR_MAX};
 
-/// What stands before a container's name.
+/// Prefix of a container's name.
 pub const PREFIX: &str = "docker:";
 
 /// Where Docker listens, and podman.

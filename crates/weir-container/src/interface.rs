@@ -1,7 +1,7 @@
-//! Whose frames those of the host's interfaces are: the VM or process that holds a tap, the container, pod, process or
+//! Owner of the frames of the host's interfaces: the VM or process that holds a tap, the container, pod, process or
 //! named network namespace that a veth leads into.
 //!
-//! Nothing here is an error: where nobody is found, or nobody may be looked for, nothing is said. What is read is
+//! Nothing here is an error: where nobody is found, or nobody may be looked for, nothing is said. Reading is
 //! bounded in time and bytes.
 
 use std::collections::BTreeMap;
@@ -170,7 +170,8 @@ impl Search {
         }
     }
 
-    /// Who holds these taps. A process of another network namespace holds others, if with the same names.
+    /// Holders of these taps. A process of another network namespace holds others, if with the same
+    /// names.
     fn holders(&self, taps: &[&str]) -> BTreeMap<String, Owner> {
         let mut holders: BTreeMap<String, Owner> = BTreeMap::new();
         let Ok(here) = fs::read_link("/proc/thread-self/ns/net") else { return holders };

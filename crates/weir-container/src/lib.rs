@@ -4,7 +4,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`docker`] | containers of Docker and podman, asked for over the engine's socket |
-//! | [`pod`] | pods of Kubernetes, found by what the kubelet leaves on the node |
+//! | [`pod`] | pods of Kubernetes, found by files that the kubelet leaves on the node |
 //! | [`interface`] | whose frames those of taps and veths of the host are |
 //! | [`vm`] | taps of virtual machines, as they come and go |
 //! | [`api`] | one request to a container engine |

@@ -1,4 +1,4 @@
-//! Pods of Kubernetes, found by what the kubelet leaves on the node, whichever container runtime it uses.
+//! Pods of Kubernetes, found by files that the kubelet leaves on the node, with any container runtime.
 //!
 //! The kubelet keeps the logs of a pod in `/var/log/pods/NAMESPACE_NAME_UID`, and its runtime puts the pod's processes
 //! into a cgroup whose path has `kubepods` and `pod<UID>` in it. So no runtime has to be asked, which would take gRPC.
@@ -15,7 +15,7 @@ use weir_capture::kernel::netns::{Located, NetnsName, Owner};
 
 use crate::limits::NAMES_IN_ERROR_MAX;
 
-/// What stands before a pod's name.
+/// Prefix of a pod's name.
 pub const PREFIX: &str = "pod:";
 
 /// The network namespace of a pod, by `NAME`, or by `NAMESPACE/NAME` where several namespaces have the name.
@@ -43,7 +43,7 @@ pub(crate) fn of_cgroup(cgroup: &str) -> Option<(String, String)> {
     Some((pod.full_name(), pod.uid))
 }
 
-/// Where a node keeps what is looked at.
+/// Where a node keeps these files.
 struct Node {
     logs: PathBuf,
     proc: PathBuf,

@@ -1,5 +1,5 @@
-//! What /proc says of a process, as far as it leads to a container or a VM. Everything here may have been written by
-//! that process.
+//! Facts about a process from /proc, as far as they lead to a container or a VM. Everything here may have been
+//! written by that process.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -34,7 +34,7 @@ impl Process {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// What stands for its network namespace, such as `net:[4026531840]`; `None` without rights.
+    /// Identity of its network namespace, such as `net:[4026531840]`; `None` without rights.
     pub(crate) fn netns(&self) -> Option<PathBuf> {
         fs::read_link(self.path("ns/net")).ok()
     }

@@ -8,7 +8,7 @@ use weir_capture::interface::LinkPattern;
 use crate::limits::{NAMES_IN_ERROR_MAX, OWNER_NAME_MAX};
 use crate::process::{Process, plain};
 
-/// What stands before a machine's name.
+/// Prefix of a machine's name.
 pub const PREFIX: &str = "vm:";
 /// Of owners that are machines.
 const KIND: &str = "vm";

@@ -104,7 +104,7 @@ impl Buffer {
         self.filled = 0;
     }
 
-    /// Replaces what it holds with these words of a ring, loaded one by one: their writer may be at work.
+    /// Replaces its contents with these words of a ring, loaded one by one: their writer may be at work.
     ///
     /// # Panics
     /// Without room for them.

@@ -54,7 +54,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 pub fn space(path: &Path) -> io::Result<Space> {
     let stat = rustix::fs::statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-    // What is kept back for root (5 % on ext4) is free, and nobody else's.
+    // Blocks reserved for root (5 % on ext4) are free, but not for other users.
     let kept_back = stat.f_bfree.saturating_sub(stat.f_bavail);
     let total = stat.f_blocks.saturating_sub(kept_back);
     Ok(Space { total: bytes(total), free: bytes(stat.f_bavail) })

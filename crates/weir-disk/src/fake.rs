@@ -23,7 +23,7 @@ pub struct Fake {
     script: Script,
 }
 
-/// What a [`Fake`] does, in the hands of a test. Error numbers are those of libc.
+/// Controls a [`Fake`] from a test. Error numbers are those of libc.
 #[derive(Clone, Default)]
 pub struct Script(Arc<Both>);
 
@@ -87,7 +87,7 @@ impl Script {
     }
 
     /// Fails all writes by which there would be more than `bytes` written in all since the disk was made, as a full
-    /// disk does; `None` frees it again. What failed counts as written, too, so that what comes later fails as well.
+    /// disk does; `None` frees it again. A failed write counts as written, too, so that later ones fail as well.
     pub fn fail_from_byte(&self, limit: Option<(u64, i32)>) {
         self.state().fail_from = limit;
     }
@@ -243,7 +243,7 @@ impl State {
         own.map(|(_, errno)| *errno)
     }
 
-    /// Counts a write, and says with what it fails.
+    /// Counts a write, and returns the error with which it fails, if any.
     fn count(&mut self, bytes: u64) -> Option<i32> {
         let write = self.writes;
         self.writes += 1;

@@ -13,7 +13,8 @@ pub trait Files: Clone + Send + 'static {
     /// An open file.
     type File: Send + Sync + 'static;
 
-    /// Cuts a file off at byte `length`, and gives back what was preallocated behind that. No write is under way there.
+    /// Cuts a file off at byte `length`, and gives back space that was preallocated behind that. No write is under way
+    /// there.
     ///
     /// # Errors
     /// What the kernel says.

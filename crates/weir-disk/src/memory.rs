@@ -8,7 +8,7 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-/// What direct writes take: address, length and place in the file are multiples of it.
+/// Requirement for direct writes: address, length and file offset are multiples of it.
 pub const PAGE_BYTES: usize = 4096;
 /// Source: Documentation/admin-guide/mm/transhuge.rst; of x86-64 and most others.
 const HUGE_BYTES: usize = 2 << 20;
@@ -19,7 +19,7 @@ const LARGE_BYTES: usize = 512 << 10;
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    /// What was mapped: as much, or up to the end of the last huge page.
+    /// Mapped bytes: as many as requested, or up to the end of the last huge page.
     mapped: usize,
 }
 
@@ -83,7 +83,7 @@ fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     let own = start.wrapping_add(before);
     for (at, length) in [(start, before), (own.wrapping_add(bytes), spare.saturating_sub(before))] {
         if length > 0 {
-            // SAFETY: whole pages of the mapping that was just made, on both sides of what is used of it.
+            // SAFETY: whole pages of the mapping that was just made, on both sides of the used part.
             unsafe { libc::munmap(at.cast(), length) };
         }
     }
@@ -106,7 +106,7 @@ mod tests {
         }
     }
 
-    /// Whole neighbours are left alone by what is cut off on both sides.
+    /// The parts that are cut off on both sides do not touch whole neighbours.
     #[test]
     fn many_live_side_by_side() {
         let mut all: Vec<Memory> = (0..40).map(|_| Memory::new(HUGE_BYTES / 2)).collect();

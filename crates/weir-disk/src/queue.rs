@@ -1,4 +1,4 @@
-//! A queue of writes: what the recorder asks of a disk. The real ones are [`open`](crate::open)ed; tests put one that
+//! A queue of writes: a recorder's requests to a disk. The real ones are [`open`](crate::open)ed; tests put one that
 //! fails on command in their place.
 
 use std::io;
@@ -10,12 +10,11 @@ use weir_ring::Mapping;
 use crate::Buffer;
 use crate::files::Files;
 
-/// What a write takes its bytes from, kept until the write has completed.
+/// Source of the bytes of a write, kept until the write has completed.
 pub enum Bytes {
     /// Memory of one's own: its filled part, whose length is a multiple of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES).
     Own(Buffer),
-    /// A part of a ring, which its writer may be changing: whoever asks for the write confirms afterwards that it did
-    /// not.
+    /// A part of a ring, which its writer may be changing: the requester confirms afterwards that it did not.
     Ring {
         /// The ring's memory.
         memory: Arc<Mapping>,
@@ -33,7 +32,7 @@ pub enum Bytes {
     },
 }
 
-/// Whoever asked for a write knows it by this.
+/// Identifies a write for its requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
@@ -51,7 +50,7 @@ pub struct Completed {
 pub trait Disk: Send + 'static {
     /// An open file of it. Its writes are ended before it is dropped.
     type File: Send + Sync + 'static;
-    /// What is asked about whole files.
+    /// Requests about whole files.
     type Files: Files<File = Self::File>;
 
     /// Requests about whole files, on any thread.
@@ -83,8 +82,8 @@ pub trait Disk: Send + 'static {
     /// Those that are asked for from now on go as before.
     fn abandon(&mut self);
 
-    /// What a person should know about how it writes, such as that io_uring is refused: all so far, in a text without
-    /// a full stop. It changes when there is more to say, after `create` and `completed`.
+    /// Notes for the user on how it writes, such as that io_uring is refused: all so far, in a text without a full
+    /// stop. It changes when there is more to say, after `create` and `completed`.
     fn note(&self) -> Option<&str> {
         None
     }

@@ -27,7 +27,7 @@ impl Shared {
         self.say("the kernel does not write from this ring's memory, so it is copied first");
         if !self.is_refused(mapping) {
             let mut refused = lock(&self.refused);
-            // A `Weak` keeps the place of what is gone, though nothing is there.
+            // A `Weak` keeps the place of a dropped object, though nothing is there.
             refused.retain(|mapping| mapping.strong_count() > 0);
             refused.push(Arc::downgrade(mapping));
         }
@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-/// What a disk has said so far.
+/// Messages of a disk so far.
 #[derive(Default)]
 pub struct Notes {
     count: usize,
@@ -74,7 +74,7 @@ impl Notes {
     }
 }
 
-/// Nothing here is left half done, so what a thread that panicked has left is whole.
+/// Nothing here is left half done, so data that a panicking thread has left is valid.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

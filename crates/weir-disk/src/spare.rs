@@ -1,10 +1,11 @@
-//! Buffers that were used and are kept for the next one: new memory costs more than what is copied into it, because the
-//! kernel clears each page and maps it when it is first touched.
+//! Buffers that were used and are kept for the next use: new memory costs more than copying into it, because the kernel
+//! clears each page and maps it when it is first touched.
 
 use crate::buffer::Buffer;
 use crate::limits::SPARE_BUFFERS_MAX;
 
-/// A buffer is taken for so many times what is asked for at most: small ones do not use up large ones.
+/// A buffer may be at most this many times as large as requested: small requests do not use up large
+/// buffers.
 const TIMES_MAX: usize = 4;
 
 /// Buffers that were used.

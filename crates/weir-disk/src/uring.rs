@@ -75,12 +75,13 @@ impl Uring {
         let entry = entry(write.file(), step).user_data(index as u64);
         // SAFETY: the memory stays where it is, and readable, until the kernel has answered: `write`, which holds it
         // (a mapping, or a buffer that nobody changes), stays in `writes` until then, and `drop` waits or leaks it. So
-        // does the file. That others change a ring meanwhile is the kernel's to bear: it reads bytes.
+        // does the file. Other processes may change a ring meanwhile. The kernel has to cope with that: it reads
+        // bytes.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("there is room for a step of each write");
     }
 
-    /// Has the kernel take what is in the queue, and waits for so many answers.
+    /// Lets the kernel take the queue, and waits for so many answers.
     fn enter(&mut self, answers: usize) -> io::Result<()> {
         loop {
             let Err(error) = self.ring.submit_and_wait(answers) else { return Ok(()) };
@@ -98,7 +99,7 @@ impl Uring {
         }
     }
 
-    /// Takes the kernel's answers, and asks for what there is still to do.
+    /// Takes the kernel's answers, and requests the remaining steps.
     fn take_answers(&mut self) -> io::Result<()> {
         let mut answers = std::mem::take(&mut self.answers);
         let taken = self.ring.completion().map(|answer| (answer.user_data(), answer.result()));
@@ -135,7 +136,7 @@ fn entry(file: &DiskFile, step: Step) -> squeue::Entry {
     }
 }
 
-/// That the kernel took requests from this queue before, and now refuses, is a bug of ours.
+/// The kernel took requests from this queue before, so a refusal now is a bug of ours.
 const TAKEN_BEFORE: &str = "the kernel has taken requests from this queue before";
 
 impl Disk for Uring {

@@ -36,7 +36,7 @@ pub struct Write {
 pub enum Step {
     /// Write so many bytes of memory at a place of the file. The memory stays there, readable, as long as the write.
     Write { from: *const u8, bytes: u32, at: u64 },
-    /// Allocate so many bytes of the file, zeros, behind what was written.
+    /// Allocate so many bytes of the file, zeros, behind the written part.
     Preallocate { at: u64, bytes: u64 },
     /// Bring a part of the file from the page cache to the disk, so that no more than the writes under way wait there.
     Flush { at: u64, bytes: u32 },
@@ -150,7 +150,7 @@ impl Write {
         }
     }
 
-    /// The write as whoever asked for it gets it back.
+    /// The write, as its requester gets it back.
     pub fn complete(self, result: io::Result<()>, shared: &Shared) -> Completed {
         if let Some(copy) = self.copy {
             shared.give_buffer(copy);
@@ -164,7 +164,7 @@ impl Write {
             self.is_flushing = !self.file.is_direct();
             return if self.is_flushing { Next::Step } else { Next::Over(Ok(())) };
         }
-        // What goes on directly goes on at a multiple of the alignment.
+        // A write that continues directly begins at a multiple of the alignment.
         let reached = if self.was_direct { reached - reached % ALIGN_BYTES } else { reached };
         if reached <= self.done {
             return self.again(io::ErrorKind::WriteZero.into());
@@ -185,7 +185,7 @@ impl Write {
     }
 }
 
-/// Holds what is asked for against what the trait says, and gives its length.
+/// Checks the request against the rules of the trait, and returns its length.
 ///
 /// # Panics
 /// As [`Write::new`].

@@ -1,4 +1,4 @@
-//! Both disks on real file systems: what is written is what is read, whatever the sizes and the order.
+//! Both disks on real file systems: data that is written is read back, for all sizes and orders.
 
 use std::fs;
 use std::path::Path;
@@ -154,7 +154,7 @@ fn a_failure_comes_back_with_its_memory() {
     let directory = directory();
     for (name, mut disk) in disks(directory.path()) {
         let file = disk.create(&directory.path().join(name), 0o600).unwrap();
-        // Behind the end of what a file can be. Source: EFBIG in write(2).
+        // Behind the largest possible end of a file. Source: EFBIG in write(2).
         let far = i64::MAX as u64 / ALIGN_BYTES as u64 * ALIGN_BYTES as u64 - (1 << 20);
         disk.write(&file, far, Bytes::Own(buffer(2, 1)), Ticket(5));
         let [one] = &all(&mut disk)[..] else { panic!() };

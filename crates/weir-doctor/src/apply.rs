@@ -1,7 +1,7 @@
 //! Settings carried out and taken back.
 //!
-//! Each former value is written down before its knob is turned, so that whatever ends this process, what
-//! it changed can be taken back.
+//! Each former value is written down before its setting is changed, so that the change can be undone,
+//! however this process ends.
 
 use std::io;
 
@@ -18,7 +18,7 @@ pub enum ApplyError {
         "changing settings needs {needs}; run as root, or carry out the commands that the plan names"
     )]
     NoRights {
-        /// What is missing.
+        /// The missing rights.
         needs: &'static str,
     },
     /// The record cannot be read or written.
@@ -28,7 +28,7 @@ pub enum ApplyError {
     Record(#[source] io::Error),
 }
 
-/// What became of one knob.
+/// Result for one setting.
 #[derive(Debug)]
 pub enum Outcome {
     /// It was this and is that.
@@ -47,7 +47,7 @@ pub type Step = (Knob, Outcome);
 /// Carries settings out, all that can be: one that fails does not keep the others from it.
 ///
 /// # Errors
-/// [`ApplyError::Record`]; what was changed by then is written down.
+/// [`ApplyError::Record`]; changes so far are written down.
 pub fn apply(
     panel: &mut dyn Panel,
     book: &Book,
@@ -87,7 +87,7 @@ fn turn(
     record.changes[at].after = value.to_owned();
     book.keep(record).map_err(ApplyError::Record)?;
     let result = panel.write(knob, value);
-    // Drivers round: what it is now is what undoing has to find.
+    // Drivers round: undoing has to find the present value.
     let after = panel.read(knob).unwrap_or_else(|_| value.to_owned());
     let refused = after == now;
     if refused && record.changes[at].before == now {
@@ -105,8 +105,8 @@ fn turn(
     })
 }
 
-/// Takes back what was changed for an interface, last change first. What fails stays written down.
-/// Nothing if there is no record, or that of a namesake that is gone.
+/// Undoes the changes of an interface, last change first. The record of a setting that fails is
+/// kept. Nothing if there is no record, or that of a namesake that is gone.
 ///
 /// # Errors
 /// [`ApplyError::Record`].

@@ -1,4 +1,4 @@
-//! What was found. `None` is "could not be asked", never "no".
+//! Collected facts. `None` is "could not be asked", never "no".
 
 use std::collections::BTreeMap;
 
@@ -51,9 +51,9 @@ pub struct Machine {
 pub struct Switch {
     /// Whether it can be changed.
     pub available: bool,
-    /// What was last asked for.
+    /// The last requested value.
     pub requested: bool,
-    /// What is so.
+    /// The actual value.
     pub active: bool,
 }
 
@@ -62,7 +62,7 @@ pub struct Switch {
 pub struct Irq {
     /// Its number.
     pub number: u32,
-    /// What the driver calls it.
+    /// The driver's name for it.
     pub name: String,
     /// CPUs that may take it, as in `smp_affinity_list`.
     pub cpus: String,
@@ -115,7 +115,8 @@ pub struct Nic {
     pub tcx_programs: Option<(u32, u32)>,
     /// Everybody on its hooks that could be asked for; `None` if nobody was found and not all could.
     pub hooked: Option<Vec<Hooked>>,
-    /// What of this machine depends on it, or on what stands above it: the default route, addresses.
+    /// Traffic of this machine that depends on it, or on interfaces above it: the default route,
+    /// addresses.
     pub own_traffic: Option<Vec<String>>,
     /// Native XDP.
     pub native_xdp: Option<bool>,

@@ -1,4 +1,4 @@
-//! What facts mean for capture. Nothing here asks the system.
+//! Meaning of facts for capture. Nothing here asks the system.
 
 mod hooked;
 
@@ -29,11 +29,11 @@ pub enum Grade {
 /// One judgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is about, a word or two.
+    /// Its subject, a word or two.
     pub about: Cow<'static, str>,
     /// How good it is.
     pub grade: Grade,
-    /// What it means for capture.
+    /// Its meaning for capture.
     pub meaning: String,
     /// A command that helps, if one does.
     pub remedy: Option<String>,

@@ -1,4 +1,4 @@
-//! What Weir can do on this machine: facts, what they mean for capture, a plan, and its settings.
+//! Abilities of Weir on this machine: facts, their meaning for capture, a plan, and its settings.
 //!
 //! [`facts`] are collected by [`machine`] and [`nic`], judged by [`judge`] and turned into a [`plan`];
 //! judgement sees nothing but facts, so it is tested on recorded ones. [`settings`] are carried out and

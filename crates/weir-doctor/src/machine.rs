@@ -114,7 +114,7 @@ fn governors() -> Vec<String> {
     found
 }
 
-/// `0-3,8` as numbers; what is not one is left out.
+/// `0-3,8` as numbers; anything that is not a number is left out.
 #[must_use]
 pub fn cpu_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {

@@ -25,8 +25,8 @@ pub fn names() -> std::io::Result<Vec<String>> {
     Ok(names.map(|name| name.trim().to_owned()).filter(|name| name != "lo").collect())
 }
 
-/// Collects what is known about an interface. With rights, loads the program that is bound to the device,
-/// and attaches nothing.
+/// Collects the known facts about an interface. With rights, loads the program that is bound to the
+/// device, and attaches nothing.
 ///
 /// # Errors
 /// No socket to ask through.

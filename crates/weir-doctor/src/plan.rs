@@ -6,7 +6,7 @@ use weir_capture::interface::Rss;
 use crate::facts::{Machine, Nic, capability};
 use crate::settings::{BPF_JIT_ENABLE, Knob, Setting, hex, irq_cpus_file};
 
-/// What the interface is for.
+/// Use of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Traffic of this machine, which goes on as if nobody looked.
@@ -15,7 +15,7 @@ pub enum Use {
     MonitoringPort,
 }
 
-/// What to do with an interface.
+/// Plan for an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// Watching: a command line, if any engine can.
@@ -27,7 +27,7 @@ pub struct Plan {
     pub cores: Vec<usize>,
     /// Bytes of rings.
     pub ring_bytes: u64,
-    /// What `--apply` sets, for the use that was asked about.
+    /// Settings that `--apply` makes for this use.
     pub settings: Vec<Setting>,
 }
 
@@ -86,8 +86,8 @@ pub fn cores(nic: &Nic, machine: &Machine) -> Vec<usize> {
     if near.is_empty() { machine.cpus.clone() } else { near }
 }
 
-/// 64 MiB for each CPU, as far as that is a thirty-second of what is free at most: a power of two up to 1 GiB, and
-/// never below 64 MiB, the default, or the least.
+/// 64 MiB for each CPU, but at most 1/32 of the free memory: a power of two up to 1 GiB, and never below 64 MiB,
+/// the default, or the minimum.
 ///
 /// Rings of BPF programs cannot be swapped out, others should not be, and several captures may run. At 10 Gbit/s
 /// 64 MiB are 50 ms, the longest that a busy machine usually leaves a reader without a CPU; who sees frames

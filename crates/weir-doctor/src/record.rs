@@ -1,4 +1,4 @@
-//! What is written down about changed settings: one file an interface, under /run/weir-doctor/.
+//! Records of changed settings: one file an interface, under /run/weir-doctor/.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,13 +20,13 @@ pub const FOLDER: &str = "/run/weir-doctor";
 pub struct Change {
     /// What.
     pub knob: Knob,
-    /// What it was before the first change.
+    /// Value before the first change.
     pub before: String,
-    /// What it was after the last one, or should be if the process ended in between.
+    /// Value after the last change, or the intended value if the process ended in between.
     pub after: String,
 }
 
-/// What was changed for an interface.
+/// Changes of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Its name.
@@ -49,8 +49,8 @@ impl Book {
     /// Opens the book of the calling thread's network namespace; waits for whoever has it.
     ///
     /// # Errors
-    /// A folder that is not this user's alone: what is written in it becomes settings of the system. Else what the
-    /// kernel says.
+    /// A folder that does not belong to this user alone: records in it become settings of the system. Else the
+    /// kernel's error.
     pub fn open(folder: &Path) -> io::Result<Book> {
         let folder = PrivateFolder::open(folder)?;
         let locked = folder.open_or_create("lock")?;

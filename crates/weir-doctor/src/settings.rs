@@ -10,7 +10,7 @@ use weir_capture::interface::InterfaceQuery;
 /// The sysctl that has BPF programs compiled.
 pub const BPF_JIT_ENABLE: &str = "/proc/sys/net/core/bpf_jit_enable";
 
-/// What is set.
+/// A setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
@@ -39,10 +39,10 @@ pub enum Knob {
     },
 }
 
-/// A knob and what it shall be.
+/// A setting and its new value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// What is set.
+    /// A setting.
     pub knob: Knob,
     /// To what.
     pub value: String,
@@ -52,7 +52,7 @@ pub struct Setting {
 
 /// Where knobs are read and turned: the system, or a test's stand-in.
 pub trait Panel {
-    /// What it is now.
+    /// The present value.
     ///
     /// # Errors
     /// What the kernel says.
@@ -74,7 +74,7 @@ pub struct System {
 impl Panel for System {
     fn read(&self, knob: &Knob) -> io::Result<String> {
         Ok(match knob {
-            // What was asked for, not what came of it: that follows from it.
+            // The requested value is restored, not the effective one, which follows from it.
             Knob::Feature { iface, name } => {
                 let features = self.query.features(iface)?;
                 let found = features.iter().find(|feature| feature.name == *name);

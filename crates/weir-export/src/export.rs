@@ -1,4 +1,4 @@
-//! What an export is.
+//! The interface of an export.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct Origin {
     pub owner: Option<Owner>,
 }
 
-/// Whose frames they are.
+/// Owner of frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Owner {
     /// `container`, `pod`, `vm`, `process` or `netns`.
@@ -56,11 +56,12 @@ pub struct Counts {
     pub unsent: u64,
 }
 
-/// Why an export cannot go on. What it was given and did not send is in its [`Counts::unsent`].
+/// Why an export cannot go on. Records that it was given and did not send are in its
+/// [`Counts::unsent`].
 #[derive(Debug, Error)]
 #[error("{what}")]
 pub struct ExportError {
-    /// What failed, on what, and what to try.
+    /// The failed action, its object, and a remedy.
     pub what: String,
     /// Why.
     #[source]
@@ -69,7 +70,7 @@ pub struct ExportError {
 
 /// Where records go. Its methods are called by a thread of its own, and may wait.
 pub trait Export: Send {
-    /// What it is, as a user would name it: `ipfix://collector:4739`.
+    /// Its name, as a user would write it: `ipfix://collector:4739`.
     fn name(&self) -> String;
 
     /// Sends these records, or counts them as unsent.
@@ -78,8 +79,8 @@ pub trait Export: Send {
     /// [`ExportError`]: it takes no more. A collector that is away for a while is not such an error.
     fn take(&mut self, batch: &Batch) -> Result<(), ExportError>;
 
-    /// Called where no batch has come for [`queue::TICK`](crate::queue::TICK), and at least as often otherwise: lets
-    /// out what was collected, does what is due by time.
+    /// Called where no batch has come for [`queue::TICK`](crate::queue::TICK), and at least as often otherwise:
+    /// writes the collected data, does work that is due by time.
     ///
     /// # Errors
     /// As [`take`](Export::take).

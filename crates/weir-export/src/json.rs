@@ -125,7 +125,7 @@ struct Line<'a> {
     community_id: String,
 }
 
-/// Whose interface it is.
+/// Owner of an interface.
 #[derive(Serialize)]
 struct LineOwner<'a> {
     kind: &'a str,

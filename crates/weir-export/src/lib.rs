@@ -1,8 +1,8 @@
 //! Records of flows, out to where people look.
 //!
 //! An [`Export`] takes batches of records and may wait for a disk or a collector. A [`Queue`] has a thread of its own
-//! for one: whoever counts frames hands batches over, never waits for it (unless told to), and every record that could
-//! not be sent is counted.
+//! for one: the thread that counts frames hands batches over, never waits for it (unless told to), and every record
+//! that could not be sent is counted.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | [`json`] | lines of JSON |
 //! | [`parquet`] | Parquet files by time, for DuckDB and others |
 //! | [`ipfix`] | an export to a collector of IPFIX |
-//! | [`patience`] | how long an export goes on with what it has |
+//! | [`patience`] | how long an export goes on with the records that it has |
 //! | [`limits`] | how much may wait |
 #![deny(unsafe_code)]
 

@@ -10,7 +10,7 @@ pub const BATCHES_MAX: usize = 128;
 pub const FINISH_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long behind that an export may be in the middle of something before it is left there.
 pub const HANG_TIME_MAX: Duration = Duration::from_secs(8);
-/// How long an export that is to end at once may go on with what it is in the middle of.
+/// How long an export that is to end at once may go on with its present work.
 pub const AT_ONCE_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// How long a disk that is full is tried again, if not said, until an export into files ends.

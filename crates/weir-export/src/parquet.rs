@@ -37,7 +37,7 @@ pub struct Config {
     pub file_records: u64,
     /// Whether records have the other direction, too: without it, the columns for that are null.
     pub is_biflow: bool,
-    /// Who may read the files: permission bits, of which those of the umask are taken away.
+    /// Permission bits of the files, of which those of the umask are taken away.
     pub mode: u32,
     /// How long a disk that is full is tried again before the export ends.
     pub full_time: Duration,
@@ -257,7 +257,7 @@ impl Export for Parquet {
     }
 }
 
-/// What failed, and what to try.
+/// The error, with a remedy.
 fn failure(directory: &Path, source: io::Error) -> ExportError {
     use io::ErrorKind::*;
     let directory = directory.display();

@@ -1,4 +1,4 @@
-//! How long an export goes on with what it has.
+//! How long an export goes on with the records that it has.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,8 @@ use crate::limits::AT_ONCE_TIME_MAX;
 /// Between two tries to write to a disk that is full.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks exports to end at once, from any thread: what waits for them is dropped, and counted. Clones ask the same ones.
+/// Asks exports to end at once, from any thread: records that wait for them are dropped, and counted. Clones ask the
+/// same ones.
 #[derive(Clone, Debug, Default)]
 pub struct EndAtOnce(Arc<OnceLock<Instant>>);
 
@@ -33,10 +34,10 @@ impl EndAtOnce {
     }
 }
 
-/// What an export and its queue know of each other: until when the one has time, and what it waits for.
+/// State that an export and its queue share: the deadline of the export, and its present wait.
 #[derive(Default)]
 pub struct Patience {
-    /// Said once nothing more comes: what waits still by then is dropped.
+    /// Called once nothing more comes: records that still wait by then are dropped.
     finish_by: OnceLock<Instant>,
     at_once: EndAtOnce,
     /// Times that a disk was full.

@@ -1,4 +1,4 @@
-//! A writer whose writes wait while its disk is full: what writes to it need not begin anew.
+//! A writer whose writes wait while its disk is full: callers need not begin again.
 
 use std::io::{self, Write};
 use std::sync::Arc;

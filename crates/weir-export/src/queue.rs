@@ -16,7 +16,7 @@ pub const TICK: Duration = Duration::from_millis(500);
 /// How often it is looked whether there is room, or an end.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What becomes of a batch that there is no room for.
+/// Action for a batch for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
     /// It is waited for: nothing is lost by that.
@@ -36,7 +36,7 @@ pub struct Queue {
     pushed: u64,
 }
 
-/// What an export came to.
+/// Result of an export.
 #[derive(Debug)]
 pub struct Finished {
     /// As [`Export::name`].
@@ -148,8 +148,8 @@ impl Queue {
     }
 
     /// Waits until everything that was handed over is sent, or cannot be. An export that is in the middle of something
-    /// [`HANG_TIME_MAX`] after its time, or [`AT_ONCE_TIME_MAX`] after it was to end at once, is left there: what is in
-    /// no count by then is unsent.
+    /// [`HANG_TIME_MAX`] after its time, or [`AT_ONCE_TIME_MAX`] after it was to end at once, is abandoned: records
+    /// that are in no count by then are unsent.
     pub fn finish(&mut self) -> Finished {
         self.close();
         let Some(thread) = self.thread.take() else {
@@ -180,7 +180,7 @@ impl Queue {
         Finished { name: self.name.clone(), counts, full: self.full(), failure }
     }
 
-    /// What came of an export that is left where it is.
+    /// Result of an export that is abandoned.
     fn left(&self, why: &str, kind: io::ErrorKind) -> Finished {
         let sent = self.shared.sent.load(Ordering::Relaxed);
         let counts = Counts { sent, unsent: self.pushed.saturating_sub(sent) };
@@ -239,7 +239,7 @@ fn run(
     drop(export);
     shared.has_ended.store(true, Ordering::Release);
     // A failed export leaves batches behind, and more may come until the queue is finished. Each is taken out: one that
-    // stayed in the channel would be in no count, and whoever waits for room would wait for ever.
+    // stayed in the channel would be in no count, and a thread that waits for room would wait for ever.
     for batch in batches {
         shared.drop_records(&batch);
     }
@@ -272,7 +272,7 @@ mod tests {
     /// Longer than anything here takes on a loaded machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// Counts what it takes, a batch for each word that it is sent, until it fails.
+    /// Counts the records that it takes, a batch for each word that it is sent, until it fails.
     struct Gated {
         gate: Receiver<()>,
         fails_at: Option<u64>,
@@ -293,7 +293,7 @@ mod tests {
         }
 
         fn take(&mut self, batch: &Batch) -> Result<(), ExportError> {
-            // An error: whoever opened it is gone, so it stands open.
+            // An error: the process that opened it is gone, so it stays open.
             let _ = self.gate.recv();
             let records = batch.records.len() as u64;
             if self.fails_at.is_some_and(|at| self.counts.sent >= at) {
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn an_export_that_is_too_slow_ends_in_time() {
         let (export, opener) = Gated::new(None);
-        // What waits at the end would take 13 s.
+        // Records that wait at the end would take 13 s.
         let opening = thread::spawn(move || {
             while opener.send(()).is_ok() {
                 thread::sleep(Duration::from_millis(100));

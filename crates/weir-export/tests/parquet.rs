@@ -132,8 +132,8 @@ fn origins() -> Vec<Origin> {
     origins.map(|(interface, owner)| Origin { interface, owner }).collect()
 }
 
-/// What DuckDB should have read of a record: its line of JSON with times and flags as numbers, reverse counts and the
-/// owner as columns.
+/// The row of a record that DuckDB should have read: its line of JSON with times and flags as numbers, reverse counts
+/// and the owner as columns.
 fn row(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> Map<String, Value> {
     let line = serde_json::from_str(&json::line(record, origin, is_biflow)).unwrap();
     let Value::Object(mut row) = line else { panic!("{line}") };

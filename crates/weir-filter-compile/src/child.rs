@@ -14,7 +14,7 @@ use crate::libpcap::Dead;
 use crate::limits::COMPILE_BYTES_MAX;
 use crate::{position, sandbox};
 
-/// What a program does if it was started to compile a filter: to be called first in `main`, which then
+/// Work of a program that was started to compile a filter: to be called first in `main`, which then
 /// returns this. `None`: it was started for something else.
 #[must_use]
 pub fn child() -> Option<ExitCode> {

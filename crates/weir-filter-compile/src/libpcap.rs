@@ -6,8 +6,8 @@ use std::ptr::{self, NonNull};
 use pcap as _; // links libpcap
 use weir_filter::Insn;
 
-/// What accepted frames are cut to, says the program; Weir's snaplen is another matter, so: not at all.
-/// libpcap's own greatest.
+/// Length to which the program says that accepted frames are cut; Weir's snaplen is another matter, so:
+/// not at all. libpcap's own greatest.
 const SNAPLEN: c_int = 262_144;
 /// Addresses' networks are not known: `PCAP_NETMASK_UNKNOWN`.
 const NETMASK_UNKNOWN: c_uint = u32::MAX;

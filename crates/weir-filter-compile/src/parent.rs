@@ -40,7 +40,7 @@ pub enum CompileError {
     Refused {
         /// The expression.
         text: String,
-        /// libpcap's message, or what is wrong with the program that it made.
+        /// libpcap's message, or the fault of the program that it made.
         message: String,
         /// The byte range of the word that did not fit, where it is known.
         place: Option<(usize, usize)>,
@@ -63,7 +63,7 @@ pub enum CompileError {
     /// The child could not be started, or not be talked to.
     #[error("starting the filter compiler; is /proc mounted?")]
     Child(#[source] io::Error),
-    /// What it said is no answer.
+    /// Its output is not an answer.
     #[error("the filter compiler gave no answer ({status})")]
     NoAnswer {
         /// How it ended.

@@ -26,7 +26,7 @@ pub(crate) fn of_syntax_error(handle: &Dead, text: &str) -> Option<(usize, usize
     Some(words.get(first).copied().unwrap_or((text.len(), text.len())))
 }
 
-/// Byte ranges of what the scanner could take for one word each.
+/// Byte ranges of texts that the scanner could take for one word each.
 fn words(text: &str) -> Vec<(usize, usize)> {
     let in_word = |c: char| c.is_alphanumeric() || "._-:/\\".contains(c);
     let mut words: Vec<(usize, usize)> = Vec::new();

@@ -1,7 +1,8 @@
-//! What the child gives up before it reads the text: capabilities, root's user, new privileges, and most system calls.
+//! Rights that the child gives up before it reads the text: capabilities, root's user, new privileges, and most system
+//! calls.
 //!
-//! libpcap's compiler is C that parses what strangers may have written. What it needs is memory, and for names of
-//! hosts and services to read files and to ask name servers.
+//! libpcap's compiler is C that parses what strangers may have written. It needs memory, and for names of hosts and
+//! services it reads files and asks name servers.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -20,7 +21,7 @@ use seccompiler::{
 /// `nobody` and `nogroup`: the user and group of no file.
 const NOBODY: u32 = 65_534;
 
-/// System calls without conditions: memory, time, reading what is open, and talking to name servers.
+/// System calls without conditions: memory, time, reading open files, and talking to name servers.
 const ALLOWED: &[i64] = &[
     libc::SYS_bind,
     libc::SYS_brk,
@@ -95,7 +96,7 @@ const ALLOWED: &[i64] = &[
 /// Kinds of sockets that name services are asked through.
 const SOCKETS: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Gives up what the calling thread has no need of, for ever.
+/// Gives up everything that the calling thread does not need, for ever.
 ///
 /// # Errors
 /// What the kernel says; the caller must then not go on.

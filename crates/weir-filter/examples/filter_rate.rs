@@ -1,4 +1,4 @@
-//! What a verdict costs, for one filter and for sets of them.
+//! Cost of a verdict, for one filter and for sets of them.
 //!
 //! In user space: machine code, native Rust, libpcap's interpreter and ours, on the same frames. In the
 //! kernel, as root: an XDP program that is the filter, as capture programs have it in them.
@@ -141,7 +141,7 @@ fn in_kernel(programs: &[Program], target: Target) {
     for (name, port) in [("none takes", 1), ("the last takes", PORTS + programs.len() as u16 - 1)] {
         let frame = udp(port);
         println!("{} x 'udp port N', {target:?} in the kernel, {name}", programs.len());
-        // What the answers are is the tests' business.
+        // The tests check the answers.
         rounds(["nothing", "the filter"], || {
             [&nothing, &filter].map(|program| (time_in_kernel(program, &frame), 0))
         });

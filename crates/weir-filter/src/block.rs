@@ -33,7 +33,7 @@ pub use crate::limits::ENTRIES_MAX;
 )]
 pub struct Full;
 
-/// What a feed leaves out.
+/// Addresses and flows that a feed excludes.
 #[derive(Clone, Debug, Default)]
 pub struct BlockList {
     entries: HashSet<Entry>,
@@ -59,7 +59,8 @@ impl BlockList {
         self.entries.iter()
     }
 
-    /// Whether this very entry is in the list. That of `10.0.0.0/8` says nothing of `10.0.0.1`.
+    /// Whether this very entry is in the list. The entry `10.0.0.0/8` does not count as the entry
+    /// `10.0.0.1`.
     #[must_use]
     pub fn has(&self, entry: &Entry) -> bool {
         self.entries.contains(entry)

@@ -21,8 +21,8 @@ pub enum BothError {
 }
 
 impl Program {
-    /// A program that takes the frames which both take: `first` decides, and `then` runs on what it takes. The verdict
-    /// is that of `then`, or 0.
+    /// A program that takes the frames which both take: `first` decides, and `then` runs on the frames that it
+    /// accepts. The verdict is that of `then`, or 0.
     ///
     /// Nothing that `then` does, or is, changes what `first` decides: it is behind all of its instructions.
     ///

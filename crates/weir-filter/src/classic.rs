@@ -11,7 +11,8 @@
 //! - The kernel refuses to load words of scratch memory that some way has not written; here they are 0.
 //! - The verdict says how much of the frame is handed over.
 //!
-//! What one instruction becomes may need a word of scratch memory for itself: one that the program does not use.
+//! The translation of one instruction may need a word of scratch memory for itself: one that the program does
+//! not use.
 //!
 //! Source: `bpf_check_classic` and `bpf_convert_filter`, net/core/filter.c.
 
@@ -54,8 +55,8 @@ pub enum ClassicError {
 /// socket hands over at most, and 0 for the others. It relies on A and X being 0, as they are where a program begins.
 ///
 /// # Errors
-/// [`ClassicError`]: it cannot be had with the very same meaning. What can may still be too much for the socket's
-/// memory (`net.core.optmem_max`), which the kernel says when it is attached.
+/// [`ClassicError`]: it cannot be had with the very same meaning. A program that can be converted may still be too
+/// large for the socket's memory (`net.core.optmem_max`), which the kernel says when it is attached.
 ///
 /// # Panics
 /// If `taken` is 0.
@@ -86,7 +87,7 @@ pub fn convert(program: &Program, taken: u32) -> Result<Vec<Insn>, ClassicError>
     Ok(insns)
 }
 
-/// A program, and what is known of it.
+/// A program, and known facts about it.
 struct Code<'a> {
     program: &'a Program,
     graph: FlowGraph,

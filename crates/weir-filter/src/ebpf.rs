@@ -59,7 +59,7 @@ pub enum Target {
     Tc,
     /// `BPF_PROG_TYPE_SOCKET_FILTER`, on a packet socket of type `SOCK_RAW`. Tags are put back.
     Socket,
-    /// User space: what [`crate::user`] makes machine code of. It begins with the frame in r4, r6 and r9.
+    /// User space: [`crate::user`] makes machine code of it. It begins with the frame in r4, r6 and r9.
     User,
 }
 
@@ -164,8 +164,8 @@ pub fn convert(program: &Program, target: Target) -> Result<Vec<EbpfInsn>, Conve
 /// Each of them sees the frame as it would alone; equal ones are run once.
 ///
 /// # Errors
-/// What is too long, and so has to leave the set. What converts may still be too much for the kernel's
-/// verifier, which says so when it is loaded; the way out is the same.
+/// What is too long, and so has to leave the set. A set that can be converted may still be too much
+/// for the kernel's verifier, which says so when it is loaded; the way out is the same.
 ///
 /// # Panics
 /// With more than [`SET_MAX`] filters.
@@ -201,7 +201,8 @@ pub fn alone(code: &[EbpfInsn], target: Target) -> Vec<EbpfInsn> {
     whole
 }
 
-/// The code of these programs, each with its ending. With `mask`, that is what the mask begins as.
+/// The code of these programs, each with its ending. With `mask`, that is the initial value of the
+/// mask.
 fn emit(
     members: &[(Member<'_>, Ending)],
     target: Target,

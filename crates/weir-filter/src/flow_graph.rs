@@ -1,11 +1,12 @@
-//! The control-flow graph of a verified program: where each instruction leads, and what it relies on.
+//! The control-flow graph of a verified program: the successors of each instruction, and the values
+//! on which it relies.
 
 use crate::insn::*;
 use crate::order;
 pub(crate) use crate::step::{A, OFFSET_MAX, Step, Then, To, X_REG, uses};
 use crate::verify::skips;
 
-/// What is known of a program before it runs. Jumps to jumps are followed, and conditions that change
+/// Known facts about a program before it runs. Jumps to jumps are followed, and conditions that change
 /// nothing left out, so not every instruction is a step; code that no way leads to never is, as the kernel
 /// refuses such.
 #[derive(Debug)]
@@ -14,15 +15,18 @@ pub(crate) struct FlowGraph {
     pub entry: To,
     /// In the program's order, so all ways go forward.
     pub steps: Vec<Step>,
-    /// What some way reads before it writes, and finds 0: scratch memory's words by their bits, [`A`], [`X_REG`].
+    /// Registers and words that some path reads before it writes them, and finds 0: scratch memory's words by
+    /// their bits, [`A`], [`X_REG`].
     pub begins_as_zero: u32,
 }
 
 impl FlowGraph {
-    /// With `verdicts`, what a `ret` gives matters, so it is a step; without, only whether it is 0.
+    /// With `verdicts`, the value of a `ret` matters, so it is a step; without, only whether it is
+    /// 0.
     pub(crate) fn of(insns: &[Insn], verdicts: bool) -> FlowGraph {
         let leads_to = follow(insns, verdicts);
-        // By instruction that is reached: what every way there has written.
+        // By instruction that is reached: the registers and words that every path there has
+        // written.
         let mut written = vec![None; insns.len()];
         let mut graph = FlowGraph { entry: leads_to[0], steps: Vec::new(), begins_as_zero: 0 };
         if let To::Insn(first) = graph.entry {

@@ -1,4 +1,4 @@
-//! What a program sees of a frame.
+//! The view of a frame that a program has.
 //!
 //! Drivers and the kernel may take the outer VLAN tag off a frame and keep it beside the bytes. Programs
 //! come in two kinds. Most, and all that are compiled from text, know nothing of that: they see the frame as
@@ -16,7 +16,7 @@ pub const TAG_PROTOCOLS: [u16; 2] = [0x8100, 0x88a8];
 /// A VLAN tag beside the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// 0x8100, 0x88a8 or what else the NIC was told to take for a tag.
+    /// 0x8100, 0x88a8 or another EtherType that the NIC was told to take for a tag.
     pub protocol: u16,
     /// Priority, drop eligibility and VLAN id.
     pub tci: u16,
@@ -53,7 +53,7 @@ pub(crate) enum ByteLocation {
 /// Where the outer tag is, and where the program wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// The bytes are what the program wants to see.
+    /// The bytes are the program's view.
     AsIs,
     /// The same, and the tag beside them, too.
     Beside,
@@ -76,7 +76,7 @@ impl View {
         }
     }
 
-    /// What the program sees of the length, less what the frame has.
+    /// Length that the program sees, less the bytes that the frame has.
     pub(crate) fn longer(self) -> i32 {
         match self {
             View::AsIs | View::Beside => 0,

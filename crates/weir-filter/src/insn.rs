@@ -7,7 +7,7 @@
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Insn {
-    /// What to do: one of this module's constants.
+    /// The operation: one of this module's constants.
     pub code: u16,
     /// Instructions to skip if the condition holds.
     pub jt: u8,
@@ -122,7 +122,7 @@ pub(crate) const EXTENSIONS: u32 = 16;
 pub const VLAN_TAG: u32 = EXTENSION + 44;
 /// 1 if there is a VLAN tag beside the bytes (`SKF_AD_VLAN_TAG_PRESENT`).
 pub const VLAN_TAG_PRESENT: u32 = EXTENSION + 48;
-/// The protocol of that tag (`SKF_AD_VLAN_TPID`). No program may ask for it; what is made for sockets does.
+/// The protocol of that tag (`SKF_AD_VLAN_TPID`). No program may ask for it; programs made for sockets do.
 pub(crate) const VLAN_TPID: u32 = EXTENSION + 60;
 
 /// How an instruction reads the frame's bytes.
@@ -137,7 +137,7 @@ pub(crate) struct Load {
 }
 
 impl Insn {
-    /// What a load of bytes loads, if it is one.
+    /// The kind of load, if it is a load of bytes.
     pub(crate) fn load(self) -> Option<Load> {
         let (size, indirect, header_length) = match self.code {
             _ if self.is_extension() => return None,

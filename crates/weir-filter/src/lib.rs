@@ -12,7 +12,7 @@
 //! | [`program`] | a verified program; its text (`tcpdump -ddd`) and raw forms |
 //! | [`insn`] | one instruction, and the opcodes |
 //! | [`verify`] | what makes bytecode a program, or the reason why not |
-//! | [`frame`] | what a program sees of a frame, and how a VLAN tag beside the bytes comes into that |
+//! | [`frame`] | a program's view of a frame, and the treatment of a VLAN tag beside the bytes |
 //! | [`interpret`] | the reference: a program run step by step |
 //! | [`ebpf`] | the same program as eBPF, for XDP, TC, sockets, and user space; or several, as one |
 //! | [`classic`] | the same program as classic BPF, for packet sockets where eBPF is not to be had |

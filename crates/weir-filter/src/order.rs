@@ -1,9 +1,9 @@
 //! Which loads can leave their bytes in the order of the network.
 //!
-//! Most of what programs load is only held against constants: this EtherType, that port. Then the constant can be
-//! turned round once, when code is made, instead of the bytes of each frame. That is sound if A is asked nothing but
-//! for equality and common bits, and if whoever asks knows the order: on all ways to a question A comes from loads
-//! of one size, all of which leave their bytes alone.
+//! Most loaded values are only compared with constants: this EtherType, that port. Then the constant can be turned
+//! round once, when code is made, instead of the bytes of each frame. This is sound if A is only tested for
+//! equality and common bits, and if the tests know the order: on all paths to a test A comes from loads of one
+//! size, all of which leave their bytes alone.
 
 use crate::insn::*;
 use crate::step::{A, Step, To, uses};

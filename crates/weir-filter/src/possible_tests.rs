@@ -83,7 +83,7 @@ fn ranges_and_prefixes_are_looked_up_value_by_value() {
     // Too many, or not a prefix.
     assert!(address(0xffff_ff00, 0x0b00_0000));
     assert!(address(0xffff_fff5, 0x0b00_0000));
-    // What the mask cuts off cannot be there.
+    // Bits that the mask removes cannot be there.
     assert!(!address(0xffff_ff00, 0x0a00_0001));
 }
 

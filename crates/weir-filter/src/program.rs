@@ -24,7 +24,7 @@ pub enum ParseError {
     Form {
         /// From 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         what: String,
     },
     /// The right form, but no program.
@@ -48,7 +48,7 @@ impl Program {
     /// a line. Commas do for line breaks, as iptables and tc write it.
     ///
     /// # Errors
-    /// The line that is not of that form, or what is wrong with the program.
+    /// The line that is not of that form, or the fault of the program.
     pub fn parse(text: &str) -> Result<Program, ParseError> {
         let mut lines =
             (1..).zip(text.split(['\n', ',']).map(str::trim)).filter(|l| !l.1.is_empty());
@@ -119,7 +119,7 @@ fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_default).collect()
 }
 
-/// What [`Program::parse`] reads.
+/// Text that [`Program::parse`] reads.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.insns.len())?;

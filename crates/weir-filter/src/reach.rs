@@ -1,4 +1,4 @@
-//! How far into a frame a program can look: what has to be there of one for the verdict on all of it.
+//! How far into a frame a program can look: the bytes that it needs for the verdict on the whole frame.
 //!
 //! An upper bound is kept of A, of X and of each word of scratch memory on every way to an instruction; all ways go
 //! forward, so one pass sees them all. Most indexes are the length of an IPv4 header, which is at most 60.
@@ -47,7 +47,7 @@ impl Bounds {
             RET_K | RET_A => {}
             _ if insn.code & 7 == JMP => {}
             _ if insn.code & 7 == ALU => self.a = self.computed(insn),
-            // Whole words, the length, what is beside the bytes.
+            // Whole words, the length, data beside the bytes.
             _ => self.a = u32::MAX,
         }
         self

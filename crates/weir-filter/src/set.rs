@@ -1,4 +1,4 @@
-//! Several filters as one: what is judged once, and what need not be judged.
+//! Several filters as one: tests that are done once, and tests that are not needed.
 
 use crate::flow_graph::{FlowGraph, To};
 use crate::program::Program;
@@ -10,7 +10,7 @@ pub use crate::limits::SET_MAX;
 pub(crate) struct Distinct<'a> {
     /// The bits of filters that take every frame.
     pub always: u32,
-    /// What has to be run.
+    /// Programs that must be run.
     pub members: Vec<Member<'a>>,
 }
 

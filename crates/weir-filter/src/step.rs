@@ -1,4 +1,4 @@
-//! The steps of a verified program: an instruction, where it leads, what it reads and writes.
+//! The steps of a verified program: an instruction, its successors, its reads and writes.
 
 use crate::insn::*;
 
@@ -16,7 +16,7 @@ pub(crate) enum To {
     Reject,
 }
 
-/// What comes behind an instruction.
+/// The successor of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     To(To),
@@ -53,7 +53,7 @@ impl Then {
     }
 }
 
-/// What an instruction reads and what it writes, as in [`FlowGraph::begins_as_zero`].
+/// Operands that an instruction reads and writes, as in [`FlowGraph::begins_as_zero`].
 pub(crate) fn uses(insn: Insn) -> (u32, u32) {
     let by_x = if insn.code & X != 0 { X_REG } else { 0 };
     match insn.code {

@@ -16,7 +16,8 @@ mod x86;
 
 use jit::Jit;
 
-/// A program, ready to run on frames in memory. It always works: what cannot be compiled is interpreted.
+/// A program, ready to run on frames in memory. It always works: a program that cannot be compiled is
+/// interpreted.
 #[derive(Debug)]
 pub struct UserFilter {
     program: Program,

@@ -47,7 +47,7 @@ fn too_long() -> Program {
     Program::new(insns).expect("valid")
 }
 
-/// What the interpreter says of each.
+/// Answers of the interpreter for each.
 fn expected(set: &[Option<&Program>], bytes: &[u8]) -> u32 {
     let frame = Frame { bytes, wire_len: 1500, tag: None };
     let takes = |program: &Option<&Program>| program.is_none_or(|p| interpret::run(p, &frame) > 0);

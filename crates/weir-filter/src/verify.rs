@@ -1,4 +1,4 @@
-//! What makes bytecode a program.
+//! Rules that make bytecode a program.
 //!
 //! Bytecode comes from outside: a client sends it, a user pastes it. All that interpreter, eBPF and
 //! machine code rely on is looked at here, once.
@@ -27,7 +27,7 @@ pub enum VerifyError {
     Opcode {
         /// Its number.
         at: usize,
-        /// What stands there.
+        /// The code at this place.
         code: u16,
     },
     /// A jump, or the step to the next instruction, leaves the program.
@@ -82,7 +82,7 @@ pub enum VerifyError {
     Extension {
         /// Its number.
         at: usize,
-        /// What it is.
+        /// The kind.
         what: &'static str,
     },
 }

@@ -1,11 +1,12 @@
-//! What counting flows in the kernel costs: frames of 64 bytes on a veth pair, at XDP, as fast as they are sent.
+//! Cost of counting flows in the kernel: frames of 64 bytes on a veth pair, at XDP, as fast as they are sent.
 //!
 //! Three programs that end each frame: one that only counts frames, the flow table, and a table of the kernel's own
 //! (`BPF_MAP_TYPE_LRU_PERCPU_HASH`) with the same key and counts. Of one flow, and with each frame a new one. The
 //! generator is on CPU 0; so is the receiving end, as a veth has it by itself, or it is on CPU 1 (a NAPI thread).
 //!
 //! `cargo run -p weir-flow-kernel --example flow_rates [ROUNDS] [SECONDS] [one|new]` as root, on a machine with two
-//! CPUs or more that does nothing else. The build's profile changes what user space takes, not what the programs do.
+//! CPUs or more that does nothing else. The build's profile changes the time of user space, not that of the
+//! programs.
 
 use std::mem::MaybeUninit;
 use std::process::Command;
@@ -100,7 +101,7 @@ impl Counting {
     }
 }
 
-/// Has the receiving end of the pair run on CPU 1.
+/// Moves the receiving end of the pair to CPU 1.
 fn pin_receiver(iface: &str) -> Result<()> {
     thread::sleep(Duration::from_millis(20));
     for entry in fs::read_dir("/proc")?.flatten() {

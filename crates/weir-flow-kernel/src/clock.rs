@@ -12,7 +12,7 @@ pub fn now_ns() -> u64 {
     ns(clock_gettime(ClockId::MonotonicCoarse))
 }
 
-/// What makes nanoseconds since the Unix epoch of it, as the clocks are now.
+/// Offset that turns it into nanoseconds since the Unix epoch, by the present clocks.
 pub(crate) fn to_epoch_ns() -> u64 {
     ns(clock_gettime(ClockId::Realtime)).wrapping_sub(ns(clock_gettime(ClockId::Monotonic)))
 }

@@ -1,4 +1,4 @@
-//! What is counted, and where.
+//! Settings: which frames are counted, and where.
 
 use weir_capture::Direction;
 use weir_capture::bpf::TcAttach;
@@ -19,7 +19,7 @@ pub enum Hook {
     Xdp,
 }
 
-/// What is counted, and where.
+/// Settings: which frames are counted, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelConfig {
     /// How frames become flows. `flows_max` is of each CPU that the machine may have: 96 bytes each in the kernel, 24

@@ -1,9 +1,9 @@
-//! What is counted beside flows.
+//! Counters beside flows.
 
 use weir_flow::Counters;
 
-/// Counts of a table since it was opened, over all CPUs. They only grow, but for `table.flows`, and for what was lost:
-/// a record of a flow that turns out to have been reported before was not lost.
+/// Counts of a table since it was opened, over all CPUs. They only grow, except for `table.flows`, and for lost
+/// records: a record of a flow that turns out to have been reported before was not lost.
 ///
 /// They are read while programs write them, one by one: exact once the table is finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use crate::programs::{Programs, load};
 use crate::table::KernelTable;
 use crate::ticks::Ticks;
 
-/// Has a program take a frame.
+/// Gives a program a frame.
 fn run(program: &OwnedFd, frame: &[u8]) -> io::Result<()> {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
@@ -52,7 +52,7 @@ fn stay_on_this_cpu() {
     sched_setaffinity(None, &cpus).expect("a thread may stay where it is");
 }
 
-/// What of a record does not depend on when frames came, in an order.
+/// The parts of records that do not depend on the times of frames, in an order.
 fn timeless(records: Vec<FlowRecord>) -> Vec<FlowRecord> {
     let mut merged = merge(records, false, false);
     for record in &mut merged {

@@ -9,7 +9,7 @@ use weir_flow::limits::FLOWS_MIN;
 
 use crate::limits::{FLOWS_OF_A_CPU_MAX, INTERFACES_MAX, RECORDS_MAX, RECORDS_MIN};
 
-/// What is wrong, and the way out.
+/// An error, with a remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KernelFlowError {
@@ -57,7 +57,7 @@ pub enum KernelFlowError {
         bytes: u64,
         /// CPUs that the machine may have.
         cpus: u32,
-        /// What the kernel said.
+        /// The kernel's error.
         source: libbpf_rs::Error,
     },
     /// No rights.
@@ -68,7 +68,7 @@ pub enum KernelFlowError {
     /// The operating system refused something else.
     #[error("{doing}")]
     Os {
-        /// What was tried.
+        /// The action that failed.
         doing: &'static str,
         /// Why not.
         source: io::Error,

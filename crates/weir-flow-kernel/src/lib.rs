@@ -11,7 +11,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`table`] | the table, as its user sees it |
-//! | [`config`] | what is counted, where |
+//! | [`config`] | settings: which frames are counted, and where |
 //! | [`counters`] | frames, flows, losses |
 //! | [`error`] | why there is no table |
 //! | [`limits`] | how many flows, records, interfaces |

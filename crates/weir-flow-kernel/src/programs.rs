@@ -76,7 +76,7 @@ pub fn attach(
     Ok((Programs { _attached: attached }, memory))
 }
 
-/// Programs for so many interfaces, attached nowhere, and what they write.
+/// Programs for so many interfaces, attached nowhere, and the memory that they write.
 pub fn load(
     interfaces: usize,
     config: &KernelConfig,
@@ -225,7 +225,8 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Maps what was loaded. All but the tails is frozen: only the programs write there from then on.
+    /// Maps the memory of loaded programs. All but the tails is frozen: only the programs write there
+    /// from then on.
     fn memory(&self) -> Result<Memory, KernelFlowError> {
         let maps = self.maps.as_ref().expect("a program was loaded");
         let (cpus, buckets) = (self.cpus as usize, self.buckets() as usize);

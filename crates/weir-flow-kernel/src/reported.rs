@@ -1,12 +1,12 @@
 //! Flows that were reported as idle and are still in the table, for user space writes nothing there.
 //!
-//! When such a flow leaves its slot, its program writes a record of it, and of that only what was not reported counts:
-//! most often nothing. If that record was lost, the programs have counted all of it as lost, and what was reported is
-//! taken off.
+//! When such a flow leaves its slot, its program writes a record of it. Only the part that was not reported counts:
+//! most often nothing. If that record was lost, the programs have counted all of it as lost, and the reported part is
+//! subtracted.
 
 use crate::layout::Slot;
 
-/// What was reported of the flow in a slot.
+/// The reported part of the flow in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Part {
     /// 0: nothing.
@@ -15,7 +15,7 @@ struct Part {
     bytes: u64,
 }
 
-/// What was reported, by slot.
+/// Reported parts, by slot.
 pub struct Reported {
     parts: Vec<Part>,
     /// Flows of which all was reported, as far as is known.
@@ -40,7 +40,7 @@ impl Reported {
         Reported { parts, flows: 0, found_records: 0, found_packets: 0, found_bytes: 0 }
     }
 
-    /// What of a flow in the table was not reported.
+    /// The part of a flow in the table that was not reported yet.
     pub fn new_of(&self, place: usize, flow: &Slot) -> Option<New> {
         let part = self.parts[place];
         let part = if part.serial == flow.serial { part } else { Part::default() };
@@ -69,7 +69,7 @@ impl Reported {
         *part = Part { serial: flow.serial, packets: flow.packets, bytes: flow.bytes() };
     }
 
-    /// A program's record of a flow that has left this slot: what of it was not reported.
+    /// A program's record of a flow that has left this slot: the part that was not reported.
     pub fn take(&mut self, place: usize, flow: &Slot) -> Option<New> {
         // Records of a slot come in the order of its flows: there was none of the one that was reported.
         if self.is_of_earlier(place, flow) {

@@ -143,7 +143,7 @@ impl KernelTable {
         })
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     #[must_use]
     pub fn counters(&self) -> KernelCounters {
         let words = self.memory.counts.words();
@@ -183,8 +183,8 @@ impl KernelTable {
     /// nothing is left in the table; a second call does nothing.
     ///
     /// # Errors
-    /// [`KernelFlowError::Capture`]: no way to wait is allowed here. The flows are handed over all the same, but for
-    /// the frames that programs were just counting.
+    /// [`KernelFlowError::Capture`]: no way to wait is allowed here. The flows are handed over nevertheless, except
+    /// for frames that programs were just counting.
     pub fn finish(&mut self, ended: &mut impl FnMut(FlowRecord)) -> Result<(), KernelFlowError> {
         let Some(programs) = self.programs.take() else { return Ok(()) };
         drop(programs);
@@ -245,7 +245,7 @@ impl KernelTable {
     }
 }
 
-/// A record of what is new of a flow.
+/// A record of the new part of a flow.
 fn record(flow: &Slot, new: New, reason: EndReason, to_epoch_ns: u64) -> FlowRecord {
     let mut record = flow.record(reason, to_epoch_ns);
     (record.forward.packets, record.forward.bytes) = (new.packets, new.bytes);

@@ -7,10 +7,11 @@ use thiserror::Error;
 use crate::limits::{FLOWS_MAX, FLOWS_MIN, TIMEOUT_MAX, TIMEOUT_MIN};
 use crate::lines::NoMemory;
 
-/// What `bytes` of a record are.
+/// Meaning of `bytes` of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Octets {
-    /// The length in the IP header, without Ethernet padding, at most what was on the wire: IPFIX octetDeltaCount 1.
+    /// The length in the IP header, without Ethernet padding, at most the bytes on the wire: IPFIX octetDeltaCount
+    /// 1.
     #[default]
     Ip,
     /// `wire_len`: IPFIX layer2OctetDeltaCount 352; conversations of Wireshark.
@@ -32,7 +33,7 @@ pub struct FlowConfig {
     pub by_vlan: bool,
     /// Flows of different interfaces are different.
     pub by_interface: bool,
-    /// What is counted as bytes.
+    /// Bytes that are counted.
     pub octets: Octets,
 }
 

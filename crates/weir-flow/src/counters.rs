@@ -1,4 +1,4 @@
-//! What a table counts beside its flows.
+//! Counters of a table beside its flows.
 
 use weir_frame::headers::{Ending, FrameView, ether_type};
 

@@ -1,4 +1,4 @@
-//! Memory in cache lines, and what a processor does with one of them at once. The only unsafe code of the crate.
+//! Memory in cache lines, and operations of a processor on a whole line. The only unsafe code of the crate.
 
 #![allow(
     unsafe_code,
@@ -51,7 +51,7 @@ impl Lines {
     /// [`NoMemory`].
     pub fn zeroed(count: usize) -> Result<Lines, NoMemory> {
         let bytes = count.max(1).saturating_mul(LINE_BYTES);
-        // Huge pages begin at multiples of their size; so does what is used of the mapping.
+        // Huge pages begin at multiples of their size; so does the used part of the mapping.
         let map_bytes = bytes.saturating_add(HUGE_PAGE_BYTES);
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping at a place that the kernel chooses touches no memory that is in use.

@@ -40,7 +40,7 @@ const BATCH: usize = 32;
 pub struct Seen<'a> {
     /// The kept bytes, from the link layer's header on, without FCS.
     pub frame: &'a [u8],
-    /// What they begin with.
+    /// Their link layer.
     pub link: LinkLayer,
     /// Bytes on the wire.
     pub wire_len: u32,
@@ -133,7 +133,7 @@ impl FlowTable {
         &self.config
     }
 
-    /// What was counted so far.
+    /// Counts so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
@@ -200,7 +200,7 @@ impl FlowTable {
         self.live_part(0..self.slots.index.len())
     }
 
-    /// A part of them, for whoever looks while frames come: those of these lines, of which there are
+    /// A part of them, for readers while frames come: those of these lines, of which there are
     /// [`lines`](FlowTable::lines). Flows stay in their line, so in a round through all lines each flow that is there
     /// throughout is seen once.
     pub fn live_part(&self, lines: Range<usize>) -> impl Iterator<Item = FlowRecord> {
@@ -294,7 +294,7 @@ impl FlowTable {
                 }
             }
         }
-        // What the second pass chose, unless a frame since then changed it.
+        // The slot that the second pass chose, unless a frame since then changed it.
         let slot = frame.slot as usize;
         let mut place = (slot / LINE_SLOTS, slot % LINE_SLOTS);
         if frame.was.0 == frame.tag || self.state(place.0, place.1) != frame.was {

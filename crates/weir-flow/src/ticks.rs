@@ -20,7 +20,7 @@ pub struct TableTime {
 /// A stamp's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// Time is what it was, or has moved on.
+    /// Time is the same, or has moved on.
     On,
     /// A clock was set ahead.
     SteppedAhead,

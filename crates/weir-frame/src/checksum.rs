@@ -7,7 +7,7 @@ pub fn word_sum(bytes: &[u8]) -> u64 {
     words + last.first().map_or(0, |byte| u64::from(*byte) << 8)
 }
 
-/// What a checksum field has for this sum.
+/// Value of a checksum field for this sum.
 pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);

@@ -17,7 +17,7 @@ use crate::headers::{ETHERNET_BYTES, protocol};
 const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
-/// The largest packet: what the length field of IPv4 holds; IPv6 could have 40 bytes more.
+/// The largest packet: the maximum of the length field of IPv4; IPv6 could have 40 bytes more.
 const PACKET_BYTES_MAX: usize = 65_535;
 /// The smallest Ethernet frame without FCS.
 const FRAME_BYTES_MIN: usize = 60;
@@ -37,7 +37,7 @@ const PORT_BITS: u32 = 15;
 /// 2001:2::/48, the same for IPv6 (RFC 5180). Its last 4 bytes are those of the IPv4 address.
 const SOURCES_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0);
 
-/// Where datagrams go, from where, and what is in them.
+/// Destination, source and contents of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addressing {
     /// Source Ethernet address.
@@ -54,7 +54,7 @@ pub struct Addressing {
     pub source_port: Option<u16>,
     /// Destination port.
     pub destination_port: u16,
-    /// What is in each datagram; `None`: the number of the frame.
+    /// Contents of each datagram; `None`: the number of the frame.
     pub payload: Option<Payload>,
 }
 
@@ -91,12 +91,13 @@ pub struct Form {
     pub has_number: bool,
     /// Sum of the IPv4 header's words without checksum and the flow's address.
     pub ip_sum: u32,
-    /// Sum of the words of pseudo-header, UDP header and payload, without what comes from flow, number and stamp.
+    /// Sum of the words of pseudo-header, UDP header and payload, without the part that comes from flow, number
+    /// and stamp.
     pub udp_sum: u32,
 }
 
 impl Addressing {
-    /// What makes no frame, with what would.
+    /// Checks that it makes a frame; the error says what would.
     ///
     /// # Errors
     /// A text for the user.

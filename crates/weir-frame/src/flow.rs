@@ -61,7 +61,7 @@ impl FlowKey {
     /// A hash that is the same for both directions; every bit of it is fit for use.
     ///
     /// The value is fixed for good: programs in the kernel (`bpf/flow.h`) and other processes agree by it, and by
-    /// [`shard_hash`], on who takes which flow. It has no secret, so whoever sends frames can make them collide. A
+    /// [`shard_hash`], on who takes which flow. It has no secret, so a sender of frames can make them collide. A
     /// table that must stand that bounds its chains, or hashes the key with a seed of its own.
     #[must_use]
     #[inline]

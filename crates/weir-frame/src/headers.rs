@@ -1,4 +1,4 @@
-//! What the headers of one frame say, walked once.
+//! Headers of one frame, parsed once.
 //!
 //! Ethernet II, a stack of VLAN tags, IPv4 or IPv6 with extension headers, then the ports or the
 //! ICMP type. [`FrameView::parse`] takes any bytes at all: a frame cut by the snaplen, or one that
@@ -189,7 +189,7 @@ impl<'a> FrameView<'a> {
         self.ether_type
     }
 
-    /// What follows the ethertype: the kept bytes of the packet, with any padding.
+    /// Bytes after the ethertype: the kept bytes of the packet, with any padding.
     #[must_use]
     pub fn packet(&self) -> &'a [u8] {
         self.frame.get(self.network_at as usize..).unwrap_or(&[])

@@ -1,5 +1,5 @@
-//! What a frame is: link-layer headers, the flow key, and the pcapng blocks that Weir's rings and
-//! files are made of.
+//! Definition of a frame: link-layer headers, the flow key, and the pcapng blocks that Weir's rings
+//! and files are made of.
 //!
 //! No I/O of its own beyond `std::io::{Read, Write}` traits, no unsafe code, no panics on outside
 //! bytes. A *frame* is the link-layer bytes as received, without the FCS.
@@ -9,7 +9,7 @@
 //! | [`headers`] | MAC, VLAN, IP and ports of a frame, walked once |
 //! | [`flow`] | the flow key: which frames belong together, in each direction |
 //! | [`shard`] | which part of a link's flows somebody takes |
-//! | [`record`] | one frame as a pcapng Enhanced Packet Block, as it lies in a ring |
+//! | [`record`] | one frame as a pcapng Enhanced Packet Block, as it is stored in a ring |
 //! | [`pcapng`] | the other blocks around records: section, interface, statistics, padding |
 //! | [`read`] | frames out of pcap and pcapng files |
 //! | [`schedule`] | when frames of a recording are due again |

@@ -1,4 +1,4 @@
-//! Limits of frames and of what is looked at in them.
+//! Limits of frames and of their parsing.
 
 /// Longest frame that a record may carry: the longest super-frame of BIG TCP (`GSO_MAX_SIZE` in the kernel,
 /// 8 x 65,535 bytes) with its link-layer header and tags, rounded up. Longer frames are cut here and keep

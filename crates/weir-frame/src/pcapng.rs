@@ -1,4 +1,4 @@
-//! The pcapng blocks around the records: what they say, and their numbers.
+//! The pcapng blocks around the records: their contents, and their numbers.
 //!
 //! A ring's meta block and a file begin with the same bytes: one section header, then one interface
 //! description for each interface id that the records use. [`mod@write`] appends them to a `Vec<u8>`; [`names`] reads
@@ -79,7 +79,7 @@ pub struct SectionInfo {
 pub struct Interface {
     /// Name on the machine, such as `eth0`. Empty: none is written, or none was read.
     pub name: String,
-    /// What a person should know about it.
+    /// A description for people.
     pub description: Option<String>,
     /// Capture filter, in the pcap filter language.
     pub filter: Option<String>,
@@ -99,7 +99,7 @@ pub struct AddressName {
     pub name: String,
 }
 
-/// What became of one interface's frames. `None` writes no option.
+/// Account of one interface's frames. `None` writes no option.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Index of the interface in the section.

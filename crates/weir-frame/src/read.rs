@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A file is outside bytes. Every length is bounded by [`Limits`], and memory grows only with bytes
-//! that were really there. What follows a damaged place cannot be trusted, so an error ends the
+//! that were really there. Bytes after a damaged place cannot be trusted, so an error ends the
 //! reading; the whole frames before it have been delivered.
 //!
 //! Source: draft-ietf-opsawg-pcap; draft-ietf-opsawg-pcapng.
@@ -53,7 +53,7 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// What a record says about this frame: all but link type and bytes.
+    /// Metadata of this frame: everything of its record except link type and bytes.
     #[must_use]
     pub const fn meta(&self) -> Meta {
         Meta {

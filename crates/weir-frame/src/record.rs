@@ -1,4 +1,4 @@
-//! One frame as a pcapng Enhanced Packet Block, exactly as it lies in a ring and in a file.
+//! One frame as a pcapng Enhanced Packet Block, exactly as it is stored in a ring and in a file.
 //!
 //! ```text
 //!  0  block type = 6              u32
@@ -59,7 +59,7 @@ impl Flags {
     }
 }
 
-/// What a record says about its frame, apart from the bytes.
+/// Metadata of a frame in its record: everything except the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
     /// Index of the interface in the section (and, in a daemon, unique among all interfaces).
@@ -115,7 +115,7 @@ pub const fn header(meta: &Meta, caplen: u32) -> [u32; 7] {
     ]
 }
 
-/// What follows the padded frame: options, if any, and the total length.
+/// The part after the padded frame: options, if any, and the total length.
 #[derive(Clone, Copy, Debug)]
 pub struct Tail {
     words: [u32; TAIL_MAX_WORDS],
@@ -174,11 +174,11 @@ pub fn append(out: &mut Vec<u8>, meta: &Meta, frame: &[u8]) {
 /// A record seen in a byte slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// What the record says about the frame.
+    /// Metadata of the frame.
     pub meta: Meta,
     /// The frame's kept bytes; their number is `caplen`.
     pub frame: &'a [u8],
-    /// The whole block, header to trailer: what a file writer copies.
+    /// The whole block, header to trailer: a file writer copies it.
     pub block: &'a [u8],
 }
 
@@ -236,7 +236,8 @@ pub struct Outline {
 impl Outline {
     /// Reads the outline of the record at the start of `bytes`.
     ///
-    /// Every length is checked against the slice and the others: what has an outline is a [`Record`].
+    /// Every length is checked against the slice and the others: data that has an outline is a
+    /// [`Record`].
     ///
     /// # Errors
     /// [`RecordError`], with the numbers that contradict each other.

@@ -26,8 +26,8 @@ impl Schedule {
         Schedule { times, first_ns: None }
     }
 
-    /// How long after the first frame asked about this one is due. Stamps before the first are due at once; what
-    /// is centuries away, since stamps may be nonsense, in `Duration::MAX`.
+    /// How long after the first frame asked about this one is due. Stamps before the first are due at once;
+    /// stamps that are centuries away, since stamps may be nonsense, in `Duration::MAX`.
     pub fn due(&mut self, ts_ns: u64) -> Duration {
         let first_ns = *self.first_ns.get_or_insert(ts_ns);
         let seconds = ts_ns.saturating_sub(first_ns) as f64 / 1e9 / self.times;

@@ -23,7 +23,7 @@ const SYN: u8 = 0x02;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// What is to become of a frame.
+/// The action for a frame.
 #[allow(clippy::large_enum_variant, reason = "it lives as long as one frame is looked at")]
 pub enum Segmentation<'a> {
     /// Its packet is not longer than the MTU.
@@ -92,7 +92,7 @@ impl<'a> Segments<'a> {
         self.payload.len().div_ceil(self.each_bytes).max(1)
     }
 
-    /// Puts the next one into `out`, in the place of what is there; `false` if there is none.
+    /// Puts the next one into `out`, and replaces the contents; `false` if there is none.
     pub fn next_into(&mut self, out: &mut Vec<u8>) -> bool {
         let (number, last) = (self.next, self.count() - 1);
         if number > last {

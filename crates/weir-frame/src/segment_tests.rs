@@ -5,7 +5,7 @@ use super::*;
 
 const ADDRESSES: ([u8; 6], [u8; 6]) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
 
-/// What a super-frame is made of.
+/// Parts of a super-frame.
 #[derive(Clone, Debug)]
 struct Whole {
     is_v6: bool,

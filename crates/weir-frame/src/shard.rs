@@ -17,7 +17,7 @@ pub struct Shard {
     of: u32,
 }
 
-/// What is no shard.
+/// The text is not a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a shard is one of up to {SHARDS_MAX}, counted from 1: @1/4 to @4/4 are the four of four")]
 pub struct NoSuchShard;

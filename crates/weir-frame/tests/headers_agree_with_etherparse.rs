@@ -1,4 +1,4 @@
-//! `FrameView` against etherparse, and against what the generator put into the frame.
+//! `FrameView` against etherparse, and against the headers that the generator put into the frame.
 //!
 //! Every generated frame is compared at every length from 0 to whole. Where the two parsers differ
 //! on purpose, the reason stands beside the check.
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::{Addresses, Ending, Fragment, FrameView, Layer, Upper, protocol};
 
-/// A frame to build. Lengths in it are right: what is wrong is made by cutting and by mutation.
+/// A frame to build. Lengths in it are right: wrong ones are made by cutting and by mutation.
 #[derive(Clone, Debug)]
 struct Spec {
     vlans: Vec<(u16, u16)>,
@@ -142,7 +142,7 @@ fn addresses_of(pair: Addresses) -> (IpAddr, IpAddr) {
     }
 }
 
-/// The whole frame holds what was put into it.
+/// The whole frame holds everything that was put into it.
 fn matches_spec(spec: &Spec, frame: &[u8], upper_at: usize) {
     let view = FrameView::parse(frame);
     let tags: Vec<_> = view.vlans().iter().map(|t| (t.tpid, t.tci)).collect();
@@ -180,7 +180,7 @@ fn parsers_agree(frame: &[u8], sound: bool) {
     let their_tags: Vec<_> = their_tags.iter().map(|id| id.value()).collect();
     assert_eq!(ours[..their_tags.len().min(ours.len())], their_tags[..]);
     if ours.len() != their_tags.len() {
-        // A tag whose TCI is there and whose ethertype is cut: we say what it was. A fourth tag:
+        // A tag whose TCI is there and whose ethertype is cut: we report the tag. A fourth tag:
         // etherparse holds three.
         assert!(view.ending() == Ending::CutOff(Layer::Vlan) || their_tags.len() == 3);
         if ours.len() > 3 {

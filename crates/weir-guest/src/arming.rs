@@ -11,11 +11,11 @@
 //! ```
 //!
 //! *U* is a full fence, and pairs with *H*: of a publication of the host's and a store of the owner's, *S* sees the
-//! first, or the host sees the second (Dekker's pattern). What *S* sees wakes. What it does not see is checked against
-//! the word, which is not above the threshold of any sleeper that *S* did not wake: whoever is reached is so together
-//! with the word, and a bell is sent. The owner looks at the ring behind every bell, and so sees what the bell was
-//! sent for. It does that for each of the slots before it confirms to anybody, so a confirmation holds for all slots
-//! of a consumer.
+//! first, or the host sees the second (Dekker's pattern). Sleepers that *S* sees are woken. Sleepers that it does not
+//! see are checked against the word, which is not above the threshold of any sleeper that *S* did not wake: a sleeper
+//! that is reached is reached together with the word, and a bell is sent. The owner reads the ring after every bell,
+//! and so sees the frames for which the bell was sent. It does that for each of the slots before it confirms to
+//! anybody, so a confirmation holds for all slots of a consumer.
 //!
 //! The host may send one bell for a threshold and no more, for as long as the word stays the same. Behind that bell the
 //! owner stores another one: a threshold that the ring has not reached. Where it stores one that the host has sent a
@@ -33,7 +33,8 @@ use crate::limits::ARM_TRIES_MAX;
 
 /// The sleepers on one ring, for [`arm`].
 pub trait Sleepers {
-    /// Looks how many frames the ring holds, wakes whoever waits for no more than that, and gives it (S).
+    /// Reads how many frames the ring holds, wakes every sleeper that waits for no more than that, and
+    /// returns it (S).
     fn look(&mut self) -> u64;
 
     /// The lowest threshold that so many frames do not reach, or [`AWAKE`](doorbell::AWAKE).

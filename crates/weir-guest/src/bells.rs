@@ -7,8 +7,8 @@
 //! that it confirms: then they say when their thresholds are new, which it would not notice otherwise.
 //!
 //! One thread does all of it. It waits for the channels and for [`Bells::ring`], without a limit: while nothing
-//! happens, nothing runs. Each turn takes the messages, arms all slots, and then confirms. That a turn serves all slots
-//! is needed: one sleeper may have bells of several, and send its messages through any of them.
+//! happens, nothing runs. Each turn takes the messages, arms all slots, and then confirms. A turn must serve all slots:
+//! one sleeper may have bells of several, and send its messages through any of them.
 
 mod slot;
 
@@ -35,7 +35,7 @@ use slot::{Bell, Slot};
 
 /// Events that are taken in a turn; the others are there in the next one.
 const EVENTS: usize = 64;
-/// What the eventfd is known by; bells are numbered from 1.
+/// Identifies the eventfd; bells are numbered from 1.
 const NOTICE: u64 = 0;
 
 /// One sleeper on one slot, as [`Bells::add`] has numbered it. Never used again.
@@ -105,7 +105,7 @@ impl Bells {
     /// of the host's is the only one of its feed. All bells of a slot are of the same ring; the last one counts.
     ///
     /// # Errors
-    /// [`GuestError::Slot`] and [`GuestError::Line`] for what is not there; [`GuestError::Os`].
+    /// [`GuestError::Slot`] and [`GuestError::Line`] for slots and lines that do not exist; [`GuestError::Os`].
     pub fn add(
         &self,
         slot: u32,
@@ -195,7 +195,7 @@ impl Shared {
         self.turns.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         let is_ready = |bell: &Bell| events.iter().any(|event| event.data.u64() == bell.id.0);
-        // Requests before thresholds: what a request is for is in the page by then.
+        // Requests before thresholds: the thresholds for a request are in the page by then.
         self.retain(&mut state, |bell| !is_ready(bell) || bell.take_messages());
         for (number, slot) in &mut state.slots {
             slot.serve(*number, &self.words);

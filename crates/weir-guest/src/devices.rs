@@ -50,7 +50,7 @@ impl Bandwidth {
         self.bytes_per_second >= UNCACHED_BELOW
     }
 
-    /// What the user of an uncached region should know, and can do.
+    /// Note for the user of an uncached region, with a remedy.
     #[must_use]
     pub fn note(self) -> Option<String> {
         let megabytes = self.bytes_per_second / 1e6;
@@ -80,7 +80,7 @@ impl Devices {
     /// be read before.
     ///
     /// # Errors
-    /// [`GuestError::NotFound`], which says what is wrong with each device of the kind; [`GuestError::NoPci`].
+    /// [`GuestError::NotFound`], with the fault of each device of the kind; [`GuestError::NoPci`].
     pub fn find(pci: &Path, token: Token, limit: Duration) -> Result<Devices, GuestError> {
         let begin = Instant::now();
         loop {
@@ -110,7 +110,7 @@ impl Devices {
         }
     }
 
-    /// The region's memory, open for reading only: what a reader in another process maps.
+    /// The region's memory, open for reading only: a reader in another process maps it.
     #[must_use]
     pub fn region_fd(&self) -> BorrowedFd<'_> {
         self.region.as_fd()

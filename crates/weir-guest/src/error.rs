@@ -1,4 +1,4 @@
-//! What can be wrong with the host's devices, and with what they hold.
+//! Errors of the host's devices, and of their contents.
 
 use std::fmt;
 use std::io;
@@ -22,7 +22,7 @@ pub enum GuestError {
     NotFound {
         /// Which of the two, or both.
         missing: &'static str,
-        /// What was looked for.
+        /// The token that was searched.
         token: Token,
         /// For how long.
         waited: Duration,
@@ -34,7 +34,7 @@ pub enum GuestError {
     NoPci {
         /// The folder.
         folder: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -45,12 +45,12 @@ pub enum GuestError {
         place.bytes, place.offset, place.slot
     )]
     Place {
-        /// What the host named.
+        /// The place that the host named.
         place: Place,
         /// Bytes of the region.
         region_bytes: u64,
     },
-    /// What lies at a place is not a ring that can be read.
+    /// The data at a place is not a ring that can be read.
     #[error(
         "the host's ring at {} of the region, {} bytes, cannot be read; open the feed again",
         place.offset, place.bytes
@@ -58,7 +58,7 @@ pub enum GuestError {
     Ring {
         /// The place.
         place: Place,
-        /// What is wrong.
+        /// The error.
         #[source]
         source: RingError,
     },
@@ -67,7 +67,7 @@ pub enum GuestError {
         "there is no slot {slot}: the words have {SLOTS_MAX}; use the same release of Weir on both sides"
     )]
     Slot {
-        /// What was asked for.
+        /// The requested slot.
         slot: u32,
     },
     /// A line that a sleeper's wake page does not have.
@@ -81,9 +81,9 @@ pub enum GuestError {
     /// A system call failed.
     #[error("{doing} failed")]
     Os {
-        /// What was tried.
+        /// The action that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -104,7 +104,7 @@ pub struct SeenDevice {
     pub why: DeviceError,
 }
 
-/// What is wrong with a device.
+/// Errors of a device.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
@@ -115,7 +115,7 @@ pub enum DeviceError {
         doing: &'static str,
         /// The file.
         file: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -168,7 +168,7 @@ impl fmt::Display for SeenList<'_> {
     }
 }
 
-/// What to do about devices that did not appear.
+/// A remedy for devices that did not appear.
 fn remedy(seen: &[SeenDevice]) -> &'static str {
     let is_denied = |why: &DeviceError| {
         let kind = match why {

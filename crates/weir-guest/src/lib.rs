@@ -1,8 +1,8 @@
 //! Inside a virtual machine: the devices that the host plugs in, the rings in them, and who is woken.
 //!
 //! The host writes rings into a *region*, which the guest can only read, and looks at *words*, which only the guest
-//! writes (`weir-region`). Applications in the guest read the rings as any others do (`weir-ring`); this crate is what
-//! the broker needs that serves them.
+//! writes (`weir-region`). Applications in the guest read the rings as any others do (`weir-ring`); this crate has the
+//! parts that the broker needs to serve them.
 //!
 //! | module | what it holds |
 //! |---|---|

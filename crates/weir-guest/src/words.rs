@@ -8,7 +8,7 @@ use weir_region::words::{AWAKE, position_at, threshold_at};
 use weir_ring::memory::Access;
 use weir_ring::{AtomicU64, Mapping, RingError, Words as _};
 
-/// The words, mapped. The broker has them alone: whoever writes a line decides when the host rings for it.
+/// The words, mapped. The broker has them alone: the writer of a line decides when the host rings for it.
 #[derive(Debug)]
 pub struct Words {
     page: Mapping,
@@ -53,7 +53,7 @@ impl Words {
         self.set_position(slot, 0);
     }
 
-    /// The same of all slots: what an earlier broker left there is nobody's.
+    /// The same for all slots: data that an earlier broker left there is invalid.
     pub(crate) fn clear_all(&self) {
         (0..SLOTS_MAX).for_each(|slot| self.clear(slot));
     }

@@ -15,7 +15,7 @@ use loom::thread;
 use weir_guest::arming::{self, Sleepers};
 use weir_ring::doorbell::{self, AWAKE};
 
-/// What is left out.
+/// The part that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
@@ -129,7 +129,7 @@ fn goes_to_sleep(may_wake: bool, without: Without) {
         let writing = thread::spawn(move || host.write(2, without));
         doorbell::set_threshold(&page[0], 2);
         let is_ready = shared.published() >= 2;
-        // The request and the confirmation go over a socket: what was before one is before the other.
+        // The request and the confirmation go over a socket: events before one are before the other.
         let mut broker = Broker::new(&shared, &page, without);
         broker.may_wake = may_wake;
         broker.turn();

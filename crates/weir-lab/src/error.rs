@@ -12,7 +12,7 @@ pub enum Error {
     Spawn {
         /// The command line.
         command: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A set-up command ran and failed.
@@ -20,7 +20,7 @@ pub enum Error {
     Command {
         /// The command line.
         command: String,
-        /// What it printed, trimmed.
+        /// Its output, trimmed.
         stderr: String,
     },
     /// A set-up command did not end in time and was killed.
@@ -36,7 +36,7 @@ pub enum Error {
     EnterNetns {
         /// Name under `/run/netns`.
         netns: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A kernel setting could not be written.
@@ -44,7 +44,7 @@ pub enum Error {
     Sysctl {
         /// The file below `/proc/sys`.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// No interface of that name in this network namespace.
@@ -60,9 +60,9 @@ pub enum Error {
     Ethtool {
         /// The interface.
         iface: String,
-        /// What was asked.
+        /// The request.
         request: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The interface is down.
@@ -88,7 +88,7 @@ pub enum Error {
         min: u32,
         /// Largest possible.
         max: u32,
-        /// What sets the limit that it is beyond, and how to raise that.
+        /// The reason for the limit, and how to raise it.
         why: String,
     },
     /// An option makes no sense.
@@ -96,7 +96,7 @@ pub enum Error {
     Option {
         /// The option.
         option: &'static str,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// A trace could not be read.
@@ -104,7 +104,7 @@ pub enum Error {
     Trace {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         message: String,
     },
     /// The thread could not be bound to a CPU.
@@ -112,7 +112,7 @@ pub enum Error {
     Cpu {
         /// The CPU asked for.
         cpu: usize,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The kernel generator is not to be had here; AF_PACKET may be.
@@ -130,7 +130,7 @@ pub enum Error {
         iface: String,
         /// Frames tried.
         attempted: u64,
-        /// What to do.
+        /// The remedy.
         remedy: String,
     },
     /// The system refused to send.
@@ -138,9 +138,9 @@ pub enum Error {
     Send {
         /// The interface.
         iface: String,
-        /// What was tried, and for a lack of rights, which.
+        /// The action that failed, and for a lack of rights, which.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The interface's counters could not be read.
@@ -150,15 +150,15 @@ pub enum Error {
         iface: String,
         /// The file.
         path: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// Something could not be measured.
     #[error("{what}: {reason}")]
     Measure {
-        /// What was to be measured.
+        /// The intended measurement.
         what: String,
-        /// What came in between.
+        /// The event that prevented it.
         reason: String,
     },
     /// The BPF program could not be loaded or attached.
@@ -166,9 +166,9 @@ pub enum Error {
         "cannot {what}; root, or CAP_BPF and CAP_NET_ADMIN, and a kernel from 6.1 on are needed"
     )]
     Bpf {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What libbpf said.
+        /// The error of libbpf.
         source: libbpf_rs::Error,
     },
 }

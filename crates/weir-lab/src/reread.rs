@@ -28,7 +28,7 @@ const RUN_FRAMES: u32 = 4096;
 /// Passes over the memory, of which the fastest counts.
 const PASSES: u32 = 3;
 
-/// What `weir lab reread --json` ends with.
+/// Final output of `weir lab reread --json`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reread {
     /// From the connection to the daemon to the first frame in hand, milliseconds.

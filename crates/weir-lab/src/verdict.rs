@@ -1,5 +1,5 @@
-//! What a filter's verdicts are held to, and timed by: the same questions in plain Rust, libpcap's interpreter, frames
-//! in the cache, and a clock that stands while others have the CPU.
+//! Helpers to check and time a filter's verdicts: the same questions in plain Rust, libpcap's interpreter, frames in
+//! the cache, and a clock that stands still while other programs run.
 
 use std::ffi::{c_uchar, c_uint};
 use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! The generator on a real veth pair: what it says it sent is what arrives, to the frame.
+//! The generator on a real veth pair: the number of frames that it reports as sent is the number
+//! that arrives, exactly.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

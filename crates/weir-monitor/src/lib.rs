@@ -1,17 +1,16 @@
-//! What a flow monitor shows while it runs.
+//! The display of a flow monitor while it runs.
 //!
-//! Once a second a [`View`] is made of what is counted. Whoever shows it looks at the last one ([`Latest`]), and slows
-//! nothing.
+//! Once a second a [`View`] is made of the counts. A display reads the last one ([`Latest`]), and slows nothing.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`view`] | what is shown: rates, losses, flows, talkers, protocols |
+//! | [`view`] | the displayed data: rates, losses, flows, talkers, protocols |
 //! | [`latest`] | the last view, for several readers |
 //! | [`maker`] | the thread that makes views |
 //! | [`page`] | a page in the browser that shows it, and metrics for Prometheus |
 //! | [`terminal`] | the live table in a terminal |
 //! | [`limits`] | how often, and how much is kept |
-//! | `shown`, `talkers`, `protocols` | what a round through all flows collects |
+//! | `shown`, `talkers`, `protocols` | data that a round through all flows collects |
 #![forbid(unsafe_code)]
 
 pub mod latest;

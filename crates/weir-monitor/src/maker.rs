@@ -23,7 +23,7 @@ use crate::shown::Shown;
 use crate::talkers::Talkers;
 use crate::view::{ExportView, FlowView, Rates, SourceView, TrafficCounts, View};
 
-/// What the monitor tells of itself at the end of each round through its flows.
+/// The state that the monitor reports at the end of each round through its flows.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The table's counters.
@@ -36,7 +36,7 @@ pub struct Snapshot {
     pub wire_bytes: Option<u64>,
     /// Records of flows that ended.
     pub records: u64,
-    /// What those had, by protocol.
+    /// Their counts, by protocol.
     pub ended: Protocols,
     /// By number.
     pub origins: Arc<Vec<Origin>>,
@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub exports: Vec<ExportView>,
 }
 
-/// What the run tells of its sources.
+/// The state of the sources that the run reports.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// Every source.
@@ -72,7 +72,7 @@ struct Shared {
     news: Mutex<VecDeque<String>>,
 }
 
-/// The monitor's end: what is wanted, and where it goes.
+/// The monitor's end: the wanted data, and its destination.
 pub struct Reporter {
     shared: Arc<Shared>,
     parts: SyncSender<Part>,
@@ -80,11 +80,12 @@ pub struct Reporter {
     held: Option<Part>,
     /// Where the round has come to.
     at: Option<usize>,
-    /// What had ended when it began: what ends meanwhile may have been seen in the table.
+    /// Flows that had ended when it began; flows that end meanwhile may have been seen in the
+    /// table.
     ended: Protocols,
 }
 
-/// The end of whoever knows the sources. Clones are the same.
+/// The end of the thread that knows the sources. Clones are the same.
 #[derive(Clone)]
 pub struct SourceReporter(Arc<Shared>, Latest);
 
@@ -137,7 +138,7 @@ impl Drop for Maker {
 }
 
 impl SourceReporter {
-    /// Replaces what is known of them.
+    /// Replaces the known state of them.
     pub fn tell(&self, sources: Sources) {
         *self.0.sources() = sources;
     }
@@ -160,8 +161,8 @@ impl SourceReporter {
 
 impl Reporter {
     /// Called by the monitor between frames, and where none come: moves a round through its flows on by so many parts
-    /// at most, if one is under way or wanted. `live` gives the flows at some of the table's `places`, `snapshot` what
-    /// else there is to tell. Whether something was told.
+    /// at most, if one is under way or wanted. `live` returns the flows at some of the table's `places`, `snapshot`
+    /// the other data. Whether something was told.
     pub fn go_on<I: Iterator<Item = FlowRecord>>(
         &mut self,
         parts: usize,
@@ -229,12 +230,12 @@ impl Shared {
     }
 }
 
-/// What is remembered from one view to the next.
+/// State that is kept from one view to the next.
 struct Making {
     shared: Arc<Shared>,
     latest: Latest,
     begun: Instant,
-    /// When the last view was made, and what was told then.
+    /// When the last view was made, and its data.
     last: (Instant, Snapshot),
     lost: u64,
     delivered: TrafficCounts,
@@ -351,7 +352,7 @@ impl Drop for Making {
     }
 }
 
-/// What a round has collected.
+/// Data that a round has collected.
 #[derive(Default)]
 struct Round {
     shown: Shown,
@@ -453,7 +454,7 @@ mod tests {
         drop(reporter);
     }
 
-    /// What happens in a table between two parts of a round.
+    /// Events in a table between two parts of a round.
     #[derive(Clone, Debug)]
     enum Event {
         /// A frame of the flow at a place, which may be the first.
@@ -462,7 +463,7 @@ mod tests {
         End { place: usize },
     }
 
-    /// A table, the monitor's end of what it tells, and views of it.
+    /// A table, the monitor's end of its messages, and views of it.
     struct Table {
         flows: BTreeMap<usize, FlowRecord>,
         ended: Protocols,

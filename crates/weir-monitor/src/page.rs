@@ -23,7 +23,7 @@ pub mod metrics;
 use history::History;
 use http::{Answer, Server, Site};
 
-/// Whoever can connect sees all that the monitor shows. Dropping it closes it.
+/// Everybody who can connect sees all that the monitor shows. Dropping it closes it.
 pub struct Page {
     _server: Server,
     address: SocketAddr,
@@ -81,7 +81,7 @@ const FILES: [(&str, &str, &str); 9] = [
     ("/flows.js", SCRIPT, include_str!("page/assets/flows.js")),
 ];
 
-/// What the server shows.
+/// The contents that the server shows.
 struct Shown {
     latest: Latest,
     history: History,

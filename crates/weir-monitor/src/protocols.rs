@@ -41,7 +41,7 @@ impl Protocols {
         self.0.iter_mut().zip(&more.0[..]).for_each(|(sum, more)| *sum = *sum + *more);
     }
 
-    /// Those that there were, with what came since `before`; those with most bytes first.
+    /// The known protocols, with their counts since `before`; those with most bytes first.
     pub(crate) fn views(&self, before: &Protocols, seconds: f64) -> Vec<Protocol> {
         let numbered = self.0.iter().zip(&before.0[..]).zip(0..=u8::MAX);
         let views = numbered.filter(|((total, _), _)| total.packets > 0);

@@ -1,4 +1,4 @@
-//! Who sends and receives most.
+//! Addresses that send and receive most.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ impl Talkers {
             Addresses::V6 { src, dst } => [src.into(), dst.into()],
         };
         self.add(src, forward, reverse);
-        // Who talks with itself is one talker in one flow.
+        // A host that talks to itself is one talker in one flow.
         if dst != src {
             self.add(dst, reverse, forward);
         }

@@ -1,11 +1,11 @@
 //! The live table in a terminal.
 //!
 //! [`run`] shows the last view until the run is over or the user ends it. It reads keys, and changes nothing but
-//! what is shown: the monitor does not know that somebody looks.
+//! the display: the monitor does not know that somebody watches.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `state`, `keys` | what the user has chosen to see, and the keys that choose |
+//! | `state`, `keys` | the user's choices for the display, and the keys for them |
 //! | `rows`, `search`, `sort` | which rows a pane has, in which order, and which one is selected |
 //! | `draw`, `header`, `panes`, `grid`, `layout` | the screen |
 //! | `ledger`, `detail`, `help`, `text`, `history`, `look` | its words, figures and colours |

@@ -1,4 +1,5 @@
-//! What is shown: the state of a flow monitor at one moment, and what changed since the view before.
+//! The displayed data: the state of a flow monitor at one moment, and the changes since the view
+//! before.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -71,7 +72,7 @@ pub struct SourceView {
     pub captured: u64,
     /// Frames lost, by place.
     pub drops: BTreeMap<String, u64>,
-    /// What the NIC or its driver says it lost before the hook; `None` where nobody can tell.
+    /// Losses that the NIC or its driver reports before the hook; `None` where nobody can tell.
     pub missed_before: Option<u64>,
 }
 
@@ -94,7 +95,7 @@ pub struct Rates {
 }
 
 impl TrafficCounts {
-    /// What came since `before`.
+    /// Counts since `before`.
     #[must_use]
     pub const fn since(self, before: TrafficCounts) -> TrafficCounts {
         TrafficCounts {
@@ -119,7 +120,7 @@ impl From<Totals> for TrafficCounts {
 }
 
 impl Rates {
-    /// Of what came in so many seconds.
+    /// Rates of counts over so many seconds.
     #[must_use]
     pub fn of(counts: TrafficCounts, seconds: f64) -> Rates {
         Rates {
@@ -157,16 +158,16 @@ pub struct Protocol {
     pub rates: Rates,
 }
 
-/// An address, and what it sends and receives. Bytes are those of IP.
+/// An address, and its sent and received traffic. Bytes are those of IP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Talker {
     /// The address.
     pub address: IpAddr,
     /// In flows that are in the table now.
     pub flows: u64,
-    /// What it sends.
+    /// Rates that it sends.
     pub sent: Rates,
-    /// What it receives.
+    /// Rates that it receives.
     pub received: Rates,
 }
 

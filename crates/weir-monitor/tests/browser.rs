@@ -1,7 +1,7 @@
 //! The page in a real browser: both themes, a phone and a desk.
 //!
-//! With `WEIR_PICTURES=FOLDER` it leaves pictures of what was seen; `WEIR_PICTURES_OF=URL` has it look at a page that
-//! is there, as `--example page` shows it, for those of docs/flows.md.
+//! With `WEIR_PICTURES=FOLDER` it leaves pictures of the page; `WEIR_PICTURES_OF=URL` has it look at a page that is
+//! there, as `--example page` shows it, for those of docs/flows.md.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -138,7 +138,7 @@ fn is_clean(browser: &Browser, shown: &Shown) {
     assert!(asked > 5, "{asked}");
 }
 
-/// What makes the whole page scroll sideways.
+/// Elements that make the whole page scroll sideways.
 fn too_wide(browser: &Browser) -> Value {
     browser.value(
         "(() => { const root = document.documentElement; \
@@ -150,7 +150,7 @@ fn too_wide(browser: &Browser) -> Value {
     )
 }
 
-/// Leaves a picture where one is wanted; of all of the page, or of what is seen at first.
+/// Leaves a picture if one is wanted; of the whole page, or of the part that is visible at first.
 fn picture(browser: &Browser, name: &str, is_whole: bool) {
     let Some(folder) = std::env::var_os("WEIR_PICTURES") else { return };
     let shot = json!({"format": "png", "captureBeyondViewport": is_whole});
@@ -275,7 +275,7 @@ fn an_empty_view_and_an_overfull_one_fit_a_phone() {
     assert_eq!(text(&browser, "verdict"), "No frame lost");
     assert_eq!(rows(&browser, 0), Vec::<String>::new());
     picture(&browser, "phone-empty", true);
-    // What was missed before the hook is told apart from what was lost, as in the terminal.
+    // Frames that were missed before the hook are shown apart from lost ones, as in the terminal.
     let mut source = view.sources[0].clone();
     (source.drops, source.missed_before) = ([("kernel".into(), 0)].into(), Some(17));
     let missed = View { number: empty.number + 1, sources: vec![source], ..empty };

@@ -1,5 +1,5 @@
-//! What the page's server gives: the view as JSON, metrics that Prometheus' own checker takes, a board of Grafana that
-//! asks for these.
+//! Answers of the page's server: the view as JSON, metrics that Prometheus' own checker accepts, a dashboard of
+//! Grafana that uses them.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -258,7 +258,7 @@ fn the_board_of_grafana_asks_for_what_there_is() {
     assert!(asked.len() > 15, "{asked:?}");
     let unknown: Vec<_> = asked.iter().filter(|name| !known.contains(name.as_str())).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
-    // Each is of use to somebody: what is in no panel is named here.
+    // Each is of use to somebody: metrics that are in no panel are named here.
     let elsewhere = ["weir_flows_source_info", "weir_flows_source_blocked_frames_total"];
     let elsewhere = [
         &elsewhere[..],

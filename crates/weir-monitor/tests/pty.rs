@@ -22,7 +22,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use weir_monitor::{Latest, View, terminal};
 
-/// What the child is to do.
+/// The task of the child.
 const TASK: &str = "WEIR_MONITOR_PTY_TEST";
 
 const ENTER: &str = "\x1b[?1049h";
@@ -41,7 +41,7 @@ fn child() {
     latest.publish(View { number: 1, ..View::default() });
     let result = match task.as_str() {
         "example" => example::main(),
-        // Nobody reads what it says then.
+        // Nobody reads its output then.
         "hang up" => exit(terminal::run(&latest, || ()).map_or(HUNG_UP, |()| 0)),
         "panic" => terminal::run(&latest, || panic!("planted in the caller")),
         "panic elsewhere" => {
@@ -100,7 +100,7 @@ enum Keys {
 struct Pty {
     child: Child,
     controller: Option<File>,
-    /// Reads what the child writes until it is told to stop, or the child's end is closed.
+    /// Reads the child's output until it is told to stop, or the child's end is closed.
     reader: Option<JoinHandle<()>>,
     is_over: Arc<AtomicBool>,
     /// Kept open: without anybody at the other end its modes are gone.

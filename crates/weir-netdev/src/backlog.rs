@@ -32,9 +32,9 @@ impl Backlog {
             let busy = self.cpus();
             waiting.retain(|cpu| busy.contains(cpu));
         }
-        // A frame that has left its backlog may still be on its way. That goes with softirqs disabled, which is a
-        // read-side critical section of RCU, and this command waits for a grace period. Kernel: `process_backlog`.
-        // It does not exist with nohz_full.
+        // A frame that has left its backlog may still be on its way. This happens with softirqs disabled, which is
+        // a read-side critical section of RCU, and this command waits for a grace period. Kernel:
+        // `process_backlog`. It does not exist with nohz_full.
         if !is_done() && membarrier(MembarrierCommand::Global).is_err() {
             sleep(LOOK_EVERY);
         }

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::name::NetdevName;
 
-/// What is wrong, on what, and the way out.
+/// An error: its subject, its cause, and a remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NetdevError {
@@ -18,7 +18,7 @@ pub enum NetdevError {
     NoDevice {
         /// The interface.
         name: NetdevName,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// An interface of this name exists.
@@ -38,7 +38,7 @@ pub enum NetdevError {
     NoRights {
         /// The interface.
         name: NetdevName,
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
         /// Capabilities that it takes.
         needs: &'static str,
@@ -48,9 +48,9 @@ pub enum NetdevError {
     Bpf {
         /// The interface.
         name: NetdevName,
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What libbpf or the kernel said.
+        /// The error of libbpf or the kernel.
         source: libbpf_rs::Error,
     },
     /// Somebody removed the interface.
@@ -64,9 +64,9 @@ pub enum NetdevError {
     Os {
         /// The interface.
         name: NetdevName,
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

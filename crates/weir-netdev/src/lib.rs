@@ -1,8 +1,8 @@
 //! A network interface that shows frames to packet sockets, and to nobody else.
 //!
-//! [`Netdev`] makes a tap interface. What it is fed with is received there: packet sockets see it (tcpdump, Suricata),
-//! and a program at TC then drops it, so no network stack answers. What is sent into the interface is dropped and
-//! counted. The interface is gone with its `Netdev`, whatever ends the process.
+//! [`Netdev`] makes a tap interface. The interface receives the frames that it is fed with: packet sockets see them
+//! (tcpdump, Suricata), and a program at TC then drops them, so no network stack answers. Frames that are sent into
+//! the interface are dropped and counted. The interface is gone with its `Netdev`, whatever ends the process.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `link` | how it is set up: MTU, no addresses, up |
 //! | `backlog` | frames that another CPU is to handle (RPS) |
 //! | `pending` | frames that were let out and have not been seen yet |
-//! | `programs` | what is at TC, and what frames come in by |
+//! | `programs` | the program at TC, and the one by which frames come in |
 //! | `staged` | the memory that the programs and this process share |
 //! | [`netdev`] | all of it together |
 

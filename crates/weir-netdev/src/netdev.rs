@@ -16,7 +16,7 @@ use crate::tap::Tap;
 /// Fewer frames than this are written one by one: a run of the program costs some microseconds, whatever it brings.
 const FEW: usize = 16;
 
-/// What became of frames, since the start.
+/// Account of frames, since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames that the interface received: packet sockets have seen them.
@@ -44,7 +44,7 @@ pub struct Netdev {
     has_runs: bool,
     counts: Counts,
     pending: Pending,
-    /// What the counter of received frames said when it was looked at last.
+    /// Last value of the counter of received frames.
     seen: u64,
     backlog: Backlog,
     /// The packet sockets of the network namespace that it was opened in.
@@ -115,7 +115,7 @@ impl Netdev {
         self.count(result)
     }
 
-    /// Has the interface receive what waits.
+    /// Lets the interface receive the waiting frames.
     ///
     /// # Errors
     /// [`NetdevError::Gone`].
@@ -195,7 +195,7 @@ impl Netdev {
     /// Frames are let out next.
     fn expect(&mut self, frames: u64) {
         self.counts.refused += self.pending.overdue(Instant::now());
-        // What somebody else had the interface receive meanwhile is none of these.
+        // Frames that another program made the interface receive meanwhile do not count.
         if self.pending.frames() == 0 {
             self.seen = self.staged.received();
         }
@@ -222,7 +222,7 @@ impl Netdev {
         Ok(listens(&text, self.tap.index))
     }
 
-    /// What became of frames.
+    /// Account of frames.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let (sent_into, pending) = (self.staged.sent_into(), self.pending.frames());

@@ -1,6 +1,6 @@
 //! The programs at TC of the interface and of its tap, and the one that frames come in by.
 //!
-//! That program is also attached to the interface, at XDP, where it lets by every frame that is written. A program that
+//! This program is also attached to the interface, at XDP, where it passes every frame that is written. A program that
 //! is attached nowhere the kernel puts into its XDP dispatcher for each run, and takes it out again, and both wait for
 //! an RCU grace period: a run then takes 26 ms, whatever it brings. Kernel: `bpf_prog_test_run_xdp`,
 //! `bpf_dispatcher_change_prog`.
@@ -82,8 +82,8 @@ impl Programs {
         Ok((Programs { feed: owned(feed)?, runs, _links: links }, staged))
     }
 
-    /// Has the interface of this index receive `frames` frames of those that are staged. It is in the calling thread's
-    /// network namespace. `largest`: what [`Staged::begin_run`] gave.
+    /// Lets the interface of this index receive `frames` frames of those that are staged. It is in the calling
+    /// thread's network namespace. `largest`: the result of [`Staged::begin_run`].
     pub(crate) fn run(&self, index: u32, frames: usize, largest: usize) -> io::Result<()> {
         static BLANK: [u8; LONGEST] = [0; LONGEST];
         let context = libbpf_sys::xdp_md {

@@ -54,9 +54,9 @@ impl Staged {
     }
 
     fn memory(&self) -> &Memory {
-        // SAFETY: the array has one value as long as `Memory`, mapped whole until drop, and page-aligned. What the
-        // programs write are the words in front, which are atomics; `bytes` they only read, and `push`, which writes
-        // there, borrows `self` mutably.
+        // SAFETY: the array has one value as long as `Memory`, mapped whole until drop, and page-aligned. The
+        // programs only write the words in front, which are atomics; `bytes` they only read, and `push`, which
+        // writes there, borrows `self` mutably.
         unsafe { self.memory.as_ref() }
     }
 
@@ -93,7 +93,8 @@ impl Staged {
         &self.memory().bytes[(place >> 32) as usize..][..(place & 0xffff_ffff) as usize]
     }
 
-    /// Has the program begin with the first one, and gives the length of what the kernel is to put before it.
+    /// Lets the program begin with the first one, and returns the length of the part that the kernel is to
+    /// put before it.
     pub(crate) fn begin_run(&self) -> usize {
         // The kernel wants an Ethernet header at least.
         let largest = self.largest.max(64);
@@ -103,7 +104,7 @@ impl Staged {
         largest
     }
 
-    /// Has the program let by what is written.
+    /// Lets the program pass written frames.
     pub(crate) fn end_run(&self) {
         self.memory().is_running.store(0, Relaxed);
     }

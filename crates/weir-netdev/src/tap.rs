@@ -78,12 +78,13 @@ impl Tap {
         Ok(Tap { file, name: name.clone(), index, socket })
     }
 
-    /// What it is called.
+    /// Its name.
     pub(crate) fn name(&self) -> &NetdevName {
         &self.name
     }
 
-    /// Has this program decide which of the frames that are sent into the interface can be read here.
+    /// Lets this program decide which of the frames that are sent into the interface can be read
+    /// here.
     pub(crate) fn filter(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let number = program.as_raw_fd();
         // SAFETY: TUNSETFILTEREBPF reads one int, which lives through the call; both descriptors are open. The kernel
@@ -93,7 +94,7 @@ impl Tap {
         if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Has the interface receive this frame.
+    /// Lets the interface receive this frame.
     pub(crate) fn write(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(drop)
     }

@@ -1,4 +1,4 @@
-//! From a name to a handle that reads: `pcap_create`, what can be set, `pcap_activate`, `pcap_open_live`, `pcap_close`.
+//! From a name to a handle that reads: `pcap_create`, the settings, `pcap_activate`, `pcap_open_live`, `pcap_close`.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::guard::{guarded, host_name, write_error};
 use crate::handles::{self, Handle, State};
 use crate::real;
 
-/// What libpcap takes as "all of it".
+/// The value that means "all of it" to libpcap.
 const SNAPLEN_MAX: c_int = 262_144;
 /// Longest pause between two looks of a program that wants each frame at once.
 const IMMEDIATE: Duration = Duration::from_micros(200);
@@ -107,7 +107,7 @@ fn activate(handle: &Handle) -> c_int {
         let text = "a feed of a daemon has all protocols; choose with a filter";
         return handle.fail(abi::ERROR, text);
     }
-    // 0, and what is out of range, is all: as libpcap has it.
+    // 0, and a value out of range, means all: as in libpcap.
     let snaplen = Some(options.snaplen).filter(|snaplen| (1..SNAPLEN_MAX).contains(snaplen));
     let open = Open {
         source: name.source.clone(),

@@ -1,4 +1,4 @@
-//! What a handle is asked about itself, and what it cannot do.
+//! Functions by which a handle describes itself, and unsupported functions.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_void};
 use std::ptr::null_mut;

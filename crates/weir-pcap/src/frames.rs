@@ -1,4 +1,4 @@
-//! The feed's frames: taken as many as are due, waited for, and found one by one in what was taken.
+//! The feed's frames: taken as many as are due, waited for, and handed out one by one.
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
@@ -52,7 +52,7 @@ impl Wait {
         Wait { begun: Instant::now(), limit }
     }
 
-    /// It takes what is there.
+    /// It takes the available frames.
     pub fn end(&mut self) {
         self.limit = Duration::ZERO;
     }
@@ -81,8 +81,8 @@ pub fn follow_fork(state: &mut State, stop: &Stop) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Has [`Handle::unread`] be frames: those that are left, or up to `most` that are taken from the feed. Behind
-/// [`NoFrame::Later`] it is called again.
+/// Fills [`Handle::unread`] with frames: those that are left, or up to `most` that are taken from the feed.
+/// Behind [`NoFrame::Later`] it is called again.
 pub fn fill(handle: &Handle, most: u64, wait: Wait) -> Result<(), NoFrame> {
     let left = wait.left();
     match fill_within(handle, most, left.min(WAIT_SLICE_MAX)) {
@@ -128,8 +128,8 @@ fn fill_within(handle: &Handle, most: u64, limit: Duration) -> Result<(), NoFram
                 return Ok(());
             }
             Ok(Pulled::Nothing) => {
-                // All of before a change was read: the daemon has chosen what comes now. Frames that are held for
-                // order may be of before.
+                // All frames of before a change were read: the daemon's filter applies to the new ones. Frames
+                // that are held for order may be of before.
                 if reader.held() == 0 {
                     handle.set_filter(state, None);
                 }
@@ -154,7 +154,7 @@ pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> O
             let at_the_host = lost.fold(0, |sum: u64, count| sum.saturating_add(*count));
             // libpcap's counts begin anew at 2^32, and programs that count on know that.
             handle.set_told(Stat {
-                // What the filter took, lost or not: as libpcap counts it on Linux.
+                // Frames that passed the filter, lost or not: as libpcap counts it on Linux.
                 recv: told.ledger.captured.saturating_add(at_the_host) as u32,
                 drop: told.delivered.lapped.saturating_add(at_the_host) as u32,
                 ifdrop: told.ledger.missed_before.unwrap_or(0) as u32,
@@ -165,8 +165,8 @@ pub fn note_statistics(handle: &Handle, state: &mut State, limit: Duration) -> O
     }
 }
 
-/// Has the program's descriptor, if it uses one, tell of what comes behind a call that found nothing; behind any other
-/// it is readable.
+/// Makes the program's descriptor, if it uses one, tell of frames after a call that found nothing; after any other it
+/// is readable.
 pub fn set_readable(handle: &Handle, found_nothing: bool) -> Result<(), c_int> {
     let mut state = handle.state();
     let state = &mut *state;

@@ -1,4 +1,4 @@
-//! What holds for every function that a program calls: no panic leaves it, and texts end where their buffers do.
+//! Rules for every function that a program calls: no panic leaves it, and texts end where their buffers do.
 
 use std::ffi::{CStr, c_char};
 

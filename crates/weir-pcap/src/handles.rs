@@ -19,7 +19,7 @@ const HANDLES_MAX: usize = 256;
 
 /// A handle.
 pub struct Handle {
-    /// What the program holds.
+    /// The pointer that the program holds.
     pub key: *mut Pcap,
     /// Once it is activated: with the link type, the snapshot length and the precision of the feed.
     inner: AtomicPtr<Pcap>,
@@ -32,13 +32,13 @@ pub struct Handle {
     /// Frames of the last run that the program has not had.
     unread_at: AtomicPtr<u8>,
     unread_bytes: AtomicUsize,
-    /// The last statistics: what a call gives that must not wait, as of a signal handler.
+    /// The last statistics, for calls that must not wait, such as those of a signal handler.
     told: [AtomicU32; 3],
     state: Mutex<State>,
     error: UnsafeCell<[c_char; ERRBUF_SIZE]>,
     /// The text of the last error is the inner handle's.
     error_is_inner: AtomicBool,
-    /// What `pcap_next_ex` points to.
+    /// The header to which `pcap_next_ex` points.
     pub header: UnsafeCell<PacketHeader>,
 }
 
@@ -48,7 +48,7 @@ unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
-/// What the program has set, and the feed.
+/// Settings of the program, and the feed.
 pub struct State {
     pub name: Address,
     pub options: Options,
@@ -76,7 +76,7 @@ pub enum Polling {
     Armed,
 }
 
-/// What can be set before `pcap_activate`.
+/// Settings that can be made before `pcap_activate`.
 #[derive(Clone, Copy, Default)]
 pub struct Options {
     pub snaplen: c_int,
@@ -216,7 +216,7 @@ impl Handle {
         self.error_is_inner.store(true, Ordering::Relaxed);
     }
 
-    /// What `pcap_geterr` gives.
+    /// The text for `pcap_geterr`.
     pub fn error(&self) -> *mut c_char {
         match self.inner() {
             Some(inner) if self.error_is_inner.load(Ordering::Relaxed) => {

@@ -47,8 +47,8 @@ unsafe fn dispatch(
             Err(why) => break Some(why),
         }
         let mut is_over = false;
-        // A callback may read, too, or not return: what is left is asked for anew each time.
-        // SAFETY: what `fill` has given last.
+        // A callback may read, too, or not return: the remaining frames are asked for again each
+        // time. SAFETY: what `fill` has given last.
         while let Some((header, data, behind)) = unsafe { first(handle.unread(), nanoseconds) } {
             handle.set_unread(behind);
             // SAFETY: a frame that `first` has found.
@@ -71,7 +71,8 @@ unsafe fn dispatch(
         if is_over {
             break None;
         }
-        // What a filter left out is no reason to return: frames are waited for until one is handed over.
+        // Frames that a filter rejects are no reason to return: the call waits until a frame is handed
+        // over.
         if handed > 0 {
             wait.end();
         }

@@ -1,4 +1,4 @@
-//! What an application implements to be served.
+//! The interface of an application that is served.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub trait Application: Send + Sync {
     /// The name in front of its methods: lower-case letters. `plug` is the framework's.
     fn name(&self) -> &str;
 
-    /// A peer calls for the first time. What it holds for the peer lives in the session.
+    /// A peer calls for the first time. State for the peer lives in the session.
     ///
     /// # Errors
     /// Whatever the peer is to be told instead.
@@ -41,7 +41,7 @@ pub trait Session: Send {
 pub struct Answer {
     /// The result.
     pub result: Value,
-    /// What is sent beside it.
+    /// Descriptors that are sent beside it.
     pub descriptors: Vec<OwnedFd>,
 }
 

@@ -21,7 +21,7 @@ use crate::message::{Message, RpcError};
 use crate::transport::{Transport, UnixTransport};
 use crate::wire::{self, Received};
 
-/// What comes unasked.
+/// An unsolicited message.
 #[derive(Debug)]
 pub enum Incoming {
     /// A notification.
@@ -30,7 +30,7 @@ pub enum Incoming {
         method: String,
         /// Its params; null if it has none.
         params: Value,
-        /// What came beside it.
+        /// Descriptors that came beside it.
         descriptors: Vec<OwnedFd>,
     },
     /// The connection has ended; nothing more comes.
@@ -51,7 +51,7 @@ struct Shared {
     transport: Arc<dyn Transport>,
     /// Held while a message is written.
     writing: Mutex<()>,
-    /// Who waits for an answer; `None` once the connection has ended.
+    /// The caller that waits for an answer; `None` once the connection has ended.
     waiting: Mutex<Option<Waiting>>,
     number: AtomicU64,
 }
@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// Reads to the end. Late answers are dropped with what came beside them.
+    /// Reads to the end. Late answers are dropped with the descriptors that came beside them.
     fn read(&self, mut incoming: impl FnMut(Incoming)) {
         while let Ok(true) = self.transport.wait(None) {
             let received =
@@ -107,7 +107,7 @@ impl Shared {
                     let outcome = outcome.map(|result| Answer { result, descriptors });
                     match id.as_u64().and_then(|number| waiting.remove(&number)) {
                         Some(caller) => _ = caller.send(outcome),
-                        // Without an id: it is about the connection, and whoever asks first hears of it.
+                        // Without an id: it is about the connection, and the first caller gets it.
                         None if id.is_null() => {
                             if let Some((_, caller)) = waiting.pop_first() {
                                 _ = caller.send(outcome);
@@ -138,11 +138,11 @@ impl Client {
         self.shared.waiting().is_some()
     }
 
-    /// Connects to the server that listens at `path`, and says hello as `name`. `incoming` hears what comes unasked, in
-    /// order, on the connection's thread; it must not wait, and must not call.
+    /// Connects to the server that listens at `path`, and says hello as `name`. `incoming` gets unsolicited messages,
+    /// in order, on the connection's thread; it must not wait, and must not call.
     ///
     /// # Errors
-    /// What the kernel says, and what the server answers.
+    /// The kernel's error, and the server's.
     pub fn connect(
         path: &Path,
         name: &str,
@@ -157,7 +157,7 @@ impl Client {
     /// The same, over any transport.
     ///
     /// # Errors
-    /// What the transport says, and what the server answers.
+    /// The transport's error, and the server's.
     pub fn over(
         transport: Arc<dyn Transport>,
         name: &str,
@@ -199,7 +199,7 @@ impl Client {
     /// Asks, with these descriptors, and waits for the answer. Any thread may, and several at a time.
     ///
     /// # Errors
-    /// [`PlugError::NoAnswer`] after `limit`, [`PlugError::Refused`] with what the server says, [`PlugError::Closed`].
+    /// [`PlugError::NoAnswer`] after `limit`, [`PlugError::Refused`] with the server's message, [`PlugError::Closed`].
     pub fn call(
         &self,
         method: &str,
@@ -215,7 +215,7 @@ impl Client {
 /// threads'.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut blocked = SigSet::all();
-    // Sent to each thread by whoever gives up capabilities in all of them, and else ignored.
+    // Sent to each thread by a thread that gives up capabilities in all of them, and else ignored.
     blocked.remove(Signal::SIGURG);
     let before = blocked.thread_swap_mask(SigmaskHow::SIG_SETMASK);
     let started = start();

@@ -1,4 +1,4 @@
-//! Who is at the other end: of a Unix socket, as the kernel noted it when that end connected.
+//! The peer of a Unix socket, as the kernel noted it when the peer connected.
 //!
 //! Source: unix(7) for `SO_PEERCRED`; net/core/sock.c in Linux for `SO_PEERGROUPS` (4.13 and later), which no crate
 //! reads. /proc has groups, too: those of the process that has the number by then, which may be another.
@@ -17,12 +17,13 @@ const GROUPS_FIRST: usize = 32;
 /// Groups that a process has at most. Source: `NGROUPS_MAX`, linux/limits.h.
 const GROUPS_MAX: usize = 65_536;
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
     /// A process of this machine, as the kernel knows it.
     Process(Credentials),
-    /// A virtual machine, by the name that its port has in the server's file. Who speaks in it is the guest's affair.
+    /// A virtual machine, by the name that its port has in the server's file. The guest itself decides which of its
+    /// programs use it.
     Guest(Arc<str>),
 }
 
@@ -35,7 +36,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// Who is at the other end of a Unix socket.
+/// The peer of a Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
     /// Process id; 0 where this process's own namespace does not have it: a daemon in a container.

@@ -14,9 +14,9 @@ pub enum PlugError {
     /// The kernel said no.
     #[error("{doing}")]
     Os {
-        /// What was tried.
+        /// The action that failed.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The other side has ended the connection.

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Read, Write};
 /// One message of at most `bytes_max`, or `None` if the other side has no more. It reads no byte ahead.
 ///
 /// # Errors
-/// `InvalidData` for a longer message, `UnexpectedEof` for half of one, and what the stream says.
+/// `InvalidData` for a longer message, `UnexpectedEof` for half of one, and errors of the stream.
 pub fn receive(stream: &mut impl Read, bytes_max: u32) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     let mut got = 0;
@@ -35,7 +35,7 @@ pub fn receive(stream: &mut impl Read, bytes_max: u32) -> io::Result<Option<Vec<
 /// Sends one message.
 ///
 /// # Errors
-/// `InvalidData` for one that is too long for its length to be written, and what the stream says.
+/// `InvalidData` for one that is too long for its length to be written, and errors of the stream.
 pub fn send(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).map_err(|_| ErrorKind::InvalidData)?;
     // In one piece: a reader is not woken for the length alone.

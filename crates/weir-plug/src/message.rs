@@ -18,14 +18,14 @@ pub const NO_REQUEST: i32 = -32600;
 pub const NO_METHOD: i32 = -32601;
 /// The method has no such params.
 pub const NO_PARAMS: i32 = -32602;
-/// Of those that are a server's to define: what was asked was not done; the message says why.
+/// Of those that are a server's to define: the request failed; the message says why.
 pub const REFUSED: i32 = -32000;
 /// Too many connections or too much of something at a time; try again.
 pub const BUSY: i32 = -32001;
 /// `plug.hello` was not said, or names no version that the server speaks.
 pub const NO_HELLO: i32 = -32002;
 
-/// What the other side answers if it does not do what it was asked.
+/// Answer of the other side if it does not carry out a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
 pub struct RpcError {
@@ -83,9 +83,9 @@ pub enum Message {
     },
     /// An answer.
     Response {
-        /// That of the request; null if that had none that could be read.
+        /// The id of the request; null if it had none that could be read.
         id: Value,
-        /// What came of it.
+        /// The result.
         outcome: Result<Value, RpcError>,
     },
 }
@@ -94,7 +94,7 @@ impl Message {
     /// The message in these bytes, and how many descriptors come with it.
     ///
     /// # Errors
-    /// [`NO_JSON`] or [`NO_REQUEST`], and what is wrong.
+    /// [`NO_JSON`] or [`NO_REQUEST`], with the fault.
     pub fn parse(bytes: &[u8]) -> Result<(Message, usize), RpcError> {
         let value = serde_json::from_slice::<Value>(bytes)
             .map_err(|error| RpcError::new(NO_JSON, format!("this is no JSON: {error}")))?;
@@ -166,7 +166,7 @@ impl Message {
         value
     }
 
-    /// An answer to the request of this id. Of what an error says, the beginning: it may repeat what was asked.
+    /// An answer to the request of this id. The beginning of an error's text: it may repeat the request.
     #[must_use]
     pub fn response(id: Value, outcome: Result<Value, RpcError>) -> Message {
         let short = |error: RpcError| RpcError {
@@ -177,7 +177,7 @@ impl Message {
     }
 }
 
-/// What is repeated of a name that a peer gave: so many characters.
+/// The first characters of a name that a peer gave, for repeating it.
 fn repeated(name: &str) -> String {
     name.chars().take(REPEATED_BYTES_MAX).collect()
 }

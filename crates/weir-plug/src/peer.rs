@@ -44,7 +44,7 @@ impl Peer {
         self.number
     }
 
-    /// Who it is.
+    /// The peer's identity.
     #[must_use]
     pub fn who(&self) -> &Who {
         &self.who
@@ -86,7 +86,7 @@ impl Peer {
         sent.ok_or(PlugError::Closed)
     }
 
-    /// Lets out what is queued, and ends.
+    /// Writes the queued messages, and ends.
     pub(crate) fn finish(&self) {
         *self.outgoing() = None;
     }

@@ -1,9 +1,9 @@
 //! A serial port of a virtual machine as a transport: a stream of bytes that neither end knows the beginning of.
 //!
 //! A port outlives what speaks over it. Either program may be started again, or the guest may be, in the middle of a
-//! message, and what was under way is still in the port then. So a guest begins with a [`reset`](marks): a mark that
-//! cannot be part of anything else, with a number that it has drawn. The host throws away everything before it, and
-//! answers with the same number; what the guest receives before that answer is of an earlier session. A host that is
+//! message, and its bytes are still in the port then. So a guest begins with a [`reset`](marks): a mark that cannot
+//! be part of anything else, with a number that it has drawn. The host discards everything before it, and answers
+//! with the same number; bytes that the guest receives before that answer are of an earlier session. A host that is
 //! started again sends a reset of its own, and a guest that sees one which it did not ask for begins anew.
 //!
 //! Beside messages there is a *bell*: two bytes that say "look", without a message.
@@ -34,11 +34,11 @@ const CHUNK_BYTES: usize = 4096;
 /// One end of a port: the guest's character device, or the socket that QEMU has at the host.
 pub struct Port {
     fd: OwnedFd,
-    /// What is called when the other side rings.
+    /// Called when the other side rings.
     bell: Box<dyn Fn() + Send + Sync>,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Vec<u8>>,
-    /// The bell is to be rung by whoever writes next.
+    /// The next writer rings the bell.
     rings: AtomicBool,
     /// Sessions that were begun: only the last one reads and writes.
     sessions: AtomicU64,
@@ -52,7 +52,7 @@ struct Incoming {
     reset: Option<u64>,
 }
 
-/// What a session reads.
+/// The next thing that a session reads.
 enum Next {
     Byte(u8),
     /// Nothing is there now.
@@ -80,8 +80,8 @@ impl Port {
         }))
     }
 
-    /// The host's end, once the guest begins a session: at most after `limit`. What is left of earlier ones is thrown
-    /// away. To be called when the session before has ended, and nobody writes any more.
+    /// The host's end, once the guest begins a session: at most after `limit`. Data left from earlier sessions is
+    /// discarded. To be called when the session before has ended, and nobody writes any more.
     ///
     /// # Errors
     /// What the kernel says; `UnexpectedEof`: QEMU has gone.
@@ -136,12 +136,12 @@ impl Port {
         self.ring_if_due();
     }
 
-    /// Rings, if a bell is due and nobody writes. Whoever writes calls this when it lets others write: a bell that was
-    /// asked for meanwhile is rung by one of both. Where the port is full, it waits for who writes next.
+    /// Rings, if a bell is due and nobody writes. A writer calls this when it lets others write: if a bell was
+    /// requested meanwhile, one of both rings it. Where the port is full, it waits for who writes next.
     fn ring_if_due(&self) {
         while self.rings.load(Ordering::SeqCst) {
             let Ok(mut outgoing) = self.outgoing.try_lock() else { return };
-            // What fails here fails for whoever writes next, too.
+            // If this fails, the next writer fails, too.
             if !matches!(self.write_pending(&mut outgoing), Ok(true)) {
                 return;
             }
@@ -156,7 +156,7 @@ impl Port {
     fn next_reset(&self, wait: &Wait<'_>, is_one: impl Fn(u64) -> bool) -> io::Result<Option<u64>> {
         loop {
             let next = self.next(&mut self.incoming())?;
-            // Whatever comes: it is not to hold whoever waits longer than that.
+            // Whatever comes, a waiting thread must not be held longer than that.
             match next {
                 _ if wait.is_over()? => return Ok(None),
                 Next::Byte(_) => {}
@@ -164,7 +164,8 @@ impl Port {
                     let mut incoming = self.incoming();
                     let reset = incoming.reset.take();
                     if let Some(number) = reset.filter(|number| is_one(*number)) {
-                        // Under the lock: what comes next is the new session's, whoever reads in an old one.
+                        // Under the lock: later data belongs to the new session, even if a thread reads in
+                        // an old one.
                         self.sessions.fetch_add(1, Ordering::SeqCst);
                         return Ok(Some(number));
                     }
@@ -240,7 +241,8 @@ impl Port {
         Ok(())
     }
 
-    /// Writes what is to be written, as far as there is room, and a bell behind it; whether all of it is out.
+    /// Writes the pending bytes, as far as there is room, and a bell behind them; returns whether all of them
+    /// are out.
     fn write_pending(&self, outgoing: &mut Vec<u8>) -> io::Result<bool> {
         loop {
             // Behind everything else, so that there is one bell at most that cannot be sent.
@@ -265,7 +267,7 @@ pub struct PortTransport {
     port: Arc<Port>,
     /// Which session of the port it is.
     session: u64,
-    /// Written to by whoever hangs up.
+    /// Written to by the thread that hangs up.
     end: OwnedFd,
     is_over: AtomicBool,
     /// Decoded, and not read yet.

@@ -1,4 +1,4 @@
-//! Connections of a server: who may have one, what they ask, and their end.
+//! Connections of a server: who may have one, their requests, and their end.
 
 mod connection;
 
@@ -24,7 +24,7 @@ use crate::transport::{Transport, UnixTransport};
 use crate::wire;
 use connection::{Connection, Placed};
 
-/// What a server takes from its clients.
+/// Limits of a server for its clients.
 #[derive(Clone, Debug)]
 pub struct ServerLimits {
     /// Connections at a time.
@@ -51,7 +51,7 @@ impl Default for ServerLimits {
     }
 }
 
-/// What a server has counted.
+/// Counters of a server.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Connections that were taken.
@@ -83,8 +83,8 @@ impl Server {
         Server { name: name.to_owned(), limits, applications: BTreeMap::new(), manages }
     }
 
-    /// Keeps [`MANAGERS_MAX`](limits::MANAGERS_MAX) places, beside all others, for peers of whom this is true: whoever
-    /// looks after the server gets in, however many others there are.
+    /// Keeps [`MANAGERS_MAX`](limits::MANAGERS_MAX) places, beside all others, for peers of whom this is true: an
+    /// operator of the server gets in, however many others there are.
     #[must_use]
     pub fn managed_by(self, who: impl Fn(&Credentials) -> bool + Send + Sync + 'static) -> Server {
         Server { manages: Box::new(who), ..self }
@@ -105,7 +105,7 @@ impl Server {
         self
     }
 
-    /// Serves whoever connects, on threads of its own.
+    /// Serves every peer that connects, on threads of its own.
     ///
     /// # Errors
     /// If there is no thread left, or no descriptor.
@@ -139,13 +139,13 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// What it has counted.
+    /// Its counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// Serves whoever speaks over this transport to its end, on this thread and one more, as it serves those that
+    /// Serves the peer of this transport to its end, on this thread and one more, as it serves those that
     /// connect. Nobody writes to it any more when this returns.
     ///
     /// # Errors
@@ -154,7 +154,7 @@ impl Serving {
         let (connection, queue, placed) = place(&transport, who, &self.shared)?;
         self.shared.counters.connections.fetch_add(1, Ordering::Relaxed);
         let writing = thread::Builder::new().name("plug-write".into()).spawn(move || {
-            // Whoever has gone does not hear that this could not be written.
+            // A peer that has gone does not learn that this could not be written.
             let _ = peer::write(transport.as_ref(), queue);
             drop(placed);
         });
@@ -187,7 +187,7 @@ impl Serving {
 
     fn take_no_more(&self) {
         self.shared.is_over.store(true, Ordering::Release);
-        // Whoever waits for connections returns.
+        // A thread that waits for connections returns.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
@@ -219,7 +219,7 @@ struct Place {
     peer: Arc<Peer>,
     /// Of a process.
     uid: Option<u32>,
-    /// It is one of those that are kept for whoever manages the server.
+    /// It is one of those that are kept for operators of the server.
     is_managers: bool,
 }
 
@@ -253,7 +253,7 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     let (connection, queue, placed) = place(&transport, who, shared)?;
     let writing = thread::Builder::new().name("plug-write".into());
     writing
-        // Whoever has gone does not hear that this could not be written.
+        // A peer that has gone does not learn that this could not be written.
         .spawn(move || {
             let _ = peer::write(transport.as_ref(), queue);
             drop(placed);
@@ -265,7 +265,8 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Finds a place for a connection; gives what is to be written to it, too, and what keeps the place for who writes.
+/// Finds a place for a connection; also returns the messages to write to it, and the guard that keeps the place for
+/// the writer.
 fn place(
     transport: &Arc<dyn Transport>,
     who: Who,
@@ -303,7 +304,7 @@ fn place(
     Ok((connection, queue, written))
 }
 
-/// Says why there is no connection, to whoever reads it at once.
+/// Tells a peer that reads at once why there is no connection.
 fn refuse(stream: &UnixStream, error: &RpcError) {
     let _ = stream.set_nonblocking(true);
     if let Ok(own) = stream.try_clone().and_then(UnixTransport::new) {

@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-/// How long to wait for whoever makes another socket in the folder.
+/// Time to wait for a process that makes another socket in the folder.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The path of a socket that this process listens on. Dropping it removes the socket, unless another is there by now.
@@ -43,7 +43,7 @@ impl Drop for SocketFile {
 /// moment: who may write may connect.
 ///
 /// # Errors
-/// `AddrInUse` if there is something at the path that is in use or is no socket, and what the kernel says.
+/// `AddrInUse` if there is something at the path that is in use or is no socket, and the kernel's error.
 pub fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     let _alone = Alone::beside(path)
         .map_err(|error| io::Error::new(error.kind(), format!("locking its folder: {error}")))?;
@@ -68,7 +68,8 @@ pub fn bind(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
     Ok((listener, SocketFile { path: path.to_owned(), own, _inode: inode }))
 }
 
-/// A lock on the folder of a socket: whoever makes or removes a socket there has it. It leaves no file behind.
+/// A lock on the folder of a socket: a process that makes or removes a socket there holds it. It leaves no
+/// file behind.
 struct Alone(#[expect(dead_code, reason = "held, and given up when closed")] File);
 
 impl Alone {
@@ -91,7 +92,8 @@ impl Alone {
 fn listen_at(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let address = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // What bind makes has the mode of the socket (less the umask). Source: unix_bind_bsd, net/unix/af_unix.c.
+    // The file that bind makes has the mode of the socket (less the umask). Source: unix_bind_bsd,
+    // net/unix/af_unix.c.
     fchmod(&socket, Mode::from_raw_mode(0o600))?;
     rustix::net::bind(&socket, &address)?;
     if mode != 0o600 {

@@ -34,7 +34,7 @@ pub trait Transport: Send + Sync {
     /// What the stream says.
     fn wait(&self, limit: Option<Duration>) -> io::Result<bool>;
 
-    /// Ends the stream for both sides; whoever reads or waits returns.
+    /// Ends the stream for both sides; threads that read or wait return.
     fn hang_up(&self);
 
     /// Sends descriptors.
@@ -70,7 +70,7 @@ impl UnixTransport {
         Ok(UnixTransport(stream))
     }
 
-    /// Who is at the other end.
+    /// The peer.
     ///
     /// # Errors
     /// What the kernel says.

@@ -1,5 +1,5 @@
 //! A virtual machine's vsock to its host: a stream that begins and ends by itself, other than its
-//! [`port`](crate::port). What speaks over a port speaks over such a stream unchanged.
+//! [`port`](crate::port). Programs that use a port can use such a stream unchanged.
 //!
 //! Source: vsock(7); Linux, net/vmw_vsock/af_vsock.c.
 

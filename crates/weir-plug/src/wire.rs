@@ -41,7 +41,7 @@ pub fn send(transport: &dyn Transport, message: &Message, fds: &[OwnedFd]) -> io
     transport.send_descriptors(&fds)
 }
 
-/// What came.
+/// A received item.
 #[derive(Debug)]
 pub enum Received {
     /// A message and its descriptors.

@@ -1,4 +1,4 @@
-//! Peers that break the protocol, and what is left of them.
+//! Peers that break the protocol, and the cleanup after them.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -163,7 +163,7 @@ fn who_breaks_the_protocol_is_told_or_hung_up_and_nothing_is_left() {
     };
     let end = |stream: &mut UnixStream| {
         let mut rest = Vec::new();
-        // Reset, where what it sent was not read.
+        // Reset, if its bytes were not read.
         let _ = stream.read_to_end(&mut rest);
     };
     for round in 0..50 {

@@ -8,7 +8,7 @@ pub struct Bytes<'a> {
 }
 
 impl<'a> Bytes<'a> {
-    /// `len` is the length on the wire; what is kept beyond it is left out.
+    /// `len` is the length on the wire; kept bytes beyond it are left out.
     pub fn new(kept: &'a [u8], len: usize) -> Bytes<'a> {
         Bytes { kept: &kept[..kept.len().min(len)], len }
     }
@@ -48,7 +48,7 @@ impl<'a> Bytes<'a> {
         self.kept.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
     }
 
-    /// What follows the first `count` bytes; nothing where there are fewer.
+    /// The bytes after the first `count`; empty if there are fewer.
     pub fn after(self, count: usize) -> Bytes<'a> {
         Bytes { kept: self.kept.get(count..).unwrap_or(&[]), len: self.len.saturating_sub(count) }
     }

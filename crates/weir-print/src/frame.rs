@@ -12,7 +12,7 @@ use crate::paint::Paint;
 use crate::text::Text;
 use crate::{link, net, transport};
 
-/// A frame and what is known of it apart from its bytes.
+/// A frame and the known facts about it apart from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
     /// LINKTYPE of its interface. Source: tcpdump.org/linktypes.html.

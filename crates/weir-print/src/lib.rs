@@ -1,4 +1,4 @@
-//! Frames as lines of text, in the words of tcpdump: what `weir capture --print` shows.
+//! Frames as lines of text, in the words of tcpdump: the output of `weir capture --print`.
 //!
 //! ```text
 //! IP 10.0.0.1.4242 > 10.0.0.2.80: Flags [S], seq 1, win 65535, options [mss 1460], length 0

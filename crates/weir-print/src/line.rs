@@ -6,7 +6,7 @@ use crate::options::Options;
 use crate::paint::{self, Paint};
 use crate::text::Text;
 
-/// The text so far, and what the headers so far have said that concerns others.
+/// The text so far, and facts from the headers so far that concern others.
 pub struct Line<'a> {
     pub out: &'a mut Vec<u8>,
     pub options: Options,
@@ -55,7 +55,7 @@ impl<'a> Line<'a> {
         self.end_paint(Some(Paint::Yellow));
     }
 
-    /// What follows is in this colour, where lines are coloured.
+    /// The following text is in this colour, if lines are coloured.
     pub fn begin_paint(&mut self, paint: Option<Paint>) {
         if let Some(paint) = paint.filter(|_| self.options.color) {
             paint.begin(self.out);

@@ -1,4 +1,4 @@
-//! What a header says comes behind it.
+//! The next header, as the present header announces it.
 
 use crate::bytes::Bytes;
 use crate::checksum;
@@ -14,9 +14,9 @@ use crate::text::Text;
 pub enum Next<'a> {
     /// An Ethernet frame.
     Ethernet(Bytes<'a>),
-    /// What an ethertype names, or the length of an 802.2 header's frame.
+    /// The header that an ethertype names, or the frame of an 802.2 header with this length.
     TypeOrLength(u16, Bytes<'a>),
-    /// What an ethertype names: lengths have no place here.
+    /// The header that an ethertype names: lengths are not allowed here.
     EtherType(u16, Bytes<'a>),
     /// PPP from the protocol number on.
     Ppp(Bytes<'a>),
@@ -28,7 +28,7 @@ pub enum Next<'a> {
     V6(Bytes<'a>),
     /// MPLS labels.
     Mpls(Bytes<'a>),
-    /// What IP carries, by its protocol number.
+    /// Payload of IP, by its protocol number.
     Above(u8, Above<'a>),
 }
 

@@ -1,4 +1,4 @@
-//! What is shown of a frame.
+//! Options for the display of a frame.
 
 /// Parts of a frame that are shown or left out. The default is one line with the main fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ pub enum Paint {
 }
 
 impl Paint {
-    /// What follows is in this colour.
+    /// The following text is in this colour.
     pub fn begin(self, out: &mut Vec<u8>) {
         out.put(match self {
             Paint::Bold => "\x1b[1m",
@@ -28,7 +28,7 @@ impl Paint {
     }
 }
 
-/// What follows is as the terminal has it.
+/// The following text has the terminal's default colour.
 pub fn end(out: &mut Vec<u8>) {
     out.put("\x1b[0m");
 }

@@ -17,7 +17,8 @@ pub trait Text {
     fn v6(&mut self, address: [u8; 16]);
     /// `02:00:00:00:00:01`
     fn mac(&mut self, address: [u8; 6]);
-    /// Bytes of a packet as a name: what is not printable ASCII, and a backslash, is an octal escape.
+    /// Bytes of a packet as a name: bytes that are not printable ASCII, and a backslash, are octal
+    /// escapes.
     fn name(&mut self, bytes: &[u8]);
 }
 

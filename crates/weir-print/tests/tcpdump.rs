@@ -49,7 +49,7 @@ fn without_tags(mut line: &str) -> &str {
     line
 }
 
-/// What may be compared, by name: addresses with ports, and numbers behind their words.
+/// The comparable fields, by name: addresses with ports, and numbers behind their words.
 fn fields(line: &str) -> BTreeMap<&'static str, &str> {
     let mut fields = BTreeMap::new();
     if let Some((hosts, _)) = line.split_once(": ") {
@@ -175,7 +175,7 @@ fn packets() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What stands on Ethernet without IP, or before it.
+/// Frames of Ethernet without IP, or with headers before it.
 fn frames() -> Vec<Vec<u8>> {
     let inner = v4(6, 0, &SYN);
     let arp = |operation, target: &[u8; 6]| {

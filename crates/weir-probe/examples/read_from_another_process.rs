@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     probe.attach(remote.id, own[0])?;
     let feed = remote.wait_for_feed(std::time::Duration::ZERO).expect("it has joined");
     pass::send_rings(&stream, &feed.rings)?;
-    // It counts what it missed from where it began, so it begins first.
+    // It counts missed frames from the point where it began, so it begins first.
     (&stream).read_exact(&mut [0])?;
     probe.start(source)?;
     reader.wait()?;

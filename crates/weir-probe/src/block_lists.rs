@@ -12,11 +12,12 @@ use crate::core::SubscriptionId;
 use crate::error::ProbeError;
 use crate::timed_list::{End, ListChange, TimedList, Undo};
 
-/// Changes what a subscription takes, as [`Probe::change`](crate::Probe::change) does.
+/// Changes the filter and other wishes of a subscription, as
+/// [`Probe::change`](crate::Probe::change) does.
 type Changer = dyn Fn(SubscriptionId, Change) -> Result<(), ProbeError> + Send + Sync;
 
-/// The block lists of subscriptions, each empty at first. They are changed here only: whoever changes one by the probe
-/// itself changes what this does not know.
+/// The block lists of subscriptions, each empty at first. They are changed here only: a change by the probe itself
+/// would be unknown here.
 pub struct BlockLists {
     change: Arc<Changer>,
     lists: Mutex<BTreeMap<SubscriptionId, Arc<BlockList>>>,
@@ -140,7 +141,7 @@ impl BlockLists {
         Ok(())
     }
 
-    /// What a subscription blocks.
+    /// Entries that a subscription blocks.
     #[must_use]
     pub fn of(&self, subscription: SubscriptionId) -> BTreeMap<Entry, End> {
         let list = lock(&self.lists).get(&subscription).cloned();
@@ -179,7 +180,7 @@ impl BlockList {
         self.signalled.notify_all();
     }
 
-    /// Takes out what is due, until it is over.
+    /// Removes entries that are due, until it is over.
     fn expire(&self) {
         loop {
             let mut signals = lock(&self.signals);
@@ -193,7 +194,7 @@ impl BlockList {
         }
     }
 
-    /// Takes out what is due; gives when to look again.
+    /// Removes entries that are due; returns when to look again.
     fn take_out_due(&self) -> End {
         let mut list = lock(&self.entries);
         let now = Instant::now();
@@ -204,7 +205,7 @@ impl BlockList {
                 Err(ProbeError::Capture(error)) if !matches!(error, CaptureError::Ended) => {
                     list.not_expired(now);
                 }
-                // What has ended blocks nothing.
+                // A subscription that has ended blocks nothing.
                 Ok(()) | Err(_) => list.expired(&due, now),
             }
         }

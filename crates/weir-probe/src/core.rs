@@ -94,13 +94,13 @@ impl<W: Wanted, E> Core<W, E> {
         self.subscriptions.get(&subscription)?.feed
     }
 
-    /// What a subscription takes.
+    /// Wishes of a subscription.
     #[must_use]
     pub fn wants_of(&self, subscription: SubscriptionId) -> Option<&W> {
         Some(&self.subscriptions.get(&subscription)?.wants)
     }
 
-    /// Who is attached to a subscription.
+    /// Consumers that are attached to a subscription.
     #[must_use]
     pub fn consumers_of(&self, subscription: SubscriptionId) -> BTreeSet<ConsumerId> {
         let known = self.subscriptions.get(&subscription);
@@ -172,7 +172,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.advance(source);
     }
 
-    /// Takes something that happened to a source. That of one that has ended is nothing new.
+    /// Takes something that happened to a source. A note of a source that has ended has no effect.
     pub fn note(&mut self, id: SourceId, note: Note<E>) {
         let Some(source) = self.sources.get_mut(&id) else { return };
         let is_open = source.phase == Phase::Open;

@@ -1,4 +1,4 @@
-//! The probe at work: the core behind a lock, threads for the sources, and whoever calls to carry effects out.
+//! The probe at work: the core behind a lock, threads for the sources, and callers that carry effects out.
 //!
 //! An effect is carried out by the thread that gave a command, while it waits for the answer, or by the housekeeper,
 //! a thread that has nothing else to do. So rings are made and programs loaded on no thread that moves frames or is
@@ -79,7 +79,7 @@ pub struct LinkName {
     pub iface: Option<String>,
 }
 
-/// What the probe tells unasked.
+/// Unsolicited messages of the probe.
 pub type ProbeEvent = Event<CaptureError>;
 
 /// Sources, feeds and consumers of one process. Commands come from any thread, and wait until they are carried out.
@@ -105,7 +105,7 @@ struct State {
     specs: BTreeMap<SourceId, Arc<SourceSpec>>,
     threads: BTreeMap<SourceId, SourceThread>,
     registry: Registry,
-    /// What each source says about itself, or said last: of those that have ended, the last opened.
+    /// Facts about each source; for a source that has ended, those of its last life.
     infos: BTreeMap<SourceId, Info>,
     listener: Box<dyn FnMut(ProbeEvent) + Send>,
     links: LinkWatches,
@@ -116,7 +116,7 @@ struct State {
 }
 
 impl Probe {
-    /// A probe without sources, and what it tells unasked.
+    /// A probe without sources, and its unsolicited events.
     ///
     /// # Errors
     /// If there is no thread left.
@@ -179,7 +179,7 @@ impl Probe {
     ) -> Result<(SourceId, Vec<SubscriptionId>), ProbeError> {
         assert!(!wants.is_empty(), "a source has a feed at least");
         let (follows, spec) = (spec.follows, Arc::new(spec));
-        // Before it is opened: what changes in between is told.
+        // Before it is opened: changes in between are reported.
         let watched = spec.link.as_ref().map(|link| links::watch(&self.shared, link)).transpose();
         let _until_it_is_known =
             watched.or_else(|error| if follows { Err(error) } else { Ok(None) })?;
@@ -262,7 +262,7 @@ impl Probe {
         self.done(Command::Detach(consumer, subscription))
     }
 
-    /// Ends a consumer that must not see another frame: what it has mapped gets none, and the others move to fresh
+    /// Ends a consumer that must not see another frame: its mapped memory gets none, and the others move to fresh
     /// rings.
     ///
     /// # Errors
@@ -313,7 +313,7 @@ impl Probe {
         feed.map(|feed| feed.rings.clone()).unwrap_or_default()
     }
 
-    /// What a source says about itself; of one that is waited for or has ended, what it said last. `None` if it was
+    /// Facts about a source; for a source that is waited for or has ended, those of its last life. `None` if it was
     /// never open, or so many have ended since that it is forgotten
     /// ([`ENDED_SOURCES_MAX`](crate::limits::ENDED_SOURCES_MAX)).
     #[must_use]

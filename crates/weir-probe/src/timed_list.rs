@@ -1,4 +1,5 @@
-//! A block list whose entries may end: what changes, what is due, and when to look next. No clock: times are given.
+//! A block list whose entries may end: changes, deadlines, and the time of the next look. No clock: times are
+//! given.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -55,7 +56,8 @@ impl TimedList {
         &self.entries
     }
 
-    /// Which entries a change would touch, and what they are then; those that stay as they are not among them.
+    /// The entries that a change would touch, and their new state; those that stay as they are are not among
+    /// them.
     #[must_use]
     pub fn plan(&self, change: &ListChange) -> BTreeMap<Entry, Option<End>> {
         let gone = change.remove.iter().filter(|entry| self.entries.contains_key(entry));
@@ -70,7 +72,7 @@ impl TimedList {
         planned
     }
 
-    /// Does what was planned, and says how to take it back.
+    /// Carries the plan out, and returns how to undo it.
     pub fn carry_out(&mut self, planned: &BTreeMap<Entry, Option<End>>) -> Undo {
         let mut undo = Undo::default();
         for (entry, then) in planned {
@@ -112,7 +114,7 @@ impl TimedList {
         self.expired = Some(now);
     }
 
-    /// When to ask what is due; `None` if nothing ends.
+    /// When to ask for entries that are due; `None` if nothing ends.
     #[must_use]
     pub fn next(&self) -> End {
         let next = self.next?;
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(make(&mut list, &add(&[1], until(30))).entries(), 1);
         assert_eq!(end(&list), until(30));
         assert_eq!(list.due(start + 10 * SECOND), []);
-        // What was found of no use is not asked for again.
+        // An end that was found to be of no use is not asked for again.
         assert_eq!(list.next(), until(30));
         make(&mut list, &add(&[1], None));
         assert_eq!(make(&mut list, &add(&[1], until(30))).entries(), 0);

@@ -1,4 +1,4 @@
-//! What a subscriber takes of a source.
+//! Wishes of a subscriber to a source.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use weir_filter::block::Entry;
 
 use crate::core::Wanted;
 
-/// A feed, and what is left out of it.
+/// A feed, and the entries that it excludes.
 #[derive(Clone, Debug, Default)]
 pub struct Wants {
     /// Filter, snaplen, direction, sampling.

@@ -1,4 +1,4 @@
-//! What the core does for a caller, one fact a test.
+//! Behaviour of the core towards a caller, one fact a test.
 
 use weir_probe::core::{
     Command, Completion, ConsumerId, Core, Effect, EffectId, FeedId, Note, Output, Refused, Reply,
@@ -278,7 +278,7 @@ fn a_source_that_is_followed_comes_back_with_feeds_of_their_own() {
     let (open, _) = bench.held.remove(0);
     bench.core.complete(open, Completion::Missing("not there".into()));
     assert!(words(&bench.outputs()).is_empty());
-    // Meanwhile what is wanted of it may change.
+    // Meanwhile the wishes for it may change.
     bench.core.command(Command::Change(own[0], 81));
     assert_eq!(reply(bench.outputs()), Ok(Reply::Done));
     bench.holds = false;
@@ -419,7 +419,8 @@ fn a_consumer_that_could_not_be_attached_is_attached_when_the_source_comes_back(
     };
     let told = come_back(&mut bench, Completion::Failed("no room".into()));
     assert_eq!(told, ["Event NotAttached", "Event CameBack", "Event Reads"]);
-    // What needs a feed of its own is not refused for the sake of who could not read the old one.
+    // A subscription that needs a feed of its own is not refused because a consumer could not read
+    // the old one.
     bench.give(Command::Subscribe { source, wants: Port(80) }).unwrap();
     bench.holds = true;
     bench.core.command(Command::Change(own[0], 81));

@@ -1,5 +1,5 @@
-//! The small programs of `examples/` do what they say. `cargo test` builds them before any test runs; a test that is
-//! built alone (`--test examples`) finds those of the last whole build.
+//! The small programs of `examples/` work as described. `cargo test` builds them before any test runs; a test that
+//! is built alone (`--test examples`) finds those of the last whole build.
 
 use std::io::Read;
 use std::net::UdpSocket;

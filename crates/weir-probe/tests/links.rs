@@ -135,7 +135,7 @@ fn root_a_network_namespace_that_is_made_anew_is_followed_and_let_go() {
     probe.start(source).unwrap();
     for life in 0..3 {
         if life > 0 {
-            // Not there for a while, though the capture keeps what it was; then another one.
+            // Not there for a while, though the capture keeps the same name; then another one.
             for (command, pause) in [("delete", 300), ("add", 0)] {
                 let mut netns = Command::new("ip");
                 netns.args(["netns", command, &bed.rx.netns]);

@@ -19,7 +19,7 @@ use weir_ring::{Batch, Ledger, Poll, Reader, Start};
 
 use common::{LIMIT, wait_for};
 
-/// Holds up whoever changes feeds, and says so.
+/// Delays every thread that changes feeds, and says so.
 #[derive(Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -30,7 +30,7 @@ struct Gate {
 struct GateState {
     is_shut: bool,
     is_waited_at: bool,
-    /// Who pumps, and who has ever come here.
+    /// The thread that pumps, and all threads that ever came here.
     pumps: Option<ThreadId>,
     came: Vec<ThreadId>,
 }

@@ -1,4 +1,4 @@
-//! Interfaces by pattern: what the probe tells of them.
+//! Interfaces by pattern: the probe's events about them.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! The probe at work on made-up frames: what comes and goes, while frames flow.
+//! The probe at work on generated frames: sources, feeds and consumers come and go while frames
+//! flow.
 
 mod common;
 
@@ -81,7 +82,7 @@ fn steady() -> SourceSpec {
     spec(Arc::new(|feeds| Ok(Box::new(generator(feeds)?))), false)
 }
 
-/// One that ends with what is put there.
+/// A source that ends with the error that is put there.
 fn flaky(follows: bool) -> (SourceSpec, Arc<Mutex<Option<CaptureError>>>) {
     let error = Arc::new(Mutex::new(None));
     let theirs = Arc::clone(&error);
@@ -272,7 +273,7 @@ fn a_withdrawn_right_acts_at_once_and_the_others_lose_nothing() {
     let mut reader = readers(&old).remove(0);
     let mut numbers = read(&mut reader, |frames| frames.len() > 100);
     probe.withdraw(goes.id).unwrap();
-    // What the other may have mapped gets nothing any more.
+    // Memory that the other may have mapped gets no more frames.
     let written = old.rings[0].frames_written();
     let new = joined(&stays);
     let mut news = readers(&new).remove(0);

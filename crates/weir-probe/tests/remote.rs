@@ -138,7 +138,7 @@ fn a_withdrawn_process_gets_no_frame_more_and_the_others_miss_none() {
     hand_over(&mut stays, &fresh);
     let (first, last) = told(&mut stays);
     assert_eq!(last - first + 1, written);
-    // It has what it had a right to, is told of nothing more, and has no channel left.
+    // It has the frames that it had a right to, gets no more messages, and has no channel left.
     assert_eq!(told(&mut goes), (first, last));
     let [page, socket] = Sleeper::new(RINGS).unwrap().channel().unwrap();
     let late = going.give_channel(Waker::attach(page, socket, RINGS).unwrap()).unwrap_err();
@@ -227,7 +227,7 @@ fn a_process_that_is_detached_is_not_told_that_the_writer_has_died() {
     assert_eq!(sleeper.find_gone_writer(), Some(0));
     probe.attach(remote.id, own[0]).unwrap();
     assert_eq!(remote.wait_for_feed(LIMIT).expect("it has joined").channel, Some(1));
-    // Its own end hangs up what it still has.
+    // Its own end hangs up the channels that it still has.
     drop(remote);
     assert_eq!(sleeper.find_gone_writer(), Some(1));
 }
@@ -237,7 +237,7 @@ fn a_process_that_reads_nothing_holds_up_no_writer_that_waits_for_readers() {
     let (probe, events) = Probe::new().unwrap();
     let spec = SourceSpec::new("gen:", |feeds| {
         let setup = Setup { feeds, ring_bytes: 8 << 20, promiscuous: false, ..Setup::default() };
-        // Several times what a ring holds.
+        // Several times the capacity of a ring.
         let spec = GenSpec { frames: Some(1_000_000), ..GenSpec::default() };
         Ok(Box::new(MemGen::open(spec, setup, true)?))
     });

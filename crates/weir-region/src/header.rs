@@ -1,4 +1,4 @@
-//! What the region and the words begin with.
+//! The beginning of the region and of the words.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ impl std::str::FromStr for Token {
     }
 }
 
-/// What memory begins with.
+/// The beginning of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Which of the two it is.

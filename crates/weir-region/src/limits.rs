@@ -1,6 +1,6 @@
 //! Sizes and counts.
 
-/// Bytes of what the region begins with, and the unit of places in it: a block of a ring.
+/// Bytes of the header of the region, and the unit of places in it: a block of a ring.
 pub const UNIT_BYTES: u64 = 1 << 20;
 /// Least bytes of a region: its header, and the smallest ring.
 pub const REGION_BYTES_MIN: u64 = 8 << 20;

@@ -1,4 +1,4 @@
-//! The ring in memory alone: no NIC, no kernel, stamps made up. What is behind the NIC can do no better.
+//! The ring in memory alone: no NIC, no kernel, stamps made up. No consumer behind the NIC can do better.
 //!
 //! `cargo bench -p weir-ring --bench memory [-- [SECONDS [RUNS]] [ROWS]]`, on a machine that does nothing else: writer
 //! on CPU 0, readers on CPU 1. ROWS is part of a row's name, or `paced`. Prints the median of the runs, and their
@@ -84,7 +84,7 @@ enum How {
     Poll,
 }
 
-/// What one run gave.
+/// Result of one run.
 #[derive(Clone, Copy, Default)]
 struct Rates {
     written_mpps: f64,
@@ -243,8 +243,8 @@ fn paced(time: Duration, readers: usize, how: How) -> (f64, u64) {
             }
             burst(&mut writer, &mut meta, &frame);
             let after = Instant::now();
-            // The first quarter touches every page once. Bursts that took longer than OFF_CPU say what
-            // else ran on this CPU.
+            // The first quarter touches every page once. Bursts that took longer than OFF_CPU show
+            // that another program ran on this CPU.
             if after - begin > time / 4 && after - now < OFF_CPU {
                 busy += after - now;
                 counted += BURST;

@@ -1,4 +1,4 @@
-//! A reader's own copy of some records: what parsing and acting work on, so that nothing the writer
+//! A reader's own copy of some records, for parsing and further work, so that nothing the writer
 //! does afterwards can matter.
 
 use weir_frame::record::{EPB_TYPE, Outline, Record, RecordError};
@@ -7,8 +7,8 @@ use crate::copy;
 use crate::geometry::PADDING_MIN_BYTES;
 use crate::sync::AtomicU64;
 
-/// Bytes copied at a time, unless more is asked for: a few hundred small frames, and half of a first-level cache, so
-/// that what was copied is still there when it is parsed.
+/// Bytes copied at a time by default: a few hundred small frames, and half of a first-level cache, so that the copy
+/// is still there when it is parsed.
 const CHUNK_BYTES: u32 = 16 * 1024;
 
 /// Whole records, copied out of one block and confirmed.
@@ -49,8 +49,8 @@ impl Batch {
         Batch::default()
     }
 
-    /// From the next poll on, takes so many bytes at a time, 16 KiB or more: for whoever hands them on without looking
-    /// at each frame, such as to a file.
+    /// From the next poll on, takes so many bytes at a time, 16 KiB or more: for callers that hand them on without
+    /// looking at each frame, such as to a file.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
         self.chunk_bytes = bytes.max(CHUNK_BYTES);
     }
@@ -89,7 +89,7 @@ impl Batch {
         self.highest_id
     }
 
-    /// Gives each record the interface id that `number` has for its own: for whoever merges rings, whose output
+    /// Gives each record the interface id that `number` has for its own: for a merge of rings, whose output
     /// numbers interfaces otherwise than they do.
     pub fn renumber(&mut self, mut number: impl FnMut(u32) -> u32) {
         let (mut at, mut left) = (self.start, self.frames);
@@ -140,8 +140,8 @@ impl Batch {
         (self.frames, self.highest_id) = (0, 0);
     }
 
-    /// Keeps what is whole: walks the copied bytes and cuts behind the last whole record. Returns
-    /// how the walk ended and the bytes that records take.
+    /// Keeps the whole records: walks the copied bytes and cuts behind the last whole record.
+    /// Returns how the walk ended and the bytes that records take.
     pub(crate) fn keep_whole(&mut self) -> (u32, WalkEnd) {
         let (start, end) = (self.start, self.end);
         let bytes = &self.bytes()[start..end];
@@ -188,9 +188,9 @@ impl Batch {
 /// Why a walk over copied records stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkEnd {
-    /// At the end of what was copied.
+    /// At the end of the copied bytes.
     Everything,
-    /// A record goes on behind what was copied.
+    /// A record goes on behind the copied bytes.
     CutOff { need: u64 },
     /// A block that is no frame: the padding at the end of a closed block, or corruption.
     OtherBlock { block_type: u32, bytes: u32 },

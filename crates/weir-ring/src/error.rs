@@ -1,4 +1,4 @@
-//! What can be wrong with a ring.
+//! Errors of a ring.
 
 use std::io;
 
@@ -21,7 +21,7 @@ pub enum RingError {
         "a ring cannot have {blocks} data blocks of 1 MiB; use a power of two from {min} to {max}"
     )]
     BadBlockCount {
-        /// What was asked for or found.
+        /// The requested or found value.
         blocks: u64,
         /// Fewest blocks.
         min: u64,
@@ -82,7 +82,7 @@ pub enum RingError {
         block: u64,
         /// Byte offset in the block.
         offset: u32,
-        /// What does not fit.
+        /// The value that does not fit.
         what: &'static str,
     },
     /// Memory that its owner could take away under a reader.
@@ -110,7 +110,7 @@ pub enum RingError {
     NoHugePages {
         /// Pages that the ring takes.
         pages: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -134,9 +134,9 @@ pub enum RingError {
     /// A system call failed.
     #[error("{doing}")]
     Os {
-        /// What was tried.
+        /// The action that failed.
         doing: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

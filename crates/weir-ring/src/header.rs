@@ -38,7 +38,7 @@ pub enum Clock {
     Foreign,
 }
 
-/// Who writes the ring, which decides how a sleeping reader is woken.
+/// Kind of writer of the ring, which decides how a sleeping reader is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriterKind {
     /// A thread of the owner: it looks at the wake pages itself.
@@ -47,7 +47,7 @@ pub enum WriterKind {
     Bpf,
 }
 
-/// What a ring is made for.
+/// Settings with which a ring is made.
 #[derive(Clone, Debug)]
 pub struct RingSpec {
     /// Data blocks of 1 MiB, a power of two.
@@ -58,11 +58,11 @@ pub struct RingSpec {
     pub cpu: Option<u32>,
     /// Clock of the timestamps.
     pub clock: Clock,
-    /// Who writes.
+    /// Kind of writer.
     pub writer: WriterKind,
 }
 
-/// What block 0 says about a ring.
+/// Contents of block 0: the description of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Where everything lies.
@@ -77,7 +77,7 @@ pub struct Identity {
     pub cpu: Option<u32>,
     /// Clock of the timestamps.
     pub clock: Clock,
-    /// Who writes.
+    /// Kind of writer.
     pub writer: WriterKind,
     /// Section header and interface descriptions, without the block that fills the area: the start
     /// of any file made from this ring.
@@ -162,7 +162,7 @@ pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingErro
 pub struct Append {
     /// The new interface's id.
     pub id: u32,
-    /// Indexes of words of block 0, and what they are to hold.
+    /// Indexes of words of block 0, and their required values.
     pub stores: Vec<(u32, u64)>,
     /// The word that counts the interfaces and its value: to be stored with release, behind all others.
     pub count: (u32, u64),
@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// What `read` says of a header: `None` if it takes it, else which of its checks refused it.
+    /// Result of `read` for a header: `None` if it takes it, else which of its checks refused it.
     fn refusal(words: &[AtomicU64]) -> Option<&'static str> {
         match read(words) {
             Ok(_) => None,
@@ -458,7 +458,7 @@ mod tests {
         }
     }
 
-    /// In numbers, as other languages read it: whoever changes one changes the format's version.
+    /// In numbers, as other languages read it: changing one changes the format's version.
     #[test]
     fn every_word_of_a_new_block_0_is_the_one_that_the_format_says() {
         let mut spec = spec(8);

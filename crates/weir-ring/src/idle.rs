@@ -1,4 +1,4 @@
-//! What a reader does when it finds nothing: the one idle strategy of everything that waits for frames.
+//! Idle strategy of a reader that finds nothing: the only one, for everything that waits for frames.
 //!
 //! Each wake-up by a timer costs the machine some 30 us, and disturbs what is watched; each look takes a cache
 //! line away from the writer. So [`IdleStrategy`] makes pauses while frames come, as long as the rings allow: it
@@ -10,7 +10,7 @@
 //! second frame within 9.5 ms: so there are never many more than 105 wake-ups a second, whatever comes, unless a
 //! ring fills sooner.
 //!
-//! The strategy is arithmetic: no thread, no clock. Whoever waits tells it what the last wait brought.
+//! The strategy is arithmetic: no thread, no clock. The caller reports the result of the last wait.
 //!
 //! A reader that polls all the time, because microseconds count, spins between two looks that found nothing
 //! ([`Spin`]), and stays a little behind ([`DISTANCE_BYTES`]):
@@ -149,7 +149,7 @@ impl IdleStrategy {
         let pause = match self.last {
             Wait::Sleep => self.aimed_below(self.pause_first).min(due),
             Wait::Pause(pause) if waited.came => self.after(pause),
-            // Nothing new: what is there is passed on as soon as it may be.
+            // Nothing new: available frames are passed on as soon as they may be.
             Wait::Pause(_) => due,
         };
         let pause = pause.clamp(PAUSE_MIN, self.pause_max);
@@ -157,7 +157,7 @@ impl IdleStrategy {
         pause
     }
 
-    /// Takes in what a wait has brought; gives how long it had been quiet at its end.
+    /// Takes in the result of a wait; returns how long it had been quiet at its end.
     fn note(&mut self, waited: Waited) -> Duration {
         let quiet = self.quiet.saturating_add(waited.lasted);
         self.quiet = if waited.came { Duration::ZERO } else { quiet };
@@ -186,8 +186,8 @@ impl IdleStrategy {
 /// by trying; 8 KiB was not always enough.
 pub const DISTANCE_BYTES: u32 = 16 * 1024;
 
-/// First and longest wait of a polling reader. At 10 Gbit/s and minimum frames, 20 us are 300 frames. Far below
-/// what a system call and a wake-up take.
+/// First and longest wait of a polling reader. At 10 Gbit/s and minimum frames, 20 us are 300 frames. Far less
+/// than a system call and a wake-up take.
 const SPIN_MIN: Duration = Duration::from_micros(20);
 const SPIN_MAX: Duration = Duration::from_micros(50);
 

@@ -1,4 +1,4 @@
-//! What became of every frame.
+//! Account of what became of every frame.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,8 +27,8 @@ pub struct Ledger {
     pub super_frames: u64,
     /// Every place where a frame was lost, by name.
     pub drops: BTreeMap<&'static str, u64>,
-    /// What the NIC or driver says it lost before the hook; outside the identity, because it cannot be
-    /// read at the same instant. `None` where nobody can tell.
+    /// Losses that the NIC or driver reports before the hook; outside the identity, because they
+    /// cannot be read at the same instant. `None` where nobody can tell.
     pub missed_before: Option<u64>,
 }
 
@@ -63,7 +63,7 @@ impl Ledger {
         self.unexplained() == 0
     }
 
-    /// What has come since the ledger was `base`. Offered are the frames that are accounted for, since the counts of a
+    /// Counts since the ledger was `base`. Offered are the frames that are accounted for, since the counts of a
     /// running feed are not of one instant.
     #[must_use]
     pub fn since(&self, base: &Ledger) -> Ledger {

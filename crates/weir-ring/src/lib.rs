@@ -13,7 +13,7 @@
 //! | [`writer`], [`reader`] | the two halves of the algorithm |
 //! | [`batch`] | a reader's own copy of some records |
 //! | `copy` | bytes into and out of ring memory |
-//! | [`idle`] | what a reader does when it finds nothing |
+//! | [`idle`] | the idle strategy of a reader that finds nothing |
 //! | [`doorbell`], [`wake`] | sleeping until N frames or T ns have come |
 //! | [`pass`] | a feed's rings and their wake-ups, handed to another process over a Unix socket |
 //! | [`snapshot`] | a live ring as a pcapng file |
@@ -81,7 +81,7 @@ impl Words for Vec<AtomicU64> {
     }
 }
 
-/// A ring in some memory: what writers and readers are made from. Cheap to clone.
+/// A ring in some memory, from which writers and readers are made. Cheap to clone.
 pub struct Ring<M> {
     memory: Arc<M>,
     geometry: Geometry,
@@ -177,7 +177,7 @@ impl<M: Words> Ring<M> {
     /// Any one of the writer's words, for ledgers.
     #[must_use]
     pub fn writer_word(&self, word: geometry::WriterWord) -> u64 {
-        // J, L and N: what the writer stored before it stored this is seen too.
+        // J, L and N: earlier stores of the writer are seen, too.
         sync::load_acquire(&self.words()[self.geometry.writer_word(word)])
     }
 

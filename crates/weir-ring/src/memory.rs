@@ -37,12 +37,12 @@ use mapping::reserve;
 pub use mapping::{Access, Mapping};
 pub use placement::{HUGE_PAGE_BYTES, Pages, Placement, prefer_node};
 
-/// Whose memory is accepted.
+/// Owners whose memory is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Anybody's, if its owner cannot fault a reader: a memfd with all seals and all its pages, or a frozen BPF array.
     Anybody,
-    /// That of an owner that is trusted not to take it away: files in a file system, too.
+    /// Memory of an owner that is trusted not to take it away: files in a file system, too.
     Owner,
 }
 
@@ -146,7 +146,8 @@ fn io_error(source: std::io::Error) -> RingError {
     RingError::Os { doing: "duplicating a descriptor", source }
 }
 
-/// Opens a ring file read-only. Whoever may write the file is trusted: cutting it short ends its readers.
+/// Opens a ring file read-only. A process that may write the file is trusted: truncating it kills its
+/// readers.
 ///
 /// # Errors
 /// As [`attach`].
@@ -162,9 +163,9 @@ pub fn open_file(path: &Path) -> Result<Ring<Mapping>, RingError> {
 ///
 /// # Errors
 /// [`RingError::NotSealed`] and [`RingError::Sparse`] for memory that its owner could take away or have the reader pay
-/// for, unless the owner is trusted; [`RingError::TooSmall`] for a file cut short, else what is wrong with the ring.
+/// for, unless the owner is trusted; [`RingError::TooSmall`] for a file cut short, else the fault of the ring.
 pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
-    // Before its size is asked for: seals stay, and keep what is found after them.
+    // Before its size is read: seals stay, and preserve the state that is found after them.
     if trust == Trust::Anybody {
         check_owner(fd.as_fd())?;
     }
@@ -196,7 +197,7 @@ pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
 /// Attaches to a ring that is a part of a device's memory: `bytes` at most, from `offset` on. Read-only.
 ///
 /// Such memory is that of a PCI device, as sysfs shows it (`resource2`). Only root can take it away, by removing the
-/// device, so no owner has to be trusted; whoever removes one tells its readers first.
+/// device, so no owner has to be trusted; a process that removes one tells its readers first.
 ///
 /// # Errors
 /// [`RingError::NotSealed`] for any other memory, unless the owner is trusted; else as [`attach`].
@@ -240,7 +241,7 @@ fn check_owner(fd: BorrowedFd<'_>) -> Result<(), RingError> {
     {
         return Err(RingError::NotSealed);
     }
-    // Asked again: what these seals keep is what there is after they were seen.
+    // Read again: these seals preserve the state after they were seen.
     let stat = rustix::fs::fstat(fd).map_err(RingError::os("asking for the ring's memory"))?;
     let (have, need) = (stat.st_blocks as u64 * 512, stat.st_size as u64);
     if have < need {
@@ -313,8 +314,8 @@ mod tests {
         let read = attach(fd.try_clone_to_owned().unwrap(), Trust::Anybody).unwrap();
         let base = read.memory().words().as_ptr().cast_mut().cast::<c_void>();
         let prot = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
-        // SAFETY: the first page of a mapping that is alive; that it be refused is what is tested, and
-        // were it granted, nothing would store to it.
+        // SAFETY: the first page of a mapping that is alive. The test expects a refusal, and if it
+        // were granted, nothing would store to it.
         assert_eq!(unsafe { rustix::mm::mprotect(base, 4096, prot) }, Err(Errno::ACCESS));
         // The writer's own mapping stays as it was.
         let mut writer = Writer::new(ring);

@@ -132,7 +132,7 @@ pub fn send_channel(stream: &UnixStream, sleeper: &Sleeper) -> Result<(), RingEr
 /// Receives what wakes a consumer in another process, whose page is to have `lines` lines at least.
 ///
 /// # Errors
-/// As [`receive`]; as [`Waker::attach`] for what is no consumer's.
+/// As [`receive`]; as [`Waker::attach`] for descriptors that are not a consumer's.
 pub fn receive_waker(stream: &UnixStream, lines: usize) -> Result<Waker, RingError> {
     let fds = <[OwnedFd; 2]>::try_from(receive(stream, 2)?);
     let [page, socket] = fds.map_err(|_| RingError::NotAWaker)?;

@@ -23,7 +23,7 @@ use weir_frame::record::HEADER_BYTES;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// With the first frame of all while its block has not been overwritten, else half a ring behind
-    /// the writer: what is older is about to go.
+    /// the writer: older frames are about to go.
     Oldest,
     /// With the first frame of the block being written now.
     Newest,
@@ -32,7 +32,7 @@ pub enum Start {
     Ordinal(u64),
 }
 
-/// What a [`Reader::poll`] found.
+/// Result of [`Reader::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
     /// Frames were delivered.
@@ -61,7 +61,7 @@ pub struct Reader<M: Words> {
     ended: bool,
     /// How far to stay behind the writer while it writes.
     distance: u32,
-    /// Where the writer was when there was nothing to read but what it is near to.
+    /// Position of the writer at the last look that found only frames too near to it.
     seen: u32,
     /// Interfaces that the ring described when this was last asked.
     interfaces: u32,
@@ -159,12 +159,12 @@ impl<M: Words> Reader<M> {
 
     /// For readers that poll all the time: stays `bytes` behind the writer while it writes.
     ///
-    /// A processor fetches ahead of what is read. Right behind the writer, that takes away lines that
-    /// the writer is about to store to: some 1.6 us of its time whenever a reader catches up with it, and
-    /// nothing to be measured from [`DISTANCE_BYTES`](crate::idle::DISTANCE_BYTES) behind. What lies
-    /// nearer is delivered once the writer has not moved between two looks that found nothing
-    /// else; so wait between them ([`Spin`](crate::idle::Spin)). 0, the default, delivers
-    /// everything at once, which is right for readers that sleep ([`wake`](crate::wake)).
+    /// A processor fetches ahead of the bytes that are read. Right behind the writer, that takes away
+    /// lines that the writer is about to store to: some 1.6 us of its time whenever a reader catches up
+    /// with it, and nothing to be measured from [`DISTANCE_BYTES`](crate::idle::DISTANCE_BYTES) behind.
+    /// Nearer frames are delivered once the writer has not moved between two looks that found nothing
+    /// else; so wait between them ([`Spin`](crate::idle::Spin)). 0, the default, delivers everything at
+    /// once, which is right for readers that sleep ([`wake`](crate::wake)).
     pub fn keep_distance(&mut self, bytes: u32) {
         self.distance = bytes;
     }
@@ -310,7 +310,7 @@ impl<M: Words> Reader<M> {
         if is_quiet { committed } else { committed.saturating_sub(self.distance) }
     }
 
-    /// What it means that the entry holds another block than ours.
+    /// Meaning of an entry that holds another block than ours.
     fn look_elsewhere(&mut self, seq: u64) -> Result<Poll, RingError> {
         if seq > seq_of(self.block) {
             return self.lapped_now();
@@ -551,7 +551,7 @@ mod tests {
 
     #[test]
     fn blocks_without_frames_are_passed_over_and_bounded() {
-        // What a BPF writer leaves behind that could not read any frame of a block.
+        // A block of a BPF writer that could not read any of its frames.
         let ring = heap_ring();
         let mut writer = Writer::new(ring.clone());
         writer.push(&meta(0), &[]);

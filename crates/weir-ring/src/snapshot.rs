@@ -9,7 +9,7 @@ use crate::error::RingError;
 use crate::reader::{Poll, Reader, Start};
 use crate::{Ring, Words};
 
-/// What a snapshot holds.
+/// Contents of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Frames in the file.
@@ -24,7 +24,7 @@ pub enum SnapshotError {
     /// The ring.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// The output; what was written before it is whole blocks.
+    /// The output; everything that was written before it are whole blocks.
     #[error("writing a snapshot")]
     Write(#[from] io::Error),
 }
@@ -94,7 +94,7 @@ mod tests {
     use crate::testing::{heap_ring, meta};
     use weir_frame::record::Record;
 
-    /// An output during whose first record the writer goes on: what a slow disk sees.
+    /// An output during whose first record the writer goes on, as with a slow disk.
     struct Slow<'a> {
         writer: &'a mut Writer<Vec<AtomicU64>>,
         blocks: u64,

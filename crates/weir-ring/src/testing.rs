@@ -1,4 +1,4 @@
-//! What the unit tests of this crate share.
+//! Helpers for the unit tests of this crate.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub fn heap_ring() -> Ring<Vec<AtomicU64>> {
     Ring::open(Arc::new(memory)).unwrap()
 }
 
-/// What every test frame says about itself: all of it follows from the ordinal.
+/// Contents of test frames: all of it follows from the ordinal.
 pub fn meta(ordinal: u64) -> Meta {
     Meta {
         interface_id: 0,

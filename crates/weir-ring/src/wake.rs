@@ -16,9 +16,9 @@
 //!
 //! # Wake-ups are limited
 //! A page that changes its thresholds all the time would cost the writer a system call for every burst. So a
-//! waker sends at most once in [`RING_GAP`], and a sleeper that was woken less than a gap ago looks at its
-//! rings once more when the gap is over: what the writer did not tell is there to be seen by then,
-//! and whatever comes later wakes it. No clock is read while nobody is due.
+//! waker sends at most once in [`RING_GAP`], and a sleeper that was woken less than a gap ago looks at its rings
+//! once more when the gap is over: frames that the writer did not announce are visible by then, and later ones
+//! wake it. No clock is read while nobody is due.
 //!
 //! A sleep that its limit ends leaves its thresholds standing. The next one, if nothing came, finds that it wants
 //! what its page says already, and tells nobody anew. Frames that come in between may wake for a threshold that nobody
@@ -65,7 +65,7 @@ pub const UNCONFIRMED_LIMIT: Duration = Duration::from_millis(8);
 /// Longest sleep; longer limits are cut to it.
 const LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// What a sleep ended with.
+/// Result of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
     /// Frames, or the end of a ring. Rarely nothing: a wake-up that crossed the look which ended the last sleep ends
@@ -75,8 +75,8 @@ pub enum Woken {
     Limit,
     /// A signal, or [`Interrupter::interrupt`].
     Interrupted,
-    /// The writer's side of the channel of this number has gone: its process ended, however it did, or it let go of
-    /// the [`Waker`]. Said once. Rings of it that are not closed by now get no more frames and no end; what is in them
+    /// The writer's side of the channel of this number has gone: its process ended, however it did, or it dropped the
+    /// [`Waker`]. Said once. Its rings that are not closed by now get no more frames and no end; the frames in them
     /// can be read.
     WriterGone(usize),
 }
@@ -138,8 +138,8 @@ impl Sleeper {
         Waker::attach(page, socket, self.lines)
     }
 
-    /// The same for another process, which makes a [`Waker`] of these descriptors: wake page and socket. Whoever
-    /// sends them must let go of its own: a copy that is left open hides that the other process has died.
+    /// The same for another process, which makes a [`Waker`] of these descriptors: wake page and socket. The
+    /// sender must close its own copy: an open copy hides that the other process has died.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -168,8 +168,7 @@ impl Sleeper {
         }
     }
 
-    /// Says how far a ring was read, for whoever is to know how far behind its consumer is: the ordinal of the next
-    /// frame.
+    /// Reports how far a ring was read, for those who monitor the consumer's lag: the ordinal of the next frame.
     ///
     /// # Panics
     /// If there is no such line.
@@ -178,7 +177,7 @@ impl Sleeper {
         position(&self.page, ring).store(ordinal, Ordering::Relaxed);
     }
 
-    /// What ends this sleeper's sleeps from another thread.
+    /// Ends this sleeper's sleeps from another thread.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -210,8 +209,8 @@ impl Sleeper {
             let left = limit.saturating_sub(now.duration_since(begin));
             let is_confirmed = self.is_confirmed();
             let mut piece = if is_confirmed { left } else { left.min(UNCONFIRMED_LIMIT) };
-            // The writer reads its clock after it has published (fence H), and kept quiet only if that was before
-            // the end of the gap: what it published then, the look behind this piece finds.
+            // The writer reads its clock after it has published (fence H), and sent nothing only if that was
+            // before the end of the gap: the look after this piece finds frames that it published then.
             let quiet = self.quiet_for(now);
             if !quiet.is_zero() {
                 piece = piece.min(quiet);
@@ -337,7 +336,7 @@ impl Sleeper {
     }
 }
 
-/// What the messages of all channels came to.
+/// Result of the messages of all channels.
 struct Received {
     /// The end of a sleep, if they are one.
     woken: Option<Woken>,

@@ -97,7 +97,8 @@ impl<M: Words> Writer<M> {
         }
     }
 
-    // Always, so that a burst is one loop: what its frames have in common (no options, say) is decided outside of it.
+    // Always, so that a burst is one loop: common properties of its frames (no options, say) are decided outside of
+    // it.
     #[inline(always)]
     fn push_one(&mut self, meta: &Meta, frame: &[u8]) {
         let frame = &frame[..frame.len().min(CAPLEN_MAX as usize)];
@@ -134,7 +135,7 @@ impl<M: Words> Writer<M> {
         self.word(WriterWord::KeptBytes).store(kept_bytes, Ordering::Relaxed);
         self.word(WriterWord::WireBytes).store(wire_bytes, Ordering::Relaxed);
         self.word(WriterWord::SuperFrames).store(super_frames, Ordering::Relaxed);
-        // K, pairs with L in Ring::writer_word: what is counted can be read.
+        // K, pairs with L in Ring::writer_word: counted frames can be read.
         self.word(WriterWord::Ordinal).store(frames, Ordering::Release);
     }
 
@@ -153,7 +154,7 @@ impl<M: Words> Writer<M> {
         self.open = false;
     }
 
-    /// Says that nothing more will come. Readers finish what is there and then see the end.
+    /// Says that nothing more will come. Readers read the remaining frames and then see the end.
     pub fn close(&mut self) {
         self.close_block();
         // M, pairs with N in Ring::writer_word: the end comes after every frame.

@@ -1,4 +1,5 @@
-//! Hostile memory, on stable Rust: what `fuzz/fuzz_targets/ring_reader.rs` does, with other inputs.
+//! Hostile memory, on stable Rust: the same as `fuzz/fuzz_targets/ring_reader.rs`, with other
+//! inputs.
 #![cfg(not(loom))]
 
 mod common;

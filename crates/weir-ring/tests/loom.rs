@@ -6,7 +6,7 @@
 //! Each half of each lettered pair was weakened once by hand (the fence left out, or the release or
 //! acquire made relaxed). Loom then found an execution that fails at least this model:
 //!
-//! | weakened | what a reader could take for true | found by |
+//! | weakened | wrong belief of a reader | found by |
 //! |---|---|---|
 //! | A, B in `confirm` | bytes of the next block, as this one's | `a_lapped_poll_...`, `a_lapped_count_...` |
 //! | B in `relocate` | the next block's ordinal, so a wrong count | `a_place_that_is_reclaimed_...` |
@@ -63,7 +63,7 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// One poll; whatever it delivers is what was written, in order.
+/// One poll; it delivers only frames that were written, in order.
 fn poll(reader: &mut Reader<Memory>, batch: &mut Batch) -> Poll {
     let before = (reader.ordinal(), reader.delivered(), reader.lapped());
     let poll = reader.poll(batch).expect("an honest ring is never corrupt");

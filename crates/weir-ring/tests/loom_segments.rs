@@ -1,11 +1,11 @@
-//! Copiers that share the kernel's RX ring by segments, and the kernel that fills what they release: every
-//! interleaving of the very code that runs in service.
+//! Copiers that share the kernel's RX ring by segments, and the kernel that refills chunks that they
+//! release: every interleaving of the very code that runs in service.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p weir-ring --test loom_segments`
 //!
 //! Slots are `UnsafeCell`s of loom, which fails a model in which a slot is read and filled at the same time.
-//! Each was broken once by hand: with O or P relaxed `no_slot_is_filled_again_...` fails, and with the greatest
-//! of what the copiers have done in place of the least, both models.
+//! Each was broken once by hand: with O or P relaxed `no_slot_is_filled_again_...` fails, and with the maximum
+//! instead of the minimum of the copiers' positions, both models.
 //!
 //! The file is af_xdp's; the model is here because `weir-capture` does not build with loom's atomics: libbpf and
 //! its kernel are not in the model.
@@ -85,7 +85,7 @@ impl Rx {
 
     fn release(&self) {
         self.segments.release(|index| {
-            // Only whoever has the lock stores, so this is also the order in which they go up.
+            // Only the holder of the lock stores, so this is also the order in which they go up.
             assert!(self.released.load(Ordering::Relaxed) < index, "released backwards");
             self.released.store(index, Ordering::Release);
         });

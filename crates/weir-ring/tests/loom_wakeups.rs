@@ -5,9 +5,9 @@
 //!
 //! The program is C (`ring_doorbell` in `bpf/bpf.bpf.c`) and its owner talks to the kernel (`answer` in the engine's
 //! `shared.rs`), so both are written down here once more, without what does not matter. The wait for all programs is
-//! what the kernel promises of it and no more: each run of the program is over before the wait ends, and what it stored
-//! is seen then, or it begins behind the wait's beginning and sees what was stored before that. A lock that a run
-//! holds, and that the wait takes once, is just that.
+//! modelled with the kernel's guarantee and no more: each run of the program either is over before the wait ends, and
+//! its stores are seen then, or it begins after the beginning of the wait and sees stores that were made before that. A
+//! lock that a run holds, and that the wait takes once, is just that.
 //!
 //! Each step of the protocol is left out once, and the model must then find a wake-up that is lost.
 #![cfg(loom)]
@@ -101,7 +101,7 @@ fn goes_to_sleep(may_wake: bool, without: Without) {
         let running = thread::spawn(move || program.capture(2));
         doorbell::set_threshold(&page, 2);
         let is_ready = machine.published() >= 2;
-        // The request and the confirmation go over a socket: what was before one is before the other.
+        // The request and the confirmation go over a socket: events before one are before the other.
         let seen = machine.arm_and_look(2, without);
         let is_woken = may_wake && doorbell::is_due(&page, seen);
         let looks = without != Without::LookBehindConfirmation && machine.published() >= 2; // T

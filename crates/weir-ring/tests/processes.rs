@@ -171,7 +171,8 @@ fn a_sleeping_process_wakes_after_n_frames_and_after_t() {
 
 #[test]
 fn an_owner_that_takes_its_memory_away_ends_no_reader() {
-    // The owner is the other process, and does what it can to the memory while this one reads.
+    // The owner is the other process, and does everything that it can to the memory while this one
+    // reads.
     let mut owner = Other::start(READER, "owner", &[]);
     let ring = pass::receive_rings(&owner.stream, 1, Trust::Anybody).unwrap().pop().unwrap();
     let mut reader = Reader::new(&ring, Start::Oldest).unwrap();
@@ -249,7 +250,7 @@ fn a_writer_that_is_killed_is_noticed_by_every_reader() {
     assert_eq!(ends, [(Woken::WriterGone(0), 100, false); 2]);
 }
 
-/// Not a test by itself: what the reader processes run.
+/// Not a test by itself: the code of the reader processes.
 #[test]
 fn reader_process() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -301,7 +302,7 @@ fn be_a_writer(mut stream: &UnixStream) -> ! {
         writer.publish();
         wakers.iter_mut().for_each(|waker| waker.wake_if_due(0, writer.frames()));
     }
-    // What the gap between two wake-ups has hidden, the sleepers look for themselves.
+    // The sleepers themselves find frames that the gap between two wake-ups has hidden.
     stream.read_exact(&mut [0; 2]).unwrap();
     say_ready(stream);
     loop {
@@ -428,7 +429,8 @@ fn sleep_twice(mut reader: Reader<Mapping>, stream: &UnixStream) -> (u64, u64) {
     (frames, by_time.into())
 }
 
-/// Does with its wake page and waker what it can to hold the writer up, until it is killed.
+/// Does everything that it can with its wake page and waker to delay the writer, until it is
+/// killed.
 fn be_hostile(ring: &Ring<Mapping>, stream: &UnixStream) -> ! {
     let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&page, 4096).unwrap();

@@ -52,7 +52,7 @@ fn ops(caplen: impl Strategy<Value = u32>, burst: u32) -> impl Strategy<Value = 
     proptest::collection::vec(op, 1..120)
 }
 
-/// What was pushed: the caplen of each frame and the number of its block.
+/// Pushed frames: the caplen of each frame and the number of its block.
 #[derive(Default)]
 struct Pushed {
     caplens: Vec<u32>,
@@ -163,7 +163,7 @@ impl Run {
         Ok(poll)
     }
 
-    /// What must hold after any look, whatever it found.
+    /// Conditions after any look, whatever it found.
     fn check(&self, i: usize, before: &Reader<Memory>, poll: Poll) -> Result<(), TestCaseError> {
         let reader = &self.readers[i];
         let published = self.ring.frames_written();
@@ -204,7 +204,7 @@ impl Run {
         let mut reader = Reader::new(&self.ring, start).unwrap();
         prop_assert_eq!(reader.delivered(), 0);
         match start {
-            // What was overwritten since is lapped, and what is not there yet is waited for.
+            // Overwritten frames are lapped, and frames that have not come yet are waited for.
             Start::Ordinal(ordinal) => {
                 prop_assert_eq!(reader.joined_at(), ordinal.min(self.ring.frames_written()));
             }

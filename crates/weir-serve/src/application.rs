@@ -1,4 +1,4 @@
-//! The methods of `capture`, and what is taken back when a client goes.
+//! The methods of `capture`, and the cleanup when a client goes.
 
 mod guest;
 
@@ -52,7 +52,7 @@ const METHODS: [&str; 16] = [
 pub struct Capture(Arc<Daemon>);
 
 impl Capture {
-    /// Serves what the daemon has.
+    /// Serves the daemon's sources.
     #[must_use]
     pub fn new(daemon: Arc<Daemon>) -> Capture {
         Capture(daemon)
@@ -167,7 +167,7 @@ fn parts(rings: &[Ring<Mapping>]) -> Vec<Part> {
     if parts.iter().all(|part| part.offset == 0) { Vec::new() } else { parts }
 }
 
-/// The same answer for what is not there and for what is not allowed.
+/// The same answer for a source that does not exist and for one that is not allowed.
 fn no_source(name: &str) -> RpcError {
     let name: String = name.chars().take(64).collect();
     RpcError::refused(format!(
@@ -246,7 +246,7 @@ impl Client {
         })
     }
 
-    /// What the client is told of a feed, with its rings.
+    /// The answer to the client that opened a feed, with its rings.
     fn opened(&self, reader: &Arc<Reader>) -> Result<Answer, RpcError> {
         let mut info = self.daemon.probe.info_of(reader.claim.source).unwrap_or_default();
         // The rings of other engines are sealed memory anyhow.
@@ -306,8 +306,8 @@ impl Client {
         done()
     }
 
-    /// Changes what a feed takes, by `change`; asked by who keeps others from joining. A guest's feed may share rings
-    /// that others read: it goes on in rings of its own, and its copy follows.
+    /// Changes the wishes of a feed, by `change`; the caller keeps others from joining. A guest's feed may share
+    /// rings that others read: it goes on in rings of its own, and its copy follows.
     fn change(
         &self,
         number: u64,

@@ -114,22 +114,22 @@ impl Daemon {
         })
     }
 
-    /// Carries this out while nobody else changes what the rings of the feed's source hold.
+    /// Carries this out while nobody else changes the contents of the rings of the feed's source.
     fn alone<T>(&self, feed: &Named, carry_out: impl FnOnce() -> T) -> T {
         let handing = self.handing(&feed.source);
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
         carry_out()
     }
 
-    /// Undoes what was `made` before one of the feeds refused, the last first; gives the error that says what has
-    /// become of it.
+    /// Undoes the changes in `made` after one of the feeds refused, the last first; returns the error that
+    /// describes the result.
     fn take_back(&self, name: &str, made: Vec<(Named, Undo)>, count: usize, why: &str) -> RpcError {
         let mut kept = Vec::new();
         for (feed, undo) in made.into_iter().rev() {
             let touched = told(undo.touched());
             let undone = self.alone(&feed, || self.lists.take_back(feed.subscription, undo));
             match undone {
-                // What has ended blocks nothing.
+                // A feed that has ended blocks nothing.
                 Ok(_) | Err(ProbeError::Unknown | ProbeError::Ended) => {}
                 Err(error) => {
                     kept.push(format!("{} ({}) of {touched}", feed.title(), error_text(&error)));
@@ -141,7 +141,7 @@ impl Daemon {
                 "{why}, so nothing has changed at any of the {count} feeds"
             ));
         }
-        // What to try comes first: a long text is cut.
+        // The remedy comes first, because a long text is cut.
         RpcError::refused(format!(
             "{why}, and it cannot be taken back everywhere; `weir block --feed {name}` shows what only some of the \
              feeds block: add or remove that again, as it is to be at all of them. The change is kept at {}",
@@ -149,7 +149,7 @@ impl Daemon {
         ))
     }
 
-    /// What the feeds of a name block.
+    /// Entries that the feeds of a name block.
     pub(crate) fn blocked_named(&self, who: &Who, name: &str) -> Result<Blocked, RpcError> {
         let feeds = self.named(who, name)?;
         // Of each entry: in how many feeds, and its last end.
@@ -211,7 +211,7 @@ impl Daemon {
     }
 }
 
-/// The same answer for what is not there and for what is another user's.
+/// The same answer for a feed that does not exist and for another user's.
 fn no_feed(name: &str) -> RpcError {
     let name = if is_feed_name(name) { name } else { "?" };
     RpcError::new(

@@ -1,4 +1,4 @@
-//! The feeds that clients have open, and what the probe has told of their sources and rings.
+//! The feeds that clients have open, and the probe's events about their sources and rings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,7 @@ impl State {
         self.readers.iter().any(|reader| reader.feed() == feed)
     }
 
-    /// A reader has let go of these rings.
+    /// A reader has released these rings.
     fn forget(&mut self, feed: FeedId) {
         if !self.has_reader(feed) {
             self.closed.remove(&feed);
@@ -60,7 +60,7 @@ impl State {
 }
 
 impl Board {
-    /// Takes down what the probe tells. It gives no command, and waits for nobody.
+    /// Records the probe's events. It gives no command, and waits for nobody.
     pub fn note(&self, event: ProbeEvent) {
         let mut state = self.lock();
         match event {
@@ -136,7 +136,7 @@ impl Board {
         denied
     }
 
-    /// A client has let go of this feed.
+    /// A client has released this feed.
     pub fn remove(&self, reader: &Arc<Reader>) {
         let mut state = self.lock();
         state.readers.retain(|other| !Arc::ptr_eq(other, reader));
@@ -211,6 +211,6 @@ pub fn tell_moved(reader: &Reader) {
 
 fn tell(reader: &Reader, gone: Gone) {
     let params = serde_json::to_value(gone).unwrap_or_default();
-    // Whoever has gone needs not be told.
+    // If the client has gone, it need not be told.
     let _ = reader.peer.notify("capture.gone", params, Vec::new());
 }

@@ -1,7 +1,8 @@
 //! Closing a feed: at a client's wish, when the client goes, and when the daemon's file denies it.
 //!
 //! It has two halves. The first ends the subscription, while nobody can move the feed to other rings. The second asks
-//! for the rings' ledger and waits for a guest's copy; that is done with nothing held, by whoever wants the account.
+//! for the rings' ledger and waits for a guest's copy. The thread that needs the account does that, without holding a
+//! lock.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -27,7 +28,8 @@ impl Daemon {
     /// [`handing`](Daemon::handing).
     pub(crate) fn begin_close_alone(&self, reader: &Reader) -> bool {
         let handing = self.handing(&reader.source);
-        // A guest's feed may move to other rings meanwhile; and whoever changes a feed asks who else reads its rings.
+        // A guest's feed may move to other rings meanwhile; and a thread that changes a feed asks who else reads its
+        // rings.
         let _handing = handing.read().unwrap_or_else(PoisonError::into_inner);
         self.begin_close(reader)
     }

@@ -1,4 +1,5 @@
-//! The daemon's file: which sources there are, by name, and who may open them. What it does not allow is denied.
+//! The daemon's file: which sources there are, by name, and who may open them. Everything that the file does not
+//! allow is denied.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -37,7 +38,7 @@ pub struct Config {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceConfig {
-    /// What is captured, as `weir capture` names it; the name itself, if nothing is said.
+    /// The source, as `weir capture` names it; by default the name itself.
     pub source: Option<String>,
     /// The engine that takes its frames, as `--engine` names it; the best that works, if nothing is said.
     pub engine: Option<String>,
@@ -119,7 +120,7 @@ pub enum ConfigError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// It is not understood.
@@ -127,7 +128,7 @@ pub enum ConfigError {
     Wrong {
         /// Which file.
         path: PathBuf,
-        /// Where, and what is wrong.
+        /// The place, and the error.
         what: String,
     },
 }
@@ -205,7 +206,7 @@ impl SourceConfig {
         Ok(())
     }
 
-    /// Whether a feed that was opened by what the file said before, `old`, is still one that this allows.
+    /// Whether a feed that was opened under the former file, `old`, is still one that this allows.
     #[must_use]
     pub fn keeps(&self, old: &SourceConfig) -> bool {
         let (users, groups, everybody) = (old.users.clone(), old.groups.clone(), old.everybody);
@@ -233,13 +234,13 @@ impl SourceConfig {
         self.filter.as_deref().map(str::trim).filter(|own| !own.is_empty())
     }
 
-    /// MiB of the rings of each feed: what the file says, or enough for a ring on each CPU.
+    /// MiB of the rings of each feed: the value in the file, or enough for a ring on each CPU.
     #[must_use]
     pub fn ring_mib(&self) -> u64 {
         self.ring_mib.unwrap_or_else(|| RING_MIB.max(least_bpf_mib()))
     }
 
-    /// What is captured, in the words of `weir capture`.
+    /// The source, in the syntax of `weir capture`.
     #[must_use]
     pub fn text<'a>(&'a self, name: &'a str) -> &'a str {
         self.source.as_deref().unwrap_or(name)
@@ -344,7 +345,7 @@ mod tests {
         ] {
             assert_eq!(shown(own, client), text, "'{own}' and '{client}'");
         }
-        // What files say of their frames is whole.
+        // The text in files is complete.
         assert_eq!(SourceConfig::default().written_filter(ipv4), ipv4);
     }
 

@@ -36,7 +36,7 @@ use crate::user::User;
 pub struct Resolved {
     /// The interface, file or generator that is opened.
     pub target: Target,
-    /// Which engine, and what is asked of it.
+    /// The engine, and its options.
     pub request: EngineRequest,
     /// Finds whose frames those of the host's interfaces are.
     pub owner_finder: Option<OwnerFinder>,
@@ -56,12 +56,12 @@ impl Resolved {
     }
 }
 
-/// What a source of the file means.
+/// Resolves a source of the file.
 pub type Resolver = dyn Fn(&str, &SourceConfig) -> Result<Resolved, String> + Send + Sync;
 
 /// The daemon. Dropping it stops every source.
 pub struct Daemon {
-    /// What its feeds block; before the probe, which is needed until these have ended.
+    /// Block lists of its feeds; before the probe, which is needed until these have ended.
     pub(crate) lists: BlockLists,
     pub(crate) probe: Arc<Probe>,
     pub(crate) board: Arc<Board>,
@@ -73,17 +73,17 @@ pub struct Daemon {
     pub(crate) resolve: Box<Resolver>,
     /// Feeds with rings of their own are of a group each.
     group: AtomicUsize,
-    /// For each source: held by whoever hands its rings out, and alone by whoever takes rights away or changes what
-    /// rings hold.
+    /// For each source: held shared by threads that hand its rings out, and alone by threads that take rights away
+    /// or change the contents of rings.
     handing: Mutex<BTreeMap<String, Arc<RwLock<()>>>>,
-    /// What is said to whoever runs the daemon.
+    /// Messages for the operator of the daemon.
     pub(crate) journal: Journal,
     pub(crate) guests: Guests,
 }
 
 impl Daemon {
-    /// A daemon whose sources are all closed. `resolve` says what a source of the file means; `log` is told, a line at
-    /// a time, what whoever runs the daemon should know.
+    /// A daemon whose sources are all closed. `resolve` gives the meaning of a source of the file; `log` gets
+    /// messages for the operator of the daemon, a line at a time.
     ///
     /// # Errors
     /// A source that means nothing; no thread is left.
@@ -185,7 +185,8 @@ impl Daemon {
         };
         let snaplen = source.snaplen;
         let feed = Feed { filter, interface, snaplen, is_sealed, ..Feed::default() };
-        // A guest's copy can follow its feed to other rings: it shares rings until it changes what it takes.
+        // A guest's copy can follow its feed to other rings: it shares rings until the guest changes its
+        // filter or block list.
         let is_own = match opening.who {
             Who::Guest(_) => open.name.is_some(),
             Who::Process(_) => open.has_own_rings(),

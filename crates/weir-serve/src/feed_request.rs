@@ -7,7 +7,7 @@ use weir_client::limits::FEED_NAME_MAX;
 use weir_client::protocol::{self, Open};
 use weir_plug::message::RpcError;
 
-/// The feed with what the client chose.
+/// The feed with the client's choices.
 ///
 /// # Errors
 /// What makes no sense.

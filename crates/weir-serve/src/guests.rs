@@ -1,4 +1,5 @@
-//! Virtual machines that read feeds: what they share with the daemon, as long as they have feeds.
+//! Virtual machines that read feeds: the memory that they share with the daemon, as long as they
+//! have feeds.
 
 mod channel;
 pub(crate) mod config;
@@ -44,7 +45,7 @@ pub(crate) struct Guests {
 pub(crate) struct GuestServer {
     /// The server whose connections go over their ports.
     pub(crate) serving: Weak<Serving>,
-    /// Told what whoever runs the daemon should know.
+    /// Gets messages for the operator of the daemon.
     pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -138,7 +139,8 @@ impl Guests {
 }
 
 impl Guest {
-    /// Copies what a subscription reads into this guest's region, which is plugged in if need be.
+    /// Copies the frames of a subscription into this guest's region, which is plugged in if need
+    /// be.
     pub(crate) fn copy(
         self: &Arc<Guest>,
         probe: &Probe,

@@ -1,4 +1,4 @@
-//! Messages for whoever runs the daemon.
+//! Messages for the operator of the daemon.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub struct Journal {
 struct Refusals {
     /// Since the daemon started.
     count: u64,
-    /// The minute that is counted, and what was said and left out in it.
+    /// The minute that is counted, with the messages that were logged and left out in it.
     since: Option<Instant>,
     said: u32,
     left_out: u64,

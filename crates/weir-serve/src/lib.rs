@@ -4,10 +4,10 @@
 //! |---|---|
 //! | [`config`] | the daemon's file: sources, and who may open them |
 //! | [`daemon`] | sources that are open as long as somebody reads them |
-//! | [`application`] | the methods of `capture`, and what is taken back when a client goes |
+//! | [`application`] | the methods of `capture`, and the cleanup when a client goes |
 //! | `guests` | virtual machines that read feeds: their ports, machines, and the copies of feeds in their memory |
 //! | [`reader`] | a feed as one client has it |
-//! | [`metrics`] | what is open, for Prometheus |
+//! | [`metrics`] | the open feeds, for Prometheus |
 //! | [`rights`] | who could write a BPF program's rings |
 //! | [`private`] | paths that nobody else can replace |
 //! | [`user`] | clients as one |

@@ -26,18 +26,18 @@ pub const GUEST_CONNECT_EVERY: Duration = Duration::from_secs(1);
 /// How often a domain of libvirt's that does not run is looked for: two processes each time, one for its monitor and
 /// one for its port.
 pub const LIBVIRT_LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long QEMU has to greet whoever connects to its monitor.
+/// Time for QEMU to greet a client of its monitor.
 pub const QMP_PATIENCE_MAX: Duration = Duration::from_secs(5);
 /// Events of QEMU's that are looked at before anything else is.
 pub const QMP_EVENTS_AT_A_TIME: usize = 256;
-/// How long whoever opens a guest's feed waits for the devices, in all.
+/// Maximum time that a client which opens a guest's feed waits for the devices.
 pub const CLAIM_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long it waits for the guest to release those that are leaving.
 pub const RELEASE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How often a guest is asked to release its devices.
 pub const UNPLUG_AGAIN_EVERY: Duration = Duration::from_secs(1);
-/// How soon is looked whether QEMU has let go of memory whose device is gone. Each pause is twice as long as the one
-/// before it, up to [`UNPLUG_AGAIN_EVERY`].
+/// Time until the first check whether QEMU has released memory whose device is gone. Each pause is twice as long as
+/// the one before it, up to [`UNPLUG_AGAIN_EVERY`].
 pub const UNPLUG_LOOK_AFTER: Duration = Duration::from_millis(10);
 /// The same for a domain of libvirt's, where each look is two processes.
 pub const LIBVIRT_UNPLUG_LOOK_AFTER: Duration = Duration::from_millis(200);
@@ -54,12 +54,13 @@ pub const SESSIONS_TOLD_EVERY: Duration = Duration::from_secs(10);
 pub const DETACH_WAIT: Duration = Duration::from_secs(10);
 /// The longest that can be said.
 pub const DETACH_WAIT_MAX: Duration = Duration::from_secs(300);
-/// How long whoever detaches a guest waits beyond that for its machine's thread, which may wait for QEMU.
+/// Time that a caller which detaches a guest waits beyond that for its machine's thread, which may wait
+/// for QEMU.
 pub const DETACH_EXTRA_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long the end of the daemon, or a guest that begins anew, waits for the threads of a guest.
 pub const GUEST_END_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long the devices of a guest that has no feeds stay, and the places of feeds that it had when its session ended:
-/// its applications read what is there, and begin anew.
+/// How long the devices of a guest without feeds stay, and the places of feeds that it had when its session ended: its
+/// applications read the remaining frames, and open feeds again.
 pub const GUEST_LINGER: Duration = Duration::from_secs(5);
 /// Frames that are copied to a guest together, and published together where they come without a pause.
 pub const RELAY_RUN_FRAMES: u64 = 1024;
@@ -71,6 +72,6 @@ pub const RELAY_SLEEP_MAX: Duration = Duration::from_secs(3600);
 pub const RELAY_SLACK: Duration = Duration::from_millis(10);
 /// Sleepers that a feed wakes: a client with several consumers has one for each.
 pub const SLEEPERS_OF_A_FEED_MAX: usize = 16;
-/// How long a feed that was moved to fresh rings waits for its client. A client of ours comes within 0.2 s; what it
-/// leaves longer may be overwritten by then, and holds memory.
+/// How long a feed that was moved to fresh rings waits for its client. A client of ours comes within 0.2 s; frames
+/// that it leaves longer may be overwritten by then, and hold memory.
 pub const MOVED_FEEDS_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -18,7 +18,7 @@ pub struct Moved(Mutex<Vec<MovedFeed>>);
 pub struct MovedFeed {
     /// Its client.
     pub who: Who,
-    /// What the client has asked for, with the filter that it set last.
+    /// The client's request, with the filter that it set last.
     pub asked: Open,
     /// Its subscription.
     pub claim: Claim,
@@ -51,7 +51,7 @@ impl Moved {
         self.lock().push(feed);
     }
 
-    /// Gives a process the feed that is kept for it, if it asks for exactly what it had.
+    /// Gives a process the feed that is kept for it, if it asks for exactly the same.
     #[must_use]
     pub fn take(&self, who: &Who, asked: &Open) -> Option<MovedFeed> {
         let mut all = self.lock();

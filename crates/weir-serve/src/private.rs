@@ -1,4 +1,4 @@
-//! Paths that nobody else can replace: a daemon with rights must not read what others wrote, nor listen where others
+//! Paths that nobody else can replace: a daemon with rights must not read files of others, nor listen where others
 //! could listen in its place.
 
 use std::fs::Metadata;
@@ -27,7 +27,8 @@ pub struct NotPrivate {
 /// # Errors
 /// Which of them it is, and how to mend it.
 pub fn check(path: &Path) -> Result<(), NotPrivate> {
-    // A link leads to what is read; folders above both count, and those of the link are the administrator's affair.
+    // A link leads to the file that is read; folders above both count, and those of the link are the
+    // administrator's affair.
     let real = path.canonicalize();
     let (real, is_there) = match &real {
         Ok(real) => (real.as_path(), true),
@@ -38,9 +39,10 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
         if level == 0 && !is_there {
             continue;
         }
-        // Whoever may not look into it cannot use it either, which is said elsewhere.
+        // A process that may not look into it cannot use it either, which is reported elsewhere.
         let Ok(meta) = part.metadata() else { continue };
-        // In a folder with the sticky bit only owners replace what is theirs; but anybody makes what is not there yet.
+        // In a folder with the sticky bit only owners replace their files; but anybody makes files that do not exist
+        // yet.
         let guards = level > 1 || (level == 1 && is_there);
         let is_sticky = guards && meta.is_dir() && meta.mode() & 0o1000 != 0;
         if let Some((who, way)) = exposed(part, &meta, is_sticky) {
@@ -51,7 +53,7 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
 }
 
 /// Refuses a socket of another program's that any user could replace: by the permissions of its folder, or of one above
-/// it. Who owns the folder, and the folder's group, are trusted: that is whom the other program runs as.
+/// it. The owner of the folder and the folder's group are trusted, because the other program runs as them.
 ///
 /// # Errors
 /// Which folder it is, and how to mend it.
@@ -60,7 +62,7 @@ pub fn check_folder_of(socket: &Path) -> Result<(), NotPrivate> {
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     for (level, part) in real.ancestors().enumerate() {
         let Ok(meta) = part.metadata() else { continue };
-        // In a folder with the sticky bit only owners replace what is theirs: a folder, but a socket may come and go.
+        // In a folder with the sticky bit only owners replace their files: a folder, but a socket may come and go.
         let is_guarded = level > 0 && meta.mode() & 0o1000 != 0;
         if meta.mode() & 0o002 != 0 && !is_guarded {
             let way =
@@ -71,7 +73,7 @@ pub fn check_folder_of(socket: &Path) -> Result<(), NotPrivate> {
     Ok(())
 }
 
-/// Who else may replace it, and what to do.
+/// Describes who else may replace it, and a remedy.
 fn exposed(part: &Path, meta: &Metadata, is_sticky: bool) -> Option<(&'static str, String)> {
     let name = part.display();
     if meta.uid() != 0 && meta.uid() != geteuid().as_raw() {
@@ -119,7 +121,7 @@ mod tests {
             refused(&file)
         );
         assert!(refused(&inner.join("not there yet")).contains("inner"));
-        // As /tmp is: nobody replaces the file, and anybody makes what is not there yet.
+        // As /tmp is: nobody replaces the file, and anybody makes files that do not exist yet.
         mode(&inner, 0o1777);
         assert_eq!(check(&file), Ok(()));
         assert!(refused(&inner).contains("others could change it"), "{}", refused(&inner));

@@ -1,4 +1,5 @@
-//! A feed as one client has it: what it may read, what it wakes, and what became of its frames since it was opened.
+//! A feed as one client has it: the frames that it may read, its wake-ups, and the account of its frames since it
+//! was opened.
 
 mod closing;
 mod reads;
@@ -29,7 +30,7 @@ pub struct Reader {
     pub peer: Arc<Peer>,
     /// The client's user, or the guest.
     pub who: Who,
-    /// What it has asked for when it opened the feed; [`asked_now`](Reader::asked_now) has the filter of now.
+    /// The request with which it opened the feed; [`asked_now`](Reader::asked_now) has the filter of now.
     pub asked: Open,
     /// The client's number for the feed.
     pub number: u64,
@@ -102,8 +103,8 @@ pub struct Opening {
     pub mib: u64,
     /// Its rings are to be sealed memory, for this reason.
     pub copied: Option<Copied>,
-    /// The number by which the client knows what it reads; the probe's number of its rings if there is none. A guest
-    /// is given one of its own: the probe's would tell how many feeds others have opened.
+    /// The number by which the client knows the feed; the probe's number of its rings if there is none. A guest is
+    /// given one of its own: the probe's would tell how many feeds others have opened.
     pub key: Option<u64>,
 }
 
@@ -167,7 +168,7 @@ impl Reader {
         *reads = Arc::new(reads.followed_by(feed, rings, ledger, is_exact));
     }
 
-    /// The number by which its client knows what it reads.
+    /// The number by which its client knows the feed.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.key
@@ -331,7 +332,7 @@ impl Reader {
         self.state().is_closing
     }
 
-    /// Once it is closed: what became of its frames, if that could be read.
+    /// Once it is closed: the account of its frames, if that could be read.
     #[must_use]
     pub fn closed_account(&self) -> Option<Option<protocol::Ledger>> {
         self.state().closed.as_ref().map(|closed| closed.ledger.clone())

@@ -1,4 +1,4 @@
-//! Another file: what it still allows goes on, and what it does not is closed.
+//! Another file: feeds that it still allows go on, and the others are closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Sender};
@@ -46,9 +46,9 @@ impl Daemon {
         Ok(self.put_in_force(config))
     }
 
-    /// Has this file in force, and closes what it denies. Each source's feeds are closed on a thread of their own: to
-    /// end a source can take seconds, and to wait for a guest's copy that hangs. Nobody else waits for that: a source's
-    /// [`handing`](Daemon::handing) is held only while its own subscriptions end.
+    /// Puts this file in force, and closes the feeds that it denies. Each source's feeds are closed on a thread of
+    /// their own: to end a source can take seconds, and to wait for a guest's copy that hangs. Nobody else waits for
+    /// that: a source's [`handing`](Daemon::handing) is held only while its own subscriptions end.
     fn put_in_force(&self, config: Config) -> usize {
         let changing_guests = self.guests.lock_changes();
         let before = self.config();
@@ -100,7 +100,7 @@ impl Daemon {
         })
     }
 
-    /// What the file that is in force takes away, compared with the one before it, by the sources' names. Asked by who
+    /// Rights that the file in force removes, compared with the file before it, by the sources' names. Asked by who
     /// holds [`handing`](Daemon::handing) of all sources.
     fn changes_since(&self, before: &Config) -> BTreeMap<String, SourceChange> {
         let now = self.config();

@@ -62,8 +62,9 @@ pub fn manages_as(who: &Credentials) -> bool {
     is_known && is_beside(who.pid)
 }
 
-/// Whether two clients are one user, who may change what is his. Root of a container has root's number and is somebody
-/// else: for root, and for the daemon's own user, both must be in one PID namespace, which the daemon must see.
+/// Whether two clients are one user, who may change his own feeds. Root of a container has root's number and is
+/// somebody else: for root, and for the daemon's own user, both must be in one PID namespace, which the daemon must
+/// see.
 #[must_use]
 pub fn is_same_user(one: &Who, other: &Who) -> bool {
     let (Who::Process(one), Who::Process(other)) = (one, other) else { return one == other };

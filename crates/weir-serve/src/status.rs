@@ -29,7 +29,7 @@ const NOBODY: u32 = u32::MAX;
 const DAEMON: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 
 impl Daemon {
-    /// What is open of these sources. `sees` says which clients' feeds are told of.
+    /// Open feeds of these sources. `sees` says which clients' feeds are told of.
     #[must_use]
     pub fn status(
         &self,
@@ -62,8 +62,8 @@ impl Daemon {
         }
     }
 
-    /// What a guest is told: its own feeds, as if nobody else read the sources. Rings that it shares with others have a
-    /// ledger that began before it came, and numbers that count what others have opened.
+    /// The status for a guest: its own feeds, as if nobody else read the sources. Rings that it shares with others have
+    /// a ledger that began before it came, and numbers that count feeds of others.
     #[must_use]
     pub(crate) fn status_of_guest(
         &self,

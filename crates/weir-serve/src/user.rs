@@ -1,4 +1,4 @@
-//! Clients as one: whoever shares what a client may have.
+//! Clients that share the limits of one user.
 
 use std::fmt;
 use std::sync::Arc;

@@ -122,7 +122,7 @@ fn a_filter_changes_while_others_read_the_same() {
         assert!(matches!(reader.next(10, LONG).unwrap(), Pulled::Frames(_)));
     }
     one.set_filter("1\n6 0 0 0").unwrap();
-    // What was captured before is still read.
+    // Frames that were captured before are still read.
     within_limit("no frame comes any more", || {
         let pulled = one.next(u64::MAX, Duration::from_millis(200)).unwrap();
         pulled == Pulled::Nothing
@@ -273,7 +273,7 @@ fn forking_process() {
     // SAFETY: `status` is there to be written.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child");
-    // What the child did is not in its parent's counts.
+    // The child's reading is not in its parent's counts.
     let captured = before + read_to_the_end(&mut reader) + reader.delivered().lapped;
     assert_eq!((captured, reader.statistics().unwrap().ledger.captured), (FORK_FRAMES, captured));
 }

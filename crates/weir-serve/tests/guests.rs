@@ -102,7 +102,7 @@ fn two_guests_read_the_same_and_one_that_never_reads_costs_the_other_nothing() {
     let (feed, source) = OpenFeed::new(&one.connect(), &open("all")).unwrap();
     let running = read(source);
     let (idle, unread) = OpenFeed::new(&other.connect(), &open("all")).unwrap();
-    // Several times what a ring holds.
+    // Several times the capacity of a ring.
     until_read(&running, 600_000);
     let closed = feed.close().unwrap();
     let ledger = closed.ledger.unwrap();
@@ -265,7 +265,7 @@ fn a_filter_and_a_block_list_of_a_guest_act_at_the_host() {
     within_limit("frames are filtered", || feed.ledger().unwrap().filtered > 10_000);
     let ledger = feed.ledger().unwrap();
     closes(&ledger);
-    // What was on its way.
+    // Frames that were on their way.
     assert!(ledger.captured < captured + 20_000, "{ledger:?} {captured}");
     within_limit("nothing more comes", || {
         let before = feed.ledger().unwrap().captured;

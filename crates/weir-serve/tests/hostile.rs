@@ -1,4 +1,4 @@
-//! Clients that do not keep to the protocol, and what the page that writes it down shows.
+//! Clients that do not keep to the protocol, and the examples on its page.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -25,7 +25,7 @@ fn raw(setup: &Setup) -> Client {
     Client::connect(&setup.path(), "hostile", |_| ()).unwrap()
 }
 
-/// What is asked is refused, with these words; the connection goes on.
+/// The request is refused, with these words; the connection goes on.
 #[track_caller]
 fn refused(client: &Client, method: &str, params: Value, fds: &[OwnedFd], words: &str) {
     match client.call(method, params, fds, LIMIT) {
@@ -107,7 +107,8 @@ fn params_that_make_no_sense_are_refused() {
     refused(&client, "capture.block", json!({ "feed": 1, "add": ["no entry"] }), &[], "");
     refused(&client, "capture.close", json!({ "feed": 2 }), &[], "no feed 2");
     refused(&client, "capture.none", json!({}), &[], "there is no method");
-    // Closing twice tells the same; letting go of what is not there makes no difference.
+    // Closing twice gives the same answer; releasing a feed that does not exist makes no
+    // difference.
     let close = || client.call("capture.close", json!({ "feed": 1 }), &[], LIMIT).unwrap().result;
     assert_eq!(close(), close());
     for feed in [1, 1, 9] {

@@ -114,7 +114,7 @@ fn entries_end_though_who_gave_them_has_gone() {
     }
     all_is_blocked(&feed);
     frames_come(&feed);
-    // What was blocked for good is not blocked for a second.
+    // A permanent entry does not end after a second.
     let shown = Blocked { feeds: 1, blocked: vec![kept()], ..Blocked::default() };
     assert_eq!(reader.blocked_named("ids").unwrap(), shown);
     // The same for one that only its own connection changes.

@@ -1,4 +1,4 @@
-//! What one consumer had of each feed, held against what it should have had.
+//! Frames of one consumer for each feed, compared with those that it should have.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct Facts<'a> {
     pub step: usize,
 }
 
-/// What a consumer had of a feed, from when it joined it.
+/// Frames that a consumer had of a feed, from when it joined it.
 #[derive(Debug)]
 struct Read {
     feed: FeedId,
@@ -46,7 +46,8 @@ struct Logged {
 /// The account of one consumer.
 #[derive(Default)]
 pub struct Account {
-    /// In the order of joining. Who leaves a feed and joins it again reads it from its oldest frames on again.
+    /// In the order of joining. A consumer that leaves a feed and joins it again reads it from its oldest
+    /// frames on again.
     reads: Vec<Read>,
     log: Vec<Logged>,
 }

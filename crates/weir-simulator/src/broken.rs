@@ -21,7 +21,7 @@ macro_rules! hold {
 }
 pub(crate) use hold;
 
-/// What ended a run: a broken identity, or a panic, with its message.
+/// Text of the end of a run: a broken identity, or a panic, with its message.
 pub fn text_of(end: &(dyn Any + Send)) -> String {
     if let Some(Broken(what)) = end.downcast_ref() {
         return what.clone();

@@ -1,5 +1,5 @@
-//! What happens in a run. Events are numbers that mean something only when they happen (which of the sources that
-//! there are, how many frames): so any of them can be left out, and the rest still is a run.
+//! Events of a run. Events are numbers that mean something only when they happen (which of the sources that there
+//! are, how many frames): so any of them can be left out, and the rest still is a run.
 
 use crate::random::Random;
 use crate::reader::Kind;
@@ -9,7 +9,7 @@ use crate::reader::Kind;
 pub enum Event {
     /// A source is opened, with so many subscriptions, and may be followed.
     Open {
-        /// What they take.
+        /// Their wishes.
         wants: u64,
         /// How many.
         count: u64,

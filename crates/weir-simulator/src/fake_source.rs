@@ -23,7 +23,7 @@ pub enum Item {
     Frame(Frame),
     /// A frame is lost before any feed could choose.
     Lost,
-    /// What is there so far becomes visible, and the turn goes on.
+    /// Frames so far become visible, and the turn goes on.
     Publish,
     /// Another thread changes the feeds, between two frames.
     Meanwhile(Box<dyn FnOnce() + Send>),
@@ -31,7 +31,7 @@ pub enum Item {
     End(Result<(), CaptureError>),
 }
 
-/// What comes to a source at its next turn.
+/// Items for a source at its next turn.
 #[derive(Clone, Default)]
 pub struct Script(Arc<Mutex<VecDeque<Item>>>);
 

@@ -48,7 +48,7 @@ use world::World;
 pub struct Failure {
     /// How many events had happened before the one that failed; as many as there are: what holds at the end does not.
     pub step: usize,
-    /// What does not hold.
+    /// The condition that does not hold.
     pub broken: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a subscriber wants, twice: in the simulator's few words, and as the probe is told.
+//! The wishes of a subscriber, twice: in the simulator's short form, and as the probe gets them.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -80,7 +80,7 @@ enum What {
     Unblock(u8),
 }
 
-/// What a subscriber wants.
+/// The wishes of a subscriber.
 #[derive(Clone, Debug)]
 pub struct Wanting {
     /// In the simulator's words.
@@ -98,7 +98,7 @@ pub struct Changing {
 }
 
 impl Wanting {
-    /// What a number means.
+    /// The wishes that a number stands for.
     #[must_use]
     pub fn of(number: u64) -> Wanting {
         let meaning = Meaning::of(number);
@@ -118,7 +118,7 @@ impl Wanting {
 }
 
 impl Changing {
-    /// What a number means.
+    /// The wishes that a number stands for.
     #[must_use]
     pub fn of(number: u64) -> Changing {
         let host = (number / 4 % HOSTS) as u8;

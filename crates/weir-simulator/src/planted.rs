@@ -19,7 +19,7 @@ pub enum Planted {
     FilterLate,
     /// A filter that is to change does not.
     FilterForgotten,
-    /// What was captured is missing in the ledger of a feed that leaves.
+    /// Captured frames are missing in the ledger of a feed that leaves.
     LeavingShareDropped,
     /// A ledger has the offered frames of the turn before.
     LedgerOfBefore,
@@ -37,7 +37,7 @@ pub enum Planted {
     NumberReused,
     /// Somebody keeps the ring of a feed that is gone.
     RingKept,
-    /// What wakes a consumer is never free again.
+    /// The lines that wake a consumer are never free again.
     LinesKept,
     /// A block is announced further than it is written.
     AnnouncedBeforeWritten,

@@ -23,7 +23,7 @@ struct State {
     /// Filters that hold after the next frame.
     late: Vec<(FeedSlot, Change)>,
     wakers: BTreeSet<(FeedSlot, WakerSlot)>,
-    /// What ledgers said last.
+    /// Last values of the ledgers.
     before: Vec<(FeedSlot, u64)>,
 }
 

@@ -36,7 +36,7 @@ pub enum Kind {
     Waits,
 }
 
-/// What was told to it and not taken by the account.
+/// Messages that it got and the account has not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// It reads this feed.
@@ -45,7 +45,7 @@ pub enum Told {
     Left(FeedId, Vec<u64>),
 }
 
-/// What the consumer reads, as the probe tells it.
+/// The feeds of a consumer, as the probe gives them.
 struct Reading {
     sleeper: Arc<Sleeper>,
     updates: Arc<Updates>,
@@ -283,7 +283,7 @@ impl Reader {
     /// Reads on until all is read; every ring is closed or left.
     pub fn finish(&mut self, facts: &Facts<'_>) -> Vec<Told> {
         self.refuse(0);
-        // Whoever stops the sources wakes all, also those who read nothing.
+        // A call that stops the sources wakes all, also those who read nothing.
         if self.is_asleep {
             self.is_woken();
             self.is_asleep = false;

@@ -12,7 +12,7 @@ use crate::planted::Planted;
 /// A frame as it was delivered.
 #[derive(Clone, Copy, Debug)]
 pub struct Got {
-    /// What its record says.
+    /// The metadata of its record.
     pub meta: Meta,
     /// Bytes kept.
     pub caplen: u32,
@@ -22,7 +22,7 @@ pub struct Got {
     pub is_whole: bool,
 }
 
-/// What was delivered, and how full the disk is.
+/// Delivered frames, and the state of the disk.
 #[derive(Default)]
 pub struct Gathered {
     /// Names of interfaces by their numbers.
@@ -52,7 +52,7 @@ impl Gather {
         Gather { gathered: Arc::default(), planted, run_frames_max }
     }
 
-    /// What it has.
+    /// Its contents.
     pub fn lock(&self) -> MutexGuard<'_, Gathered> {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }

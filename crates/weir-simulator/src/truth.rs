@@ -1,4 +1,4 @@
-//! What should become of every frame that is offered to a feed. It shares no code with the fan-out.
+//! The right fate of every frame that is offered to a feed. It shares no code with the fan-out.
 
 use weir_probe::core::SourceId;
 use weir_ring::Ledger;
@@ -12,9 +12,9 @@ use crate::meaning::Meaning;
 pub struct FeedTruth {
     /// Of this source.
     pub source: SourceId,
-    /// What it takes now.
+    /// Its present wishes.
     pub meaning: Meaning,
-    /// What its source had been offered when it joined.
+    /// Frames that its source had been offered when it joined.
     pub joined_at: u64,
     /// And when it left; `None`: it is there.
     pub left_at: Option<u64>,

@@ -42,7 +42,7 @@ type Fault = &'static str;
 /// When the first frame of a run comes.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
 
-/// What happened in a run.
+/// Numbers of the events of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames offered to sources.
@@ -92,7 +92,7 @@ struct Callers {
     subscriptions: BTreeMap<SubscriptionId, Subscription>,
     consumers: BTreeSet<ConsumerId>,
     gone_consumers: BTreeSet<ConsumerId>,
-    /// Who reads what, as consumers were told.
+    /// Feeds that consumers read, as they were told.
     reads: BTreeSet<(ConsumerId, FeedId)>,
     /// The feed of each subscription, and the feeds that subscriptions have moved to from each feed.
     feed_of: BTreeMap<SubscriptionId, FeedId>,
@@ -120,10 +120,10 @@ pub struct World {
     kept_rings: Vec<Ring<Mapping>>,
     readers: BTreeMap<ConsumerId, Reader>,
     next_kind: Kind,
-    /// What consumers were told and have not taken.
+    /// Messages that consumers got and have not taken.
     untaken: BTreeMap<ConsumerId, VecDeque<Told>>,
     wakers: BTreeSet<(ConsumerId, FeedId)>,
-    /// Who could not be attached to what it is to read.
+    /// Consumers that could not be attached to feeds that they are to read.
     refused: BTreeSet<(ConsumerId, FeedId)>,
     /// Sources that went down since their opening began, and those of which that was told.
     down: BTreeSet<SourceId>,

@@ -1,4 +1,4 @@
-//! The cost of an index: what [`Scan`] does for each frame and for each piece of 1 MiB, on one CPU.
+//! The cost of an index: the work of [`Scan`] for each frame and for each piece of 1 MiB, on one CPU.
 //!
 //! `cargo bench -p weir-store --bench index [-- RUNS]`, on a machine that does nothing else. A run describes 64 pieces
 //! whose frames lie in memory one behind the other, as in a ring; the median of the runs is printed.

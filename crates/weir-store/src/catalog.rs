@@ -1,4 +1,4 @@
-//! The files of a recording: what lies in its directories, and which of it a recorder made.
+//! The files of a recording: the contents of its directories, and which of them a recorder made.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -12,11 +12,11 @@ use thiserror::Error;
 pub const COMPLETE_ENDING: &str = ".pcapng";
 /// The same of compressed ones.
 pub const COMPRESSED_ENDING: &str = ".pcapng.zst";
-/// What is added to the complete name of a file that is being written, or was when its recorder was killed.
+/// Suffix of a file that is being written, or was when its recorder was killed, after its complete name.
 pub const OPEN_ENDING: &str = ".open";
-/// What is added to the complete name for the index.
+/// Suffix of the index, after the complete name.
 pub const INDEX_ENDING: &str = ".index";
-/// What is added to the name of an index while it is made anew.
+/// Suffix of an index while it is rebuilt, after its name.
 pub const NEW_ENDING: &str = ".new";
 /// The file that a recorder holds locked in its directory.
 pub const LOCK_NAME: &str = ".weir-recorder";
@@ -32,14 +32,14 @@ pub enum CatalogError {
     Unreadable {
         /// Which.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
     /// Something that is neither a directory nor a file.
     #[error("{}: is no directory and no file; name a directory that weir capture --write DIR/ made", path.display())]
     NeitherOne {
-        /// What it is called.
+        /// Its name.
         path: PathBuf,
     },
 }
@@ -117,12 +117,13 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 pub struct Catalog {
     /// By name, so by the time at which each begins; the directory counts only between equal names.
     pub files: Vec<Listed>,
-    /// What else lies in the directories: names that no recorder gives, links, subdirectories.
+    /// Other entries of the directories: names that no recorder gives, links, subdirectories.
     pub passed_over: Vec<PathBuf>,
 }
 
 impl Catalog {
-    /// Lists directories, and files that are named themselves. What is named twice is listed once.
+    /// Lists directories, and files that are named themselves. A file that is named twice is listed
+    /// once.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -159,7 +160,7 @@ impl Catalog {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
-            // Not through links: whoever may write here is not to choose what is read.
+            // Not through links: a user who may write here must not choose which file is read.
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
             let state = match () {
                 () if !is_file => None,

@@ -3,7 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`query`] | which frames are wanted |
-//! | [`stats`] | what was read and what was not |
+//! | [`stats`] | counts of data that was read, and of data that was skipped |
 //! | `source` | one file: which pieces of it have to be read |
 //! | `open` | a file is opened, and held |
 //! | `walk`, `blocks` | blocks of a file, from bytes that anybody may have written |
@@ -14,7 +14,7 @@
 //!
 //! The index says of most pieces that nothing in them is wanted; the others are read by several threads, in the order
 //! of their first frames. A frame goes out once no piece is left that could have an earlier one. Frames of the same
-//! time stand in the order of files, and within a file as they lie there.
+//! time are in the order of the files, and within a file in its order.
 
 pub(crate) mod blocks;
 mod interfaces;

@@ -15,7 +15,8 @@ use crate::names::{Names, Told};
 
 /// Bytes collected before a write: large enough that system calls do not show.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A run of so many bytes is written as it lies: a copy of it would cost more than a system call.
+/// A run of at least so many bytes is written directly: a copy of it would cost more than a system
+/// call.
 const RUN_BYTES_MIN: usize = 64 << 10;
 
 /// Bytes of an interface's statistics with all options: 24 of the block and its time, two times, five counts, the end.
@@ -59,7 +60,7 @@ impl FileWriter {
     /// # Errors
     /// [`FileError::Create`].
     pub fn create(path: &Path, mode: u32) -> Result<FileWriter, FileError> {
-        // What was there stays until the first write: a run that cannot start replaces nothing.
+        // An existing file stays until the first write: a run that cannot start replaces nothing.
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(path);
         let file = file.map_err(|source| FileError::Create { path: path.into(), source })?;
@@ -220,7 +221,7 @@ impl FileWriter {
         self.kept
     }
 
-    /// Writes what was collected.
+    /// Writes the collected bytes.
     ///
     /// # Errors
     /// [`FileError`].
@@ -353,7 +354,7 @@ impl Sink for FileWriter {
 }
 
 impl Drop for FileWriter {
-    /// A writer dropped on the way out of an error still keeps what it has.
+    /// A writer that is dropped after an error still writes the bytes that it has.
     fn drop(&mut self) {
         if self.written_bytes > 0 || self.pending.frames > 0 {
             let _ = self.flush();

@@ -15,7 +15,7 @@ pub enum FileError {
     Create {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -29,11 +29,11 @@ pub enum FileError {
         path: PathBuf,
         /// Frames in it.
         kept: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Whoever reads the pipe has gone.
+    /// The reader of the pipe has gone.
     #[error("{path}: the reader of the pipe has gone after {kept} frames")]
     PipeClosed {
         /// Its name.
@@ -41,7 +41,7 @@ pub enum FileError {
         /// Frames that went through.
         kept: u64,
     },
-    /// Whoever reads the pipe stays, but has taken nothing for too long.
+    /// The reader of the pipe is still there, but has read nothing for too long.
     #[error("{path}: the reader of the pipe takes nothing any more, after {kept} frames")]
     Stalled {
         /// Its name.
@@ -56,7 +56,7 @@ pub enum FileError {
         path: PathBuf,
         /// Frames in it.
         kept: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -70,7 +70,7 @@ pub enum FileError {
         path: PathBuf,
         /// Frames that were written.
         frames: u64,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },

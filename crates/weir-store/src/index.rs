@@ -1,5 +1,5 @@
-//! What stands where in a recorded file: small, made while recording, good for skipping most of what is not asked for,
-//! and never needed for a right answer.
+//! The index of a recorded file: a small file, made while recording. It serves to skip most data that is not wanted,
+//! and is never needed for a right answer.
 //!
 //! A recorded file is *pieces* end to end: whole pcapng blocks, as many as were written at once (a block of a ring, or
 //! less), each beginning and ending at a multiple of 4 KiB. The index of a file has an entry for each piece that is

@@ -11,7 +11,7 @@
 //! | [`names`] | names of addresses, for files |
 //! | [`pcap_file`] | a classic pcap file |
 //! | [`printer`] | one line a frame |
-//! | [`recorder`] | frames to disk as they lie in the rings |
+//! | [`recorder`] | contents of the rings to disk, unchanged |
 //! | [`rotating`] | a pcapng file that is followed by others |
 //! | [`reindex`] | indexes made anew, and files that a killed recorder left |
 #![forbid(unsafe_code)]

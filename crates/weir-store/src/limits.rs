@@ -23,8 +23,8 @@ pub const VOLUME_WRITES_MAX: usize = 16;
 /// The same with those of a page, by which blocks that are whole are made visible: they wait behind long ones, and
 /// would keep half of them from being asked for.
 pub const VOLUME_PENDING_MAX: usize = 4 * VOLUME_WRITES_MAX;
-/// A file that is written in large pieces is preallocated for so many bytes ahead: a file system has writes that make
-/// a file longer wait for each other, and finds connected places for what it knows early.
+/// A file that is written in large pieces is preallocated for so many bytes ahead. In a file system, writes that make
+/// a file longer wait for each other, and it finds contiguous space only for sizes that it knows early.
 pub const PREALLOCATE_BYTES: u64 = 256 << 20;
 /// Pieces from this size on are large.
 pub const PREALLOCATE_PIECE_BYTES: usize = 128 << 10;
@@ -44,7 +44,7 @@ pub const FRUITLESS_DELETIONS_MAX: u32 = 3;
 /// How long a volume may leave a write unanswered while another one works: disks that are throttled, or clean up, stand
 /// still for seconds.
 pub const STALL_MAX: Duration = Duration::from_secs(10);
-/// The same at the end of a run, of any volume. Whoever ends it waits for that.
+/// The same at the end of a run, of any volume. The end of a recording waits for that.
 pub const END_STALL_MAX: Duration = Duration::from_secs(30);
 /// Pieces of a ring that are read and not settled, at most: behind one that is not answered others are kept, some
 /// hundred bytes and a set of fields each.
@@ -53,7 +53,8 @@ pub(crate) const UNSETTLED_MAX: usize = 1024;
 /// flows' cache beside it (4 KiB) and the frames fit, too; 1.6 % of a piece of 1 MiB.
 pub const SET_BYTES_MAX: usize = 16 << 10;
 
-/// The longest piece of a compressed file, before that: what is made is a few MiB long.
+/// The longest piece of a compressed file, before compression: a recorder's pieces are a few MiB
+/// long.
 pub(crate) const PLAIN_PIECE_BYTES_MAX: u32 = 64 << 20;
 
 /// Frames of a compressed file that are read: a file of 1 GiB has some thousand.
@@ -65,7 +66,7 @@ pub(crate) const SCAN_FLOWS: usize = 256;
 /// Interfaces of a recorded file, as many as a ring describes and more: a file with more of them is no recorder's.
 pub const FILE_INTERFACES_MAX: usize = 16_384;
 /// Pieces that are read of an index, and bytes of their sets: a file of 1 GiB has a thousand of 1 MiB, and 262,144 of
-/// 4 KiB at most. What is beyond is read from the file itself.
+/// 4 KiB at most. Pieces beyond the limit are read from the file itself.
 pub const INDEX_PIECES_MAX: usize = 1 << 20;
 /// Bytes of the sets of these pieces.
 pub const INDEX_SETS_BYTES_MAX: usize = 256 << 20;

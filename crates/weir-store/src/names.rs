@@ -60,7 +60,7 @@ impl Names {
         new.iter().take_while(fits).cloned().collect()
     }
 
-    /// Whole whoever panicked while holding it.
+    /// The data is valid even if a thread panicked while holding it.
     fn lock(&self) -> MutexGuard<'_, All> {
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,7 +71,7 @@ impl Names {
 pub(crate) struct Told {
     names: usize,
     bytes_left: u64,
-    /// What is written at a time takes a multiple of so many bytes.
+    /// Each write has a multiple of so many bytes.
     unit: u64,
 }
 

@@ -19,9 +19,9 @@ pub enum PcapError {
     /// The output does not take it.
     #[error("{name}: cannot be written; see that there is space")]
     Write {
-        /// What it is called.
+        /// Its name.
         name: String,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Interfaces of different link types.
@@ -30,7 +30,7 @@ pub enum PcapError {
          or write pcapng"
     )]
     LinkTypes {
-        /// What it is called.
+        /// Its name.
         name: String,
         /// LINKTYPE of the first interface.
         first: u16,

@@ -26,7 +26,7 @@ const NO_LINK_TYPE: u16 = u16::MAX;
 /// Characters of a name: longer than those of interfaces in network namespaces.
 const NAME_CHARS_MAX: usize = 256;
 
-/// What lines say.
+/// Contents of printed lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrintOptions {
     /// Of the frame itself.
@@ -57,7 +57,7 @@ pub struct Printer<W> {
 }
 
 impl<W: Write> Printer<W> {
-    /// `out` has no buffer of its own: what it takes is out. `name` is for messages.
+    /// `out` has no buffer of its own: bytes that it takes are written. `name` is for messages.
     #[must_use]
     pub fn new(out: W, name: &str, options: PrintOptions) -> Printer<W> {
         let lines = Vec::with_capacity(BUFFER_BYTES + 1024);
@@ -135,7 +135,7 @@ impl<W: Write> Printer<W> {
     }
 }
 
-/// A name as it may stand in a line: whoever wrote the ring chose it.
+/// A name as it may stand in a line: the writer of the ring chose it.
 fn printable(name: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().take(NAME_CHARS_MAX).map(shown).collect()

@@ -1,26 +1,26 @@
-//! The recorder: frames to disk as they lie in the rings.
+//! The recorder: contents of the rings to disk, unchanged.
 //!
 //! Blocks of a ring are pcapng blocks, so a file is written out of ring memory, without a copy and many writes at a
-//! time. A ring has a file on each volume; whoever wants one stream in order [extracts](crate::extract) it.
+//! time. A ring has a file on each volume; to get one stream in order, [extract](crate::extract) it.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`settings`] | what is asked for |
-//! | `answers` | what is done once writes are over, and by the clock |
+//! | [`settings`] | the settings |
+//! | `answers` | work after writes have completed, and by the clock |
 //! | `volume` | a directory: its lock, its quota, whether it works |
 //! | `file` | a file that is being written |
 //! | `housekeeping` | files completed, cut off and deleted, on a thread of each volume |
-//! | [`look_back`] | what is asked for where only what lies around a trigger is written |
+//! | [`look_back`] | the settings if only frames around a trigger are written |
 //! | `history` | what of the rings is kept for that, and what of it is wanted |
 //! | `watcher` | triggers among the frames |
 //! | `shared` | what all rings share: the disk, the volumes, the counts |
-//! | `stream` | a ring on its way to files: what was read, and what is still being written |
+//! | `stream` | a ring on its way to files: data that was read, and data that is still being written |
 //! | `pool` | threads that compress |
 //! | `gather` | frames of blocks that are not whole, collected |
 //! | `error` | why it cannot go on |
 //!
 //! A write is over some milliseconds after its bytes were read; until then the ring's writer may overtake the block. So
-//! what is written counts once the ring still holds that block *after* the write. The first page of a block is written
+//! written data is valid if the ring still holds that block *after* the write. The first page of a block is written
 //! then and not before: until that is there, readers of the file stop at zeros, so that nobody sees a torn frame,
 //! however the recorder ends. A block that is not held any more is hidden by padding, and its frames are lapped. Where
 //! the writer is near, blocks are copied first, and none is ever torn.
@@ -59,7 +59,7 @@ use shared::{Asked, Shared};
 use stream::{Progress, Stream};
 use volume::Volumes;
 
-/// How often what is there of a block that is not whole goes out, and the index with it.
+/// How often the present part of an incomplete block is written, and the index with it.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// How soon to look for writes that are over: a disk that writes 2 GB/s ends one every half a millisecond.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
@@ -122,7 +122,7 @@ impl<D: Disk> Recorder<D> {
         self
     }
 
-    /// How it writes, where that is not the fastest way: what a person should know at the beginning.
+    /// How it writes, if not in the fastest way: a note for the user at the beginning.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let note = self.shared.disk.note().map(str::to_owned);
@@ -135,7 +135,7 @@ impl<D: Disk> Recorder<D> {
         self.shared.volumes.left_files()
     }
 
-    /// What was written where.
+    /// The report so far: bytes and files by directory, among others.
     #[must_use]
     pub fn report(&self) -> RecorderReport {
         let volumes = self.shared.volumes.report();
@@ -246,14 +246,14 @@ impl<D: Disk> Consumer for Recorder<D> {
             }
         }
         if left == 0 {
-            // Nothing comes behind a limit: what was collected goes out now.
+            // Nothing comes behind a limit: the collected data is written now.
             for stream in streams.values_mut() {
                 stream.submit_gathered(shared);
             }
         }
         if let Some(history) = history.as_mut().filter(|_| is_past && !has_more) {
             streams.values_mut().for_each(|stream| stream.submit_gathered(shared));
-            // What is being compressed belongs to these files, too.
+            // Data that is being compressed belongs to these files, too.
             if shared.pool.as_ref().is_none_or(Pool::is_idle) {
                 history.end_saving();
                 streams.values_mut().for_each(|stream| stream.close_files(&[], shared));

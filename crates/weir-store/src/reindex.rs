@@ -33,7 +33,7 @@ pub struct Options {
     pub check: bool,
 }
 
-/// What was done about a file, or would be.
+/// The action for a file, done or planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Its index was made, since the old one had this fault.
@@ -101,7 +101,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// What was done, or would be.
+/// The action, done or planned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Files that were looked at.
@@ -119,7 +119,7 @@ pub struct Report {
 }
 
 /// Completes the files that killed recorders left, and makes the indexes that are missing or do not fit. It ends early,
-/// between two blocks, once `stop` is true; what is half done then changes nothing.
+/// between two blocks, once `stop` is true; unfinished work then changes nothing.
 pub fn reindex(catalog: &Catalog, options: &Options, stop: &(dyn Fn() -> bool + Sync)) -> Report {
     let mut report = Report::default();
     let (open, mut files): (Vec<Listed>, Vec<Listed>) =

@@ -64,7 +64,7 @@ impl Current {
         self.times_ns = Some((first.min(ts_ns), last.max(ts_ns)));
     }
 
-    /// Those of its own frames, with what else is known of its interfaces.
+    /// Those of its own frames, with other known facts about its interfaces.
     fn statistics(&self, known: &[Statistics]) -> Vec<Statistics> {
         let times_ns = self.times_ns.unzip();
         let own = (0..).zip(&self.taken).map(|(interface_id, taken)| {

@@ -1,4 +1,4 @@
-//! What was recorded is extracted: the same frames, in order of time, whatever the files.
+//! All recorded frames are extracted, in order of time, from any number of files.
 
 #[path = "common/recording.rs"]
 #[allow(dead_code, reason = "each test uses its part")]

@@ -1,4 +1,5 @@
-//! Hostile rings, on stable Rust: what `fuzz/fuzz_targets/ring_consumers.rs` does, with other inputs.
+//! Hostile rings, on stable Rust: the same as `fuzz/fuzz_targets/ring_consumers.rs`, with other
+//! inputs.
 
 #[path = "../../weir-ring/tests/common/mod.rs"]
 mod common;

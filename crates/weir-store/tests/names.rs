@@ -1,4 +1,4 @@
-//! Names of addresses in recorded files come out again, each once, and survive what is done to the files.
+//! Names of addresses in recorded files come out again, each once, and survive changes of the files.
 
 #[path = "common/recording.rs"]
 #[allow(dead_code, reason = "each test uses its part")]

@@ -1,4 +1,5 @@
-//! Indexes made anew are those that the recorder made; what a killed recorder left gets its name.
+//! Rebuilt indexes equal those that the recorder made; files that a killed recorder left get their
+//! names.
 
 #[path = "common/recording.rs"]
 #[allow(dead_code, reason = "each test uses its part")]

@@ -18,7 +18,7 @@ const SECOND: u64 = 1_000_000_000;
 /// When frames begin, in seconds: neither a whole minute nor one of ten.
 const BEGIN: u64 = 1_700_000_003;
 
-/// What happens to the output.
+/// Events of the output.
 #[derive(Clone, Debug)]
 enum Event {
     /// An interface with a link type, and a description of so many bytes.

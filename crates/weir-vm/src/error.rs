@@ -1,4 +1,4 @@
-//! What can go wrong between the host and a virtual machine.
+//! Errors between the host and a virtual machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use thiserror::Error;
 use weir_region::places::NoPlace;
 use weir_ring::RingError;
 
-/// Why a guest has no shared memory, or QEMU did not do what it was told.
+/// Why a guest has no shared memory, or QEMU did not carry out a command.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VmError {
@@ -16,7 +16,7 @@ pub enum VmError {
         "a region of {mib} MiB is impossible; use a power of two from {min} to {max} (region_mib)"
     )]
     RegionSize {
-        /// What was asked for.
+        /// The requested size.
         mib: u64,
         /// Smallest region, MiB.
         min: u64,
@@ -31,14 +31,14 @@ pub enum VmError {
     NoMemory {
         /// MiB of the region.
         mib: u64,
-        /// What is missing.
+        /// The error.
         #[source]
         source: RingError,
     },
     /// The page of the guest's words cannot be made.
     #[error("the words of a guest: cannot {doing}")]
     Words {
-        /// What was tried.
+        /// The action that failed.
         doing: &'static str,
         /// The kernel's answer.
         #[source]
@@ -112,12 +112,12 @@ pub enum VmError {
         /// The limit, ms.
         limit_ms: u64,
     },
-    /// What came is no QMP.
+    /// The received bytes are not QMP.
     #[error(
         "the other end of the monitor does not speak QMP ({what}); is the socket that of a `-qmp` option?"
     )]
     Protocol {
-        /// What is wrong with it.
+        /// The error.
         what: &'static str,
     },
     /// QEMU refused a command.
@@ -130,12 +130,12 @@ pub enum VmError {
         /// QEMU's text, shortened.
         text: String,
     },
-    /// Libvirt does not do what it was told.
+    /// Libvirt does not carry out a command.
     #[error("libvirt: {doing} fails: {text}")]
     Libvirt {
-        /// What was tried.
+        /// The action that failed.
         doing: &'static str,
-        /// What virsh said, shortened.
+        /// The message of virsh, shortened.
         text: String,
     },
     /// Libvirt knows no such domain, or it does not run.
@@ -143,7 +143,7 @@ pub enum VmError {
     NotRunning {
         /// Its name.
         domain: String,
-        /// What virsh said, shortened.
+        /// The message of virsh, shortened.
         text: String,
     },
     /// The domain has no channel for feeds.

@@ -32,13 +32,13 @@ pub use limited::LimitedMonitor;
 pub use ports::Buses;
 use qom::{command, list};
 
-/// What the ids begin with; the number follows.
+/// Prefix of the ids; the number follows.
 const REGION_ID: &str = "weir-region-";
 const WORDS_ID: &str = "weir-words-";
 /// The pause between two `device_del` of a device. QEMU refuses a second one as long as the guest may still answer the
 /// first, which it has 5 s for on native PCIe.
 const REPEAT: Duration = Duration::from_secs(1);
-/// The pause between two looks whether QEMU has let go of memory whose device is gone.
+/// The pause between two checks whether QEMU has released memory whose device is gone.
 const RELEASE_PAUSE: Duration = Duration::from_millis(5);
 
 /// The devices of a guest, and the memory objects behind them, as far as they are still there.
@@ -103,8 +103,8 @@ pub fn plug(monitor: &mut dyn Monitor, memory: &GuestMemory) -> Result<Plugged, 
 
 /// Plugs a guest's region and words into these buses.
 ///
-/// What fails half way is taken back. Where the guest must release the region for that and does not within
-/// [`TAKE_BACK_TIME_MAX`], it stays, and [`find_plugged`] finds it.
+/// If a step fails, the steps before it are undone. Where the guest must release the region for that and
+/// does not within [`TAKE_BACK_TIME_MAX`], it stays, and [`find_plugged`] finds it.
 ///
 /// # Errors
 /// [`VmError::Refused`], and those of the monitor.
@@ -149,8 +149,8 @@ fn add(
         device["bus"] = bus.into();
     }
     plugged.parts.push(Part { id: id.clone(), has_device: false });
-    // A memory-backend-file opens its file by itself and knows no descriptor sets (/dev/fdset): what QEMU has is opened
-    // again by its number, and then given back.
+    // A memory-backend-file opens its file by itself and knows no descriptor sets (/dev/fdset): a descriptor of QEMU's
+    // is opened again by its number, and then given back.
     let given = json!({"opaque": id});
     let given = monitor.execute_with("add-fd", given, Some(memory), QMP_COMMAND_TIME_MAX)?;
     let number = |key| given.get(key).and_then(Value::as_u64);
@@ -169,7 +169,8 @@ fn add(
 }
 
 /// Asks the guest to release the devices, again each second, and takes the memory back once it has, within the limit.
-/// `plugged` keeps what is left, to be tried again. QEMU closes the files a moment later, in a thread of its own.
+/// `plugged` keeps the remaining devices, to be tried again. QEMU closes the files a moment later, in a thread of its
+/// own.
 ///
 /// # Errors
 /// [`VmError::NotReleased`] where the guest has not answered, [`VmError::StillHeld`] where QEMU has not let go of the
@@ -198,7 +199,7 @@ pub fn unplug(
         if !error.is_refusal() {
             return Err(error);
         }
-        // A device is gone before QEMU's other threads have let go of its memory.
+        // A device is gone before QEMU's other threads have released its memory.
         if left().is_zero() {
             let ids: Vec<&str> = plugged.parts.iter().map(|part| &*part.id).collect();
             let objects = ids.join(" and ");
@@ -274,7 +275,7 @@ fn delete_objects(monitor: &mut dyn Monitor, plugged: &mut Plugged) -> Result<()
     result
 }
 
-/// Devices and memory objects of this kind that QEMU has, by number: what a daemon left that was killed. To be
+/// Devices and memory objects of this kind that QEMU has, by number: a killed daemon left them. To be
 /// unplugged: nobody has their memory any more. Of more than [`PLUGGED_MAX`], those with the largest numbers.
 ///
 /// # Errors

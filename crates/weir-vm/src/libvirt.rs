@@ -1,6 +1,6 @@
 //! The monitor of a domain of libvirt's, by libvirt's own client, `virsh`.
 //!
-//! A child and not libvirt's library: a static binary cannot load that, and what a child is told and answers is bounded
+//! A child and not libvirt's library: a static binary cannot load that, and the input and output of a child are bounded
 //! like anything else from outside. Each command is a `virsh qemu-monitor-command`; events are the lines of a
 //! `virsh qemu-monitor-event --loop` that is started before the first command, and ended with the [`Virsh`]. It says
 //! nothing when it has connected to libvirt, so events of the first moments, on a busy host of some 100 ms, may be
@@ -60,8 +60,8 @@ impl Domain {
     ///
     /// # Errors
     /// [`VmError::NoVirsh`]; [`VmError::TimeOut`] after `limit`, which names `command`;
-    /// [`VmError::Protocol`] for more output than [`VIRSH_BYTES_MAX`](crate::limits::VIRSH_BYTES_MAX). What virsh
-    /// itself complains of is in the result.
+    /// [`VmError::Protocol`] for more output than [`VIRSH_BYTES_MAX`](crate::limits::VIRSH_BYTES_MAX). Errors of
+    /// virsh itself are in the result.
     pub fn run(
         &self,
         command: &'static str,
@@ -139,7 +139,7 @@ impl Domain {
     ) -> Result<std::process::Command, VmError> {
         let mut command = std::process::Command::new(&self.virsh);
         command.args(["--quiet", "--connect", &self.uri]).args(arguments);
-        // What it says of errors is looked into.
+        // Its error messages are parsed.
         command.env("LC_ALL", "C");
         match input {
             None => command.stdin(std::process::Stdio::null()),
@@ -172,7 +172,7 @@ pub struct Virsh {
 }
 
 impl Virsh {
-    /// Reads a part of what the child that is told of events has written.
+    /// Reads a part of the output of the child that gets events.
     fn fill(&mut self) -> Result<(), VmError> {
         let is_over = self.events.read(&mut self.lines)?;
         while let Some(line) = self.lines.next() {

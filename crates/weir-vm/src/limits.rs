@@ -12,10 +12,11 @@ pub const QMP_TEXT_CHARS_MAX: usize = 300;
 /// can stop for seconds.
 pub const QMP_COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Longest time for a look at what a machine has, which takes several commands: one for each of its ports, and more.
+/// Longest time for a look at all parts of a machine, which takes several commands: one for each of its ports, and
+/// more.
 pub const QMP_LOOK_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Longest wait for virsh, beyond what the command itself may take.
+/// Longest wait for virsh, beyond the time that the command itself may take.
 pub const VIRSH_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest wait for a command of virsh's that a person waits for: libvirt may first try all that its QEMU can do.
 pub const VIRSH_COMMAND_TIME_MAX: Duration = Duration::from_secs(60);

@@ -5,9 +5,9 @@
 //! | region | `SHRINK`, `GROW`, `FUTURE_WRITE` | 0444 | header, then the rings of the guest's feeds |
 //! | words | `SHRINK`, `GROW` | 0666 | header, then the guest's thresholds and positions |
 //!
-//! They have no names, so only whoever is given a descriptor reaches them: the guest's own QEMU, which opens it anew by
-//! its number in `/proc/self/fd`, whatever user it runs as; hence the modes. The seals hold for root as well: nobody
-//! writes the region but by the mapping that is here, and nobody cuts either short.
+//! They have no names, so only processes that are given a descriptor reach them: the guest's own QEMU, which opens it
+//! again by its number in `/proc/self/fd`, whatever user it runs as; hence the modes. The seals hold for root as well:
+//! nobody writes the region but by the mapping that is here, and nobody cuts either short.
 //!
 //! All pages are there from the start: neither this process, nor QEMU, nor the guest can touch one that cannot be had.
 //! The words are never mapped here: QEMU can take pages out of them. They are read with `pread`.
@@ -139,7 +139,7 @@ impl GuestMemory {
     }
 
     /// The ordinal at which somebody in the guest wants to be woken for the feed of this slot; [`AWAKE`] where nobody
-    /// sleeps. It is what the guest says, and may be anything.
+    /// sleeps. It comes from the guest, and may be anything.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -148,8 +148,8 @@ impl GuestMemory {
         read_word(&self.words, threshold_at(slot)).unwrap_or(AWAKE)
     }
 
-    /// The ordinal that the slowest reader in the guest takes next, by what the guest says; `None` where it
-    /// cannot be read.
+    /// The ordinal that the slowest reader in the guest takes next, as the guest reports it; `None` where
+    /// it cannot be read.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -158,8 +158,8 @@ impl GuestMemory {
         read_word(&self.words, position_at(slot))
     }
 
-    /// Removes what the last feed of this slot left in its line. Only for better figures, so a failure makes no
-    /// difference: the guest can write the same at any time.
+    /// Removes data that the last feed of this slot left in its line. Only for better figures, so a failure
+    /// makes no difference: the guest can write the same at any time.
     fn reset_line(&self, slot: u32) {
         let mut line = [0; 16];
         line[..8].copy_from_slice(&AWAKE.to_le_bytes());

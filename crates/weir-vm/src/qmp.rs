@@ -1,9 +1,8 @@
 //! QEMU's monitor (QMP) over a Unix socket.
 //!
-//! The protocol is small: a line of JSON each for the greeting, commands, answers and events. What takes care is the
-//! other end: it may be stopped, may be no QEMU, or may have been taken over by its guest. So every call has a time
-//! limit, messages and untaken events have limits of size, and after anything that is not QMP the connection is used no
-//! more.
+//! The protocol is small: a line of JSON each for the greeting, commands, answers and events. The other end needs care:
+//! it may be stopped, may not be QEMU, or may have been taken over by its guest. So every call has a time limit,
+//! messages and untaken events have limits of size, and after anything that is not QMP the connection is used no more.
 //!
 //! Source: QEMU, docs/interop/qmp-spec.rst.
 
@@ -44,7 +43,7 @@ pub struct Qmp {
     lost_events: u64,
     next_id: u64,
     version: String,
-    /// Half a command was sent, or something came that is no QMP: what follows means nothing.
+    /// Half a command was sent, or something came that is not QMP: later bytes have no meaning.
     is_broken: bool,
 }
 
@@ -167,7 +166,7 @@ impl Qmp {
 
     /// Takes the next line of those that have come: `Some(None)` was an event, which is queued, or empty.
     fn next_buffered(&mut self) -> Result<Option<Option<Message>>, VmError> {
-        // What follows something that is no QMP means nothing.
+        // Bytes after something that is not QMP have no meaning.
         let Some(line) = self.lines.next().filter(|_| !self.is_broken) else {
             return if self.lines.is_too_long() {
                 Err(self.broken("a message that is too long"))
@@ -296,7 +295,8 @@ impl Monitor for Qmp {
         let call = Call { command: EVENTS, start: Instant::now(), limit };
         let mut has_looked = false;
         loop {
-            // First what came with the answer to a command: for that, the socket does not get readable again.
+            // First the events that came with the answer to a command: for them, the socket does not get
+            // readable again.
             while let Some(message) = self.next_buffered()? {
                 // The answer to a command that nobody waited for any more.
                 let is_late = |message: Message| message.id().is_some_and(|id| id < self.next_id);
@@ -325,7 +325,7 @@ impl AsFd for Qmp {
     }
 }
 
-/// The names of what is waited for where it is no command.
+/// The names of waits that are not commands.
 const GREETING: &str = "greeting";
 const EVENTS: &str = "events";
 

@@ -97,8 +97,8 @@ fn unplug_in_time(guest: &mut Guest, plugged: &mut Plugged) -> Duration {
     start.elapsed()
 }
 
-/// Ten times: the guest sees both devices with their headers, what it writes to the region changes nothing, what it
-/// writes to the words arrives, and at the end nothing is left.
+/// Ten times: the guest sees both devices with their headers, its writes to the region change nothing, its writes
+/// to the words arrive, and at the end nothing is left.
 fn ten_times(means: &Means, machine: &str, options: &str) {
     let mut guest = Guest::boot(means, machine, options, SCRIPT);
     let before = inventory(&mut guest);
@@ -169,7 +169,7 @@ fn vm_on_q35_without_ports_the_remedy_is_told() {
     assert!(matches!(error, VmError::NoPort { free: 0, mib: MIB, .. }), "{error}");
     assert_eq!(inventory(&mut guest), before);
     drop(guest);
-    // The machine starts with what the text says.
+    // The machine starts with the options of the text.
     let text = error.to_string();
     let remedy = text.split('`').nth(1).unwrap();
     let mut guest = Guest::boot(&means, "q35", &format!("-S {remedy}"), SCRIPT);
@@ -232,7 +232,7 @@ fn vm_a_stopped_guest_is_told_of_and_tried_again() {
     assert_eq!(inventory(&mut guest), before);
 }
 
-/// QEMU runs as another user than the owner of the memory, and as root of its own: what it is given it can open again,
+/// QEMU runs as another user than the owner of the memory, and as root of its own: it can open its descriptors again,
 /// and write only the words.
 #[test]
 fn vm_as_another_user_qemu_writes_only_the_words() {

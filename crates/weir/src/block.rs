@@ -48,7 +48,7 @@ fn change(args: &BlockArgs, target: &mut Target, entries: &BTreeSet<Entry>) -> R
     Ok(target.change_all(add, remove, args.time)?)
 }
 
-/// Removes what is there. A list that is too long for one answer is asked for again.
+/// Removes the existing entries. A list that is too long for one answer is asked for again.
 fn clear(target: &mut Target) -> Result<Changed> {
     loop {
         let list = target.list()?;
@@ -69,7 +69,7 @@ fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("--file {name}: cannot be read"))?;
         for (number, line) in (1..).zip(text.lines()) {
-            // What is behind a `#` is said to people.
+            // The text after a `#` is for people.
             let entry = line.split('#').next().unwrap_or_default().trim();
             if entry.is_empty() {
                 continue;
@@ -94,7 +94,7 @@ fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
     Ok(entries)
 }
 
-/// What is to be said of entries that made no difference.
+/// Message about entries that made no difference.
 fn idle(changed: &Changed, asked: usize, removes: bool) -> String {
     let (idle, asked) = (asked.saturating_sub(changed.changed) as u64, asked as u64);
     if idle == 0 {
@@ -113,7 +113,7 @@ fn count_of(entries: usize) -> String {
     }
 }
 
-/// Shows the list. What stands behind a # is no part of it for --file.
+/// Shows the list. For --file the text after a # is not part of the entry.
 fn show(args: &BlockArgs, list: &List) -> Result<u8> {
     if args.json {
         println!("{}", list.json);

@@ -40,7 +40,7 @@ use reading::{Leaving, Progress, Reading};
 
 /// How often a daemon that has gone is looked for: as long are at most the frames lost behind its start.
 const LOOK_FOR_DAEMONS_EVERY: Duration = Duration::from_millis(100);
-/// How long a consumer that is looked at sleeps at a time: what is shown of it is as old at most.
+/// How long a consumer that is observed sleeps at a time: its displayed counts are at most as old.
 const WATCHED_SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Runs the command.
@@ -51,7 +51,7 @@ pub fn run(args: &CaptureArgs) -> Result<u8> {
     conclude(&plan, result, &stop)
 }
 
-/// What becomes of this process's capabilities once everything is open.
+/// Treatment of this process's capabilities once everything is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// They are given up, for ever.
@@ -60,7 +60,8 @@ pub enum Rights {
     Keep,
 }
 
-/// Captures until `stop` is set or a limit is reached. Whoever sets `stop` unparks this thread.
+/// Captures until `stop` is set or a limit is reached. A thread that sets `stop` unparks this
+/// thread.
 pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Result<RunResult> {
     raise_descriptor_limit();
     let (journal, main) = (Arc::new(Journal::default()), thread::current());
@@ -72,7 +73,7 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Re
         }
     })?);
     let result = Run::open(plan, stop, &probe, journal).and_then(|run| run.drive(rights));
-    // However it went: what is attached is taken off. Whoever serves the socket may keep the probe.
+    // In any case all attachments are removed. A thread that serves the socket may keep the probe.
     probe.stop();
     result
 }
@@ -84,7 +85,7 @@ pub fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// What a run needs throughout.
+/// State that a run needs throughout.
 struct Run<'a> {
     plan: &'a CapturePlan,
     stop: &'a Arc<AtomicBool>,
@@ -173,10 +174,11 @@ impl<'a> Run<'a> {
         working.iter().for_each(|consumer| consumer.running.drain());
         self.count();
         self.subscriptions.look(self.probe);
-        // A thread that panicked is passed on at the very end: outputs keep what they have taken.
+        // The panic of a thread is passed on at the very end: outputs keep the frames that they
+        // have taken.
         let mut panics: Vec<_> = panic_of(|| self.probe.stop()).err().into_iter().collect();
         self.is_complete.store(true, Ordering::Release);
-        // The rings outlive their sources: what a slow stop brought is still to be taken.
+        // The rings outlive their sources: frames that a slow stop brought must still be taken.
         let mut finished = Vec::new();
         for Working { name, id, running } in working {
             match panic_of(|| running.finish()) {
@@ -336,7 +338,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes down what the feeds that there are have counted so far.
+    /// Records the present counts of the open feeds.
     fn count(&self) {
         if let Ok(ledgers) = self.probe.ledgers() {
             self.journal.count(ledgers);
@@ -344,7 +346,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What `run` gives, or what it panicked with. Nothing is used afterwards that it could leave half done.
+/// Result of `run`, or its panic. Nothing is used afterwards that it could leave half done.
 fn panic_of<T>(run: impl FnOnce() -> T) -> thread::Result<T> {
     catch_unwind(AssertUnwindSafe(run))
 }
@@ -410,7 +412,7 @@ mod tests {
         };
         let panic = panic_of(|| run.drive(Rights::Keep).map(drop)).expect_err("it is passed on");
         assert_eq!(panic.downcast_ref(), Some(&"a bug of ours"));
-        // Its blocks: a type and a length of 32 bits each, and what they hold.
+        // Its blocks: a type and a length of 32 bits each, and their contents.
         let (file, mut at, mut types) = (std::fs::read(&path).unwrap(), 0, Vec::new());
         while at < file.len() {
             let word = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().unwrap());
@@ -445,7 +447,7 @@ mod tests {
         push(7);
         assert_eq!(consumer.step(u64::MAX).unwrap(), Step::Busy);
         push(5);
-        // The first data block, past what was read of it.
+        // The first data block, past the part that was read.
         for word in &ring.memory().words()[(BLOCK_BYTES as usize + 7 * 92) / 8..][..64] {
             word.store(u64::MAX, Ordering::Relaxed);
         }

@@ -45,12 +45,12 @@ pub fn trigger(args: &TriggerArgs) -> Result<u8> {
     Ok(crate::EXIT_RAN)
 }
 
-/// What stands in front of a message about a feed.
+/// Prefix of a message about a feed.
 pub fn prefix(feed: &str) -> String {
     if feed.is_empty() { String::new() } else { format!("{feed}: ") }
 }
 
-/// Asks the capture at `path`. What it refuses is an [`RpcError`].
+/// Asks the capture at `path`. A refusal is an [`RpcError`].
 pub fn ask(path: &Path, method: &Method) -> Result<Value> {
     let name = path.display();
     let mut stream = UnixStream::connect(path).map_err(|error| {

@@ -1,7 +1,7 @@
 //! Changes to a capture that runs, asked for through a Unix socket beside it.
 //!
-//! Who may connect is up to the socket's permissions, which are its owner's alone. None of those who may can keep the
-//! others out: when all places are taken, whoever has said nothing for the longest time has to go.
+//! The socket's permissions decide who may connect: only its owner. None of these processes can keep the others
+//! out: when all places are taken, the client that has been silent for the longest time is disconnected.
 
 mod clients;
 pub mod rpc;
@@ -60,7 +60,7 @@ impl Control {
         Ok(Some(control))
     }
 
-    /// What each feed chooses by now, in the order that they were given in.
+    /// Settings of each feed that are in force, in the order in which the feeds were given.
     pub fn in_force(&self) -> Vec<InForce> {
         self.served.in_force()
     }

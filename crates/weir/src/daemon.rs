@@ -18,7 +18,7 @@ pub enum NoDaemon {
     Absent {
         /// The socket.
         path: PathBuf,
-        /// What came instead.
+        /// The error that came instead.
         source: ClientError,
     },
     /// The socket, or its folder, is not this user's to open.

@@ -42,7 +42,7 @@ pub fn run(args: &DemoArgs) -> Result<u8> {
     if root && !args.replay { live(args) } else { replay(args, root) }
 }
 
-/// What the generators say they sent.
+/// Sent frames, by the generators' own reports.
 struct Sent {
     mix: u64,
     stream: u64,

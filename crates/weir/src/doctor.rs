@@ -1,4 +1,4 @@
-//! `weir doctor`: what Weir can do here, and settings carried out and taken back.
+//! `weir doctor`: the abilities of Weir here, and settings carried out and undone.
 
 use std::path::Path;
 use std::thread;
@@ -20,7 +20,7 @@ use crate::out::plain;
 use crate::source_name::{Part, SourceName};
 use crate::{EXIT_FAILED, EXIT_RAN};
 
-/// An interface and what came of it.
+/// An interface and its result.
 struct Examined {
     nic: Nic,
     findings: Vec<Finding>,
@@ -52,7 +52,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
         show_all("this machine", &findings);
         examined.iter().for_each(|one| show(one, args));
     }
-    // What the default engine can do: bpf, or af_packet in its stead.
+    // Whether the default engine works: bpf, or af_packet instead.
     let able = machine.can_bpf() || machine.lacks("af_packet").is_empty();
     let is_ready = |one: &Examined| one.plan.passive.is_some();
     // Interfaces that are not named need not all be in use.
@@ -127,7 +127,7 @@ fn examine(
         } else {
             apply::undo(&mut system, &book, iface, address)?
         });
-        // What is shown is what is so now.
+        // The present state is shown.
         (nic, plan) = look()?;
     }
     let findings = judge::nic(&nic, machine);
@@ -177,7 +177,7 @@ fn show(one: &Examined, args: &DoctorArgs) {
         println!("\n  --apply does this, and --undo takes it back:");
     }
     for setting in settings {
-        // Escaped before it is padded: what is shown of it is as long as the column then.
+        // Escaped before it is padded, so that the displayed text is as long as the column.
         let command = plain(&one.nic.command(&setting.knob.command(&setting.value)));
         println!("    {command:<40} # {}", plain(&setting.why));
     }

@@ -27,7 +27,7 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
         show(&text, Stop::new(Arc::clone(stop), None));
     }
     let (lost, unexplained) = (report.lost(), report.unexplained());
-    // Whoever reads a pipe may leave when it has seen enough, and there may be as many files as there are to be.
+    // The reader of a pipe may leave when it has seen enough, and the last file of a sequence may be complete.
     for failure in failures().filter(|failure| failure.wants_no_more()) {
         eprintln!("weir: {failure}");
     }

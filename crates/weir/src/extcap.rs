@@ -69,7 +69,7 @@ pub fn run(args: &ExtcapArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// What the daemon offers. No daemon, or none for this user: nothing, and nothing is said, since Wireshark and tshark
+/// Sources of the daemon. No daemon, or none for this user: nothing, and nothing is said, since Wireshark and tshark
 /// ask whenever they start.
 fn sources(args: &ExtcapArgs) -> Vec<Source> {
     let told = Connection::open(&args.socket()).and_then(|connection| connection.sources());
@@ -150,7 +150,7 @@ fn plan(args: &ExtcapArgs) -> Result<CapturePlan> {
     Ok(plan)
 }
 
-/// What would be typed behind `weir capture`.
+/// The corresponding arguments of `weir capture`.
 fn capture_args(args: &ExtcapArgs) -> Result<CaptureArgs> {
     let part = match args.part {
         Part::Whole => String::new(),

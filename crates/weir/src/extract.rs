@@ -1,4 +1,4 @@
-//! `weir extract`: frames out of what was recorded.
+//! `weir extract`: frames out of recorded files.
 
 mod flow;
 mod time;
@@ -30,7 +30,7 @@ pub fn run(args: &ExtractArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Extracts until it is done or the flag is set, and tells what was read.
+/// Extracts until it is done or the flag is set, and reports what was read.
 pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     let begin = Instant::now();
     // A file that has wanted frames stays open.
@@ -187,7 +187,8 @@ struct Json {
     duration_s: f64,
 }
 
-/// What was read and what was not: on standard error, since standard output may have the frames.
+/// Report on what was read and what was skipped: on standard error, since standard output may have
+/// the frames.
 fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
     if args.json {
         let json = Json {

@@ -1,4 +1,4 @@
-//! Feeds as they are typed, and what a source is told of them.
+//! Feeds as they are typed, and the wishes that a source gets.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -91,7 +91,7 @@ pub struct Asked {
     pub name: String,
     /// Which part of the source.
     pub part: Part,
-    /// What it takes.
+    /// Its settings.
     pub feed: Feed,
     /// The first that takes the very same: they share its rings.
     pub shares: Option<usize>,
@@ -125,7 +125,7 @@ pub struct FeedPlan {
     pub named: Vec<FeedName>,
     /// The filter of the only one.
     pub filter: Option<String>,
-    /// What holds for each unless it says otherwise.
+    /// Settings for each feed that does not have its own.
     pub defaults: Feed,
 }
 
@@ -224,7 +224,8 @@ pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
     Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
 }
 
-/// The filter for any link type. That for Ethernet is made now, so that a mistake is found before there are frames.
+/// The filter for any link type. The filter for Ethernet is made now, so that a mistake is found before there are
+/// frames.
 pub fn compile_later(text: &str) -> Result<Compile> {
     let compile = |text: &str, link_type: u16| -> Result<Program> {
         Ok(match is_bytecode(text) {

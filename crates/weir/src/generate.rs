@@ -15,7 +15,7 @@ use crate::source_name::{Part, SourceName};
 use crate::units::{FrameRate, bit_rate, grouped, packet_rate};
 use crate::{EXIT_RAN, signals};
 
-/// What the reports of both generators have.
+/// Common part of the reports of both generators.
 #[derive(Serialize)]
 struct JsonTotals {
     sent: u64,
@@ -101,7 +101,7 @@ fn rate(args: &GenArgs) -> Rate {
     }
 }
 
-/// What was sent, for people: `what` are the frames. And what was not, if there is any.
+/// The totals, for people: `what` are the frames. And frames that were not, if there are any.
 fn show_totals(totals: &Totals, what: &str, how: &str) {
     println!(
         "sent {} frames{what} in {:.3} s: {}, {} ({how}, counted by {})",

@@ -1,4 +1,4 @@
-//! `weir guest`: offers what the daemon of this machine's host captures, at the same socket as a daemon here would.
+//! `weir guest`: offers the sources of the daemon on this machine's host, at the same socket as a daemon here would.
 //!
 //! It is a daemon whose sources are the host's. Rings are not copied: clients map them out of a device that the host
 //! plugs in.
@@ -159,7 +159,7 @@ fn config(args: &GuestArgs, sources: &BTreeMap<String, protocol::Source>) -> Res
     Config::parse(&text).map_err(|what| anyhow!("{what}"))
 }
 
-/// What a source of the host is to engines.
+/// A source of the host as a target of engines.
 fn resolve(link: &Arc<Link>, source: &SourceConfig) -> Result<Resolved, String> {
     let named = source.source.as_deref().and_then(|source| source.strip_prefix("host:"));
     let options = EngineOptions { link: Some(Arc::clone(link) as _), ..EngineOptions::default() };

@@ -18,8 +18,8 @@ use weir_consumer::Stalled;
 
 use crate::signals;
 
-/// What poll(2) says there is room for, a blocking write takes without blocking: one page of a pipe.
-/// Source: pipe(7), `PIPE_BUF`.
+/// If poll(2) says that there is room, a blocking write of this size does not block: one page of a
+/// pipe. Source: pipe(7), `PIPE_BUF`.
 pub const PIECE_BYTES: usize = 4096;
 /// How long a reader may take nothing once a stop was asked for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ impl Stop {
 enum Way {
     /// A disk: it waits for nobody that could be left.
     Plain,
-    /// A pipe or terminal opened by us: writes take what there is room for.
+    /// A pipe or terminal opened by us: writes take as much as there is room for.
     NonBlocking,
     /// Shared with others, who would not like it to be non-blocking.
     InPieces,
@@ -85,8 +85,8 @@ pub struct InterruptibleWriter {
 }
 
 impl InterruptibleWriter {
-    /// Standard output. Not `io::stdout()` itself: it keeps what was refused, looks for line ends, and
-    /// frames would come out in two pieces.
+    /// Standard output. Not `io::stdout()` itself: it keeps bytes that were refused, looks for line
+    /// ends, and frames would come out in two pieces.
     pub fn stdout(stop: Stop) -> io::Result<InterruptibleWriter> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         let kind = file.metadata()?.file_type();

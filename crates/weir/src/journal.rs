@@ -1,4 +1,5 @@
-//! What the probe has told of a run: how its sources fare, who reads which feed, the ledgers of feeds that are closed.
+//! Records the probe's events of a run: the state of its sources, the readers of each feed, the ledgers of closed
+//! feeds.
 
 mod accounts;
 
@@ -14,7 +15,7 @@ use weir_ring::Ledger;
 use accounts::Accounts;
 pub use accounts::NotJoined;
 
-/// What the probe has told so far.
+/// The probe's events so far.
 #[derive(Default)]
 pub struct Journal {
     told: Mutex<Told>,
@@ -27,7 +28,7 @@ struct Told {
     news: Vec<(Option<SourceId>, News)>,
 }
 
-/// What became of a source.
+/// Fate of a source.
 #[derive(Debug, Default)]
 pub struct Fate {
     /// How often it was opened: more than once if it is followed.
@@ -59,7 +60,7 @@ pub enum News {
     Interface(SourceEvent),
     /// It came back, and a consumer cannot read it.
     NotRead(String),
-    /// This consumer is so slow that unread frames of a past life of a source, so many, were let go.
+    /// This consumer is so slow that so many unread frames of a past life of a source were dropped.
     LetGo(&'static str, u64),
     /// For now nobody notices whether its interface goes down or comes back.
     NotWatched(CaptureError),
@@ -68,7 +69,7 @@ pub enum News {
 }
 
 impl Journal {
-    /// Takes down what the probe tells.
+    /// Records the probe's events.
     pub fn note(&self, event: ProbeEvent) {
         let mut told = self.lock();
         match event {
@@ -121,7 +122,7 @@ impl Journal {
         }
     }
 
-    /// What the user is to hear of since this was asked last.
+    /// News for the user since the last call.
     pub fn take_news(&self) -> Vec<(Option<SourceId>, News)> {
         std::mem::take(&mut self.lock().news)
     }
@@ -144,7 +145,7 @@ impl Journal {
             .unwrap_or_default()
     }
 
-    /// What became of a source, to keep.
+    /// Fate of a source, to keep.
     pub fn take_fate(&self, source: SourceId) -> Fate {
         self.lock().sources.remove(&source).unwrap_or_default()
     }

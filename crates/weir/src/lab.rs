@@ -19,7 +19,7 @@ use weir_lab::bench::{self, Options, Report, SoakOptions, Verdict};
 use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, RereadArgs, SoakArgs};
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
-/// What a frame on the wire has behind its bytes in memory.
+/// Bytes of a frame on the wire behind those in memory.
 const FCS_BYTES: u32 = 4;
 /// Slots of the synthetic RX ring, as a NIC may have, and the ring of each copier.
 const RX_SLOTS: u32 = 4096;
@@ -81,7 +81,7 @@ fn measure(args: &BenchArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Gives each copier a thread, and counts what they copied together.
+/// Gives each copier a thread, and counts the frames that they copied together.
 fn copiers(args: &CopiersArgs) -> Result<u8> {
     let spec = SyntheticSpec {
         frame_bytes: args.size - FCS_BYTES,

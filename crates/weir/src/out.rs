@@ -1,5 +1,5 @@
-//! `println!` and its kin, without the panic of the standard ones: whoever reads our output may leave,
-//! and a terminal may go away. That is no reason to end a capture with its file half written.
+//! Like `println!` and similar macros, without their panic: the reader of our output may leave, and a
+//! terminal may go away. This is no reason to end a capture with its file half written.
 //!
 //! A reader that leaves is nobody's fault. Any other failure of standard output is kept until the end:
 //! a report that a full disk refused must not look like one that was made.
@@ -25,7 +25,7 @@ pub fn printed(result: io::Result<()>) {
     }
 }
 
-/// Lets out what was printed.
+/// Writes the printed text.
 ///
 /// # Errors
 /// The first failure since the start, unless a reader left.
@@ -38,7 +38,7 @@ pub fn finish() -> Result<()> {
 }
 
 /// A text without control characters but line ends and tabs: names of interfaces and files are chosen by others, and
-/// a terminal would obey what is in them.
+/// a terminal would obey control characters in them.
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -51,19 +51,19 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// Says something on standard error, [`plain`] and in one piece: it has no buffer of its own. What a full pipe does not
-/// take within a second is let go, and from then on what it does not take at once.
+/// Says something on standard error, [`plain`] and in one piece: it has no buffer of its own. Text that a full pipe
+/// does not take within a second is discarded, and from then on text that it does not take at once.
 pub fn talk(text: &str) {
     clear_status();
     send(&plain(text));
 }
 
-/// Lets out what was printed so far.
+/// Writes the text that was printed so far.
 pub fn flush() {
     printed(io::stdout().flush());
 }
 
-/// Shows a line at the bottom of a terminal, in the place of the one before. What is said next takes its place.
+/// Shows a line at the bottom of a terminal, in the place of the one before. The next message replaces it.
 pub fn show_status(line: &str) {
     send(&format!("\r{}\x1b[K", plain(line)));
     HAS_STATUS.store(true, Ordering::Release);
@@ -109,12 +109,12 @@ macro_rules! println {
     }};
 }
 
-/// As the standard one, but output that nobody takes is let go.
+/// Like the standard one, but output that nobody takes is discarded.
 macro_rules! eprint {
     ($($text:tt)*) => { $crate::out::talk(&::std::format!($($text)*)) };
 }
 
-/// As the standard one, but output that nobody takes is let go.
+/// Like the standard one, but output that nobody takes is discarded.
 macro_rules! eprintln {
     ($($text:tt)*) => { eprint!("{}\n", ::std::format_args!($($text)*)) };
 }

@@ -1,5 +1,5 @@
-//! `weir pages`: man pages and shell completions out of the very flags that this binary takes, so that
-//! they cannot drift from it, and whoever installs it needs nothing else.
+//! `weir pages`: man pages and shell completions, generated from the flags of this binary, so that
+//! they always agree with it and need no other program.
 
 use std::fs;
 use std::path::Path;
@@ -92,8 +92,8 @@ fn shown() -> Command {
     Command::new("weir").version(VERSION).subcommand_required(true).subcommands(verbs)
 }
 
-/// clap can hide an argument from its help and not from completions, nor can it take one out: so the command
-/// is made again of what is shown.
+/// clap can hide an argument from its help and not from completions, nor can it remove one. So the command
+/// is built again from the visible arguments.
 fn without_hidden_flags(verb: &Command) -> Command {
     let shown = verb.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
     let verbs = verb.get_subcommands().filter(|verb| !verb.is_hide_set()).map(without_hidden_flags);

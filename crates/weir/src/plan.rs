@@ -1,4 +1,4 @@
-//! What a run of `weir capture` is to do. Raw arguments end here: all else reads the plan.
+//! Plan of a run of `weir capture`. Raw arguments end here: all else reads the plan.
 
 mod flag_rules;
 mod look_back;
@@ -39,7 +39,7 @@ const JSON_EVERY_MIN: Duration = Duration::from_millis(10);
 /// A run of `weir capture`.
 #[derive(Debug)]
 pub struct CapturePlan {
-    /// What is captured, in the order in which it was named; each source once.
+    /// The sources, in the order in which they were named; each source once.
     pub sources: Vec<PlannedSource>,
     /// Which frames of each.
     pub feeds: FeedPlan,
@@ -86,9 +86,9 @@ pub struct PlannedSource {
     pub name: SourceName,
     /// The parts of it that were named, as far as feeds are to choose them.
     pub parts: Vec<Part>,
-    /// What the engine opens.
+    /// The target of the engine.
     pub target: Target,
-    /// Which engine, and what is asked of it.
+    /// The engine, and its options.
     pub request: EngineRequest,
 }
 
@@ -105,7 +105,7 @@ impl PlannedSource {
 /// Where frames go; nowhere else: they are counted.
 #[derive(Clone, Debug)]
 pub struct Outputs {
-    /// A line a frame on standard output, and what it says.
+    /// A line a frame on standard output, and its format.
     pub print: Option<PrintOptions>,
     /// A pcapng file.
     pub write: Option<PathBuf>,
@@ -115,7 +115,7 @@ pub struct Outputs {
     pub record: Vec<PathBuf>,
     /// When the recorder goes on in another file, and how many bytes its files may have.
     pub rotate: RotateArgs,
-    /// The level at which what is recorded is compressed.
+    /// The compression level of recorded files.
     pub compress: Option<i32>,
     /// Only what lies around a trigger is recorded.
     pub look_back: Option<LookBack>,
@@ -148,7 +148,7 @@ impl CapturePlan {
         has_clock_stamps(&self.sources)
     }
 
-    /// What these arguments ask for.
+    /// The plan for these arguments.
     ///
     /// # Errors
     /// What cannot be or makes no sense, with the way out.
@@ -276,7 +276,7 @@ fn direction(name: DirectionName) -> Direction {
     }
 }
 
-/// What is asked of engines, whichever it will be.
+/// Options for engines, whichever it will be.
 fn engine_options(args: &CaptureArgs) -> EngineOptions {
     EngineOptions {
         hook: args.input.hook.map(|hook| match hook {

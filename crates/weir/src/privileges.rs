@@ -2,8 +2,8 @@
 //!
 //! Linux keeps capabilities by thread, and has no call that changes those of all. So each thread is sent a
 //! signal, whose handler gives up its own, until /proc says that no thread has any left: the way of libpsx
-//! (libcap) and of setuid(2) in libc. New threads have what their maker has. What a capture still does afterwards
-//! needs descriptors that are open.
+//! (libcap) and of setuid(2) in libc. New threads have what their maker has. Later work of a capture needs
+//! descriptors that are open.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,10 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// From a signal to the next one, for a thread that has not followed it.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What the handler leaves.
+/// Capabilities that the handler keeps.
 static KEEP: AtomicU64 = AtomicU64::new(0);
 
-/// What a capture needs until its end, of what it has.
+/// Capabilities that a capture needs until its end, of those that it has.
 pub fn needed(plan: &CapturePlan) -> u64 {
     let any = |is: fn(&SourceName) -> bool| plan.sources.iter().any(|source| is(&source.name));
     // Drivers of an engine's own devices do as they like when they are stopped.
@@ -149,7 +149,7 @@ fn threads_with_more_than(keep: u64) -> io::Result<Vec<i32>> {
     Ok(left)
 }
 
-/// What /proc says of a thread's capabilities.
+/// Capabilities of a thread, from /proc.
 struct Status {
     effective: u64,
     permitted: u64,
@@ -200,7 +200,7 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // SAFETY: what the kernel gave us as the former action; it lives through the call.
+        // SAFETY: the former action, which the kernel gave us; it lives through the call.
         unsafe { libc::sigaction(SIGNAL, &raw const self.before, std::ptr::null_mut()) };
     }
 }
@@ -221,7 +221,7 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
     const VERSION_3: u32 = 0x2008_0522;
     let keep = KEEP.load(Ordering::SeqCst);
-    // SAFETY: errno is this thread's; whoever was interrupted finds it as it was.
+    // SAFETY: errno is this thread's; the interrupted code finds it as it was.
     let errno = unsafe { *libc::__errno_location() };
     let header = Header { version: VERSION_3, pid: 0 };
     let mut data = [0, 32].map(|shift| {

@@ -16,13 +16,13 @@ use crate::flows::report::FlowsReport;
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 pub use json::counts;
 
-/// What a run came to.
+/// Report of a run.
 pub struct Report<'a> {
     /// The sources.
     pub sources: &'a [SourceResult],
     /// The feeds that were asked for.
     pub feeds: &'a [FeedResult],
-    /// What took the frames, the main one first.
+    /// The consumers, the main one first.
     pub consumers: &'a [ConsumerResult],
     /// From the start of the sources to their stop, or until the last frame that reached the consumer if
     /// that was later: a consumer that lags is not the faster for it. Waiting for a disk at the end is
@@ -31,7 +31,7 @@ pub struct Report<'a> {
 }
 
 impl RunResult {
-    /// The ledger and what was delivered, to print.
+    /// The ledger and the delivered frames, to print.
     pub fn report(&self) -> Report<'_> {
         let RunResult { sources, feeds, consumers, duration } = self;
         Report { sources, feeds, consumers, duration: *duration }
@@ -61,17 +61,17 @@ impl Report<'_> {
         self.consumers.iter().find_map(|consumer| consumer.latency)
     }
 
-    /// What came of the interface that was fed.
+    /// Report on the interface that was fed.
     fn netdev(&self) -> Option<&NetdevReport> {
         self.consumers.iter().find_map(|consumer| consumer.netdev.as_ref())
     }
 
-    /// What was recorded, if anything was.
+    /// Report of the recorder, if there was one.
     fn recorder(&self) -> Option<&RecorderReport> {
         self.consumers.iter().find_map(|consumer| consumer.recorder.as_ref())
     }
 
-    /// What came of flows, if they were counted.
+    /// Report on flows, if they were counted.
     fn flows(&self) -> Option<&FlowsReport> {
         self.consumers.iter().find_map(|consumer| consumer.flows.as_ref())
     }
@@ -91,7 +91,8 @@ impl Report<'_> {
     pub fn unexplained(&self) -> i128 {
         let captured = i128::from(self.total().captured);
         let mut consumers = self.consumers.iter().map(|consumer| captured - consumer.accounted());
-        // Of each feed, and of each interface of a pattern: what one lacks another's surplus does not make up for.
+        // For each feed, and for each interface of a pattern: a deficit of one is not balanced by a surplus of
+        // another.
         let ledgers = self.feeds.iter().flat_map(|feed| {
             let shares = feed.interfaces.iter().map(|share| &share.ledger);
             iter::once(&feed.ledger).chain(shares)

@@ -17,7 +17,7 @@ use crate::cli::RunArgs;
 
 /// The file of the library.
 const LIBRARY: &str = "libweirpcap.so";
-/// What a tool is to be fed by that cannot load it.
+/// Advice for a tool that cannot load the library.
 const WAY_OUT: &str = "give it a network interface instead: weir attach host:NAME --netdev weir0, and capture on weir0";
 
 /// Runs the command: it becomes the tool.
@@ -94,7 +94,7 @@ fn check_loads_libraries(program: &Path) -> Result<()> {
              daemon's feeds need none), or {WAY_OUT}"
         );
     }
-    // What cannot be read here may still be run.
+    // A program that cannot be read here may still be run.
     let Ok(bytes) = fs::read(program) else { return Ok(()) };
     match has_interpreter(&bytes) {
         Some(false) => {

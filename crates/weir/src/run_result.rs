@@ -1,4 +1,4 @@
-//! The result of a run: what became of its frames, and why it ended.
+//! The result of a run: the account of its frames, and why it ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,10 +23,10 @@ pub struct RunResult {
     pub duration: Duration,
 }
 
-/// What a source came to.
+/// Result of a source.
 #[derive(Debug, Default)]
 pub struct SourceResult {
-    /// What it said of itself last.
+    /// Its last facts.
     pub info: Info,
     /// Of all its feeds: a frame that was offered to two of them counts twice.
     pub ledger: Ledger,
@@ -38,10 +38,10 @@ pub struct SourceResult {
     pub error: Option<CaptureError>,
 }
 
-/// What a feed came to.
+/// Result of a feed.
 #[derive(Clone, Debug)]
 pub struct FeedResult {
-    /// What was asked for, with the filter that was in force last.
+    /// The request, with the filter that was in force last.
     pub asked: Subscribed,
     /// All of its lives together.
     pub ledger: Ledger,
@@ -70,17 +70,17 @@ pub struct ConsumerResult {
     pub failure: Option<ConsumerError>,
     /// How long frames took, if it timed them.
     pub latency: Option<LatencyReport>,
-    /// What came of the interface that it fed.
+    /// Report on the interface that it fed.
     pub netdev: Option<NetdevReport>,
-    /// What came of the flows that it counted.
+    /// Report on the flows that it counted.
     pub flows: Option<FlowsReport>,
-    /// What it recorded.
+    /// Report of the recorder.
     pub recorder: Option<RecorderReport>,
 }
 
 impl RunResult {
-    /// What went wrong, each thing for itself: outputs, unless their readers wanted no more, and every
-    /// source that failed.
+    /// All errors, each separately: outputs, unless their readers wanted no more, and every source
+    /// that failed.
     pub fn errors(&self) -> Vec<String> {
         let failures = self.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
         let outputs = failures.filter(|failure| !failure.wants_no_more());
@@ -99,8 +99,8 @@ impl ConsumerResult {
         self.interfaces.get(output)?.get(id as usize).copied()
     }
 
-    /// What it had of a feed of the run, whatever link types that had in its lives; `None` if it was never there, or
-    /// the consumer does not know.
+    /// Frames that it took of a feed of the run, whatever link types the feed had in its lives; `None` if it was
+    /// never there, or the consumer does not know.
     pub fn taken(&self, output: usize) -> Option<Taken> {
         if self.by_interface.is_empty() {
             return None;
@@ -116,8 +116,8 @@ impl ConsumerResult {
     }
 
     /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings
-    /// still. Each is counted where it happens, and none is derived from what was captured: the
-    /// report compares them with that.
+    /// still. Each is counted where it happens, and none is derived from the captured frames: the report
+    /// compares them with that number.
     pub fn account(&mut self, kept: Count, unread: u64, limited: bool) {
         let taken = self.delivered.frames;
         self.delivered.frames = kept.frames;
@@ -139,7 +139,8 @@ impl ConsumerResult {
         }
     }
 
-    /// Frames of a feed of this output whose rings were let go unread, because the consumer was too slow.
+    /// Frames of a feed of this output whose rings were dropped unread, because the consumer was too
+    /// slow.
     pub fn let_go(&mut self, output: Option<usize>, frames: u64) {
         self.delivered.lapped += frames;
         let first = output.and_then(|output| self.interface(output, 0));

@@ -31,12 +31,13 @@ use crate::plan::sources::{engine_of, target};
 use crate::source_name::{Part, SourceName};
 use crate::{EXIT_RAN, capture, signals};
 
-/// Who may open what says the daemon's file. Whoever may look into the socket's folder may connect.
+/// The daemon's file says who may open which source. Everybody who may enter the socket's folder
+/// may connect.
 pub const SOCKET_MODE: u32 = 0o666;
 /// Of a folder that is made for it.
 const FOLDER_MODE: u32 = 0o755;
 
-/// What helps a user who may not run it as it is meant.
+/// Remedy for a user who may not run it as intended.
 const WAY_OUT: &str = "this user may not; run it as root, or by its unit (`systemctl start weir`), or with a socket \
                        and a file in folders of your own: --socket PATH --config PATH";
 
@@ -106,7 +107,7 @@ pub fn make_folder(folder: &Path) -> Result<()> {
     }
 }
 
-/// Says what helps a user who may not do what a daemon does at its start.
+/// Adds a remedy for a user who may not do what a daemon does at its start.
 pub fn with_way_out(error: anyhow::Error, way: &'static str) -> anyhow::Error {
     let is_denied = |cause: &(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();
@@ -149,7 +150,7 @@ fn sources_of(daemon: &Daemon) -> String {
     if names.is_empty() { "no source".to_owned() } else { names.join(", ") }
 }
 
-/// What a source of the file is to engines.
+/// A source of the file as a target of engines.
 fn resolve(name: &str, source: &SourceConfig) -> Result<Resolved, String> {
     let text = source.text(name);
     let (whole, part) = text.parse::<SourceName>()?.taken_apart();

@@ -125,7 +125,8 @@ pub fn daemon_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
     Ok(flags)
 }
 
-/// Whether whoever started us has this signal ignored: `nohup` does so with SIGHUP, and means it.
+/// Whether the process that started us has this signal ignored: `nohup` does so with SIGHUP, and
+/// means it.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

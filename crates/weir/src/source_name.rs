@@ -13,7 +13,7 @@ use weir_frame::shard::{NoSuchShard, SHARDS_MAX, Shard};
 use crate::limits::PATTERN_BYTES_MAX;
 use crate::usage_hints;
 
-/// Which of an interface's frames: what stands behind `@`.
+/// Part of an interface's frames: the text behind `@`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
     /// All.
@@ -215,7 +215,7 @@ pub fn netns_name(text: &str) -> Result<NetnsName, String> {
     ))
 }
 
-/// What stands before the slash of this number, and behind it.
+/// The parts before and after the slash of this number.
 fn split_at_slash(text: &str, number: usize) -> (&str, Option<&str>) {
     match text.match_indices('/').nth(number - 1) {
         Some((at, _)) => (&text[..at], Some(&text[at + 1..])),

@@ -56,7 +56,7 @@ pub struct Subscribed {
     pub name: String,
     /// Which part of the source.
     pub part: Part,
-    /// What it takes; the filter is the one in force when this was said.
+    /// Its settings; the filter is the one in force at that time.
     pub takes: Feed,
     /// How often its filter was changed by then.
     pub changes: u64,
@@ -202,7 +202,7 @@ fn link_type_for_filters(source: &PlannedSource, plan: &CapturePlan) -> Result<u
     }
 }
 
-/// What is asked of the probe. Feeds share rings if they do so from the start: those that are changed to take the same
+/// The requests to the probe. Feeds share rings if they do so from the start: those that are changed to take the same
 /// have rings of their own also after their source came back, because each is counted for itself.
 fn wants(asked: &[Asked]) -> Vec<Wants> {
     let group = |at, asked: &Asked| asked.shares.unwrap_or(at);
@@ -288,7 +288,7 @@ fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec
             names.learn(source.info().owner.iter().flat_map(address_names));
         }
         match opened {
-            // The first time that is an error of whoever started this.
+            // The first time that is an error of the caller.
             Err(missing @ (CaptureError::NoDaemon { .. } | CaptureError::DaemonBusy { .. }))
                 if must_be_there.load(Relaxed) =>
             {

@@ -1,4 +1,4 @@
-//! `weir status`: what a daemon, or a capture that runs, has open.
+//! `weir status`: the open feeds of a daemon, or of a running capture.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn ask_daemon(path: &Path) -> Result<Status> {
     Ok(daemon::connect(path)?.status()?)
 }
 
-/// What is open, for people.
+/// The status, for people.
 fn text(status: &Status) -> String {
     let mut text = String::new();
     // Into memory: nothing can fail.
@@ -97,7 +97,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
-/// Whose feed it is.
+/// The client of a feed.
 fn who(client: &ClientStatus) -> String {
     match &client.guest {
         Some(guest) => format!("guest {guest}"),
@@ -123,7 +123,7 @@ fn ledger(ledger: Option<&Ledger>) -> String {
     )
 }
 
-/// What the control socket of a capture tells, for people.
+/// The answer of a capture's control socket, for people.
 fn of_capture(statistics: &Value) -> String {
     let mut text = String::new();
     for feed in statistics["feeds"].as_array().into_iter().flatten() {

@@ -268,7 +268,7 @@ pub const PACKET_RATE: [Unit; 3] =
 pub const BIT_RATE: [Unit; 3] =
     [unit("kbit/s", 1e3, 1, 0.0), unit("Mbit/s", 1e6, 1, 1e6), unit("Gbit/s", 1e9, 3, 1e8)];
 
-/// `1.234 Mpps`, `12.3 kpps`, `5.0 pps`: what is small is still to be seen.
+/// `1.234 Mpps`, `12.3 kpps`, `5.0 pps`: small rates stay visible.
 pub fn packet_rate(pps: f64) -> String {
     HeldUnit::new(&PACKET_RATE).show(pps)
 }

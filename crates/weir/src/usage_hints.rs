@@ -54,7 +54,7 @@ const FILTER_WORDS: [&str; 41] = [
     "vrrp",
 ];
 
-/// What to say of a filter. Text with blanks is one: no interface's name has any.
+/// Hint about a filter. Text with blanks is one: no interface's name has any.
 pub fn filter_hint(filter: &str) -> String {
     filter_hint_for("IFACE", filter)
 }
@@ -64,7 +64,7 @@ pub fn filter_hint_for(sources: &str, filter: &str) -> String {
     format!("a filter goes behind --filter: weir capture {sources} --filter '{filter}'")
 }
 
-/// What to say of an address or a network, which only filters have.
+/// Hint about an address or a network, which only filters have.
 pub fn address_hint(text: &str) -> Option<String> {
     let filter = address_filter(text)?;
     Some(format!("an address is no source; {}", filter_hint(&filter)))
@@ -83,7 +83,7 @@ pub fn is_address(text: &str) -> bool {
     text.parse::<IpAddr>().is_ok()
 }
 
-/// What to say of a file to write whose name promises the older format.
+/// Note on a file to write whose name promises the older format.
 pub fn format_note(path: &Path) -> Option<String> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     let classic = matches!(extension.as_str(), "pcap" | "cap" | "dmp");
@@ -96,12 +96,12 @@ pub fn format_note(path: &Path) -> Option<String> {
     })
 }
 
-/// What to say of a file that is named like an interface.
+/// Hint about a file that is named like an interface.
 pub fn file_hint(name: &str) -> Option<String> {
     Path::new(name).is_file().then(|| format!("there is a file of that name: say file:{name}"))
 }
 
-/// Adds to a capture's error, if it is one of rights, what every user can capture.
+/// If a capture's error is one of rights, adds which sources every user can capture.
 pub fn with_sources_of_all(error: anyhow::Error) -> anyhow::Error {
     let is_of_rights = |cause: &(dyn Error + 'static)| {
         let own = match cause.downcast_ref() {

@@ -1,5 +1,5 @@
-//! What only AF_XDP sockets have: queues that can be taken, copiers that share one, a stack that goes
-//! without.
+//! Features that only AF_XDP sockets have: queues that can be taken, copiers that share one, a stack
+//! that goes without.
 
 mod common;
 
@@ -131,7 +131,7 @@ fn root_a_link_that_goes_down_under_traffic_leaves_nothing_unexplained() {
     let json = capture.stop().expect(0).json();
     closes(&json);
     assert!(number(&json, "delivered") > 0, "{json}");
-    // What lay in the driver's queue when that went never came to the hook.
+    // Frames that were in the driver's queue when the queue went never came to the hook.
     assert!(number(&json, "offered") <= number(&sent, "sent"), "{json} {sent}");
 }
 

@@ -185,7 +185,8 @@ fn root_every_tool_on_the_interface_sees_every_frame_of_a_capture() {
         assert!(libpcap::frames(&file) == wanted, "{}", file.display());
     }
     for (way, file, reader) in readers {
-        // Received, dropped by the socket, dropped by the interface; and what it has seen.
+        // Received, dropped by the socket, dropped by the interface; and the frames that it has
+        // seen.
         let told = reader.end().expect(0).text();
         assert_eq!(told, format!("{frames} 0 0\n{frames}\n"), "{way}");
         assert!(libpcap::frames(&file) == wanted, "{way}");

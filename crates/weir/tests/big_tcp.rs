@@ -14,7 +14,7 @@ use weir_frame::record::Flags;
 use weir_lab::Testbed;
 use weir_lab::testbed::End;
 
-/// What the longest super-frame of BIG TCP may have: `GSO_MAX_SIZE` in the kernel.
+/// Maximum size of the longest super-frame of BIG TCP: `GSO_MAX_SIZE` in the kernel.
 const GSO_MAX_SIZE: u32 = 8 * 65_535;
 /// Longest frame of TCP segmentation without BIG TCP.
 const SUPER_FRAME_BYTES: u32 = 65_536 + 14;

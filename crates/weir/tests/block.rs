@@ -18,7 +18,7 @@ use common::frames::{Sender, ipv4, ipv6};
 use common::{Ended, LIMIT, Run, bed, closes, folder, number, path, ready, settle, weir};
 
 const CONFIG: &str = "[sources.lan]\nsource = \"wrx0\"\nusers = [\"root\", 65534]\nring_mib = 16\n";
-/// What `ipv4` and `ipv6` send.
+/// The flows that `ipv4` and `ipv6` send.
 const FOUR: &str = "udp 192.0.2.1:32768 192.0.2.2:9";
 const SIX: &str = "udp [fd77::1]:32768 [fd77::2]:9";
 
@@ -65,7 +65,7 @@ fn send(bed: &Testbed) {
     settle();
 }
 
-/// What became of the frames of the named feed, so far: captured and blocked.
+/// Frames of the named feed so far: captured and blocked.
 fn counts(daemon: &Daemon, bed: &Testbed) -> [u64; 2] {
     let status = daemon.status(bed);
     let clients = status["clients"].as_array().expect("clients");
@@ -164,7 +164,7 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
     block(&daemon, &bed, 0, "--feed ids --for 3s", &[FOUR]).expect(0);
     of_capture("--for 3s", &[FOUR]).expect(0);
     send(&bed);
-    // Else the machine is too slow for what is looked at here.
+    // Else the machine is too slow for this test.
     if begin.elapsed() < Duration::from_secs(2) {
         assert_eq!((counts(&daemon, &bed), ledger()), ([0, 20], [0, 20]));
     }
@@ -186,7 +186,7 @@ fn root_entries_that_end_are_captured_again_at_the_daemon_and_in_a_capture() {
     let json = of_capture("--json", &[]).expect(0).json();
     let left = json["left_ms"][SIX].as_u64().expect("it is told");
     assert!((3_000_000..=3_600_000).contains(&left), "{json}");
-    // What ends can be removed before.
+    // Entries with an end can be removed before.
     let said = block(&daemon, &bed, 0, "--feed ids --clear", &[]).expect(0).text();
     assert_eq!(said, "ids: nothing is blocked now\n");
     of_capture("--remove", &[SIX]).expect(0);
@@ -240,8 +240,7 @@ fn root_another_users_feed_has_no_name() {
     assert_eq!(status["clients"], Value::Array(Vec::new()), "{status}");
     send(&bed);
     assert_eq!(counts(&daemon, &bed), [20, 0]);
-    // Root may change what is another user's.
-    // That user's capture has its socket there.
+    // Root may change another user's feeds. The user's capture has its socket there.
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(daemon.dir.path(), open).expect("permissions");
     let theirs = named_client(&daemon, &bed, NOBODY);

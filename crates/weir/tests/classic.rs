@@ -68,7 +68,7 @@ fn root_with_cap_net_raw_alone_the_filter_is_in_the_kernel() {
         }
         let (_, kept) = read(&file);
         assert_eq!(bytes_of(&kept), [&wanted[..], &wanted].concat(), "{engine}");
-        // Whoever reads the file is not told a number that nobody knows.
+        // A reader of the file does not get a number that nobody knows.
         let [statistics] = &statistics(&file)[..] else { panic!("one interface") };
         assert_eq!((statistics.received, statistics.os_drops), (None, Some(0)));
     }

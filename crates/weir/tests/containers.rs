@@ -1,4 +1,4 @@
-//! Containers that have nothing but the daemon's socket read what it captures.
+//! Containers that have nothing but the daemon's socket read its captured frames.
 
 mod common;
 

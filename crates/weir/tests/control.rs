@@ -1,4 +1,4 @@
-//! How a capture is told to end, and what it says then.
+//! How a capture is told to end, and its output then.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! `weir doctor`: what it says, what it changes, and that it gives back exactly what was.
+//! `weir doctor`: its output, its changes, and that it restores the exact former state.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn features(end: &End) -> String {
     sh(end, &format!("ethtool -k {}", end.iface))
 }
 
-/// What is written down about the end's network namespace.
+/// Records about the end's network namespace.
 fn records(end: &End) -> usize {
     use std::os::unix::fs::MetadataExt;
     let inode = fs::metadata(format!("/run/netns/{}", end.netns)).expect("a namespace").ino();

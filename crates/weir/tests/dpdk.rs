@@ -106,7 +106,8 @@ fn what_cannot_be_opened_says_why_and_what_to_do() {
     }
 }
 
-/// What came of a run of `frames` numbered frames that were sent slowly enough: all of them, in order.
+/// Checks a run of `frames` numbered frames that were sent slowly enough: all of them arrived, in
+/// order.
 #[track_caller]
 fn all_arrived(ended: Ended, file: &Path, frames: u64) {
     let json = ended.expect(0).json();

@@ -423,7 +423,7 @@ fn tshark_reads_stored_traffic_and_ends_with_it() {
         .collect();
     assert!((1..1000).contains(&expected.len()), "{}", expected.len());
     same(&kept(), &expected);
-    // What is wrong is said where Wireshark shows it.
+    // Errors are reported where Wireshark shows them.
     for (options, filter, why) in [
         (&[("dirs", "/no/such/directory")][..], "", "/no/such/directory"),
         (&[("dirs", rec.as_str()), ("from", "yesterday")], "", "write it like"),

@@ -1,4 +1,4 @@
-//! `weir extract`, held against tools that are not ours.
+//! `weir extract`, compared with independent tools.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn recorded(dir: &Path, source: &str) -> Vec<(u64, Vec<u8>)> {
     frames(&whole)
 }
 
-/// What is extracted into a file, and what the command says of it.
+/// Extracts into a file; returns its frames and the command's report.
 fn extract(dir: &Path, flags: &str) -> (Vec<(u64, Vec<u8>)>, Value) {
     let out = dir.join("out");
     let line = format!("extract {}/rec {flags} --json --write {}", dir.display(), out.display());
@@ -144,7 +144,7 @@ fn formats_are_read_by_others() {
         panic!("one ring, so one file")
     };
     agreed_on(file, &all);
-    // Into a pipe, and from there to whoever reads little of it.
+    // Into a pipe, and from there to a reader that reads little of it.
     let mut first = weir(&format!("extract {}", rec.display()));
     let mut child = first.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weir");
     let mut reader = FrameReader::open(child.stdout.take().expect("a pipe")).expect("a capture");
@@ -210,7 +210,7 @@ fn root_frames_are_extracted_while_more_are_recorded_and_after_a_kill() {
     generate(&bed.tx, "--frames 30000 --size 500 --rate 100kpps");
     settle();
     let begun = Instant::now();
-    // What is on the disk grows to all of it, in a second or two.
+    // The file on the disk gets all of them, in a second or two.
     let mut seen = Vec::new();
     while begun.elapsed() < LIMIT && seen.len() < 30_000 {
         std::thread::sleep(Duration::from_millis(200));
@@ -255,7 +255,7 @@ fn indexes_made_anew_rule_out_what_those_of_the_recorder_did() {
     assert_eq!(output.status.code(), Some(0), "{json}");
     assert_eq!((number(&json, "frames"), number(&json, "indexes")), (60_000, indexes.len() as u64));
     assert_eq!(counts(), before);
-    // A second run finds nothing to do, and what is no recording is refused.
+    // A second run finds nothing to do, and a file that is not a recording is refused.
     assert_eq!(index("--check").status.code(), Some(0));
     assert_eq!(weir("index /nonexistent").output().expect("weir").status.code(), Some(2));
 }

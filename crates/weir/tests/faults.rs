@@ -1,4 +1,4 @@
-//! What goes wrong outside: said plainly, with the way out, and without losing what was there.
+//! Faults from outside are reported plainly, with a remedy, and without losing earlier data.
 
 mod common;
 
@@ -190,7 +190,7 @@ fn root_somebody_elses_xdp_program_is_named_and_left_alone() {
     settle();
     assert_eq!(number(&ours.stop().expect(0).json(), "delivered"), 1000);
 
-    // What no link holds: the advice is a command, and it works from outside.
+    // No link holds this program: the advice is a command, and it works from outside.
     let source = format!("netns:{}/wrx0", bed.rx.netns);
     for (mode, word) in [(0, "xdp"), (libbpf_sys::XDP_FLAGS_SKB_MODE, "xdpgeneric")] {
         attach_xdp_for_good(&bed.rx, mode);
@@ -243,7 +243,7 @@ fn root_a_full_hook_leaves_the_capture_to_the_other_engine() {
         let json = run.stop().expect(0).json();
         closes(&json);
         assert_eq!(number(&json, "delivered"), 1000, "{json}");
-        // Whoever asked for it is told instead, and how to go on.
+        // A user who asked for it gets an error instead, with a remedy.
         for asked in ["--engine bpf", "--hook tc"] {
             capture(&bed, &format!("wrx0 {asked}"))
                 .refused(&["of wrx0 takes no program", "--engine af_packet"]);
@@ -338,7 +338,7 @@ fn root_the_limit_of_a_cgroup_is_heeded() {
         Run::start(&bed.rx, shell).end()
     };
     capture_in("--ring-size 128MiB").refused(&["--ring-size", "memory.limit_in_bytes"]);
-    // Rings alone would fit; what a packet socket takes does not.
+    // Rings alone would fit; together with the memory of a packet socket they do not.
     capture_in("--ring-size 80MiB --engine af_packet --duration 100ms")
         .refused(&["113 MiB", "memory.limit_in_bytes"]);
     capture_in("--ring-size 32MiB --engine bpf --duration 100ms").expect(0);
@@ -399,7 +399,7 @@ fn root_a_full_disk_keeps_every_frame_that_fitted() {
     assert!(frames.len() > 1000, "{} frames in 3 MiB", frames.len());
     assert_eq!(frames.len() as u64, number(&json, "delivered"), "{json}");
     assert!(number(&json["drops"], "store") > 0, "{json}");
-    // The rates are of what the file holds, too.
+    // The rates are those of the frames in the file, too.
     let value = |name: &str| json[name].as_f64().expect(name);
     let bits = frames.iter().map(|frame| f64::from(frame.wire_len) * 8.0).sum::<f64>();
     assert!((value("gbps") * value("duration_s") * 1e9 / bits - 1.0).abs() < 1e-6, "{json}");

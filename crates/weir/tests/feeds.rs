@@ -63,7 +63,8 @@ fn root_a_filter_takes_what_tcpdump_takes_by_every_way_in() {
         wanted.sort();
         wanted
     });
-    // Where the kernel hands frames over cut, it leaves what the filters look at: that is behind byte 20.
+    // If the kernel hands frames over cut, it keeps the bytes that the filters read: they are behind byte
+    // 20.
     let cut = ["--engine af_packet", "--engine pcap"].map(|hook| (hook, 20));
     for (hook, snaplen) in HOOKS.map(|hook| (hook, 262_144)).into_iter().chain(cut) {
         let bed = bed();
@@ -113,7 +114,7 @@ fn root_a_filter_looks_into_frames_in_pages() {
         vec![ipv6(4500), ipv6(9014), tcp_behind_options(4600), tcp_behind_options(9014)];
     frames.extend([4400, 5014, 9014].map(ipv4));
     frames.extend([ipv4(4700), ipv6(8000)].map(|frame| tagged(&frame, CTAG, 0x2064)));
-    // What is asked for lies in the headers, in other pages, across the edge of one, behind the end of some.
+    // The compared bytes are in the headers, in other pages, across the edge of one, behind the end of some.
     let filters = [
         "tcp port 80",
         "udp port 9 and ip6",
@@ -297,7 +298,7 @@ fn root_a_filter_is_changed_often_under_load_and_no_frame_is_lost() {
         let feeds = ["--feed", "both: udp", "--feed", "none: tcp"];
         let run = capture(&bed, &format!("{engine} --control {name}"), &feeds);
         let mut client = Client::new(&socket);
-        // As fast as it goes: what the capture cannot keep up with is counted, too.
+        // At full speed: frames for which the capture is too slow are counted, too.
         let generator = weir(&format!("gen {} --json", bed.tx.iface));
         let generator = Run::start(&bed.tx, generator);
         for turn in 0..times as usize {
@@ -448,7 +449,8 @@ fn root_what_is_no_filter_and_no_feed_says_so() {
     refused(&["--control", &name], &["there already"]);
     ask(&format!("filter tcp --control {name}"), &["--feed NAME", "there are: web"]);
     ask(&format!("filter tcp_ --control {name} --feed web"), &["tcp_"]);
-    // What is no request is answered, and one that is no message ends the talk and nothing else.
+    // A message that is not a request is answered; bytes that are not a message end this connection
+    // and nothing else.
     let mut client = Client::new(&socket);
     assert_eq!(client.ask(&json!("hello"))["error"]["code"], -32600);
     assert_eq!(client.ask(&json!({ "method": "shutdown" }))["error"]["code"], -32600);
@@ -456,7 +458,7 @@ fn root_what_is_no_filter_and_no_feed_says_so() {
     assert_eq!(client.0.read(&mut [0; 1]).unwrap(), 0, "it hangs up");
     assert_eq!(Client::new(&socket).filter("web", "udp")["result"]["feeds"], 1);
     assert_eq!(sh(&bed.rx, &format!("stat -c %a {name}")).trim(), "600");
-    // The report has what is in force at the end; what was refused has changed nothing.
+    // The report has the filter that is in force at the end; refused filters have changed nothing.
     let json = run.stop().expect(0).json();
     let own = feed(&json, "web");
     assert_eq!((&own["filter"], number(own, "changes")), (&json!("udp"), 1), "{json}");

@@ -206,7 +206,7 @@ fn root_a_pipe_feeds_other_tools() {
         let dir = folder();
         let (_, log) = path(&dir, "log");
         let mut shell = Command::new("bash");
-        // `weir` is what the shell waits for; the reader's own success counts as well.
+        // The shell waits for `weir`; the reader's own success counts as well.
         shell.args(["-c", "set -o pipefail; \"$0\" \"$@\""]).arg("bash").arg("-c");
         shell.arg(format!(
             "set -o pipefail; {} capture {} --write - --frames 40 --json 2>{log} | {reader}",

@@ -1,4 +1,4 @@
-//! `weir flows`: what it counts, held against tshark, and what a quiet link shows.
+//! `weir flows`: its counts, compared with tshark, and its display of a quiet link.
 
 mod common;
 

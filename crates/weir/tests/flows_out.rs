@@ -17,7 +17,7 @@ use common::daemon::Daemon;
 use common::flows::{COLLECTOR_PORT, Collector, Flows, by_key, by_tshark, lines};
 use common::{LIMIT, Run, bed, closes, folder, generate, number, path, ready, settle, sh, weir};
 
-/// What came of the export of that name.
+/// Result of the export of that name.
 fn export(report: &Value, name: &str) -> (u64, u64) {
     let exports = report["flows"]["exports"].as_array().expect("exports");
     let one = exports.iter().find(|export| export["name"] == name);
@@ -59,7 +59,7 @@ fn root_nfdump_reads_of_traces_what_tshark_counts() {
     }
 }
 
-/// What is answered to this request, from within the network namespace of that end.
+/// Answer to this request, from within the network namespace of that end.
 fn get(end: &End, port: u16, target: &str) -> String {
     in_netns(&end.netns, || {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");

@@ -1,4 +1,4 @@
-//! What users of tcpdump type, and what a running capture answers. None of it needs rights.
+//! Habits of tcpdump's users, and the answers of a running capture. None of it needs rights.
 
 use std::fs;
 use std::path::Path;
@@ -84,7 +84,7 @@ fn traces_come_from_standard_input_and_compressed() {
             shell(&format!("{pack} {trace} > {packed} && {weir} capture -r {packed} --json udp")),
             1000
         );
-        // Cut off in the middle: what is before is there, and it is said.
+        // Cut off in the middle: the frames before it are there, and a message says so.
         let bytes = fs::read(&packed).unwrap();
         fs::write(&packed, &bytes[..bytes.len() - 20]).unwrap();
         let output = self::weir(&format!("capture -r {packed} --json")).output().unwrap();

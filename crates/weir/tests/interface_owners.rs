@@ -1,4 +1,4 @@
-//! Whose frames those of the host's interfaces are: of the VM that holds a tap, of the namespace that a veth leads into.
+//! Owners of the host's interfaces: the VM that holds a tap, the namespace into which a veth leads.
 
 mod common;
 
@@ -90,7 +90,7 @@ fn inode(pid: u32) -> String {
 fn owner(end: &End, description: &str) -> Value {
     let mut owner = Value::Null;
     for engine in ["bpf", "af_packet", "pcap", "af_xdp"] {
-        // It takes what comes in, and away.
+        // It receives frames, and takes them away.
         let is_xdp = engine == "af_xdp";
         let (direction, sent) = if is_xdp { ("--consume", 0) } else { ("--direction out", 10) };
         let (dir, args) = (folder(), "--json --filter ip");

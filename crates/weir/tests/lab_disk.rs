@@ -1,4 +1,5 @@
-//! `weir lab disk`: what a disk holds, and what it refuses. No figure is asked for: other tests run beside it.
+//! `weir lab disk`: the capacity of a disk, and refused arguments. No figure is asked for: other tests run
+//! beside it.
 
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;

@@ -136,7 +136,7 @@ fn root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed() {
     let test = "root_a_stopped_reader_holds_nobody_up_and_knows_what_it_missed";
     let Some(_alone) = ready(test, &[]) else { return };
     for hook in HOOKS {
-        // What others do on this machine can spoil a try, but makes none better.
+        // Other programs on this machine can spoil a try, but make none better.
         let free = (0..3).any(|_| a_stopped_reader_holds_nobody_up(hook));
         assert!(free, "{hook}: the generator was held up, three times");
     }
@@ -170,15 +170,15 @@ fn a_stopped_reader_holds_nobody_up(hook: &str) -> bool {
     // So the lapped count is exact: the frames that the writer counted, without those that were read.
     closes(&json);
     if hook.contains("bpf") {
-        // The kernel went on writing: what the reader missed is lapped, not dropped.
+        // The kernel went on writing: frames that the reader missed are lapped, not dropped.
         assert!(number(&json, "lapped") > 0, "{hook}: {json}");
         assert_eq!(dropped(&json), 0, "{hook}: {json}");
     } else {
         assert!(number(&json, "lapped") + dropped(&json) > 0, "{hook}: {json}");
     }
     assert!(number(&json, "delivered") > 0, "{hook}: {json}");
-    // Who waits for a reader that is stopped sends next to nothing. Half is left for a rate that differs from
-    // second to second, the more so on shared processors.
+    // A generator that waits for a stopped reader sends next to nothing. Half is left for a rate that differs
+    // from second to second, the more so on shared processors.
     rate(&during) > 0.5 * rate(&before).min(rate(&after))
 }
 
@@ -277,7 +277,8 @@ fn root_a_mix_has_its_sizes_by_number_and_its_bytes_are_exact() {
             assert_eq!(number(&sent, "bytes"), imix.bytes(0, 12_005), "{sent}");
         }
         assert_eq!(sent["mix"].to_string(), "[[64,7],[594,4],[1518,1]]");
-        // 34.8 Mbit at 100 Mbit/s, less what the bucket lets be made up; more is the machine's.
+        // 34.8 Mbit at 100 Mbit/s, less the time that the bucket makes up for; more is the
+        // machine's delay.
         assert!(sent["duration_s"].as_f64().unwrap() >= 0.29, "{sent}");
         let (_, frames) = tools::read(&file);
         assert_eq!(frames.len() as u64, count, "{args}");

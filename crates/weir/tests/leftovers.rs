@@ -12,8 +12,8 @@ use common::bpf::{CountingFilter, attached};
 use common::{HOOKS, Run, bed, closes, generate, number, promiscuity, ready, settle, sh, weir};
 use weir_lab::Testbed;
 
-/// What a capture could leave on an interface: tcx ingress, tcx egress, XDP; clsact filters of both
-/// sides, as text; memberships that keep it promiscuous.
+/// Things that a capture could leave on an interface: tcx ingress, tcx egress, XDP; clsact filters
+/// of both sides, as text; memberships that keep it promiscuous.
 type Traces = ([u32; 3], String, u64);
 
 fn traces(bed: &Testbed) -> Traces {
@@ -169,7 +169,7 @@ fn root_the_filters_of_a_killed_pattern_go_with_the_next_start() {
     assert_eq!(records_of(&pids), Vec::<String>::new());
 }
 
-/// What is written down about filters of these processes; other captures may have some.
+/// Records about filters of these processes; other captures may have some.
 fn records_of(pids: &[u32]) -> Vec<String> {
     let of_one = |record: &str, pid| {
         // Those of many filters name their lock, which is a file, too.

@@ -77,7 +77,7 @@ fn frames_around_one_that_the_filter_accepts_are_recorded() {
     let saved: Vec<_> = files(&record).0.iter().flat_map(|file| frames(file)).collect();
     let first = all.iter().position(|frame| *frame == saved[0]).expect("one of them");
     assert!(saved == all[first..first + saved.len()], "{} frames from {first} on", saved.len());
-    // 10 ms are 2000 frames; what is more is of the same blocks.
+    // 10 ms are 2000 frames; further frames are of the same blocks.
     let (before, after) = (at - first, first + saved.len() - 1 - at);
     assert!((2000..9000).contains(&before) && (2000..9000).contains(&after), "{before} {after}");
     assert_eq!(number(&json, "untriggered"), 100_000 - saved.len() as u64, "{json}");
@@ -88,8 +88,8 @@ fn frames_around_one_that_the_filter_accepts_are_recorded() {
     // Less than the rate of the frames.
     let (json, _) = record_line("rate:100kpps");
     assert!(json["recorder"]["look_back"]["rate"].as_u64() > Some(2), "{json}");
-    // In the middle of each tenth of a second it is more, and 10 ms before and behind that are a fifth of all. What is
-    // more is of the same blocks.
+    // In the middle of each tenth of a second it is more, and 10 ms before and behind that are a fifth of all. Further
+    // frames are of the same blocks.
     assert!((20_000..60_000).contains(&number(&json, "delivered")), "{json}");
     let (json, _) = record_line("rate:10Gbps");
     assert_eq!(json["recorder"]["look_back"]["rate"], 0, "{json}");

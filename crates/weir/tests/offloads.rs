@@ -69,7 +69,7 @@ fn root_super_frames_are_kept_whole_flagged_and_counted() {
     let (at_rx, rx_name) = path(&dir, "rx.pcapng");
     let runs = [(&bed.tx, &tx_name), (&bed.rx, &rx_name)]
         .map(|(end, name)| Run::capture(end, &format!("--hook tc --json --write {name}")));
-    // The same frames once more, by what is in their headers, in their pages, and by how long they are.
+    // The same frames once more, by bytes in their headers, in their pages, and by their length.
     let filters = ["tcp dst port 7777", "ip[3000] & 1 != 0", "greater 10000", "tcp[5] & 1 != 0"];
     let mut command = weir(&format!("capture {} --hook tc --json", bed.rx.iface));
     for (at, filter) in filters.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What becomes of output that nobody takes. None of it needs rights: the frames are made in memory.
+//! Fate of output that nobody takes. None of it needs rights: the frames are made in memory.
 
 use std::io::{self, PipeReader, Read};
 use std::process::{Child, Command, Output, Stdio};
@@ -59,7 +59,7 @@ fn piped(args: &str, stderr_too: bool) -> (Child, PipeReader) {
     (command.stdout(writer).stderr(stderr).spawn().expect("weir"), reader)
 }
 
-/// Waits for the first line that it says, with what it captures, and gives it.
+/// Waits for its first line, which says what it captures, and returns it.
 fn begun(child: &mut Child) -> String {
     let (mut says, mut byte) = (Vec::new(), [0]);
     // Byte by byte: the rest is somebody else's.
@@ -140,7 +140,7 @@ fn the_first_signal_ends_a_capture_whose_reader_takes_nothing() {
         assert!(says.contains("standard output"), "{output}: {says}");
         assert!(says.contains("takes nothing any more"), "{output}: {says}");
         let delivered = is_accounted(&says);
-        // What the pipe took before it was full, and no frame more.
+        // The frames that the pipe took before it was full, and no others.
         let mut taken = Vec::new();
         reader.read_to_end(&mut taken).unwrap();
         let in_it = if output.contains("print") {

@@ -187,7 +187,7 @@ fn root_a_container_is_captured_by_its_name_and_its_file_says_so() {
     let (bed, dir) = (bed(), folder());
     let (engine, owner) = (FakeEngine::start(dir.path()), Owner::start(&bed));
     engine.has(owner.pid());
-    // What the frames are sent to, and another.
+    // The destination of the frames, and another address.
     inside(&bed, owner.pid(), "ip addr add 192.0.2.2/24 dev eth0");
     inside(&bed, owner.pid(), "ip addr add fd77::2/64 dev eth0 nodad");
     let (_, text) = path(&dir, "web.pcapng");

@@ -1,4 +1,4 @@
-//! Man pages and completions say what the binary says. They need no rights.
+//! Man pages and completions agree with the binary. They need no rights.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,7 +80,8 @@ fn every_verb_has_a_page_with_every_flag_of_its_help() {
     assert_eq!(count, commands.len() + 3, "a page for each of {commands:?}, and three completions");
 }
 
-/// Others need an interface, a daemon or a guest; all of them are held against the flags beside their table.
+/// Others need an interface, a daemon or a guest; all of them are checked against the flags beside their
+/// table.
 #[test]
 fn examples_that_need_no_rights_run() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -134,7 +135,7 @@ fn completions_offer_the_verbs_and_flags_of_the_help_and_no_hidden_ones() {
         };
         assert!(offers("capture") && !offers("pages"), "{name} offers the hidden verb");
         assert!(!script.contains("tc-attach"), "{name} offers a hidden flag");
-        // What tcpdump's flags become is told to whoever types one, and offered to nobody.
+        // Translations of tcpdump's flags are told to users who type one, and offered to nobody.
         assert!(!words.contains("-D") && !script.contains("-s D"), "{name} offers a hidden flag");
     }
 }

@@ -13,10 +13,10 @@ const PERFMON: u64 = 1 << 38;
 const NET_RAW: u64 = 1 << 13;
 const SYS_ADMIN: u64 = 1 << 21;
 const IPC_LOCK: u64 = 1 << 14;
-/// What opening an interface and changing its feeds needs.
+/// Capabilities for opening an interface and changing its feeds.
 const CHANGES: u64 = BPF | PERFMON | NET_ADMIN | NET_RAW;
 
-/// Names of a process's threads, with what they may.
+/// Names of a process's threads, with their capabilities.
 fn threads(pid: u32) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
     let status = |task: fs::DirEntry| {

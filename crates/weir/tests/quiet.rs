@@ -1,4 +1,4 @@
-//! What a capture costs when little happens, and how true its clock is.
+//! Cost of a capture when little happens, and accuracy of its clock.
 
 mod common;
 
@@ -17,7 +17,7 @@ use common::{
 use weir_lab::Testbed;
 use weir_lab::testbed::{Running, skip};
 
-/// Tries that a figure has: what others do on this machine can spoil one, but makes none better.
+/// Tries for a figure: other programs on this machine can spoil one, but make none better.
 const TRIES: usize = 3;
 
 /// Wake-ups a second of the threads of an idle capture beside its consumer, and some for frames that were not
@@ -34,9 +34,9 @@ fn wakings_max(args: &str) -> f64 {
 /// Wake-ups a second of the consumer itself, which sleeps without a timer but for one look a second.
 const CONSUMER_WAKINGS_MAX: f64 = 2.0;
 
-/// What an idle capture may cost here. The promise is 1 % of a core alone on a quiet machine, which `weir lab
-/// bench` measures; so many captures at once cost each other caches. So this catches what polls, and what
-/// wakes more often than it should.
+/// Maximum cost of an idle capture here. The promise is 1 % of a core alone on a quiet machine, which
+/// `weir lab bench` measures; so many captures at once cost each other caches. So this catches what polls,
+/// and what wakes more often than it should.
 fn idle_percent_max(machine_idle: f64) -> f64 {
     if machine_idle > 0.8 { 1.5 } else { 2.0 }
 }
@@ -224,7 +224,7 @@ fn root_memory_stays_within_the_rings_and_64_mib() {
             let run = Run::capture(&bed.rx, &args);
             // Enough to touch every page of the rings.
             let generated = generate(&bed.tx, "--frames 120k --rate 400kpps --size 1518");
-            // What a busy link refuses is not on it.
+            // Frames that a busy link refuses are not on it.
             let sent = number(&generated, "sent");
             assert!(sent >= 100_000, "{generated}");
             settle();
@@ -237,7 +237,7 @@ fn root_memory_stays_within_the_rings_and_64_mib() {
                 pss >> 20,
                 maps >> 20
             );
-            // Pages of BPF arrays may or may not count as resident: take what is more.
+            // Pages of BPF arrays may or may not count as resident: take the larger number.
             assert!(rss <= limit, "{hook}, {mib} MiB: Rss {} MiB", rss >> 20);
             assert!(maps <= limit, "{hook}, {mib} MiB: maps {} MiB", maps >> 20);
             let own = memory_bytes(run.pid(), "Anonymous");

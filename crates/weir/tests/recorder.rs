@@ -1,4 +1,4 @@
-//! `--write DIR/`: the recorder, held against tools that are not ours.
+//! `--write DIR/`: the recorder, compared with independent tools.
 
 mod common;
 
@@ -107,7 +107,7 @@ fn two_recorders_do_not_share_a_directory() {
     assert!(text.contains("another recorder"), "{text}");
     first.kill().expect("it runs");
     first.wait().expect("it ended");
-    // Its lock went with it, and what it left is there.
+    // Its lock went with it, and its files are there.
     let third = weir(&format!("capture gen:frames=5 --write {}/", dir.path().display())).output();
     let third = third.expect("weir");
     assert!(third.status.success(), "{}", String::from_utf8_lossy(&third.stderr));
@@ -153,7 +153,8 @@ fn root_all_tools_agree_on_what_was_recorded_of_a_link() {
     assert_eq!(frames(&merged).len() as u64, delivered);
 }
 
-/// `weir index` completes what a killed recorder left; then all tools read all of it, to the end.
+/// `weir index` completes files that a killed recorder left; then all tools read all of them, to
+/// the end.
 fn named_by_index(dir: &Path, all: usize, round: u64) {
     let rec = dir.display();
     let extracted = |name: &str| {

@@ -1,4 +1,4 @@
-//! What happens to the recorder when its volumes fail: real file systems on loop devices, real tools.
+//! Behaviour of the recorder when its volumes fail: real file systems on loop devices, real tools.
 
 mod common;
 
@@ -19,7 +19,7 @@ const SOURCE: &str = "gen:size=500,flows=1,rate=20kpps";
 const TOOLS: [&str; 7] =
     ["mkfs.ext4", "losetup", "python3", "tshark", "capinfos", "tcpdump", "mergecap"];
 
-/// `EXT4_IOC_SHUTDOWN`: what is there goes to the disk, and then nothing any more. Source: fs/ext4/ext4.h.
+/// `EXT4_IOC_SHUTDOWN`: present data goes to the disk, and then nothing any more. Source: fs/ext4/ext4.h.
 const SHUT_DOWN: &str = "fcntl.ioctl(os.open(sys.argv[2], os.O_RDONLY), 0x8004587D, bytes(4))";
 /// `LOOP_SET_STATUS64`: the device ends after a mebibyte from now on. Source: linux/loop.h.
 const REMOVE: &str = "fd = os.open(sys.argv[1], os.O_RDWR); b = bytearray(232); fcntl.ioctl(fd, 0x4C05, b); \
@@ -114,7 +114,7 @@ fn wait_for_files(run: &mut Run, directory: &Path, files: usize) {
     run.wait_for("complete files", |_| complete(directory).len() >= files);
 }
 
-/// What `weir extract` gives, in order of time, and as other programs read it.
+/// Output of `weir extract`, in order of time, and as other programs read it.
 fn extract(directories: &[&Path]) -> Vec<Got> {
     let out = folder();
     let file = out.path().join("out.pcapng");
@@ -147,7 +147,8 @@ fn went_in(frames: &[Got]) {
     assert!(frames.iter().all(|frame| frame.data == all[number_of(frame) as usize].data));
 }
 
-/// A volume fails while it is the only one. `keeps`: what was written before is on it to the last frame.
+/// A volume fails while it is the only one. `keeps`: frames that were written before are on it to the
+/// last one.
 fn fails_alone(test: &str, code: &str, keeps: bool) {
     let bed = bed();
     let Some(mut volume) = Volume::new(test, 128, "") else { return };
@@ -197,7 +198,7 @@ fn fails_beside_another(test: &str, code: &str, keeps: bool) {
 fn root_a_volume_that_is_removed_ends_the_run_or_is_left_out() {
     let test = "root_a_volume_that_is_removed_ends_the_run_or_is_left_out";
     let Some(_alone) = ready(test, &TOOLS) else { return };
-    // What the file system had not told the disk of the file that was open is gone.
+    // Data of the open file that the file system had not yet written to the disk is gone.
     fails_alone(test, REMOVE, false);
     fails_beside_another(test, REMOVE, false);
 }

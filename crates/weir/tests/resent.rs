@@ -1,4 +1,4 @@
-//! `weir gen --file`: what a file holds arrives at the other end, byte for byte, or is named.
+//! `weir gen --file`: the frames of a file arrive at the other end, byte for byte, or are named.
 
 mod common;
 
@@ -53,7 +53,7 @@ fn times(frames: &[Vec<u8>], loops: usize) -> Vec<Vec<u8>> {
     frames.iter().cycle().take(frames.len() * loops).cloned().collect()
 }
 
-/// Sends a file and gives what the generator says, and what arrived.
+/// Sends a file and returns the generator's report, and the frames that arrived.
 fn through(bed: &Testbed, args: &str) -> (serde_json::Value, Vec<Vec<u8>>) {
     through_with(bed, || generate(&bed.tx, args))
 }
@@ -254,8 +254,8 @@ fn root_a_file_keeps_a_rate_of_frames_or_bits_whatever_its_stamps_say() {
         let args = format!("--file {name} --rate {rate} --loop 100000 --duration 500ms");
         let sent = generate(&bed().tx, &args);
         let seconds = |field: &str| sent[field].as_f64().unwrap();
-        // To the frame, however busy the machine is: what could not be made up for is said. Bits come to it
-        // when the file comes round, and the run may end inside it.
+        // To the frame, however busy the machine is: time that could not be made up for is reported. Bits
+        // come to it when the file comes round, and the run may end inside it.
         let all = number(&sent, "attempted") as f64 + seconds("given_up_s") * pps;
         let slack = if rate.ends_with("bps") { frames.len() as f64 } else { 1.0 };
         assert!((all - pps * 0.5).abs() <= slack, "{rate}: {all} {sent}");

@@ -78,7 +78,7 @@ fn a_size_cuts_a_file_into_files_that_have_its_frames() {
     assert!(full.iter().all(|(_, file)| (999_000..=1_000_000).contains(&bytes(file))), "{files:?}");
     assert!(bytes(&last.1) <= 1_000_000);
     assert!(frames(test, &files) == read(&whole).1);
-    // What the run had counted is in the last one only.
+    // The run's other counts are in the last one only.
     let received = files.iter().map(|(_, file)| statistics(file)[0].received);
     let mut expected = vec![None; files.len() - 1];
     expected.push(Some(20_000));

@@ -362,7 +362,7 @@ fn root_a_right_that_is_withdrawn_costs_others_of_the_same_rings_no_frame() {
     }
 }
 
-/// Whoever has mapped rings sees what comes into them, also after he has closed his feed.
+/// A process that has mapped rings sees their frames, also after it has closed its feed.
 #[test]
 fn root_rings_of_one_who_has_left_are_left_by_others_when_his_right_is_withdrawn() {
     let test = "root_rings_of_one_who_has_left_are_left_by_others_when_his_right_is_withdrawn";
@@ -474,7 +474,7 @@ fn root_a_source_that_is_consumed_keeps_its_frames_from_the_stack_while_it_is_re
     let Some(_alone) = ready(test, &["setpriv"]) else { return };
     let bed = bed();
     let daemon = Daemon::start(&bed, &config("consume = true"), "");
-    // What comes to the stack, a packet socket gets.
+    // A packet socket gets all frames that come to the stack.
     let on_the_stack = |frames: &str, reads: bool| {
         let beside = Run::capture(&bed.rx, "--engine af_packet --json");
         let client = reads.then(|| daemon.client(&bed, "host:lan"));

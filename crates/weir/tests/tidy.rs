@@ -1,4 +1,4 @@
-//! What a reader of the tree relies on: files of a size, lines of a width, no circles of modules, and tables in
+//! Rules of the tree on which readers rely: files of a size, lines of a width, no circles of modules, and tables in
 //! ARCHITECTURE.md that hold every limit and every drop counter. Exceptions are named, and the lists of them may only
 //! shrink: one that is no longer needed fails, too.
 
@@ -20,7 +20,7 @@ use tidy::exceptions::{CIRCLES, LONG_FILES, WIDE_FILES};
 use tidy::tree::{Tree, tree};
 use tidy::{circles, errors, links, security, sizes, tables, tcpdump};
 
-/// Holds what was found against the named exceptions.
+/// Compares the findings with the named exceptions.
 fn only_exceptions(rule: &str, found: &BTreeSet<String>, exceptions: &[&str]) {
     let named: BTreeSet<String> = exceptions.iter().map(|&name| name.to_owned()).collect();
     let new: Vec<_> = found.difference(&named).collect();
@@ -115,7 +115,7 @@ fn every_flag_of_tcpdump_stands_beside_ours() {
     assert_eq!(tcpdump::missing(planted, &['i', 'r'].into()), ["`-r"]);
 }
 
-/// Each rule finds what is planted, and nothing else.
+/// Each rule finds planted faults, and nothing else.
 #[test]
 fn planted_violations_are_found() {
     let planted = |path: &str, text: &str| {

@@ -68,7 +68,7 @@ fn root_frames_of_vlan_interfaces_are_captured_with_their_tags() {
         let json = capture.stop().expect(0).json();
         closes(&json);
         let what = format!("{hook} at {}: {json}", end.iface);
-        // XDP before Linux 6.8 does not get what the driver has taken off, and says so.
+        // XDP before Linux 6.8 does not get tags that the driver has taken off, and says so.
         if json["sources"][0]["notes"].to_string().contains("do not reach XDP") {
             expected.iter_mut().for_each(|frame| drop(frame.drain(12..16)));
         }

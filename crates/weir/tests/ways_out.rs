@@ -73,7 +73,7 @@ fn root_a_user_who_may_not_serve_is_told_what_helps() {
         return;
     }
     let (roots, own) = (folder(), folder());
-    // That user need not be able to look into the build's folder.
+    // That user need not be able to enter the build's folder.
     let (built, program) = (env!("CARGO_BIN_EXE_weir"), roots.path().join("weir"));
     fs::hard_link(built, &program)
         .or_else(|_| fs::copy(built, &program).map(drop))

@@ -9,12 +9,12 @@ use crate::memory::Memory;
 use crate::setup::Setup;
 use crate::source::Source;
 
-/// Which engine is to take a target, and what is asked of it. By default the best that works, with its own options.
+/// The engine that is to take a target, and its options. By default the best that works, with its own options.
 #[derive(Clone, Debug, Default)]
 pub struct EngineRequest {
     /// This one or an error; `None`: the best that works.
     pub engine: Option<&'static Declaration>,
-    /// What is asked of it.
+    /// Options for the engine.
     pub options: EngineOptions,
     /// The flags that were given and that not every engine heeds: `auto` takes none that does not.
     pub flags: Vec<&'static str>,
@@ -110,7 +110,7 @@ impl EngineRequest {
                     let why = format!("{} cannot be used: {}", engine.name, error_text(&refusal));
                     first.get_or_insert((refusal, why));
                 }
-                // Without either right, what the better engine needs is the better advice.
+                // Without either right, the needs of the better engine are the better advice.
                 Err(CaptureError::NoRights { .. }) if first.is_some() => break,
                 opened => return opened,
             }
@@ -168,7 +168,7 @@ fn check_queues(iface: &str, setup: &Setup) -> Result<(), CaptureError> {
 }
 
 /// Whether another engine can do what this kernel, or its administrator, refuses this one.
-/// What is wrong with the interface or the options is wrong for all of them.
+/// An error of the interface or of the options would be the same for all engines.
 fn another_engine_helps(refusal: &CaptureError) -> bool {
     use CaptureError::{Attach, Bpf, NoRights, RealTimeKernel};
     matches!(refusal, Attach { .. } | Bpf { .. } | NoRights { .. } | RealTimeKernel)

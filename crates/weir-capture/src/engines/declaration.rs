@@ -1,4 +1,4 @@
-//! What an engine says about itself: everything that the rest of Weir knows of it.
+//! Declaration of an engine: everything that the rest of Weir knows of it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::rights::Right;
 use crate::setup::Setup;
 use crate::source::Source;
 
-/// What frames are taken from.
+/// The thing from which frames are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An interface, in a network namespace by name or in that of the calling thread.
@@ -94,14 +94,14 @@ pub struct Declaration {
     pub name: &'static str,
     /// One line for help: how it takes frames.
     pub purpose: &'static str,
-    /// What it takes.
+    /// Targets that it takes.
     pub takes: Takes,
     /// Whether it takes interfaces by pattern, too, as one source.
     pub patterns: Patterns,
     /// Why `auto` prefers it to the engines of interfaces that are listed after it; `None`: `auto` never takes it.
     pub auto: Option<&'static str>,
-    /// What it opens is another process's: it may go and come back, and nobody tells when it is there again. The rings
-    /// are not this process's either.
+    /// It opens something of another process, which may go and come back without notice. The rings are not this
+    /// process's either.
     pub is_of_daemon: bool,
     /// Its rings are BPF arrays, unless a feed is to be [sealed](crate::Feed::is_sealed); those of others are sealed
     /// anyhow.
@@ -118,19 +118,20 @@ pub struct Declaration {
     pub link_type: fn(&Target) -> Result<u16, CaptureError>,
     /// The kernel's interface in the target's namespace whose frames it takes away, if it is told to.
     pub taken_from: for<'a> fn(&'a Target) -> Option<&'a str>,
-    /// Refuses what it cannot do, before anything is opened: options that contradict one another, targets of others.
+    /// Refuses options and targets that it does not support, before anything is opened: options that contradict one
+    /// another, targets of others.
     pub check: fn(&Target, &EngineOptions) -> Result<(), CaptureError>,
     /// Opens a target. The calling thread is in its network namespace.
     pub open: fn(Opening<'_>) -> Result<Box<dyn Source>, CaptureError>,
 }
 
-/// What an engine opens.
+/// Parameters for opening a source.
 pub struct Opening<'a> {
     /// The target.
     pub target: &'a Target,
     /// Its feeds and their memory.
     pub setup: Setup,
-    /// What is asked of the engine.
+    /// Options for the engine.
     pub options: &'a EngineOptions,
     /// Why it is this engine.
     pub why: String,

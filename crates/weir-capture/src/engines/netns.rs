@@ -63,7 +63,7 @@ fn open_inside(
 ) -> Result<Box<dyn Source>, CaptureError> {
     let netns = Arc::new(Netns::open(name)?);
     netns.enter()?;
-    // Whose the frames are is known: what is found about its interfaces would be the other end.
+    // The owner is already known; a search by interface would find the other end.
     let mut setup = Setup { owner_finder: None, ..setup.clone() };
     setup.feeds.iter_mut().for_each(|feed| describe(feed, netns.owner()));
     let source = open(&setup).map_err(|error| error.in_netns(name))?;
@@ -83,7 +83,7 @@ fn describe(feed: &mut Feed, owner: &Owner) {
 }
 
 impl Inside {
-    /// Takes over what the source says about itself, which may change at its start and stop.
+    /// Takes over the facts about the source, which may change at its start and stop.
     fn look(&mut self) {
         self.info = self.source.info().clone();
         self.info.source = match self.is_whole {

@@ -1,4 +1,4 @@
-//! What every engine of a single interface begins with.
+//! Common start of all engines of a single interface.
 
 use crate::error::CaptureError;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed};
@@ -9,7 +9,7 @@ use crate::setup::Setup;
 pub(super) struct Opened {
     pub(super) query: InterfaceQuery,
     pub(super) interface: Interface,
-    /// What it says it lost.
+    /// Losses that it reports.
     pub(super) missed: Missed,
 }
 

@@ -35,7 +35,7 @@ pub struct EngineOptions {
     pub queues: Queues,
     /// Threads that share a queue.
     pub copiers: u32,
-    /// Who copies out of the driver's memory.
+    /// Who copies frames out of the driver's memory.
     pub xdp_mode: Mode,
     /// When a frame is stamped.
     pub timestamp: Timestamp,

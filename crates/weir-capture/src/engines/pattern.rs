@@ -1,4 +1,4 @@
-//! Interfaces by pattern, whatever the engine: which of them join and leave, and what is told of it.
+//! Interfaces by pattern, for any engine: which of them join and leave, and the events about that.
 //!
 //! Members are known by name: one that is renamed leaves and joins.
 
@@ -26,7 +26,7 @@ pub(super) enum Change {
     Leaves(u32),
     /// A member's longest frame is another from here on.
     HasOtherMtu(Link),
-    /// Whose a member's frames are is known from here on ([`PatternLinks::owner_of`]).
+    /// The owner of a member's frames is known from here on ([`PatternLinks::owner_of`]).
     HasOwner(Link),
 }
 
@@ -64,7 +64,7 @@ impl PatternLinks {
         Ok(PatternLinks { watch, rules, owners })
     }
 
-    /// Whose the frames of an interface are, as far as that is known.
+    /// Owner of the frames of an interface, if known.
     pub(super) fn owner_of(&self, link: &Link) -> Option<&Owner> {
         self.owners.of(link)
     }
@@ -92,7 +92,7 @@ impl PatternLinks {
                     self.rules.owned.remove(&link.index);
                 }
                 LinkEvent::Carrier(link) if self.rules.pattern.goes_by_owner() => {
-                    // Whoever held it has let go of it, or somebody holds it again.
+                    // The process that held it has released it, or another process holds it again.
                     self.owners.forget(link.index);
                     self.rules.set_owner(link, None);
                     self.owners.ask(link);
@@ -101,7 +101,7 @@ impl PatternLinks {
             }
             self.rules.pending.push_back(event);
         }
-        // Behind what was told of the interfaces before.
+        // After the earlier events of the interfaces.
         let (watch, owners) = (&self.watch, &mut self.owners);
         let is_same = |own: &&Link, link: &Link| own.index == link.index && own.name == link.name;
         let now = |link: &Link| watch.links().find(|own| is_same(own, link)).cloned();
@@ -142,7 +142,7 @@ impl PatternLinks {
         }
     }
 
-    /// What has been told since this was asked last.
+    /// Events since the last call.
     pub(super) fn take_events(&mut self) -> Vec<SourceEvent> {
         std::mem::take(&mut self.rules.events)
     }
@@ -379,7 +379,7 @@ mod tests {
         let twice = [appeared.clone(), appeared.clone()];
         assert_eq!(follow(&mut rules, twice), [Change::Joins(tap.clone())]);
         assert!(!rules.set_owner(&tap, Some(&own("web1"))), "it is a member already");
-        // Its process lets go of it, and another VM takes it; then the first one again.
+        // Its process releases it, and another VM takes it; then the first one again.
         assert!(!rules.set_owner(&tap, None));
         assert_eq!(follow(&mut rules, []), [Change::Leaves(1)]);
         assert!(!rules.set_owner(&tap, Some(&own("db"))));

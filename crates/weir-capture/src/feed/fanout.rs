@@ -1,8 +1,8 @@
 //! From one thread to every feed that wants the frame: where filters run in user space.
 //!
 //! Each thread of an engine that moves frames has one fan-out, and the fan-out has a branch for each feed: a ring, and
-//! what that feed wants of a frame. What a feed leaves out it counts by name, and what it takes it writes, cut at its
-//! own length. Branches join and leave between two frames ([`UpdateQueue`]).
+//! what that feed wants of a frame. Each feed counts frames that it rejects by reason, and writes the others, cut at
+//! its own length. Branches join and leave between two frames ([`UpdateQueue`]).
 
 mod branch;
 mod branches;
@@ -67,8 +67,8 @@ impl Fanout {
         self.branches().are_open()
     }
 
-    /// Offers one frame to every feed: the bytes that there are of it, tags and all. Whose feeds
-    /// differ in direction, its flags say which way it went.
+    /// Offers one frame to every feed: the bytes that there are of it, tags and all. If the feeds
+    /// differ in direction, the flags of a frame say in which direction it went.
     #[inline]
     pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
         self.branches().push(meta, frame);
@@ -97,7 +97,7 @@ impl Fanout {
 
 impl Drop for Fanout {
     fn drop(&mut self) {
-        // Whoever changes feeds waits for this thread otherwise.
+        // Otherwise a thread that changes feeds waits for this thread.
         if let Some(own) = self.own.take() {
             self.queue.park(own);
         }

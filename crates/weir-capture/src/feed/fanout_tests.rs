@@ -171,7 +171,7 @@ fn a_burst_is_kept_as_its_frames_would_be_one_by_one() {
 #[test]
 fn a_feed_counts_from_the_frame_on_at_which_it_joins() {
     let (feeds, mut fanouts) = feeds(1);
-    // What the engine counted: frames that came here, and others.
+    // Counts of the engine: frames that came here, and others.
     let count = |came: u64| {
         let mut engine = Ledger { offered: came + 7, filtered: 4, ..Ledger::default() };
         engine.drops.insert("kernel", 3);

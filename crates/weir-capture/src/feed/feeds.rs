@@ -44,8 +44,8 @@ pub struct Feeds {
 /// How an engine uses the rings of its feeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RingUse {
-    /// Whoever moves frames asks [`Fanout::is_open`], and so does not overtake the readers that have joined a feed's
-    /// [`Pace`].
+    /// A thread that moves frames asks [`Fanout::is_open`], and so does not overtake the readers that have joined a
+    /// feed's [`Pace`].
     pub(crate) waits: bool,
 }
 
@@ -60,7 +60,7 @@ struct Shared {
     seen: Vec<Arc<AtomicU64>>,
     /// Those by interface, of a source with several.
     seen_by_interface: Vec<Arc<Tally>>,
-    /// What the engine counted for all feeds.
+    /// Counts of the engine for all feeds.
     engine: Mutex<Ledger>,
     admit: Box<Admit>,
     /// Of a source with several.
@@ -238,14 +238,15 @@ impl Feeds {
         self.lock().is_over = true;
     }
 
-    /// What changes these feeds from any thread.
+    /// Changes these feeds from any thread.
     #[must_use]
     pub fn control(&self) -> Arc<dyn FeedControl> {
         Arc::new(self.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whole whoever panicked while holding it: an entry is put in its place ready.
+        // The data is valid even if a thread panicked while holding it: an entry is complete when
+        // it is inserted.
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -257,7 +258,8 @@ impl Shared {
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
-        // Whole whoever panicked while holding it: an entry is put in its place ready.
+        // The data is valid even if a thread panicked while holding it: an entry is complete when
+        // it is inserted.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -299,7 +301,7 @@ impl Entry {
     }
 }
 
-/// That a waker has a line for each of a feed's rings.
+/// Checks that a waker has a line for each of a feed's rings.
 ///
 /// # Errors
 /// [`CaptureError::NarrowWaker`].

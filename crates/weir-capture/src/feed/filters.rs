@@ -57,7 +57,7 @@ impl Filters {
     }
 }
 
-/// Has the kernel take a program. What `options` points to lives through the call.
+/// Has the kernel take a program. Memory to which `options` points lives through the call.
 fn load(
     target: Target,
     name: &CStr,

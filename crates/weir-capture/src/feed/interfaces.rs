@@ -23,7 +23,7 @@ pub struct InterfaceLedger {
     pub id: u32,
     /// Its name, as the rings have it.
     pub name: String,
-    /// Whose its frames are, if that was found. One of the same name whose frames are another's has another number.
+    /// Owner of its frames, if it was found. One of the same name whose frames are another's has another number.
     pub owner: Option<Owner>,
     /// Whether it is there now, and its frames are captured.
     pub is_member: bool,
@@ -31,7 +31,7 @@ pub struct InterfaceLedger {
     pub ledger: Ledger,
 }
 
-/// What is counted of an interface in a fan-out.
+/// Counts of an interface in a fan-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
     /// In a fan-out's tally: frames that came. In a branch's: those that had come when it joined.
@@ -64,7 +64,7 @@ impl Tally {
     #[inline]
     pub(crate) fn add(&self, interface: u32, column: Column, amount: u64) {
         let count = &self.rows[interface as usize][column as usize];
-        // One thread stores. Who looks waits for the source's stop before it takes a count for exact.
+        // One thread stores. A caller waits for the source's stop before it takes a count for exact.
         count.store(count.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
@@ -81,7 +81,7 @@ impl Tally {
     }
 }
 
-/// What the engine counted of an interface before any fan-out.
+/// Counts of the engine for an interface before any fan-out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EngineCount {
     pub(crate) offered: u64,
@@ -224,7 +224,8 @@ impl Interfaces {
         }
     }
 
-    /// Held for moments only, also by the thread that moves frames. Whole whoever panicked while holding it.
+    /// Held for moments only, also by the thread that moves frames. The data is valid even if a thread
+    /// panicked while holding it.
     fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -46,15 +46,17 @@ impl Pace {
         ReaderProgress { progress }
     }
 
-    /// What the slowest has read; those that left are forgotten. `u64::MAX` if there is nobody.
+    /// Position of the slowest reader; readers that left are forgotten. `u64::MAX` if there is
+    /// nobody.
     fn slowest(&self) -> u64 {
         let mut readers = self.lock();
-        // Acquire, pairs with the release in `ReaderProgress::reached`: what it read is copied out.
+        // Acquire, pairs with the release in `ReaderProgress::reached`: frames that it read are
+        // copied out.
         readers.retain(|reader| reader.load(Ordering::Acquire) != LEFT);
         readers.iter().map(|reader| reader.load(Ordering::Acquire)).min().unwrap_or(LEFT)
     }
 
-    /// A list of numbers is whole whoever panicked while holding it.
+    /// A list of numbers is valid even if a thread panicked while holding it.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<AtomicU64>>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,8 +98,9 @@ impl Gate {
         Gate { pace, ring, blocks: VecDeque::new(), opened: 0, passed: true }
     }
 
-    /// Whether a burst that opens at most one block would overtake nobody. `frames` is what the
-    /// writer has written so far; all of it must be published, or a reader could not catch up.
+    /// Whether a burst that opens at most one block would overtake nobody. `frames` is the number
+    /// of frames that the writer has written so far; all of them must be published, or a reader
+    /// could not catch up.
     #[inline]
     pub(crate) fn is_open(&mut self, frames: u64) -> bool {
         let opened = self.ring.writer_word(WriterWord::Opened);

@@ -1,9 +1,9 @@
 //! Configuration updates for a thread that moves frames, and the place where it leaves its state while it moves none.
 //!
-//! The thread that asks prepares an update, and frees what the update replaces. The thread that moves frames takes
-//! updates over between two frames. While that thread is elsewhere (waiting for frames, not started, stopped), its
-//! state is *parked* here, and the thread that asks applies the update itself. So nobody waits for frames that do not
-//! come.
+//! The requesting thread prepares an update, and frees the objects that the update replaces. The thread that moves
+//! frames takes updates over between two frames. While that thread is elsewhere (waiting for frames, not started,
+//! stopped), its state is *parked* here, and the thread that asks applies the update itself. So nobody waits for
+//! frames that do not come.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) trait Updated {
     /// One change.
     type Update;
-    /// What an update takes out of service, for the asking thread to finish and to free.
+    /// Objects that an update takes out of service, for the requesting thread to finish and to
+    /// free.
     type Retired;
 
     /// Applies one change, between two frames.
@@ -59,7 +60,7 @@ impl<T: Updated> UpdateQueue<T> {
     }
 
     /// Has these updates applied, in this order and with no frame between them: at once where the state is parked, else
-    /// before the thread's next frame. What earlier posts took out of service, and nobody settled for, is freed.
+    /// before the thread's next frame. Objects that earlier posts took out of service, and that nobody took, are freed.
     pub(crate) fn post(&self, updates: impl IntoIterator<Item = T::Update>) {
         let mut state = self.lock();
         // Freed only after the lock is, because the thread that moves frames may wait for that.
@@ -74,7 +75,7 @@ impl<T: Updated> UpdateQueue<T> {
         drop(state);
     }
 
-    /// Waits until all updates are applied, and gives what they took out of service.
+    /// Waits until all updates are applied, and returns the objects that they took out of service.
     pub(crate) fn settle(&self) -> Vec<T::Retired> {
         let mut state = self.lock();
         while !state.updates.is_empty() {
@@ -91,7 +92,7 @@ impl<T: Updated> UpdateQueue<T> {
         self.is_fresh.load(Ordering::Acquire)
     }
 
-    /// For the thread that moves frames: takes the state, if it is parked, and applies what is new.
+    /// For the thread that moves frames: takes the state, if it is parked, and applies new updates.
     #[cold]
     pub(crate) fn take_over(&self, own: Option<Box<T>>) -> Box<T> {
         let mut state = self.lock();
@@ -124,7 +125,8 @@ impl<T: Updated> UpdateQueue<T> {
         }
     }
 
-    /// Whole whoever panicked while holding it: updates are applied one by one, and each is small.
+    /// The data is valid even if a thread panicked while holding it: updates are applied one by
+    /// one, and each is small.
     fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

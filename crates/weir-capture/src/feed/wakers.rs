@@ -57,7 +57,8 @@ impl Wakers {
         Some(self.wakers.remove(at))
     }
 
-    /// After publishing: wakes whoever waits for no more than `ordinal` frames in the feed's ring number `ring`.
+    /// After publishing: wakes all sleepers that wait for no more than `ordinal` frames in the feed's ring
+    /// number `ring`.
     #[inline]
     pub fn published(&mut self, ring: usize, ordinal: u64) {
         for AddedWaker { waker, first, .. } in &mut self.wakers {
@@ -73,7 +74,7 @@ impl Wakers {
         pending.min().unwrap_or(weir_ring::doorbell::AWAKE)
     }
 
-    /// Takes what the sleepers have sent, and lets go of those that are gone.
+    /// Takes the messages of the sleepers, and removes those that are gone.
     pub(crate) fn take_messages(&mut self) {
         self.wakers.retain_mut(|own| own.waker.take_messages() != Asked::Gone);
     }

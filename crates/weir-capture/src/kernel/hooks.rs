@@ -1,4 +1,4 @@
-//! What is on an interface's hooks and what its driver has, without touching either.
+//! Programs on an interface's hooks and abilities of its driver, without changing either.
 
 use std::{fs, io};
 
@@ -37,7 +37,7 @@ pub struct Attached {
     pub program: u32,
     /// Its name; empty if that takes rights that this process lacks.
     pub name: String,
-    /// The link that holds it there, and goes with whoever holds the link.
+    /// The link that holds it there; it goes with the holder of the link.
     pub link: Option<u32>,
 }
 
@@ -144,8 +144,8 @@ pub enum XdpMode {
 }
 
 impl XdpMode {
-    /// What `ip link set dev IFACE WORD off` calls it. `xdp` is native where the driver can do that, whatever is there:
-    /// of a veth it takes no generic program off.
+    /// The word for it in `ip link set dev IFACE WORD off`. `xdp` is native where the driver can do that, whatever is
+    /// there: of a veth it takes no generic program off.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -172,14 +172,14 @@ pub(crate) fn attached_at_xdp(query: &libbpf_sys::bpf_xdp_query_opts) -> Option<
     }
 }
 
-/// What keeps an XDP program attached.
+/// The object that keeps an XDP program attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum XdpOwner {
     /// A process has the link open; the program goes when it ends.
     Process {
         /// Its id.
         pid: u32,
-        /// What it is called.
+        /// Its name.
         name: String,
         /// The link's id.
         link: u32,
@@ -209,7 +209,7 @@ impl XdpOwner {
     }
 }
 
-/// A process that has the link open, and its name. Of another user's processes nobody but root sees what they have.
+/// A process that has the link open, and its name. Only root sees the descriptors of another user's processes.
 fn process_with(link: u32) -> Option<(u32, String)> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

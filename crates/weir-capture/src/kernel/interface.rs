@@ -1,4 +1,4 @@
-//! What the kernel says about an interface, in the caller's network namespace.
+//! Facts about an interface from the kernel, in the caller's network namespace.
 //!
 //! Asked by ioctl and rtnetlink, not through /sys, which shows the namespace that it was mounted in; where
 //! only /sys knows, it is asked only if that is the caller's.
@@ -58,7 +58,7 @@ pub struct Interface {
 
 impl Interface {
     /// Longest frame that it sends or receives as far as it says: its MTU's, or a super-frame. On a veth the peer
-    /// limits what is received, and may allow more.
+    /// limits received frames, and may allow longer ones.
     pub(crate) fn frame_bytes_max(&self) -> u32 {
         frame_bytes_max(self.index, self.mtu)
     }
@@ -69,7 +69,7 @@ impl Interface {
         self.twice_note(direction).into_iter().chain(long).collect()
     }
 
-    /// What is odd about the loopback device, where an engine sees both of its directions.
+    /// Note on the loopback device, where an engine sees both of its directions.
     fn twice_note(&self, direction: Direction) -> Option<String> {
         (self.name == "lo" && direction == Direction::Both).then(|| {
             "the loopback device shows every packet twice, going out and coming in; --direction in \
@@ -180,7 +180,7 @@ pub(crate) fn frame_bytes_max(ifindex: u32, mtu: u32) -> u32 {
     link::super_frame_bytes_max(ifindex).max(mtu).saturating_add(LINK_HEADER_BYTES_MAX)
 }
 
-/// What other programs make of files of frames that are this long.
+/// Note on how other programs treat files with frames of this length.
 fn long_frames_note(iface: &str, frame_bytes_max: u32, caplen_max: u32) -> Option<String> {
     (frame_bytes_max.min(caplen_max) > OTHERS_CAPLEN_MAX).then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! What libbpf asks of whoever creates a map.
+//! Options of libbpf for creating a map.
 
 /// Options of a map with these flags (`BPF_F_*`, linux/bpf.h).
 pub(crate) fn map_options(flags: u32) -> libbpf_sys::bpf_map_create_opts {

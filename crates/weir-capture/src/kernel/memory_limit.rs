@@ -1,11 +1,11 @@
-//! How much memory rings may take: what the machine has free, and what the limits of this process's
-//! cgroups leave. Rings of BPF programs cannot be swapped out (memfds can, at the price of frames), and a cgroup
-//! that runs full has its processes killed.
+//! How much memory rings may take: the free memory of the machine, within the limits of this process's cgroups.
+//! Rings of BPF programs cannot be swapped out (memfds can, at the price of frames), and a cgroup that runs full
+//! has its processes killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The least of what is free.
+/// The minimum of the free amounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
     /// How much.
@@ -14,7 +14,7 @@ pub struct MemoryLimit {
     pub limit: Option<PathBuf>,
 }
 
-/// What is free for this process, as far as the kernel says.
+/// Memory that is free for this process, as far as the kernel reports it.
 #[must_use]
 pub fn free() -> Option<MemoryLimit> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -127,7 +127,7 @@ mod tests {
         let one = (path("/sys/fs/cgroup/memory"), path("user/weir"));
         assert_eq!(found(Version::One), Some(one));
         assert_eq!(found(Version::Two), Some((path("/sys/fs/cgroup/unified"), path("weir"))));
-        // A group that is not below what is mounted here.
+        // A group that is not below the one that is mounted here.
         assert_eq!(Version::Two.find("0::/other", mounts), None);
     }
 

@@ -25,7 +25,8 @@ pub struct Netns {
     id: NetnsId,
 }
 
-/// What tells network namespaces apart that are there at the same time: device and inode. Source: namespaces(7).
+/// Identity of a network namespace among those that exist at the same time: device and inode. Source:
+/// namespaces(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetnsId(u64, u64);
 
@@ -79,7 +80,7 @@ impl Netns {
         Ok(Netns { name: name.clone(), path, owner, file, id })
     }
 
-    /// Whose it is.
+    /// Its owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
@@ -106,7 +107,8 @@ impl Netns {
     /// Only this thread moves, and it stays there: call it on a thread made for the purpose.
     ///
     /// # Errors
-    /// [`CaptureError::NoRights`]; [`CaptureError::NoNetns`] for what is none (yet); [`CaptureError::Os`].
+    /// [`CaptureError::NoRights`]; [`CaptureError::NoNetns`] for a name that is not a network namespace
+    /// (yet); [`CaptureError::Os`].
     pub fn enter(&self) -> Result<(), CaptureError> {
         // SAFETY: setns takes a descriptor, open here, and a flag; no pointers.
         let result = unsafe { libc::setns(self.file.as_raw_fd(), libc::CLONE_NEWNET) };

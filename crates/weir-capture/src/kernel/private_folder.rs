@@ -18,8 +18,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// A folder that is owned by this process's effective user and closed to all others.
 ///
 /// All names are of files in it, without a slash. They are opened relative to the folder that was checked, so that
-/// nobody can exchange it afterwards; links are not followed, and what is not a regular file of this user with one name
-/// is an error. Nothing blocks, FIFOs included.
+/// nobody can exchange it afterwards; links are not followed, and everything but a regular file of this user with one
+/// name is an error. Nothing blocks, FIFOs included.
 #[derive(Debug)]
 pub struct PrivateFolder {
     path: PathBuf,
@@ -30,7 +30,7 @@ impl PrivateFolder {
     /// Opens the folder, which is made if it is not there. Its parent must be there.
     ///
     /// # Errors
-    /// `PermissionDenied`: the folder is another user's, or others may enter it. Else what the kernel says.
+    /// `PermissionDenied`: the folder is another user's, or others may enter it. Else the kernel's error.
     pub fn open(path: &Path) -> io::Result<PrivateFolder> {
         match mkdirat(CWD, path, Mode::RWXU) {
             Err(Errno::EXIST) | Ok(()) => {}
@@ -65,7 +65,7 @@ impl PrivateFolder {
         &self.path
     }
 
-    /// Names of what is in it, as far as they are UTF-8.
+    /// Names of its entries, as far as they are UTF-8.
     ///
     /// # Errors
     /// What the kernel says.
@@ -84,7 +84,7 @@ impl PrivateFolder {
     /// Opens a file for writing; it is made if it is not there, and not emptied if it is.
     ///
     /// # Errors
-    /// `InvalidData`: it is no regular file of this user. Else what the kernel says.
+    /// `InvalidData`: it is no regular file of this user. Else the kernel's error.
     pub fn open_or_create(&self, name: &str) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE)
     }
@@ -100,7 +100,7 @@ impl PrivateFolder {
     /// Makes a file that was not there.
     ///
     /// # Errors
-    /// `AlreadyExists`. Else what the kernel says.
+    /// `AlreadyExists`. Else the kernel's error.
     pub fn create_new(&self, name: &str) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
     }

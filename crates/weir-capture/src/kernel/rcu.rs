@@ -1,4 +1,4 @@
-//! Waiting until the kernel is done with what it had begun.
+//! Waiting until the kernel has finished work that it had begun.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -9,13 +9,13 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use crate::error::CaptureError;
 use crate::kernel::map_options;
 
-/// What asks for a wait where membarrier is refused: got while there are rights, used when there may be none.
+/// Object for waiting where membarrier is refused: made while there are rights, used when there may be none.
 static SPARES: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 
 /// A way to wait for RCU that took rights to get.
 #[derive(Debug)]
 enum Spare {
-    /// Good for any number of waits: whoever changes a map of maps returns when no program can still use the former
+    /// Good for any number of waits: a change of a map of maps returns when no program can still use the former
     /// value.
     ///
     /// Source: `maybe_wait_bpf_programs`, kernel/bpf/syscall.c, since Linux 4.15.

@@ -365,7 +365,7 @@ fn root_offload_super_frames_say_what_they_are() {
     assert!(not_ready.count() > 0, "veth leaves TCP checksums to the receiver");
 }
 
-/// Sends at full rate until told to stop; gives what the link took.
+/// Sends at full rate until told to stop; returns the number of frames that the link took.
 fn generate(bed: &Testbed, stop: &AtomicBool) -> u64 {
     let options = GenOptions { engine: GenEngine::LiveFrames, ..GenOptions::default() };
     bed.tx.run(|| generator::run(&bed.tx.iface, &options, stop).unwrap().sent).unwrap()
@@ -382,7 +382,7 @@ fn root_the_ledger_closes_at_overload() {
         let (bed, stop, rx) = (&bed, &stop, &bed.rx);
         let (started, has_started) = channel();
         let sending = scope.spawn(move || {
-            // What is sent before the source has started, nobody counts.
+            // Frames that are sent before the source has started are not counted.
             has_started.recv().expect("the source starts");
             generate(bed, stop)
         });

@@ -73,7 +73,8 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
         return;
     }
     let bed = Testbed::builder().gro(true).build().unwrap();
-    // The kernel takes the outer tag off what is received, and leaves it in what a raw socket sends.
+    // The kernel takes the outer tag off received frames, and leaves it in frames that a raw socket
+    // sends.
     let (incoming, outgoing) = (assortment(0), assortment(1000));
     for direction in [Direction::In, Direction::Out, Direction::Both] {
         let mut wanted: Vec<Vec<u8>> = Vec::new();
@@ -113,7 +114,8 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
     }
 }
 
-/// Captures at the bed's one end, in a thread without rights for eBPF; what it is given sends at the other.
+/// Captures at the bed's one end, in a thread without rights for eBPF; the given function sends at the
+/// other.
 fn without_ebpf<T: Send>(bed: &Testbed, capture: impl FnOnce(&Sender) -> T + Send) -> T {
     let sender = bed.tx.run(|| Sender::new(&bed.tx.iface)).unwrap();
     let work = || {
@@ -152,7 +154,8 @@ fn root_a_classic_filter_is_changed_and_given_up_and_taken_again() {
             ledger.filtered_uncounted
         };
         assert!(!pass(&mut source, 9, 0), "there is no filter yet");
-        // What is in the kernel turns frames away without a count; too long for it, they are counted.
+        // A filter in the kernel rejects frames without a count; a filter that is too long for it
+        // runs in user space, and they are counted.
         let long = |loads| Some(Arc::new(long_filter(loads)));
         for (filter, location, taken, turned_away) in [
             (Some(kinds(1, 1)), FilterLocation::Classic, 3, 0),
@@ -213,7 +216,7 @@ fn root_feeds_with_one_filter_share_a_classic_one() {
                 ..Feed::default()
             });
             let mut source = AfPacket::open(&bed.rx.iface, setup).unwrap();
-            // Whose frames they are, user space says.
+            // User space decides whose frames they are.
             assert_eq!(locations(&source), [FilterLocation::Compiled; 2]);
             let says_so = source.info().notes.iter().any(|note| note.contains("nobody counts"));
             assert_eq!(says_so, offered == 3, "{:?}", source.info().notes);
@@ -254,7 +257,7 @@ fn root_what_two_classic_filters_take_is_not_lost_between_them() {
                 }
                 is_over.store(true, Ordering::Release);
                 ready.wait();
-                // What was sent is received, or about to be.
+                // Sent frames are received, or about to be.
                 let begin = Instant::now();
                 while begin.elapsed() < 5 * TURN {
                     source.pump(TURN).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of all engines need.
+//! Helpers for the tests of all engines.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use weir_ring::{Batch, Ledger, Mapping, Poll, Reader, Ring, Start};
 
 /// A turn of `pump` in these tests.
 pub const TURN: Duration = Duration::from_millis(20);
-/// What should take milliseconds has failed after this.
+/// Deadline for steps that should take milliseconds.
 pub const LIMIT: Duration = Duration::from_secs(10);
 
 pub fn setup(ring_mib: u64) -> Setup {

@@ -25,7 +25,7 @@ use super::common::{LIMIT, TURN, locations, pump_until, read_closed, setup};
 /// How soon after `ip` has made an interface it is captured; the aim is 50 ms, of which a busy machine takes its part.
 const JOIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The engines that take patterns: what they have in common holds of each.
+/// The engines that take patterns: their common rules hold for each.
 const ENGINES: [&str; 2] = ["af_packet", "bpf"];
 
 fn open(engine: &str, pattern: &str, setup: Setup) -> Result<Box<dyn Source>, CaptureError> {
@@ -561,7 +561,8 @@ fn root_without_bpf_a_pattern_is_refused_and_says_what_it_takes() {
     );
 }
 
-/// Sampling and rings that are replaced: what each leaves out, or takes over, is counted by interface.
+/// Sampling and rings that are replaced: frames that each leaves out, or takes over, are counted by
+/// interface.
 #[test]
 fn root_each_line_closes_whatever_leaves_frames_out() {
     with_each_engine("root_each_line_closes_whatever_leaves_frames_out", |engine, bed| {
@@ -610,7 +611,7 @@ fn udp(source: u8) -> Vec<u8> {
     packet
 }
 
-/// Of each interface a block list leaves out what it names, and a frame is in one shard.
+/// For each interface a block list excludes its entries, and a frame is in one shard.
 #[test]
 fn root_block_lists_and_shards_are_counted_by_interface() {
     with_each_engine("root_block_lists_and_shards_are_counted_by_interface", |engine, bed| {
@@ -720,7 +721,7 @@ fn root_bpf_leaves_out_what_it_cannot_attach_to_and_captures_the_rest() {
         .unwrap();
 }
 
-/// What a feed's change does to a member that is gone is nothing, and nothing stays on those that are there.
+/// A feed's change does nothing to a member that is gone, and nothing stays on present members.
 #[test]
 fn root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end() {
     if !require_root("root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end") {
@@ -779,7 +780,7 @@ fn root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted() {
         .unwrap();
 }
 
-/// Whoever changes feeds without a pause gives way to an interface that is to join.
+/// A thread that changes feeds without a pause gives way to an interface that is to join.
 #[test]
 fn root_bpf_an_interface_joins_while_feeds_are_changed_all_the_time() {
     if !require_root("root_bpf_an_interface_joins_while_feeds_are_changed_all_the_time") {

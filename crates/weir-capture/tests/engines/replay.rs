@@ -284,7 +284,7 @@ fn a_file_waits_for_its_reader() {
     let mut reader = reader_of(&source);
     let place = pace.join(reader.ordinal());
     source.start().unwrap();
-    // Nobody reads: the writer stands still, and still comes back to whoever pumps it.
+    // Nobody reads: the writer stands still, and still returns to its caller.
     for _ in 0..3 {
         assert_eq!(source.pump(Duration::from_millis(30)).unwrap(), Pumped::More);
     }

@@ -38,7 +38,7 @@ pub fn load<'obj>(storage: &'obj mut Storage, blocks: &Blocks) -> BlockTestSkel<
     open.load().expect("the kernel takes the programs")
 }
 
-/// Runs a program over the frame: what it returns.
+/// Runs a program over the frame; returns its result.
 pub fn run(program: &libbpf_rs::ProgramMut<'_>, frame: &[u8]) -> u32 {
     let input = ProgramInput { data_in: Some(frame), ..ProgramInput::default() };
     let run = program.test_run(input);

@@ -99,7 +99,7 @@ impl<'obj> Programs<'obj> {
         Programs { skel: open.load().expect("the kernel takes the programs") }
     }
 
-    /// What the whole function finds, and what the walk alone finds.
+    /// Results of the whole function, and of the walk alone.
     pub fn find(&self, hook: Hook, frame: &[u8]) -> (Found, Found) {
         let programs = &self.skel.progs;
         let program = match hook {

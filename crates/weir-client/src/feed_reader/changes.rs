@@ -22,8 +22,8 @@ impl Reading {
 }
 
 impl FeedReader {
-    /// Has the daemon choose by another filter from here on; empty takes all. If others read the same rings, the feed
-    /// moves to rings of its own: frames that come meanwhile and that both filters take may come twice.
+    /// Sets another filter at the daemon from here on; empty takes all. If others read the same rings, the feed moves
+    /// to rings of its own: frames that come meanwhile and that both filters take may come twice.
     ///
     /// # Errors
     /// What the daemon says; nothing has changed then. A feed that is not open yet takes it at its opening.
@@ -38,7 +38,7 @@ impl FeedReader {
         Ok(())
     }
 
-    /// Has the daemon leave out frames by these entries, and others not any more: first those that are removed.
+    /// Blocks frames at the daemon by these entries, and unblocks others: first those that are removed.
     ///
     /// # Errors
     /// What the daemon says; of a long list a part may be in force then.
@@ -50,7 +50,7 @@ impl FeedReader {
         }
     }
 
-    /// Has the daemon leave out frames by these entries for so long, and then no more.
+    /// Blocks frames at the daemon by these entries for this time, and then no more.
     ///
     /// # Errors
     /// As [`block`](FeedReader::block), and a time that is too short or too long ([`limits`](crate::limits)).

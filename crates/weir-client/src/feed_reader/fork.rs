@@ -26,7 +26,8 @@ impl FeedReader {
                 let mut feed = self.connection.open_feed(&self.asked)?;
                 let mut between = 0;
                 if feed.opened().key == key && feed.rings().len() == positions.len() {
-                    // The daemon counts from its `from` on, and this reads what came between as well.
+                    // The daemon counts from its `from` on, and this also reads frames that came
+                    // between.
                     let each = feed.opened().from.iter().zip(&positions);
                     let each = each.map(|(from, position)| from.saturating_sub(*position));
                     between = each.fold(0, u64::saturating_add);

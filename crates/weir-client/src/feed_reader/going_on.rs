@@ -16,7 +16,7 @@ impl FeedReader {
     pub(super) fn go_on(&mut self) -> Result<(), ClientError> {
         let State::Open(reading) = &mut self.state else { return Ok(()) };
         let ended = match reading.feed.ended() {
-            // The daemon that moved it has ended since: so has what it kept.
+            // The daemon that moved it has ended since, and with it the feed that it kept.
             Some(EndReason::Moved) if self.connection.sources().is_err_and(|e| is_gone(&e)) => {
                 Some(EndReason::DaemonEnded)
             }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Guest {
     /// Its name in the daemon's file.
     pub name: String,
-    /// What is between it and the daemon.
+    /// State of its connection to the daemon.
     pub state: GuestState,
     /// Why it is so, where that is a fault; with what to try.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -28,7 +28,7 @@ pub struct Guest {
     pub used_mib: u64,
 }
 
-/// What is between a guest and the daemon.
+/// State of a guest's connection to the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuestState {

@@ -1,14 +1,15 @@
-//! Reading ahead of what is taken: for outputs that know only later what became of frames, such as writes to a disk.
+//! Reading ahead of the frames that are taken: for outputs that know only later whether frames were kept, such as
+//! writes to a disk.
 //!
-//! What was read is settled later, in the order in which it was read: taken ([`Cursor::take`]), lost
-//! ([`Cursor::lose`]), or passed over because it had been lapped when it was to be read ([`Cursor::pass`]).
+//! Blocks that were read are settled later, in the order in which they were read: taken ([`Cursor::take`]), lost
+//! ([`Cursor::lose`]), or skipped because they had been lapped when they were to be read ([`Cursor::pass`]).
 
 use weir_ring::geometry::WriterWord;
 use weir_ring::{Batch, BlockLook, FrameHead, Poll, Rest, RestLook, RingError, Words};
 
 use super::Cursor;
 
-/// What [`Cursor::skip_block`] did.
+/// Result of [`Cursor::skip_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
     /// Passed over the rest of a block, of so many frames.
@@ -191,7 +192,7 @@ mod tests {
         for _ in 0..5 {
             push_block(&mut writer, 2);
         }
-        // The first two blocks are gone, and with them what was to be read next.
+        // The first two blocks are gone, and with them the frames that were to be read next.
         assert!(!cursor.reader().holds(whole.block));
         let Poll::Lapped(missed) = cursor.poll_ahead(&mut batch).unwrap() else { panic!() };
         assert_eq!((cursor.ordinal(), cursor.lapped(), cursor.taken()), (0, missed, 0));

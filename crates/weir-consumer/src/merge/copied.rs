@@ -1,4 +1,4 @@
-//! What was copied of a ring and waits for its turn.
+//! Frames that were copied from a ring and wait for their turn.
 
 use weir_frame::record::Outline;
 use weir_ring::{Batch, Poll, RingError, Words};
@@ -10,7 +10,7 @@ use crate::lanes::Lane;
 use crate::numbering::Numbering;
 use crate::sink::Run;
 
-/// What was copied of a ring.
+/// Frames that were copied from a ring.
 #[derive(Default)]
 pub(super) struct Copied {
     batch: Batch,
@@ -28,7 +28,7 @@ impl Copied {
         self.next.is_some()
     }
 
-    /// Where the next record begins in what was copied.
+    /// Where the next record begins in the copy.
     pub(super) fn used(&self) -> usize {
         self.used
     }

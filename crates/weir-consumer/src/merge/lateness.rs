@@ -7,7 +7,7 @@
 /// A ring whose stamps go back further than this has seen the clock set back.
 const STEP_NS: u64 = 100_000_000;
 
-/// What is remembered of a ring.
+/// The remembered times of a ring.
 #[derive(Debug, Default)]
 pub(super) struct RingClock {
     /// The run of its last frame.

@@ -1,4 +1,4 @@
-//! Who else is on an interface's hooks, and what that means for a capture.
+//! Other programs on an interface's hooks, and their meaning for a capture.
 
 use super::Findings;
 use crate::facts::{Hooked, Machine, Nic};
@@ -44,7 +44,8 @@ fn xdp(findings: &mut Findings, name: &str, id: u32, one: Option<&Hooked>) {
         "{who} has it: engine af_xdp and --consume cannot run, TC can, but not on what that drops or \
          sends elsewhere"
     );
-    // What a link holds, only whoever holds the link can take off, or who may break links.
+    // A program that a link holds can only be detached by the holder of the link, or by a process
+    // that may break links.
     let remedy = match one.and_then(|one| one.link) {
         Some(link) => format!("bpftool link detach id {link}"),
         // By its own word: where a driver has native XDP, `xdp off` leaves a generic program where it is.

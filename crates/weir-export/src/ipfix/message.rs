@@ -14,7 +14,7 @@ pub(super) struct Message {
     bytes_max: usize,
     /// The last set: its id and its place.
     set: Option<(u16, usize)>,
-    /// Records of data sets, those of options too: what sequence numbers count.
+    /// Records of data sets, those of options too: sequence numbers count them.
     pub data_records: u32,
     /// Those of them that are flows.
     pub flows: u64,

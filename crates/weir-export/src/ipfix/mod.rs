@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`target`] | where a collector is |
 //! | `message` | messages, filled record by record |
-//! | `element`, `flow`, `options` | fields, records of flows, and what else a collector is told |
-//! | `session` | what a collector was told |
+//! | `element`, `flow`, `options` | fields, records of flows, and other messages to a collector |
+//! | `session` | the data that a collector has received |
 //! | `pace` | how fast messages go out over UDP |
 //! | `transport`, `udp`, `tcp`, `unacked` | how messages get there, and which of them did |
 //!
@@ -57,7 +57,7 @@ pub struct Config {
     pub domain: u32,
     /// Records have both directions: as in [`FlowConfig`](weir_flow::FlowConfig).
     pub biflow: bool,
-    /// What their bytes are: as in [`FlowConfig`](weir_flow::FlowConfig).
+    /// Meaning of their bytes: as in [`FlowConfig`](weir_flow::FlowConfig).
     pub octets: Octets,
     /// Bytes of a message over UDP at most, 576 to 65,507. 1400. Over TCP it is 65,535.
     pub datagram_bytes: usize,
@@ -204,7 +204,7 @@ impl Ipfix {
         self.data.flows += 1;
     }
 
-    /// Sends the flows that wait, behind what the collector must know to read them.
+    /// Sends the flows that wait, after the data that the collector needs to read them.
     fn flush(&mut self) {
         if self.data.is_empty() {
             return;
@@ -354,7 +354,7 @@ impl Export for Ipfix {
     }
 
     fn tick(&mut self) -> Result<(), ExportError> {
-        // First those of before: what goes out now has until the next tick to be refused.
+        // First the earlier ones: messages that go out now have until the next tick to be refused.
         self.transport.settle();
         self.flush();
         Ok(())

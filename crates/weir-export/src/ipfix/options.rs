@@ -1,6 +1,6 @@
-//! What a collector is told beside flows: names of interfaces, and how many flows were exported.
+//! Messages to a collector beside flows: names of interfaces, and the number of exported flows.
 //!
-//! Source: RFC 7011 section 3.4.2.2 (options templates), 4.3 (what was not sent).
+//! Source: RFC 7011 section 3.4.2.2 (options templates), 4.3 (flows that were not sent).
 
 use std::process;
 
@@ -13,7 +13,7 @@ use crate::limits::TEXT_BYTES_MAX;
 pub(super) const INTERFACES: u16 = 512;
 pub(super) const STATISTICS: u16 = 513;
 
-/// An options template: its id, what a record is about, and what it says of that.
+/// An options template: its id, the subject of a record, and the fields about that.
 struct Template(u16, &'static [Element], &'static [Element]);
 
 const TEMPLATES: [Template; 2] = [

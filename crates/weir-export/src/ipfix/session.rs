@@ -1,11 +1,11 @@
-//! What a collector was told.
+//! Data that a collector has received.
 
 use std::sync::Arc;
 
 use super::flow::Layouts;
 use crate::export::Origin;
 
-/// What the collector was told in this session, and how much.
+/// Data that the collector has received in this session, and its amount.
 #[derive(Default)]
 pub struct Session {
     pub sequence: u32,

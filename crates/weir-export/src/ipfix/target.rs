@@ -11,9 +11,10 @@ const PORT: u16 = 4739;
 /// How messages go to a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// `ipfix://`: what is lost on the way is lost, and the collector sees that by sequence numbers.
+    /// `ipfix://`: messages that are lost on the way are lost, and the collector sees that by
+    /// sequence numbers.
     Udp,
-    /// `ipfix+tcp://`: the collector's machine acknowledges what it got.
+    /// `ipfix+tcp://`: the collector's machine acknowledges the bytes that it received.
     Tcp,
 }
 
@@ -42,7 +43,7 @@ pub enum TargetError {
     /// Too many colons for a port.
     #[error("{0}: an IPv6 address goes in brackets: ipfix://[2001:db8::1]:4739")]
     Brackets(String),
-    /// What stands behind the host is no port.
+    /// The text behind the host is not a port.
     #[error("{0}: a port is a number from 1 to 65535; without one it is 4739")]
     Port(String),
 }

@@ -20,8 +20,8 @@ const DRAIN_PAUSE: Duration = Duration::from_millis(2);
 
 /// A collector over TCP, connected to again where it was lost.
 ///
-/// A flow is sent once the collector's machine has acknowledged the last byte of its message. What a broken connection
-/// leaves unacknowledged is unsent: it may have arrived all the same, and is never sent twice.
+/// A flow is sent once the collector's machine has acknowledged the last byte of its message. Records that a broken
+/// connection leaves unacknowledged are unsent: they may have arrived all the same, and are never sent twice.
 pub(super) struct Tcp {
     /// Of the collector's name. After a failure, the next one is tried.
     addresses: Vec<SocketAddr>,
@@ -31,7 +31,7 @@ pub(super) struct Tcp {
     is_new: bool,
     retry_at: Instant,
     retry_pause: Duration,
-    /// What is not acknowledged for so long ends the connection.
+    /// Data that is not acknowledged for this time ends the connection.
     user_timeout: Duration,
     counts: Counts,
 }
@@ -74,7 +74,7 @@ impl Tcp {
         let connect = || {
             let stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)?;
             stream.set_nodelay(true)?;
-            // A collector whose machine has vanished is noticed by what it does not acknowledge.
+            // A collector whose machine has vanished is noticed by missing acknowledgements.
             rustix::net::sockopt::set_tcp_user_timeout(&stream, timeout_ms)?;
             Ok(Connection { stream, written_bytes: 0, under_way: VecDeque::new() })
         };
@@ -128,7 +128,7 @@ impl Transport for Tcp {
 
     fn send(&mut self, message: &[u8], flows: u64) -> bool {
         let is_written = self.connection.as_mut().is_some_and(|connection| {
-            // A message that stands half in the stream ends it: what follows could not be told apart.
+            // An incomplete message ends the stream: the bytes after it could not be told apart.
             connection.write(message).is_ok()
         });
         if !is_written {

@@ -1,8 +1,8 @@
-//! What UDP and TCP have in common.
+//! Common parts of UDP and TCP.
 
 use crate::export::Counts;
 
-/// What a transport can do right now.
+/// State of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ready {
     /// It sends to the collector that it sent to before.
@@ -26,7 +26,7 @@ pub(super) trait Transport: Send {
     /// Looks what became of the messages that were sent.
     fn settle(&mut self);
 
-    /// Waits for what is still under way; the rest is counted as unsent.
+    /// Waits for data that is still under way; the rest is counted as unsent.
     fn finish(&mut self);
 
     /// Flows so far. Those under way are in neither count.

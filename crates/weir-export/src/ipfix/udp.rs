@@ -98,7 +98,7 @@ impl Transport for Udp {
         for _ in 0..2 {
             let Some(socket) = &self.socket else { break };
             match socket.send(message) {
-                // A message without flows leaves the one before it in doubt: what is said of it holds for both.
+                // A message without flows leaves the one before it in doubt: an ICMP error counts for both.
                 Ok(_) if flows == 0 => return true,
                 Ok(_) => {
                     self.pass_last();
@@ -114,7 +114,7 @@ impl Transport for Udp {
                 Err(_) => break,
             }
         }
-        // No route, no memory, no room in all that time: whoever listens has missed something.
+        // No route, no memory, no room in all that time: the collector has missed something.
         self.counts.unsent += flows;
         self.was_refused = true;
         false

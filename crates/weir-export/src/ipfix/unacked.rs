@@ -1,4 +1,4 @@
-//! What of a TCP connection is still under way.
+//! Bytes of a TCP connection that are still under way.
 #![allow(unsafe_code, reason = "no safe binding of SIOCOUTQ is at hand")]
 
 use std::io;

@@ -1,4 +1,4 @@
-//! The columns: names, types, and what they have of a record.
+//! The columns: names, types, and their values of a record.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ struct Column {
     values: Values,
 }
 
-/// What a column has of a record.
+/// Values of a column.
 enum Values {
     /// Nanoseconds since the Unix epoch.
     Times(fn(&Row) -> u64),

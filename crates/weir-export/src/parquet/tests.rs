@@ -170,7 +170,7 @@ fn no_file_is_overwritten() {
     let (scratch, clock) = (tempfile::tempdir().unwrap(), TestClock::default());
     let path = |name: &str| scratch.path().join(name);
     fs::write(path("flows-20261126T042000Z.parquet"), "mine").unwrap();
-    // What was left of a crash.
+    // A file left by a crash.
     fs::write(path(".flows-20261126T042000Z-2.parquet.part"), "left").unwrap();
     let mut one = open(scratch.path(), Config::default(), &clock);
     let mut other = open(scratch.path(), Config::default(), &clock);
@@ -344,7 +344,7 @@ fn any_record() -> impl Strategy<Value = FlowRecord> {
         )
 }
 
-/// What a reader should see of a record.
+/// The fields of a record that a reader should see.
 fn fields(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> Fields {
     let key = &record.key;
     let text = |text: Option<&str>| text.map_or(Field::Null, |text| Field::Str(text.to_owned()));

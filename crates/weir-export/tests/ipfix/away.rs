@@ -1,4 +1,5 @@
-//! Collectors that are slow, or not there: an export goes on, and whoever hands flows over does not wait.
+//! Collectors that are slow, or not there: an export goes on, and the thread that hands flows over does
+//! not wait.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use crate::decoder::{Reader, read_all};
 use crate::flows::{batches, flow, flows};
 use crate::{PATIENCE, accept, export_to, tcp_socket, udp_socket};
 
-/// What a push takes at most: none of them waits for a collector, but all for a loaded machine.
+/// Maximum time of a push: none of them waits for a collector, but all for a loaded machine.
 const PUSH_TIME_MAX: Duration = Duration::from_secs(1);
 
 pub fn config() -> Config {

@@ -1,4 +1,4 @@
-//! What `netflow_parser` reads.
+//! Fields that `netflow_parser` reads.
 
 use std::collections::HashMap;
 use std::net::UdpSocket;
@@ -22,11 +22,11 @@ use crate::{export_to, udp_socket};
 const REVERSE: u32 = 29305;
 const NTP_EPOCH_S: u64 = 2_208_988_800;
 
-/// What a collector has read.
+/// Records that a collector has read.
 pub struct Reader {
     parser: NetflowParser,
     numbers: HashMap<IpfixField, (u16, bool)>,
-    /// What the next message's sequence number must be, if that is known.
+    /// The expected sequence number of the next message, if known.
     pub sequence: Option<u32>,
     pub templates: usize,
     pub flows: Vec<FlowRecord>,

@@ -24,7 +24,7 @@ impl Netns {
         ip(&format!("-n {} {line}", self.0));
     }
 
-    /// What `act` gives, on a thread that is within it.
+    /// Result of `act`, on a thread that is within it.
     pub fn within<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let act = || {
             let file = File::open(format!("/run/netns/{}", self.0)).unwrap();

@@ -52,7 +52,7 @@ impl Collector {
         }
     }
 
-    /// Ends it; gives what it says of itself.
+    /// Ends it; returns its own counts.
     fn finish(mut self) -> String {
         self.wait_for(|socket| socket.is_some_and(|(unread_bytes, _)| unread_bytes == 0));
         let (_, drops) = socket(self.port).unwrap();
@@ -123,7 +123,7 @@ fn read(dir: &Path) -> BTreeMap<Key, Vec<String>> {
     flows
 }
 
-/// What nfdump is to show of a flow.
+/// The line of nfdump for a flow.
 fn wanted(record: &FlowRecord) -> (Key, Vec<String>) {
     let FlowRecord { key, forward, reverse, .. } = record;
     let (src, dst) = match key.addresses {

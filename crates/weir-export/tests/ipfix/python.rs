@@ -1,4 +1,4 @@
-//! What the Python library `ipfix` reads from a connection.
+//! Records that the Python library `ipfix` reads from a connection.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener};
@@ -42,7 +42,7 @@ fn has_library(test: &str) -> bool {
     is_there
 }
 
-/// Takes one connection, reads it to its end, and gives it to the library; what that read, record by record.
+/// Takes one connection, reads it to its end, and gives it to the library; returns the records that it read.
 fn collect(listener: &TcpListener) -> Vec<Value> {
     let mut stream = accept(listener);
     // Collectors have nothing to say, and some close this direction at once: that ends no export.

@@ -13,7 +13,7 @@ use crate::decoder::{Reader, read_all};
 use crate::flows::{batches, flow};
 use crate::{accept, export_to, tcp_socket, udp_socket};
 
-/// Bytes of a message over TCP at most, and of what is before the records of its only set.
+/// Bytes of a message over TCP at most, and of the part before the records of its only set.
 const BYTES_MAX: usize = 65_535;
 const HEADERS: usize = 16 + 4;
 
@@ -22,7 +22,8 @@ fn alike(count: usize) -> Vec<FlowRecord> {
     (0..count).map(|n| FlowRecord { first_ns: flow(6).first_ns + n as u64, ..flow(6) }).collect()
 }
 
-/// Exports them over TCP; what was read, and the bytes of each message that has flows.
+/// Exports them over TCP; returns the records that were read, and the bytes of each message that
+/// has flows.
 fn over_tcp(batches: &[Arc<Batch>]) -> (Reader, Vec<usize>) {
     let listener = tcp_socket();
     let mut ipfix = export_to("ipfix+tcp", listener.local_addr().unwrap().port(), config());

@@ -1,4 +1,4 @@
-//! A link that is too slow for what is exported, in a network namespace of its own.
+//! A link that is too slow for the exported records, in a network namespace of its own.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What can be blocked.
+//! Entries that can be blocked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -221,7 +221,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     ]
 }
 
-/// What the documentation says, one entry after the other.
+/// The rule of the documentation, one entry after the other.
 fn blocks(entry: &Entry, key: &FlowKey) -> bool {
     let (src, dst) = ends(key.addresses);
     match *entry {
@@ -243,7 +243,7 @@ proptest! {
     ) {
         let (mut list, mut naive) = (BlockList::default(), Vec::new());
         for (entry, add) in changes {
-            // A third of what comes goes again.
+            // A third of the new entries goes again.
             let gone = naive.get(naive.len() / 3).copied();
             if let (false, Some(gone)) = (add, gone) {
                 naive.retain(|entry| *entry != gone);
@@ -259,7 +259,7 @@ proptest! {
             let expected = naive.iter().any(|entry| blocks(entry, &key));
             prop_assert_eq!(list.contains(&key), expected, "{} by {:?}", key, naive);
         }
-        // What the kernel would read is what a list makes that never had anything else.
+        // The kernel would read the bits of a new list with the same entries.
         let mut fresh = BlockList::default();
         for entry in &naive {
             fresh.add(*entry).expect("few");

@@ -19,13 +19,13 @@ pub enum EntryError {
          ('tcp 10.0.0.1:80 10.0.0.2:4711')"
     )]
     Form {
-        /// What was said.
+        /// The text.
         text: String,
     },
     /// A prefix longer than the address.
     #[error("'{text}': a prefix of such an address has 0 to {width} bits")]
     Length {
-        /// What was said.
+        /// The text.
         text: String,
         /// Bits of the address.
         width: u8,
@@ -33,7 +33,7 @@ pub enum EntryError {
     /// An address that is not the prefix's first.
     #[error("'{text}' has bits set behind the prefix; say {prefix}, or {address} alone")]
     HostBits {
-        /// What was said.
+        /// The text.
         text: String,
         /// The prefix that the address is under.
         prefix: String,
@@ -45,13 +45,13 @@ pub enum EntryError {
         "'{text}' is no protocol; say tcp, udp, udplite, sctp, dccp, icmp, icmp6 or a number up to 255"
     )]
     Protocol {
-        /// What was said.
+        /// The text.
         text: String,
     },
     /// An end that is no address with a port.
     #[error("'{text}' is no end of a {protocol} flow; say 10.0.0.1:80 or [2001:db8::1]:80")]
     End {
-        /// What was said.
+        /// The text.
         text: String,
         /// Which protocol.
         protocol: String,
@@ -59,7 +59,7 @@ pub enum EntryError {
     /// An end that is no address, in a protocol without ports.
     #[error("'{text}' is no end of a {protocol} flow, which has no ports; say an address alone")]
     EndWithoutPort {
-        /// What was said.
+        /// The text.
         text: String,
         /// Which protocol.
         protocol: String,
@@ -67,12 +67,12 @@ pub enum EntryError {
     /// IPv4 at one end, IPv6 at the other.
     #[error("'{text}' has ends of two kinds; both are IPv4 or both are IPv6")]
     TwoKinds {
-        /// What was said.
+        /// The text.
         text: String,
     },
 }
 
-/// What was said, as it can be shown.
+/// The text, escaped for display.
 fn shown(text: &str) -> String {
     const CHARS_MAX: usize = 80;
     let mut shown: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();

@@ -37,7 +37,7 @@ pub(super) fn place(offset: u32, size: u32) -> Option<u32> {
 /// The word of scratch memory that is kept for what one instruction becomes, if there is one.
 pub(super) struct Spare {
     pub word: Option<u32>,
-    /// It was asked for in vain.
+    /// A free word was needed, but there is none.
     pub is_lacking: bool,
 }
 
@@ -100,7 +100,7 @@ pub(super) fn at_x(
         asm.branch(JMP | JGT, BEGIN - size - k, next, before);
         asm.place(next);
     }
-    // What is left reaches into the tag, which few offsets do.
+    // The remaining part reaches into the tag, which few offsets do.
     for offset in k.max(BEGIN + 1 - size)..END {
         let next = asm.label();
         if offset + 1 < END {

@@ -15,7 +15,7 @@ enum Tag {
     Beside,
 }
 
-/// A section in the making, behind what is made already.
+/// A section in the making, after the finished ones.
 pub(super) struct Section<'a> {
     code: &'a Code<'a>,
     asm: Asm,

@@ -22,7 +22,7 @@ pub(super) const R9: Reg = Reg(9);
 /// Just above the stack.
 pub(super) const FP: Reg = Reg(10);
 
-/// What an operation takes beside its register.
+/// Operand of an operation beside its register.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operand {
     Reg(Reg),
@@ -66,7 +66,7 @@ pub(super) struct Asm {
     jumps: Vec<(usize, Label)>,
 }
 
-/// What is known of a label.
+/// State of a label.
 #[derive(Default)]
 struct State {
     place: Option<usize>,
@@ -213,7 +213,7 @@ impl Asm {
     }
 }
 
-/// A jump over several programs, which may be more than one jump can take: it goes by stepping stones.
+/// A jump over several programs, which may be longer than one jump can be: it uses intermediate jumps.
 pub(super) struct Hops {
     /// Where the last stone jumps to.
     to: Label,
@@ -243,7 +243,7 @@ impl Hops {
         *self = Hops { to: next, since: asm.len() };
     }
 
-    /// What is to be placed where the jump ends.
+    /// The label to place where the jump ends.
     pub(super) fn end(self) -> Label {
         self.to
     }

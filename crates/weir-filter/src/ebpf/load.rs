@@ -108,7 +108,7 @@ fn kernel(
     asm.place(done);
 }
 
-/// Has the kernel put bytes on the stack, at `to`, and loads them into `dst`.
+/// Lets the kernel put bytes on the stack, at `to`, and loads them into `dst`.
 fn by_helper(
     asm: &mut Asm,
     target: Target,
@@ -140,19 +140,19 @@ fn by_helper(
     }
 }
 
-/// What a load needs to know of its section.
+/// Properties of its section that a load needs.
 #[derive(Clone, Copy)]
 pub(super) struct Context {
     pub target: Target,
     pub view: View,
     pub in_place: u32,
     pub reject: Label,
-    /// What is loaded is to be a number; otherwise it stays in the network's order.
+    /// Whether loaded values are numbers; otherwise they stay in network byte order.
     pub numbers: bool,
 }
 
 impl Context {
-    /// What was loaded, as it is wanted.
+    /// Converts a loaded value as required.
     fn loaded(self, asm: &mut Asm, dst: Reg, size: u8) {
         if self.numbers {
             asm.big_endian(dst, size);
@@ -160,7 +160,7 @@ impl Context {
     }
 }
 
-/// `dst` = what the program sees at a constant offset.
+/// `dst` = the program's view of a constant offset.
 pub(super) fn seen(asm: &mut Asm, cx: Context, offset: u32, size: u8, dst: Reg) {
     match (cx.view.locate(offset), cx.view.locate(offset + u32::from(size) - 1)) {
         (ByteLocation::Bytes(first), ByteLocation::Bytes(last))
@@ -200,7 +200,7 @@ fn pieces(asm: &mut Asm, cx: Context, offset: u32, size: u8) {
     }
 }
 
-/// `dst` = what the program sees at `base + k`. `k` is at most `OFFSET_MAX`.
+/// `dst` = the program's view of `base + k`. `k` is at most `OFFSET_MAX`.
 pub(super) fn seen_at(asm: &mut Asm, cx: Context, base: Reg, k: u32, size: u8, dst: Reg) {
     const TAG_END: u32 = (TAG_AT + TAG_BYTES) as u32;
     asm.mov(R1, Operand::Reg(base));

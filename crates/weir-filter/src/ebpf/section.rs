@@ -166,7 +166,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Goes on at `to`, where `behind` is what comes next in the code.
+    /// Goes on at `to`, where `behind` is the next label in the code.
     fn go(&mut self, to: To, behind: To) {
         if to != behind {
             self.asm.jump(self.label(to));

@@ -1,4 +1,5 @@
-//! One way through a program: what the registers hold, and what the conditions behind have said about the frame.
+//! One way through a program: the contents of the registers, and the facts about the frame from the conditions
+//! so far.
 
 use weir_frame::headers::{VLANS_MAX, ether_type, protocol};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
@@ -93,7 +94,7 @@ struct Bytes {
     mask: u32,
 }
 
-/// What bytes of a frame are.
+/// Contents of bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     /// The type behind so many tags.
@@ -263,7 +264,7 @@ impl Way {
         }
     }
 
-    /// What these bytes are in every frame that comes this way; `None`: there is no telling.
+    /// Contents of these bytes in every frame that comes this way; `None`: there is no telling.
     fn field(&self, bytes: Bytes) -> Option<Field> {
         let Bytes { at, behind, size, .. } = bytes;
         if let Some(header) = behind {

@@ -20,7 +20,7 @@ pub(super) struct Jit {
 }
 
 impl Jit {
-    /// Compiles what was converted for [`Target::User`](crate::ebpf::Target::User).
+    /// Compiles code that was converted for [`Target::User`](crate::ebpf::Target::User).
     pub(super) fn new(insns: &[EbpfInsn]) -> io::Result<Jit> {
         let code = x86::compile(insns).ok_or(io::ErrorKind::Unsupported)?;
         let mut memory = Memory::new(code.len())?;
@@ -83,8 +83,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and no code runs in it: whoever runs it borrows `self`.
-        // An error would mean that it is not mapped; there is nothing to be done about that here.
+        // SAFETY: our own mapping, and no code runs in it: a thread that runs it borrows `self`. An
+        // error would mean that it is not mapped; there is nothing to be done about that here.
         let _ = unsafe { munmap(self.at.as_ptr(), self.len) };
     }
 }

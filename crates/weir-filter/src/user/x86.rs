@@ -1,4 +1,4 @@
-//! eBPF to x86-64: what the converter makes for user space, and no more.
+//! eBPF to x86-64: the instructions that the converter makes for user space, and no others.
 //!
 //! One instruction becomes one or two, or some become one, without a frame of its own: the code calls nobody,
 //! so registers that a function may spoil are enough, and the stack is the 128 bytes below rsp that nobody else
@@ -323,7 +323,7 @@ impl Assembler {
     }
 }
 
-/// What is read or written from the stack is in the red zone.
+/// Operands on the stack are in the red zone.
 fn stack(base: u8, off: i16, code: u8) -> Option<()> {
     // The width is in bits 3 and 4.
     let bytes = [4, 2, 1, 8][usize::from(code >> 3 & 3)];

@@ -280,7 +280,7 @@ impl<'a> Link<'a> {
         Link { from: &bed.tx, sender, witness, judge: socket() }
     }
 
-    /// What comes at each of them of `frames`, as it comes: the witness's first.
+    /// Frames that come at each of them of `frames`, as they come: the witness's first.
     fn pass(&self, frames: &[Vec<u8>]) -> [HashSet<Vec<u8>>; 2] {
         frames.iter().for_each(|frame| send(&self.sender, frame));
         send(&self.sender, &LAST);

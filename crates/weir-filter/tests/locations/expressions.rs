@@ -214,7 +214,8 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
 /// All of them, and two primitives at a time: some 400.
 pub fn all() -> Vec<String> {
     let primitives: Vec<_> = lines(PRIMITIVES).collect();
-    // What follows vlan, mpls, pppoes and geneve is looked for behind them, and libpcap refuses some orders.
+    // Words after vlan, mpls, pppoes and geneve are searched behind these headers, and libpcap refuses some
+    // orders.
     let plain: Vec<_> = primitives
         .iter()
         .filter(|line| {

@@ -87,8 +87,8 @@ impl Loaded {
     }
 }
 
-/// A socket with a program on it. What is sent to a Unix socket runs its filter as a frame does that comes
-/// to a packet socket.
+/// A socket with a program on it. A datagram that is sent to a Unix socket runs its filter as a frame does
+/// that comes to a packet socket.
 pub struct Socket {
     sender: UnixDatagram,
     receiver: UnixDatagram,
@@ -182,7 +182,7 @@ fn load_aloud(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
     })
 }
 
-/// What `options` points to lives as long as the call.
+/// Memory to which `options` points lives as long as the call.
 fn load(
     kind: libbpf_sys::bpf_prog_type,
     code: &[EbpfInsn],

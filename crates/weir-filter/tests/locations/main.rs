@@ -46,7 +46,7 @@ fn user_space_gives_libpcaps_verdict() {
         let program = oracle::compile(&text);
         let filter = compiled(program.clone());
         for bytes in &frames {
-            // What is cut still has its length on the wire.
+            // A frame that is cut still has its length on the wire.
             for wire_len in [bytes.len() as u32, 1500] {
                 let expected = oracle::run(&program, bytes, wire_len);
                 let found = in_user_space(&filter, bytes, wire_len);

@@ -9,7 +9,7 @@ use weir_filter::{Frame, Program, SET_MAX, Tag, UserFilterSet, interpret};
 use crate::kernel::{Loaded, Socket};
 use crate::{expressions, frames, oracle, random};
 
-/// What libpcap says of each filter.
+/// Answer of libpcap for each filter.
 fn by_libpcap(set: &[Option<&Program>], bytes: &[u8]) -> u32 {
     mask(set, |program| oracle::run(program, bytes, bytes.len() as u32))
 }
@@ -86,7 +86,7 @@ proptest! {
     }
 }
 
-/// Loads the set at both hooks, and holds it to libpcap, with a tag beside the bytes, too.
+/// Loads the set at both hooks, and compares it with libpcap, with a tag beside the bytes, too.
 fn held_to_libpcap(set: &[Option<&Program>], frames: &[Vec<u8>]) {
     for target in [Target::Xdp, Target::Tc] {
         let loaded = Loaded::set(set, target).unwrap_or_else(|log| panic!("{set:?}: {log}"));

@@ -1,4 +1,4 @@
-//! What a table takes of the headers of a frame.
+//! Headers of a frame that a table uses.
 
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::{ETHERNET_BYTES, Fragment, FrameView, Ip, Upper};
@@ -61,7 +61,7 @@ impl FlowTable {
     }
 }
 
-/// The length in the IP header, at most what was on the wire from there on.
+/// The length in the IP header, at most the bytes on the wire from there on.
 #[inline(always)]
 fn ip_bytes(view: &FrameView<'_>, ip: &Ip, seen: &Seen<'_>) -> u32 {
     let packet_at = (seen.frame.len() - view.packet().len()) as u32;

@@ -1,4 +1,4 @@
-//! What frames begin with.
+//! Link types of frames.
 
 use weir_frame::pcapng::{LINKTYPE_ETHERNET, LINKTYPE_IPV4, LINKTYPE_IPV6, LINKTYPE_RAW};
 
@@ -15,7 +15,7 @@ pub enum LinkLayer {
 }
 
 impl LinkLayer {
-    /// That of a LINKTYPE number. Source: draft-ietf-opsawg-pcaplinktype.
+    /// The link layer of a LINKTYPE number. Source: draft-ietf-opsawg-pcaplinktype.
     #[must_use]
     pub const fn of(link_type: u16) -> LinkLayer {
         match link_type {

@@ -8,7 +8,8 @@ use crate::ticks::{Moved, OVER_TICKS};
 
 /// Ticks in which the hand goes round.
 const ROUND_TICKS: u64 = 8;
-/// Ticks behind which the age of a slot, a byte, could have wrapped: what is in the table is older than any time-out.
+/// Ticks after which the age of a slot, a byte, could have wrapped: everything in the table is older than any
+/// time-out.
 const JUMP_TICKS: u64 = 128;
 
 impl FlowTable {

@@ -32,7 +32,7 @@ pub use crate::limits::EXTENSIONS_MAX;
 const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;
 
-/// Who sent the packet, and to whom. One version for both, as in a packet.
+/// Source and destination of the packet. One version for both, as in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Addresses {
@@ -54,7 +54,7 @@ pub enum Fragment {
     },
 }
 
-/// What the first 4 bytes above IP say.
+/// Contents of the first 4 bytes above IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upper {
     /// TCP, UDP, UDP-Lite, SCTP or DCCP.
@@ -80,14 +80,15 @@ pub enum Upper {
 pub struct Ip {
     /// Source and destination, as the IP header has them.
     pub addresses: Addresses,
-    /// What the packet carries: the last next-header value that was reached. Where the walk was
-    /// stopped by an extension header, or in a later fragment, that may be an extension's number.
+    /// Protocol of the packet's payload: the last next-header value that was reached. Where the
+    /// walk was stopped by an extension header, or in a later fragment, that may be an extension's
+    /// number.
     pub protocol: u8,
     /// Which part of the packet this is.
     pub fragment: Fragment,
     /// Ports, or ICMP type and code.
     pub upper: Upper,
-    /// Offset in the frame of what the packet carries. At most the kept bytes.
+    /// Offset in the frame of the packet's payload. At most the kept bytes.
     pub upper_at: u32,
     /// Offset in the frame at which the packet ends by its own account, which may lie beyond the
     /// kept bytes. `u32::MAX` where the length field is 0: an offload super-frame or a jumbogram,
@@ -234,7 +235,7 @@ fn walk_extensions(
     (chain, more.then_some(Ending::TooDeep(Layer::Extension)))
 }
 
-/// Puts together what was found, with the layer above unless the walk was stopped before it.
+/// Combines the findings, with the layer above unless the walk was stopped before it.
 #[inline]
 fn finish(
     frame: &[u8],

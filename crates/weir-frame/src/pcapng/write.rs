@@ -13,7 +13,7 @@ use crate::record::{self, CAPLEN_MAX, Meta};
 
 /// Nanoseconds, as a negative power of ten. The only resolution Weir writes.
 const TSRESOL_NS: u8 = 9;
-/// First byte of `if_filter`: what follows is text in the pcap filter language.
+/// First byte of `if_filter`: text in the pcap filter language follows.
 const FILTER_IS_TEXT: u8 = 0;
 
 /// Appends a Section Header Block, version 1.0, of unknown section length.

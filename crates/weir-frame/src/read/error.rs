@@ -11,11 +11,11 @@ pub struct ReadError {
     pub offset: u64,
     /// Number of whole frames before it.
     pub frames: u64,
-    /// What is wrong.
+    /// The cause.
     pub reason: Reason,
 }
 
-/// What is wrong with a file.
+/// Faults of a file.
 #[derive(Debug, Error)]
 pub enum Reason {
     /// The input itself failed.
@@ -44,7 +44,7 @@ pub enum Reason {
     /// The file ends inside a record or block.
     #[error("the file is cut off here: {have} of a {what}'s {need} bytes are there")]
     CutOff {
-        /// What is not whole.
+        /// The incomplete part.
         what: &'static str,
         /// Bytes that are there.
         have: u64,

@@ -18,7 +18,7 @@ const MAGIC_KUZNETZOV: u32 = 0xa1b2_cd34;
 /// IXIA's lcap, hardware and software.
 const MAGIC_IXIA: [u32; 2] = [0x1c00_01ac, 0x1c00_01ab];
 
-/// What the magic number told.
+/// Format by the magic number.
 #[derive(Debug)]
 pub(super) struct Classic {
     order: Order,

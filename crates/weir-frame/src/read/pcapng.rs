@@ -272,7 +272,7 @@ fn frame_end(body: &[u8], start: usize, caplen: u32, limits: &Limits) -> Result<
     Ok(start + caplen as usize)
 }
 
-/// Text from outside; what is not UTF-8 is replaced. Some writers end it with a NUL.
+/// Text from outside; bytes that are not UTF-8 are replaced. Some writers end it with a NUL.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }

@@ -9,7 +9,7 @@ use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{PcapBlockOwned, PcapError, PcapNGReader};
 use proptest::prelude::*;
 
-/// What a frame is, without a borrow.
+/// A frame, without a borrow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Owned {
     ts_ns: u64,

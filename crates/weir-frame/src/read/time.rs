@@ -12,7 +12,7 @@ pub(super) struct Clock {
 }
 
 impl Default for Clock {
-    /// Microseconds since the epoch: what the draft lays down where nothing is said.
+    /// Microseconds since the epoch: the default of the draft.
     fn default() -> Clock {
         Clock { resolution: 6, offset_s: 0 }
     }

@@ -33,7 +33,7 @@ impl<R: Read> Window<R> {
     /// Reads until `wanted` bytes are there, and returns whether they are: `false` is the end.
     ///
     /// The buffer doubles only once it is full, so a false length costs no memory: at most 64 KiB,
-    /// or twice what was really there.
+    /// or twice the bytes that were really there.
     pub(super) fn need(&mut self, wanted: usize) -> io::Result<bool> {
         while self.end - self.start < wanted {
             if self.end == self.buffer.len() {
@@ -70,7 +70,7 @@ impl<R: Read> Window<R> {
         Ok(bytes - left)
     }
 
-    /// Moves what is left to the front; if that frees too little, doubles the buffer.
+    /// Moves the remaining bytes to the front; if that frees too little, doubles the buffer.
     fn make_room(&mut self) {
         let kept = self.end - self.start;
         if kept <= self.buffer.len() / 2 && self.start > 0 {

@@ -38,7 +38,7 @@ impl Bell {
         Ok(Bell { id, waker, line, is_told_end: false, epoll: Arc::clone(epoll) })
     }
 
-    /// Takes what the sleeper has sent. False: it is gone.
+    /// Takes the messages of the sleeper. False: it is gone.
     pub(super) fn take_messages(&mut self) -> bool {
         self.waker.take_messages() != Asked::Gone
     }
@@ -80,7 +80,8 @@ impl Slot {
         !self.bells.is_empty()
     }
 
-    /// Wakes whoever got what it waits for, has the host ring for the others, and tells how far they are.
+    /// Wakes all sleepers that have reached their thresholds, lets the host ring for the others, and
+    /// reports how far they are.
     pub(super) fn serve(&mut self, number: u32, words: &Words) {
         arm(words.threshold(number), self);
         if self.ring.is_closed() {
@@ -93,7 +94,8 @@ impl Slot {
         words.set_position(number, positions.min().unwrap_or(0));
     }
 
-    /// Confirms thresholds to those who asked. All slots are armed for them, and were looked at behind it.
+    /// Confirms thresholds to the sleepers that asked. All slots are armed for them, and were looked at
+    /// behind it.
     pub(super) fn confirm(&mut self) {
         for Bell { waker, .. } in &mut self.bells {
             waker.begin_confirmation();

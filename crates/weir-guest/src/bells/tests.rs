@@ -76,7 +76,8 @@ impl App {
     }
 }
 
-/// A sleep that is not to last until its limit where that is [`LONG`]: at its end it would find what it missed.
+/// A sleep that must not last until its limit where that is [`LONG`]: at its end it would find the frames that
+/// it missed.
 fn sleep(sleeper: &Sleeper, readers: &[Reader<Mapping>], frames: u64, limit: Duration) -> Woken {
     let begin = Instant::now();
     let woken = sleeper.sleep(readers, frames, limit).unwrap();
@@ -148,7 +149,7 @@ fn who_sleeps_for_n_frames_gets_every_frame_and_never_sleeps_past_one() {
                 _ => (0..numbers.below(20_000)).for_each(|_| std::hint::spin_loop()),
             }
             wire.push(1);
-            // What comes later would wake whoever sleeps past this one.
+            // Later frames would wake a sleeper that sleeps past this one.
             if numbers.below(2) == 0 {
                 let has_read =
                     |read: &AtomicU64| ordinal - read.load(Ordering::Relaxed) < FRAMES_MAX;
@@ -177,7 +178,7 @@ fn nobody_is_woken_for_nothing() {
         assert_eq!(app.sleep(5, Duration::from_millis(100)), Woken::Limit);
         wire.push(1);
         assert_eq!(app.sleep(5, LONG), Woken::Frames);
-        // That wake-up may have come behind the look that found the frames.
+        // That wake-up may have come after the look that found the frames.
         thread::sleep(Duration::from_millis(20));
         assert_eq!(app.poll(), Poll::Frames(5));
         app.sleep(5, Duration::from_millis(100));
@@ -224,7 +225,7 @@ fn the_host_sees_the_lowest_threshold_that_is_not_reached_and_the_slowest_positi
         wire.push(5);
         assert_eq!(first_sleeps.join().unwrap(), Woken::Frames);
         wait_until("the threshold of the second again", || host.threshold(0) == 9);
-        // By what they sleep for, and by what they say.
+        // By their thresholds, and by their messages.
         first.sleeper.note_position(0, 5);
         second.sleeper.note_position(0, 3);
         bells.ring();

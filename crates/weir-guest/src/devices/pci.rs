@@ -71,7 +71,7 @@ impl Device {
         Ok(file.map_err(|error| self.error("opening", error))?.into())
     }
 
-    /// What went wrong with BAR 2's file.
+    /// An error of BAR 2's file.
     pub(super) fn error(&self, doing: &'static str, source: impl Into<io::Error>) -> DeviceError {
         DeviceError::File { doing, file: BAR, source: source.into() }
     }

@@ -89,7 +89,7 @@ fn ns_a_frame(context: &Context, bed: &Testbed, tool: &Tool) -> Result<f64> {
     after.since(before).ok_or_else(no_runs)
 }
 
-/// What the kernel has timed of a program: `struct bpf_prog_info`, linux/bpf.h.
+/// The kernel's timing of a program: `struct bpf_prog_info`, linux/bpf.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RunTime {
     program: u32,
@@ -150,7 +150,7 @@ pub(super) fn condition(_context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let bar = |what: &str| {
         let found = ratio_of(rows, SECTION, what, Some(SIZE));

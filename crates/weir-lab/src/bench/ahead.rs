@@ -7,7 +7,7 @@ use super::stats::Spread;
 use super::tool::{DPDK_AF_XDP, NOT_BUILT, TCPDUMP};
 use super::{iperf, wire, zero_loss};
 
-/// A peer and the rows of Weir that it is held against: those of the same kernel interface.
+/// A peer and the rows of Weir that are compared with it: those of the same kernel interface.
 const KINDS: [(&str, &[&str]); 7] = [
     (TCPDUMP, &["weir af_packet", "weir pcap"]),
     ("dumpcap", &["weir af_packet", "weir pcap"]),
@@ -17,7 +17,7 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("DPDK af_packet, rx only", &["weir af_packet"]),
     ("DPDK pcap, rx only", &["weir pcap"]),
 ];
-/// What watches TCP.
+/// Rows that capture TCP.
 const WATCHERS: [(&str, &[&str]); 1] = [(TCPDUMP, &[iperf::PASSIVE, "weir af_packet"])];
 
 /// One peer before one of ours.

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "any";
 const ANY: &str = "weir capture any";
-/// With the engine that takes patterns, so that memory is held against memory.
+/// With the engine that takes patterns, so that memory is compared with memory.
 const ENGINE: &str = "af_packet";
 const ONE: &str = "weir, one link";
 const START: &str = "time to start: ";
@@ -32,7 +32,7 @@ const LINKS: u32 = 200;
 const JOINING: u32 = 10;
 const JOINING_QUICK: u32 = 3;
 const FIRST_JOINING: u32 = 1000;
-/// What is sent on a link that has just joined.
+/// Rate on a link that has just joined.
 const JOINED_PPS: f64 = 1000.0;
 const JOINED_FRAMES: u64 = 200;
 /// From the last frame to its line, and to the end.
@@ -121,7 +121,7 @@ fn started(context: &Context, bed: &Testbed, tool: &Tool) -> Result<(Capturing, 
     Ok((capturing, took.as_secs_f64()))
 }
 
-/// What a printing capture saw.
+/// Output of a printing capture.
 struct Printed {
     /// Links of which each frame was printed once.
     exact: usize,
@@ -224,7 +224,7 @@ pub(super) fn condition(_context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let named = |what: &str| format!("{what}{ANY}");
     let value = |what: &str| value_of(rows, SECTION, &named(what), None);

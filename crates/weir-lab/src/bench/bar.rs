@@ -1,4 +1,4 @@
-//! Bars: what is asked of a result.
+//! Targets of a result.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::table::figure;
 /// Something asked of a result.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bar {
-    /// What is asked, in words.
+    /// The target, in words.
     pub what: String,
     /// The median that was found; `None` if it was not measured.
     pub value: Option<f64>,

@@ -1,7 +1,7 @@
 //! Another build of Weir beside this one, in every row that `wire` has of it.
 //!
-//! The two are measured one right after the other, and take turns in being first: what a machine does to
-//! whoever is second, it does to both.
+//! The two are measured one right after the other, and take turns in being first, so that effects of the
+//! order are the same for both.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::{Error, Result};
 pub(super) const SECTION: &str = "before";
 /// Behind the name of a row of the other build.
 const BEFORE: &str = ", before";
-/// What this build must keep of what the other one kept.
+/// Share of the other build's rate that this build must keep.
 pub(super) const LEAST: f64 = 0.97;
 
 /// An engine in this build and in the other, and their rows.
@@ -31,7 +31,7 @@ impl Pair {
         Pair([(now, ours), (before, theirs)])
     }
 
-    /// The rows, this build's being held against the other's.
+    /// The rows of this build, compared with those of the other.
     fn conclude(self) -> [Row; 2] {
         let [(_, mut now), (_, mut before)] = self.0;
         before.summarize();
@@ -113,7 +113,7 @@ pub(super) fn condition(context: &Context) -> String {
     })
 }
 
-/// What is asked of every row that at least one of the two builds has.
+/// Target for every row that at least one of the two builds has.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let of_this = |row: &&Row| row.section == SECTION && !row.what.ends_with(BEFORE);
     let other = |row: &Row| {

@@ -24,7 +24,7 @@ pub(super) struct Child {
     readers: Vec<JoinHandle<()>>,
 }
 
-/// What a child printed, by line, with the time the line's end came.
+/// Output of a child, by line, with the time at which each line ended.
 type Lines = Arc<Mutex<Vec<Line>>>;
 
 #[derive(Debug, Clone)]
@@ -159,7 +159,7 @@ impl Child {
     }
 }
 
-/// The last thing said. Who does not know a flag says so before he says how he is called.
+/// The last thing said. A program that does not know a flag says so before it prints its usage.
 fn last_words(lines: &[Line]) -> String {
     let refusal = lines.iter().find(|line| line.text.starts_with("error: "));
     let last = || lines.iter().rev().find(|line| !line.text.trim().is_empty());

@@ -31,7 +31,7 @@ struct Times {
     max_ms: f64,
 }
 
-/// What `weir lab churn --json` ends with.
+/// Final output of `weir lab churn --json`.
 #[derive(Debug, Default, Deserialize)]
 struct Churned {
     add: Times,
@@ -83,7 +83,7 @@ fn name(source: &str, what: &str) -> String {
     format!("{source}: {what}")
 }
 
-/// What is shown of a run: what, unit, value, note.
+/// Displayed values of a run: name, unit, value, note.
 fn values(found: &Churned) -> Vec<(String, &'static str, f64, String)> {
     let mpps = found.offered as f64 / found.seconds.max(f64::EPSILON) / 1e6;
     let of = format!("of {}, {mpps:.2} Mpps", grouped(found.offered));
@@ -118,7 +118,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let add = format!("{ADD}{LONGEST}");
     let attach = format!("{ATTACH}{LONGEST}");

@@ -89,7 +89,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let weir = find(rows, SECTION, WEIR, Some(64));
     let lapped = weir.and_then(Row::frames).map(|frames| frames.lapped() as f64);

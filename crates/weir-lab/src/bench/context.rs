@@ -1,4 +1,4 @@
-//! What every part of the bench needs: what to measure, where, and how long.
+//! Context of every part of the bench: what to measure, where, and how long.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ pub(super) const PATIENCE_ROUND: Duration = Duration::from_secs(10);
 /// The longest that all of them do.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
-/// What to measure.
+/// Options of the bench.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The `weir` program.
@@ -38,7 +38,7 @@ pub struct Options {
     pub trial: Option<f64>,
     /// How often that is searched; once if not said.
     pub searches: Option<u32>,
-    /// Another build of the program, to be held against this one.
+    /// Another build of the program, to compare this one with.
     pub before: Option<PathBuf>,
     /// A folder with a root file system that has Suricata 7.
     pub suricata: Option<PathBuf>,
@@ -79,7 +79,7 @@ impl Cpus {
     }
 }
 
-/// What every part needs.
+/// Context of every part.
 pub(super) struct Context<'a> {
     pub(super) options: &'a Options,
     pub(super) rounds: u32,
@@ -112,7 +112,7 @@ impl<'a> Context<'a> {
             trial: options.trial.unwrap_or(trial),
             searches: options.searches.unwrap_or(SEARCHES),
             cpus: Cpus::new(),
-            // Who wants no figures need not wait for a quiet moment.
+            // A run without figures need not wait for a quiet moment.
             patience_ms: AtomicU64::new(if options.quick {
                 0
             } else {

@@ -13,7 +13,7 @@ pub(super) const ONE: &str = "1 copier";
 pub(super) const TWO: &str = "2 copiers";
 const SIZES: [u32; 3] = [64, 512, 1518];
 
-/// What `weir lab copiers --json` ends with.
+/// Final output of `weir lab copiers --json`.
 #[derive(Debug, Deserialize)]
 struct Copied {
     frames: u64,
@@ -74,7 +74,7 @@ pub(super) fn condition(_context: &Context) -> String {
         .to_owned()
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let bar = |size| {
         let found = ratio_of(rows, SECTION, TWO, Some(size));

@@ -1,4 +1,4 @@
-//! What the programs say they got, read from their last words.
+//! Counts that the programs report, read from their last lines.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::child::Line;
 use super::percentiles::Percentiles;
 
-/// What a tool says it got.
+/// Counts that a tool reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     /// Frames that reached the tool's consumer.
@@ -16,7 +16,7 @@ pub(super) struct Counted {
     pub(super) drops: BTreeMap<String, u64>,
 }
 
-/// What `weir capture --json` ends with, as far as it is needed here.
+/// Final output of `weir capture --json`, as far as it is needed here.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct WeirReport {
     pub(super) engine: String,
@@ -110,7 +110,7 @@ pub(super) fn dumpcap(lines: &[Line]) -> Option<Counted> {
 pub(super) fn netsniff_ng(lines: &[Line]) -> Option<Counted> {
     let passed = number_before(lines, "packets passed filter")?;
     let failed = number_before(lines, "packets failed filter")?;
-    // What it calls unread are those for which it had no space, and those it had not come to.
+    // It calls frames unread for which it had no space, or which it had not read yet.
     let unread = lines.iter().rev().find_map(|line| {
         let (_, rest) = line.text.split_once("packets incoming (")?;
         rest.split_whitespace().next()?.parse::<u64>().ok()
@@ -153,7 +153,7 @@ pub(super) mod tests {
     use super::*;
     use std::time::UNIX_EPOCH;
 
-    /// What a program printed.
+    /// Output of a program, as lines.
     pub(in super::super) fn lines(text: &str) -> Vec<Line> {
         let line =
             |text: &str| Line { at: UNIX_EPOCH, text: text.trim_end().to_owned(), data: true };

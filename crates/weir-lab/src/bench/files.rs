@@ -1,6 +1,7 @@
 //! Whole programs from a trace to a trace: `weir capture file:` beside what else copies one, all frames of 1518 bytes.
 //!
-//! Both files are in memory, so that no disk decides. What is timed is a run of the program, from its start to its end.
+//! Both files are in memory, so that no disk decides. The time of a run of the program is measured, from its start to
+//! its end.
 
 use std::fs;
 use std::io::Write;
@@ -75,7 +76,7 @@ impl TraceTool {
             let said = String::from_utf8_lossy(&ended.stderr);
             return Err(failed(said.lines().last().unwrap_or("it failed").to_owned()));
         }
-        // What goes to /dev/null is counted by nobody: the program did not fail.
+        // Frames that go to /dev/null are not counted: the program did not fail.
         let kept = if self.writes_a_file() { count(&output)? } else { frames };
         Ok(Frames::new(frames, kept, Default::default(), seconds))
     }
@@ -170,7 +171,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let bar = |ours, theirs, least| {
         let both =

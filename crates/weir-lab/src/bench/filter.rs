@@ -1,8 +1,8 @@
-//! What filters cost: in the kernel off a veth pair, and as machine code in user space (`user`).
+//! Cost of filters: in the kernel off a veth pair, and as machine code in user space (`user`).
 //!
 //! The kernel half of a capture runs in the generator's softirq, on the generator's core: whatever a
-//! filter takes there, the generator cannot send. So the value of a row is what could be sent, not what
-//! was kept: of a filter that takes nothing there is nothing to keep.
+//! filter takes there, the generator cannot send. So the value of a row is the rate that could be sent,
+//! not the rate that was kept: a filter that takes nothing keeps nothing.
 
 mod block;
 mod drop;
@@ -44,7 +44,7 @@ const FEED_RING: &str = "8MiB";
 /// The generator's source ports, from the first to 65535: `template::flow_of`.
 const PORT_MIN: u16 = 0x8000;
 
-/// What takes the frames of a row.
+/// The program that takes the frames of a row.
 enum Taker {
     /// A program of two instructions.
     Drop,
@@ -191,7 +191,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of this part.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let row = |what| find(rows, SECTION, what, Some(SIZE_MIN));
     let rejects = row(REJECTS).and_then(|row| row.ratio).map(|ratio| ratio.median);

@@ -1,4 +1,4 @@
-//! What a capture costs when nothing comes, and how soon a single frame is seen.
+//! Cost of a capture when nothing comes, and the delay of a single frame.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -131,7 +131,7 @@ fn latencies(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Durati
     Ok(latencies)
 }
 
-/// What is asked of it, of the worst of the engines.
+/// Targets for the worst of the engines.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let tools = Tool::weirs(Path::new("weir"));
     let bar = |(what, unit, side, limit): (&str, &str, Side, f64)| {

@@ -1,4 +1,5 @@
-//! What watching costs the watched: TCP over the veth pair with offloads on, bare and watched.
+//! Cost of a capture for the captured TCP connection: TCP over the veth pair with offloads on, bare
+//! and watched.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -18,7 +19,7 @@ pub(super) const BARE: &str = "bare";
 pub(super) const PASSIVE: &str = "weir, passive tc";
 pub(super) const HEADERS: &str = "weir, tc, snaplen 128";
 const TCPDUMP_HEADERS: &str = "tcpdump, snaplen 128";
-/// What Weir leaves over what tcpdump leaves at the same snaplen.
+/// Rate that is left with Weir, relative to that with tcpdump at the same snaplen.
 const PAIRS: &str = "iperf3, weir / tcpdump";
 const PAIRED: [(&str, &str, &str); 2] =
     [("whole frames", PASSIVE, TCPDUMP), ("first 128 bytes", HEADERS, TCPDUMP_HEADERS)];
@@ -32,7 +33,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut watchers: Vec<(&str, Option<Tool>)> = vec![(BARE, None)];
     let weir = &context.options.weir;
     let tools = [
-        // Each of the two that are held against tcpdump stands beside it.
+        // Each of the two that are compared with tcpdump stands beside it.
         Tool::weir(weir, PASSIVE, "bpf", &[]),
         Tool::tcpdump(),
         Tool::weir(weir, HEADERS, "bpf", &["--snaplen", "128"]),
@@ -173,7 +174,7 @@ fn client(context: &Context, bed: &Testbed, rate: Option<&str>) -> Result<f64> {
     received_gbps(&text).map_err(|reason| Error::Measure { what: "iperf3 -c".to_owned(), reason })
 }
 
-/// What the server received, of the client's JSON.
+/// Rate that the server received, from the client's JSON.
 fn received_gbps(json: &str) -> std::result::Result<f64, String> {
     let json: serde_json::Value =
         serde_json::from_str(json).map_err(|error| format!("its JSON: {error}"))?;
@@ -193,8 +194,8 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it. A whole copy of every super-frame is some 20 % of a sender that has no CPU to spare
-/// (docs/decisions/0006); the bar is held against it all the same.
+/// Targets of this part. A whole copy of every super-frame is some 20 % of a sender that has no CPU to
+/// spare (docs/decisions/0006); the target is applied nevertheless.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let cases = [(SECTION, PASSIVE), (SECTION, HEADERS), (PACED, PASSIVE)];
     let bare = cases.into_iter().map(|(section, watcher)| {

@@ -1,4 +1,4 @@
-//! What a result must say about where and when it was made.
+//! Facts about place and time that a result must have.
 
 use std::fs;
 use std::process::Command;
@@ -109,8 +109,8 @@ impl Machine {
     }
 }
 
-/// What makes a program say its version and end. DPDK's says it only when it starts: here with nothing to
-/// work on, to say how it is used.
+/// Arguments that make a program print its version and end. DPDK's says it only when it starts: here with
+/// nothing to work on, to say how it is used.
 fn version_args(program: &str) -> &'static [&'static str] {
     match program {
         "dpdk-testpmd" => {
@@ -183,7 +183,7 @@ fn parse_cpu_time(stat: &str) -> CpuTime {
     CpuTime { all: ticks.iter().sum(), idle: tick(3) + tick(4), steal: tick(7) }
 }
 
-/// What other programs do while something is measured.
+/// Activity of other programs during a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighbours {
     begin: Instant,

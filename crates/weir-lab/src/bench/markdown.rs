@@ -47,7 +47,7 @@ fn section(title: &str, about: &str, header: &[&str], rows: &[Vec<String>]) -> S
     text
 }
 
-/// A line of a table. One with fewer cells than the header is filled up by whoever shows it.
+/// A line of a table. Markdown viewers fill up a row with fewer cells than the header.
 fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
     let cells: Vec<String> = cells.map(|cell| cell.replace('|', "\\|")).collect();
     format!("| {} |\n", cells.join(" | "))

@@ -53,7 +53,7 @@ enum Way {
     Parse,
 }
 
-/// What a row does.
+/// The action of a row.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     what: &'static str,
@@ -302,7 +302,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let bar = |what| {
         let found = value_of(rows, SECTION, what, Some(64));

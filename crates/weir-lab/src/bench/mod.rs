@@ -3,7 +3,7 @@
 //! | module | what it measures |
 //! |---|---|
 //! | `wire` | capture off a veth pair at the generator's maximum, every tool in turn |
-//! | `before` | the same of another build, held against this one |
+//! | `before` | the same of another build, compared with this one |
 //! | `zero_loss` | the highest rate at which each of them loses nothing |
 //! | `latency` | from the generator's stamp to a consumer's hands |
 //! | `iperf` | what watching costs TCP |
@@ -95,7 +95,7 @@ struct Part {
     name: &'static str,
     /// Measures. An error is one of the testbed: a tool that fails is a row that says so.
     measure: fn(&Context) -> Result<Vec<Row>>,
-    /// What is asked of its rows.
+    /// Targets for its rows.
     bars: fn(&[Row]) -> Vec<Bar>,
     /// How it is measured, in a sentence; empty if nothing is to be said.
     condition: fn(&Context) -> String,
@@ -250,7 +250,7 @@ impl FromStr for Section {
     }
 }
 
-/// Measures; `talk` hears of the progress. Ends early, with what was measured by then, when `stop` is
+/// Measures; `talk` hears of the progress. Ends early, with the measurements so far, when `stop` is
 /// set.
 ///
 /// # Errors

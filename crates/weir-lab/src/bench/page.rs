@@ -80,7 +80,7 @@ fn heading(report: &Report, section: &str) -> String {
     html
 }
 
-/// What falls short of a peer, before anything else.
+/// Rows that are slower than a peer, before anything else.
 fn ahead(report: &Report) -> String {
     let mut html = "<h2>Where a peer was ahead</h2>\n".to_owned();
     if report.ahead.is_empty() {

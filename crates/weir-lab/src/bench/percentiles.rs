@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stats::Spread;
 
-/// What `weir capture --latency` says of its frames' delays, in microseconds.
+/// Delays of frames that `weir capture --latency` reports, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Frames that had a stamp.

@@ -16,9 +16,9 @@ pub struct Report {
     pub machine: Machine,
     /// How it was measured, in sentences.
     pub conditions: Vec<String>,
-    /// What was measured.
+    /// The measurements.
     pub rows: Vec<Row>,
-    /// What is asked of it.
+    /// The targets.
     pub bars: Vec<Bar>,
     /// Peers that were faster than the engine of Weir that takes frames as they do.
     pub ahead: Vec<Ahead>,
@@ -210,7 +210,7 @@ fn absent(row: &Row) -> String {
     format!("n/a: {}", row.absent.as_deref().unwrap_or("not reached"))
 }
 
-/// Adds what else there is to say, and of a row that failed half way, that it did.
+/// Adds the remaining remarks, and for a row that failed half way, that it did.
 fn with_note(text: String, row: &Row) -> String {
     let notes = [row.note.as_str(), row.absent.as_deref().unwrap_or("")];
     let parts = std::iter::once(text.as_str()).chain(notes).filter(|part| !part.is_empty());

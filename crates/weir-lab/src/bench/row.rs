@@ -1,4 +1,4 @@
-//! Rows: what was measured, over some rounds.
+//! Rows: measurements over some rounds.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::table::grouped;
 pub struct Row {
     /// The part of the bench it belongs to.
     pub section: &'static str,
-    /// What was measured.
+    /// The measured thing.
     pub what: String,
     /// Bytes of a frame on the wire, with FCS, where frames were of one size.
     pub size_on_wire: Option<u32>,
@@ -32,7 +32,7 @@ pub struct Row {
     pub rounds: Vec<Round>,
     /// Why it has no rounds, or fewer than the others.
     pub absent: Option<String>,
-    /// What else there is to say.
+    /// Further remarks.
     pub note: String,
 }
 
@@ -43,7 +43,7 @@ pub struct Round {
     pub round: u32,
     /// In the row's unit.
     pub value: f64,
-    /// What other programs did meanwhile.
+    /// Activity of other programs meanwhile.
     pub disturbance: Disturbance,
     /// Where frames were counted.
     pub frames: Option<Frames>,
@@ -51,7 +51,7 @@ pub struct Round {
     pub latency: Option<Percentiles>,
 }
 
-/// What became of the frames of a round.
+/// Account of the frames of a round.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Frames {
     /// Frames that the generator put on the link, by the link's own count.

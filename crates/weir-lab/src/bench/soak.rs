@@ -15,7 +15,7 @@ use crate::generator::{Rate, SIZE_MIN};
 use crate::testbed::Testbed;
 use crate::{Error, Result};
 
-/// What to soak.
+/// Options of a soak.
 #[derive(Debug, Clone)]
 pub struct SoakOptions {
     /// The `weir` program.
@@ -40,7 +40,7 @@ pub enum Verdict {
 pub struct Check {
     /// How it ended.
     pub verdict: Verdict,
-    /// What was checked, and the numbers.
+    /// The checks, and the numbers.
     pub text: String,
 }
 

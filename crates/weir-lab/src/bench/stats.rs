@@ -1,4 +1,4 @@
-//! What several rounds of one measurement come to.
+//! Summary of several rounds of one measurement.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! The programs that capture: how each is started, when it is ready, and what it says it got.
+//! The programs that capture: how each is started, when it is ready, and its own counts.
 
 use std::env;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub(super) const BUFFER_MIB: u32 = 64;
 /// Loading programs takes tens of milliseconds, dumpcap's start a second.
 const READY_LIMIT: Duration = Duration::from_secs(15);
-/// What a tool still has to do once it has said that it listens.
+/// Time that a tool still needs after it has said that it listens.
 pub(super) const SETTLE: Duration = Duration::from_millis(150);
 
 /// A program that captures.
@@ -40,7 +40,7 @@ enum Kind {
     Xdpdump,
 }
 
-/// What Weir says when it was built without the engine asked for.
+/// Message of Weir if it was built without the requested engine.
 pub(super) const NOT_BUILT: &str = "this build has no engine";
 /// Where a tool's arguments name the interface.
 const IFACE: &str = "IFACE";

@@ -23,7 +23,7 @@ const ATTACHED: &str = "tcpdump on weir0 (weir attach)";
 /// The interface that is fed.
 const NETDEV: &str = "weir0";
 
-/// What takes the frames.
+/// The program that takes the frames.
 #[derive(Clone, Copy)]
 enum Way {
     Passive,
@@ -78,7 +78,7 @@ impl Way {
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let row = |way: Way| Row::new(SECTION, way.name(), MPPS).sized(SIZE_MIN);
@@ -123,7 +123,7 @@ fn at_full_rate(context: &Context, bed: &Testbed, way: Way) -> Result<Frames> {
     let used = cpu().saturating_sub(before);
     let mut counted = capturing.finish()?;
     for helper in helpers {
-        // What feeds the interface loses frames, too.
+        // The program that feeds the interface loses frames, too.
         if let Some(report) = weir_report(&helper.interrupt()?) {
             counted.drops.extend(report.counted().drops);
         }
@@ -142,7 +142,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let size = Some(SIZE_MIN);
     let over = |what: &str, base: &str| {

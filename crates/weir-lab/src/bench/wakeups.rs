@@ -92,7 +92,7 @@ fn habits(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Row>> {
     });
     let (mut trickle, sent) = (trickle?, sent?);
     sleep(tool.grace());
-    // What does not take frames has no reason to wake up.
+    // A program that takes no frames has no reason to wake up.
     let kept = capturing.finish()?.kept;
     if kept < sent.sent {
         trickle[0].note = format!("kept {kept} of {} frames", sent.sent);
@@ -165,7 +165,7 @@ fn singles(context: &Context, tools: &[Tool]) -> Result<Vec<Row>> {
     names.zip(results.into_iter().chain([bare])).map(row).collect()
 }
 
-/// What became of frames that came alone.
+/// Account of frames that came alone.
 struct Singles {
     sent: u64,
     delays: Percentiles,
@@ -213,7 +213,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it, of the worst of the engines.
+/// Targets for the worst of the engines.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let tools = Tool::weirs("weir".as_ref());
     let worst = |what: &str| {

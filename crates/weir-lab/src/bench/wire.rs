@@ -1,7 +1,7 @@
 //! Capture off a link: every tool in turn on the same veth pair, at all that the generator can send.
 //!
 //! The kernel half of a capture runs in the generator's softirq, on the generator's core. So a slow
-//! tool lowers what is offered, and what counts is the rate of frames kept, beside the loss.
+//! tool lowers the offered rate, and the rate of kept frames counts, beside the loss.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) const SIZES: [u32; 2] = [64, 1518];
 /// And in full: those of RFC 2544, less 1280.
 const SIZES_FULL: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
 
-/// What is sent.
+/// Sent traffic.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traffic {
     pub(super) size: u32,
@@ -52,7 +52,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What [`in_turn`] measures.
+/// Measurements of [`in_turn`].
 #[derive(Clone, Copy)]
 pub(super) struct Turns<'a> {
     pub(super) section: &'static str,
@@ -101,7 +101,7 @@ pub(super) fn in_turn(
     Ok(all)
 }
 
-/// One run of a tool: what was sent, and what it says it got.
+/// One run of a tool: the sent frames, and the tool's own counts.
 ///
 /// # Errors
 /// [`Error::Measure`] if the tool fails.
@@ -156,7 +156,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for (size, what, limit) in [

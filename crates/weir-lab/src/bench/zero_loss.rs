@@ -63,7 +63,8 @@ fn search(context: &Context, trial: impl Fn(Rate) -> Result<Frames>) -> Result<F
         let least = pps - bisection.near;
         let tried = tried(context, &trial, Rate::Pps(pps), least)?;
         let has_passed = tried.has_passed(least);
-        // What was not offered has not passed: the search goes on below, where it can be.
+        // A rate that was not offered has not passed: the search goes on below, where it can be
+        // offered.
         bisection.tried(pps, has_passed);
         if !has_passed && tried.lossy.is_none() {
             not_offered = Some(pps);

@@ -24,7 +24,7 @@ pub(super) struct Bucket {
     given_up: f64,
 }
 
-/// What the bucket says.
+/// Answer of the bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Send this many now; they are taken from the bucket.
@@ -59,8 +59,8 @@ impl Bucket {
     }
 
     /// The last grant, of a run that ends at `end_ns`: all that was due before then, at most `most`, and at most
-    /// [`GRANT_MAX`], so that a sender far behind its rate does not go on long after its end. It may be none. What is
-    /// due beyond [`GRANT_MAX`] is given up; what is due beyond `most` nobody asked for.
+    /// [`GRANT_MAX`], so that a sender far behind its rate does not go on long after its end. It may be none. Frames
+    /// that are due beyond [`GRANT_MAX`] are given up; frames that are due beyond `most` were not requested.
     ///
     /// Without it the frames of the time since the last ask would be missing: a whole pause of the sender, if
     /// the run ended in one.

@@ -1,4 +1,4 @@
-//! What the link itself says it took.
+//! The link's own count of frames that it took.
 
 use std::fs;
 use std::thread::sleep;

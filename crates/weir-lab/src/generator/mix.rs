@@ -33,7 +33,7 @@ impl Default for MixOptions {
     }
 }
 
-/// What was sent of the mix.
+/// Report of the sent mix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixReport {
     /// Frames that the link took, by its own count.
@@ -97,7 +97,7 @@ impl Wire for Mix<'_> {
 /// One frame of the mix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MixFrame {
-    /// What it is, in a few words.
+    /// A short description.
     pub what: &'static str,
     /// Its bytes, at least 60, without FCS.
     pub bytes: Vec<u8>,

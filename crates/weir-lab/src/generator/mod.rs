@@ -1,8 +1,8 @@
 //! The wire generator behind `weir gen IFACE`: numbered frames at a rate, counted at the link.
 //!
 //! Two engines make the same frames (`template`): the kernel's own live-frame runs (`live`, some
-//! 6 Mpps on one core) and, where these are not possible, `AF_PACKET` (`packet`). What is reported
-//! as sent is what the link says it took (`counter`), never what was tried.
+//! 6 Mpps on one core) and, where these are not possible, `AF_PACKET` (`packet`). The reported
+//! number of sent frames is the link's own count (`counter`), never the number of attempts.
 
 pub(crate) mod affinity;
 mod bucket;
@@ -38,7 +38,7 @@ use template::Template;
 pub const FCS_BYTES: u32 = 4;
 pub use crate::limits::{LIVE_SIZE_MAX, SIZE_MIN, THREADS_MAX};
 
-/// What to send.
+/// Options of the generator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenOptions {
     /// Bytes of the frames on the wire, with FCS, without preamble and gap: 64 is 60 in memory.
@@ -129,8 +129,8 @@ pub enum How {
     AfPacket,
 }
 
-/// What was sent: frames number `first_number` to `first_number + attempted - 1`. Numbers of those refused are missing
-/// at the receiver.
+/// Report of the generator, for frames number `first_number` to `first_number + attempted - 1`. Numbers of those
+/// refused are missing at the receiver.
 ///
 /// With [`Rate`] and a duration that no number of frames cuts short, as many frames were attempted as the rate has in
 /// the duration less [`Totals::given_up`]; what is late by more than 16,384 frames at the end of the duration is part

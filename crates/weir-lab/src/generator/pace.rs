@@ -21,7 +21,7 @@ pub(super) trait Wire {
     fn check(&mut self) -> Result<()>;
 }
 
-/// What the loop did.
+/// Result of the loop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paced {
     pub(super) attempted: u64,
@@ -65,7 +65,7 @@ pub(super) fn run(
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 pub(super) struct Turns<'a> {
     stop: &'a AtomicBool,
     cpus: &'a [usize],
@@ -85,7 +85,8 @@ pub(super) struct Turns<'a> {
     failed: Mutex<Option<crate::Error>>,
 }
 
-/// The numbers that are still to be given out. Whoever gets some tries them all, so none is left out.
+/// The numbers that are still to be given out. A thread that gets some tries them all, so none is
+/// left out.
 struct Row {
     bucket: Option<Bucket>,
     granted: u64,
@@ -179,7 +180,8 @@ impl<'a> Turns<'a> {
         Some((first, verdict))
     }
 
-    /// What was due before the end and not granted yet; the first thread that comes gets it.
+    /// Frames that were due before the end and not granted yet; the first thread that comes gets
+    /// them.
     fn ask_last(&self) -> Option<(u64, u64)> {
         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
         let left = row.frames_max - row.granted;
@@ -194,7 +196,7 @@ impl<'a> Turns<'a> {
         (frames > 0).then_some((first, frames))
     }
 
-    /// Tries all of what was granted: numbers left out here would be a gap.
+    /// Tries all granted numbers: a number left out here would be a gap.
     fn turn(&self, wire: &mut impl Wire, first: u64, frames: u64) -> Result<()> {
         let mut tried = 0;
         while tried < frames {

@@ -123,7 +123,7 @@ impl Socket {
     }
 
     /// Hands all of at most [`BATCH`] frames over, each once. A frame that a full queue refuses
-    /// (ENOBUFS) is not tried again: what the link took is counted at the link.
+    /// (ENOBUFS) is not tried again: the link itself counts the frames that it took.
     pub(super) fn send_all(&self, frames: &[impl AsRef<[u8]>]) -> io::Result<()> {
         assert!(frames.len() <= BATCH);
         // SAFETY: iovec and mmsghdr are made of raw pointers and integers: all zero is a value.

@@ -1,4 +1,4 @@
-//! Who is at the other end of a veth, for advice: asked of `ip`, which knows namespaces by their names.
+//! The other end of a veth, for advice: asked of `ip`, which knows namespaces by their names.
 
 use std::process::{Command, Stdio};
 
@@ -28,7 +28,7 @@ fn find(iface: &str) -> Option<PeerName> {
     }
 }
 
-/// What `ip -o link show dev IFACE` says of the other end.
+/// The other end, as `ip -o link show dev IFACE` prints it.
 #[derive(Debug, PartialEq, Eq)]
 enum Link {
     Here(String),
@@ -53,7 +53,7 @@ fn named(line: &str, index: u32) -> Option<&str> {
     name.split(['@', ':']).next()
 }
 
-/// What `ip` prints; nothing where it is missing or refuses, as this is only for a better word.
+/// Output of `ip`; empty if it is missing or refuses, as this only improves a message.
 fn ip(args: &[&str]) -> Option<String> {
     let output = Command::new("ip").args(args).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

@@ -2,8 +2,8 @@
 //! the order of the file and byte for byte.
 //!
 //! Through `AF_PACKET`: the frames differ in length and content, so each comes from user space. TCP super-frames, which
-//! no link carries, are segmented. What else cannot be sent as it was recorded is not sent at all, and counted by the
-//! reason.
+//! no link carries, are segmented. Other frames that cannot be sent as they were recorded are not sent at all, and
+//! counted by the reason.
 
 mod even;
 mod trace;
@@ -24,7 +24,7 @@ use even::Even;
 pub use trace::Skipped;
 use trace::{Fate, Trace, segments};
 
-/// What to replay, and how.
+/// Options of a replay.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplayOptions {
     /// The pcap or pcapng file.
@@ -59,7 +59,7 @@ impl ReplayOptions {
     }
 }
 
-/// What was replayed.
+/// Report of a replay.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReplayReport {
     /// How much, and how fast.
@@ -146,7 +146,7 @@ fn check(options: &ReplayOptions) -> Result<()> {
     }
 }
 
-/// What says when a frame is due.
+/// Decides when a frame is due.
 enum Clock {
     /// Nothing: at once.
     None,

@@ -19,7 +19,7 @@ pub struct Sink {
     _link: Link,
 }
 
-/// What the sink has seen, over all CPUs.
+/// Counts of the sink, over all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SinkCounts {
     /// Generated frames.

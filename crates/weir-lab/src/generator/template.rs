@@ -32,7 +32,7 @@ const CHECK_AT: usize = 24;
 const SADDR_AT: usize = 26;
 const SPORT_AT: usize = 34;
 
-/// What a frame number becomes: the flow's source address and port.
+/// The flow's source address and port for a frame number.
 ///
 /// `flow_count` 0 gives each of 2^32 frames its own; they repeat after that.
 pub fn flow_of(number: u64, flow_count: u64) -> (u32, u16) {

@@ -1,8 +1,8 @@
-//! What a run of either generator came to.
+//! Totals of a run of either generator.
 
 use std::time::Duration;
 
-/// What was sent, wherever the frames came from.
+/// Totals of sent frames, from any source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Totals {
     /// Frames that the link took, by its own count.

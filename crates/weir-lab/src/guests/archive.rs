@@ -2,7 +2,7 @@
 //!
 //! Source: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 
-/// What the name and the contents of an entry are padded to.
+/// The name and the contents of an entry are padded to a multiple of this.
 const ALIGN: usize = 4;
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;

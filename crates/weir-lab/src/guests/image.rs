@@ -1,4 +1,5 @@
-//! What a guest boots: a kernel, and a file system in memory with busybox, weir and the modules for its devices.
+//! Boot files of a guest: a kernel, and a file system in memory with busybox, weir and the modules for its
+//! devices.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -20,7 +20,7 @@ const BOOTS_WITHIN: Duration = Duration::from_secs(90);
 const KVM_BOOTS_WITHIN: Duration = Duration::from_secs(10);
 const MEMORY: &str = "512M";
 
-/// What runs a guest's instructions.
+/// Way in which a guest's instructions are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accelerator {
     /// The processor.

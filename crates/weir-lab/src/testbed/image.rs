@@ -30,6 +30,6 @@ pub fn pack_image(program: &Path, name: &str, dir: &Path) -> io::Result<PathBuf>
 fn place(file: &Path, at: &Path) -> io::Result<()> {
     fs::create_dir_all(at.parent().unwrap_or(Path::new("/")))?;
     fs::copy(file, at)?;
-    // Whoever the container runs as may read and run it.
+    // The container's user may read and run it.
     fs::set_permissions(at, Permissions::from_mode(0o755))
 }

@@ -53,7 +53,7 @@ pub struct End {
     pub mac: [u8; 6],
 }
 
-/// What a testbed shall look like; [`Builder::build`] makes it.
+/// Properties of a testbed; [`Builder::build`] makes it.
 #[derive(Debug, Clone)]
 pub struct Builder {
     mtu: u32,
@@ -108,7 +108,8 @@ impl Builder {
     /// Makes the namespaces and the pair, and returns when both ends are up and see the carrier.
     ///
     /// # Errors
-    /// When `ip` is missing or refuses, mostly for lack of root. What was made by then is removed.
+    /// When `ip` is missing or refuses, mostly for lack of root. Parts that were made by then are
+    /// removed.
     pub fn build(&self) -> Result<Testbed> {
         static SWEEP: Once = Once::new();
         static SERIAL: AtomicU32 = AtomicU32::new(0);
@@ -233,7 +234,7 @@ impl End {
         command::ip(&["-n", &self.netns, "link", "set", "lo", "up"])
     }
 
-    /// Waits until the interface is up and sees its peer: what it sends from then on arrives.
+    /// Waits until the interface is up and sees its peer: frames that it sends from then on arrive.
     ///
     /// # Errors
     /// [`Error::Timeout`] after five seconds.

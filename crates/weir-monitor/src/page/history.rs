@@ -9,7 +9,7 @@ use crate::view::View;
 
 /// Views that are remembered: five minutes of one a second.
 const MOMENTS_MAX: usize = 300;
-/// Protocols of each. The others are what is missing from its rate.
+/// Protocols of each. The others are the part that is missing from its rate.
 const PROTOCOLS_MAX: usize = 8;
 
 /// Rates of the last views.

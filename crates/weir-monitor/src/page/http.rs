@@ -26,7 +26,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// How often [`Site::tick`] is called at least.
 const TICK: Duration = Duration::from_millis(250);
-/// Headers of every answer. Scripts and styles come from this server alone, nothing may embed what it answers, and
+/// Headers of every answer. Scripts and styles come from this server alone, nothing may embed its answers, and
 /// nothing is kept on disk.
 const HEADERS: &str = "Cache-Control: no-store\r\n\
     Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -36,7 +36,7 @@ const HEADERS: &str = "Cache-Control: no-store\r\n\
     X-Content-Type-Options: nosniff\r\n\
     Connection: close\r\n";
 
-/// What is served. Its methods are called by the thread of the server, and must not wait.
+/// The served contents. Its methods are called by the thread of the server, and must not wait.
 pub trait Site: Send + 'static {
     /// The answer for a path, which begins with `/` and has no query. `None`: there is nothing.
     fn answer(&mut self, path: &str) -> Option<Answer>;
@@ -111,7 +111,7 @@ fn run(listener: &TcpListener, is_over: &AtomicBool, mut site: impl Site) {
         let ready = wait(listener, &connections, until);
         let mut ready = ready.into_iter();
         let has_new = ready.next().unwrap_or_default();
-        // Whoever has gone, or takes too long, needs no answer.
+        // A client that has gone, or takes too long, needs no answer.
         connections.retain_mut(|connection| {
             let is_ready = ready.next().unwrap_or_default();
             let goes_on = !is_ready || connection.advance(&mut site).unwrap_or(false);
@@ -185,7 +185,7 @@ enum State {
 }
 
 impl Connection {
-    /// Reads or writes what there is. False: it is done.
+    /// Reads or writes as much as possible. False: it is done.
     fn advance(&mut self, site: &mut impl Site) -> io::Result<bool> {
         loop {
             let result = match &mut self.state {
@@ -220,7 +220,8 @@ impl Connection {
                     Err(error) => Err(error),
                 },
                 State::Closes => {
-                    // One read each time, so that whoever sends without an end does not keep the thread here.
+                    // One read each time, so that a client which sends without an end does not keep the
+                    // thread here.
                     let mut bytes = [0; 2048];
                     match self.stream.read(&mut bytes) {
                         Ok(0) => return Ok(false),
@@ -308,7 +309,8 @@ fn read(request: &[u8]) -> Result<&str, Refusal> {
     if path.starts_with('/') { Ok(path) } else { Err(Refusal::Malformed) }
 }
 
-/// Whether a `Host` is an address or `localhost`. Whoever owns another name decides what it points at.
+/// Whether a `Host` is an address or `localhost`. The owner of another name decides to which address
+/// it points.
 fn is_this_machine(host: &str) -> bool {
     let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, port)) if name.parse::<Ipv6Addr>().is_ok() => ("localhost", port),
@@ -354,7 +356,7 @@ mod tests {
         (server, address)
     }
 
-    /// What comes for this request.
+    /// The answer to this request.
     fn asked(address: SocketAddr, request: &[u8]) -> String {
         let mut client = TcpStream::connect(address).expect("it listens");
         // Refused in the middle of it.

@@ -17,7 +17,7 @@ use super::state::{OverlayKind, State};
 use super::text::{escaped, grouped};
 use crate::view::View;
 
-/// Draws a view as the state wants it. It fits any size; what has no room is left out.
+/// Draws a view as the state wants it. It fits any size; parts without room are left out.
 pub fn draw(frame: &mut Frame<'_>, state: &State, view: &View) {
     let areas = Areas::of(frame.area());
     header::draw(frame, &areas, &state.history, view, state.look);
@@ -43,7 +43,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, view: &View) {
     frame.render_widget(foot(state, &rows, view, areas.pane.height), areas.foot);
 }
 
-/// Panes, what the user has chosen, and what was said last.
+/// Panes, the user's choices, and the last message.
 fn tabs(state: &State, view: &View) -> Line<'static> {
     let look = state.look;
     let mut spans = Vec::new();

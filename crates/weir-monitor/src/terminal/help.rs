@@ -1,6 +1,6 @@
 //! The keys.
 
-/// A key, and what it does.
+/// A key, and its action.
 pub const LINES: &[(&str, &str)] = &[
     ("1-4, Tab", "flows, talkers, protocols, losses"),
     ("arrows, PgUp, PgDn, End", "select a row: it stays selected wherever its flow moves"),

@@ -1,4 +1,4 @@
-//! What keys do.
+//! Actions of keys.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
@@ -12,7 +12,7 @@ use super::state::{Overlay, OverlayKind, State};
 use super::text;
 use crate::view::View;
 
-/// What a key asks of the caller.
+/// A request of a key to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Draw the state.
@@ -62,7 +62,7 @@ impl Move {
 }
 
 impl State {
-    /// Changes the state by a key. `view` is what is shown.
+    /// Changes the state by a key. `view` is the displayed view.
     pub fn press(&mut self, key: KeyEvent, view: &View) -> Outcome {
         if key.kind == KeyEventKind::Release {
             return Outcome::Draw;

@@ -2,7 +2,8 @@
 
 use ratatui::layout::{Constraint, Layout, Rect};
 
-/// The parts of the screen, from top to bottom. What a small screen has no lines for, is empty.
+/// The parts of the screen, from top to bottom. Areas for which a small screen has no lines are
+/// empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Areas {
     /// Sources.
@@ -17,7 +18,7 @@ pub struct Areas {
     pub tabs: Rect,
     /// The open pane.
     pub pane: Rect,
-    /// What is left out, and keys.
+    /// The rows that are left out, and keys.
     pub foot: Rect,
 }
 

@@ -1,4 +1,4 @@
-//! What became of frames, flows and records, line by line.
+//! Account of frames, flows and records, line by line.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::view::{ExportView, SourceView, View};
 /// A line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Whose counts follow.
+    /// The name of the counts that follow.
     Title(String),
     /// A name, its value, and whether it is a loss.
     Count(String, String, bool),

@@ -1,14 +1,14 @@
 //! Colours and symbols.
 //!
 //! Of the terminal's sixteen colours red and magenta are readable on a light background and on a dark one, so there are
-//! these two, for what was lost and for what the user has chosen. Nothing is said by colour alone.
+//! these two, for losses and for the user's choices. Nothing is said by colour alone.
 
 use std::env;
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::bar;
 
-/// What the terminal can show.
+/// Abilities of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     /// Colours. Without them: bold, underlined and reversed text.
@@ -55,7 +55,7 @@ impl Look {
         self.colored(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// What was chosen and changes what is shown: a search, a pause.
+    /// A user's choice that changes the display: a search, a pause.
     pub(super) fn chosen(self) -> Style {
         self.colored(Color::Magenta).add_modifier(Modifier::BOLD)
     }
@@ -65,7 +65,7 @@ impl Look {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// What a figure is.
+    /// The label of a figure.
     pub(super) fn faint(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }

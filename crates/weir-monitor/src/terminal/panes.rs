@@ -57,7 +57,7 @@ fn flow_columns(state: &State, view: &View) -> Vec<Column> {
             false => column.name().to_owned(),
         };
         let is_number = !matches!(column, Protocol | Source | Destination | Interface);
-        // That the order is of something that is not shown, would be a riddle.
+        // An order by a column that is not shown would confuse.
         let rank = if is_sorted { 0 } else { rank };
         self::Column { head, is_number, width_min, is_elastic, rank }
     };

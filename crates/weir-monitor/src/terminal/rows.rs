@@ -8,7 +8,7 @@ use super::search::{self, Query};
 use super::sort::Sort;
 use crate::view::{FlowView, View};
 
-/// What the screen is about.
+/// The subject of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pane {
     /// Flows that go on.
@@ -18,7 +18,7 @@ pub enum Pane {
     Talkers,
     /// Protocols above IP.
     Protocols,
-    /// What became of frames and records.
+    /// Account of frames and records.
     Losses,
 }
 
@@ -60,7 +60,7 @@ impl RowId {
 pub struct Row {
     /// Its place in the view.
     pub index: usize,
-    /// What it is.
+    /// Its identity.
     pub id: RowId,
 }
 
@@ -100,7 +100,7 @@ fn flows(query: &Query, sort: Sort, view: &View) -> Vec<Row> {
 /// The selected row of a pane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// What was selected. `None`: the place is, whatever comes there.
+    /// The selected row. `None`: the place is, whatever comes there.
     id: Option<RowId>,
     place: usize,
 }

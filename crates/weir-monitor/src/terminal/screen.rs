@@ -56,8 +56,8 @@ impl Screen {
         }
     }
 
-    /// Forgets what is on the screen, so that all of it is drawn. `Terminal::clear` would ask the terminal where
-    /// its cursor is, and not every one answers.
+    /// Forgets the contents of the screen, so that all of it is drawn. `Terminal::clear` would ask the terminal
+    /// where its cursor is, and not every one answers.
     pub fn clear(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())

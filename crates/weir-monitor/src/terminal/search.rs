@@ -27,7 +27,7 @@ struct Word {
 }
 
 impl Query {
-    /// What was typed; beyond [`SEARCH_LETTERS`] it is cut off.
+    /// The typed text; beyond [`SEARCH_LETTERS`] it is cut off.
     pub fn new(text: &str) -> Query {
         let text: String = text.chars().take(SEARCH_LETTERS).collect();
         let word = |word: &str| {

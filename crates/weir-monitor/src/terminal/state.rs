@@ -1,4 +1,4 @@
-//! What the user has chosen to see.
+//! The user's choices for the display.
 
 use super::history::History;
 use super::look::Look;
@@ -7,7 +7,7 @@ use super::search::Query;
 use super::sort::Sort;
 use crate::view::{FlowView, View};
 
-/// What the user has chosen to see.
+/// The user's choices for the display.
 ///
 /// [`press`](State::press) changes it by keys, [`advance`](State::advance) by views; [`draw`](super::draw) shows it.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub struct State {
     pub(super) height: u16,
 }
 
-/// What is shown in the place of the pane.
+/// Text that is shown instead of the pane.
 #[derive(Clone, Debug)]
 pub(super) struct Overlay {
     pub kind: OverlayKind,

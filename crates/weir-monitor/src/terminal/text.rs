@@ -22,7 +22,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// `1,234/s`: of what is counted one by one.
+/// `1,234/s`: for things that are counted one by one.
 pub fn per_second(rate: f64) -> String {
     match rate {
         rate if !is_rate(rate) => "0/s".to_owned(),

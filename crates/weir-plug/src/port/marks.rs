@@ -16,7 +16,7 @@ const BELL: u8 = 2;
 /// Digits of a number.
 const DIGITS: usize = 16;
 
-/// What a stream holds.
+/// An item of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     Byte(u8),
@@ -63,7 +63,7 @@ enum State {
 }
 
 impl Decoder {
-    /// What this byte completes.
+    /// The item that this byte completes.
     pub(super) fn take(&mut self, byte: u8) -> Option<Item> {
         // No number has this byte, and neither has what follows it anywhere: it begins a mark wherever it is.
         if byte == MARK {

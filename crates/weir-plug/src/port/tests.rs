@@ -72,7 +72,7 @@ fn a_guest_that_begins_anew_ends_the_session_and_hears_nothing_of_it() {
     host.write(b"half a mess").unwrap();
     let (again, guest) = thread::scope(|scope| {
         let host = scope.spawn(|| {
-            // The old session ends, whoever waits in it.
+            // The old session ends, even if a thread waits in it.
             assert!(host.wait(Some(LONG)).unwrap());
             assert_eq!(host.read(&mut [0; 9]).unwrap(), 0);
             assert!(host.write(b"too late").is_err());

@@ -1,4 +1,4 @@
-//! One connection: its calls, in order, and what is taken back at its end.
+//! One connection: its calls, in order, and the cleanup at its end.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -19,8 +19,8 @@ use crate::peer::Peer;
 use crate::transport::Transport;
 use crate::wire::{self, Received};
 
-/// A connection's place among those of the server. It is free once nobody has it: neither who reads from the peer, nor
-/// who writes to it what is queued.
+/// A connection's place among those of the server. It is free once nobody has it: neither the thread that reads from
+/// the peer, nor the one that writes queued messages to it.
 pub(super) struct Placed {
     shared: Arc<Shared>,
     number: u64,
@@ -71,7 +71,7 @@ impl Connection {
         let hello_by = Instant::now() + PATIENCE_MAX;
         let mut pace = Pace::new(self.shared.limits.messages_per_second, Instant::now());
         loop {
-            // Whoever has said hello may be silent for ever.
+            // A peer that has said hello may be silent for ever.
             let limit =
                 (!self.has_said_hello).then(|| hello_by.saturating_duration_since(Instant::now()));
             if !self.transport.wait(limit).unwrap_or(false) {
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Carries out what is asked; `false` if the answer cannot be sent.
+    /// Carries out a request; `false` if the answer cannot be sent.
     fn take(&mut self, message: Message, fds: Vec<OwnedFd>) -> bool {
         match message {
             Message::Request { id, method, params } => {

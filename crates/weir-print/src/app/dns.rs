@@ -114,7 +114,7 @@ fn write_operation(out: &mut Vec<u8>, flags: u16) {
     }
 }
 
-/// `[1au]`: what a question has that questions do not usually have.
+/// `[1au]`: sections of a question that questions do not usually have.
 fn write_counts(out: &mut Vec<u8>, counts: [u16; 4]) {
     for (count, usual, name) in
         [(counts[1], 0, "a"), (counts[0], 1, "q"), (counts[2], 0, "n"), (counts[3], 0, "au")]

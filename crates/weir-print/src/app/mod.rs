@@ -1,3 +1,3 @@
-//! What stands above TCP and UDP.
+//! Protocols above TCP and UDP.
 
 pub mod dns;

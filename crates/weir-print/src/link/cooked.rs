@@ -1,4 +1,5 @@
-//! Linux cooked headers: what a capture on "any" of other tools writes. Source: LINKTYPE_LINUX_SLL, _SLL2.
+//! Linux cooked headers, which other tools write for a capture on "any". Source: LINKTYPE_LINUX_SLL,
+//! _SLL2.
 
 use super::llc;
 use crate::bytes::Bytes;
@@ -49,7 +50,7 @@ fn write_payload<'a>(line: &mut Line<'_>, protocol: u16, packet: Bytes<'a>) -> O
     }
 }
 
-/// Who received it, in tcpdump's words.
+/// The receiver, in tcpdump's words.
 fn way(kind: u16) -> &'static str {
     match kind {
         0 => "In  ",

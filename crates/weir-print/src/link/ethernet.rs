@@ -1,4 +1,5 @@
-//! Ethernet II, its tags, and what the ethertype names. Source: IEEE 802.1Q-2022, IEEE's ethertype registry.
+//! Ethernet II, its tags, and the header that the ethertype names. Source: IEEE 802.1Q-2022, IEEE's
+//! ethertype registry.
 
 use weir_frame::headers::{VlanTag, ether_type};
 
@@ -49,7 +50,7 @@ fn write_kind(line: &mut Line<'_>, kind: u16) {
     line.named();
 }
 
-/// What follows an ethertype or an 802.3 length.
+/// Writes the part that follows an ethertype or an 802.3 length.
 pub fn write_payload<'a>(line: &mut Line<'_>, kind: u16, rest: Bytes<'a>) -> Option<Next<'a>> {
     if kind < ether_type::LOWEST {
         return llc::write(line, rest.up_to(usize::from(kind)));
@@ -57,7 +58,7 @@ pub fn write_payload<'a>(line: &mut Line<'_>, kind: u16, rest: Bytes<'a>) -> Opt
     write_ethertype(line, kind, rest)
 }
 
-/// What follows a number that is an ethertype and never a length.
+/// Writes the part that follows a number that is an ethertype and never a length.
 pub fn write_ethertype<'a>(line: &mut Line<'_>, kind: u16, rest: Bytes<'a>) -> Option<Next<'a>> {
     match kind {
         ether_type::IPV4 => return Some(Next::V4(rest)),

@@ -15,7 +15,7 @@ mod link_type {
     pub const NULL: u16 = 0;
     pub const ETHERNET: u16 = 1;
     pub const PPP: u16 = 9;
-    /// What DLT_RAW is on the systems that wrote it into files.
+    /// Numbers of DLT_RAW on the systems that wrote it into files.
     pub const OLD_RAW: [u16; 2] = [12, 14];
     pub const PPP_HDLC: u16 = 50;
     pub const RAW: u16 = 101;

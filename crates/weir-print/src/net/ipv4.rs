@@ -53,7 +53,8 @@ pub fn write<'a>(line: &mut Line<'_>, packet: Bytes<'a>) -> Option<Next<'a>> {
         src: head[12..].first_chunk().expect("8 bytes"),
         dst: head[16..].first_chunk().expect("4 bytes"),
     };
-    // What the packet says it has, so that lengths are those of the wire though the capture has less.
+    // The length that the packet states, so that lengths are those of the wire though the capture has
+    // less.
     let payload = Bytes::new(packet.kept(), total).after(header_bytes);
     let protocol = head[9];
     if offset > 0 {

@@ -1,4 +1,5 @@
-//! MPLS labels and what is below the last. Source: RFC 3032, 5462; the first nibble tells what follows, RFC 4928.
+//! MPLS labels and the header below the last. Source: RFC 3032, 5462; the first nibble tells what follows, RFC
+//! 4928.
 
 use crate::bytes::Bytes;
 use crate::limits::LABELS_MAX;

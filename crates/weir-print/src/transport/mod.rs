@@ -1,4 +1,4 @@
-//! What IP carries.
+//! Protocols above IP.
 
 mod geneve;
 mod gre;

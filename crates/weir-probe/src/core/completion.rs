@@ -1,4 +1,4 @@
-//! The answers to effects: what a source has now, and whom a failure concerns.
+//! The answers to effects: the present state of a source, and the commands that a failure concerns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ impl<W: Wanted, E> Core<W, E> {
                     let running = source.running.as_mut().expect("it is there");
                     // Its subscriptions are wanted, and have no feeds.
                     running.feeds = BTreeMap::new();
-                    // That it has not come back yet is not told again and again.
+                    // A further failure to come back is not reported again.
                     if matches!(running.op, Op::Open(Some(_))) {
                         self.event(Event::Missing(id, error));
                     }

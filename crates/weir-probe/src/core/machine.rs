@@ -134,7 +134,7 @@ impl<W: Wanted, E> Core<W, E> {
         source.running = Some(running);
     }
 
-    /// Goes on with the command that is carried out: its next effect, its commit, what is to be removed, its answer.
+    /// Goes on with the command that is carried out: its next effect, its commit, its removals, its answer.
     fn go_on(&mut self, id: SourceId) {
         let source = self.sources.get_mut(&id).expect("a source that is there");
         let running = source.running.as_mut().expect("a command that is carried out");
@@ -157,7 +157,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.answer(running, id);
     }
 
-    /// Commits a command, or takes back what was noted for it.
+    /// Commits a command, or undoes its notes.
     fn decide(&mut self, id: SourceId, running: &Running<W, E>) {
         let has_failed = running.failure.is_some();
         let Core { sources, subscriptions, outputs, .. } = self;
@@ -228,7 +228,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// What a source has and no subscription needs.
+    /// The effect that removes something of a source that no subscription needs.
     fn unneeded(&self, id: SourceId) -> Option<Effect<W>> {
         let source = &self.sources[&id];
         let needed = self.needed(id);
@@ -255,7 +255,8 @@ impl<W: Wanted, E> Core<W, E> {
         all.filter(|reader| !refused.contains(reader)).collect()
     }
 
-    /// Tells consumers what they read, where that has changed: first what comes, then what goes.
+    /// Tells consumers which feeds they read, where that has changed: first those that come, then
+    /// those that go.
     pub(super) fn tell(&mut self, id: SourceId) {
         let needed = self.needed(id);
         let told = std::mem::replace(&mut self.source(id).told, needed.clone());
@@ -265,7 +266,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.outputs.extend(left);
     }
 
-    /// Ends a source: nothing more is begun, what was begun is taken back by closing it.
+    /// Ends a source: nothing more is begun, and begun work is undone by closing it.
     fn end(&mut self, id: SourceId, end: End) {
         let is_open = self.source(id).phase == Phase::Open;
         if let Some(mut running) = self.source(id).running.take() {
@@ -279,7 +280,7 @@ impl<W: Wanted, E> Core<W, E> {
                 self.tell(id);
             }
             match (&running.op, end) {
-                // Only the closing source lets go of who is to go.
+                // Only the closing source releases a consumer or feed that is to go.
                 (Op::Leave(..) | Op::Withdraw(..), _) => {
                     self.source(id).queue.push_front(running.op);
                 }
@@ -288,7 +289,7 @@ impl<W: Wanted, E> Core<W, E> {
                 (Op::Start(_), End::ForGood) if running.forward.is_empty() => {
                     self.answer(running, id);
                 }
-                // It was open, and is waited for: that is what was asked.
+                // It was open, and is waited for, as was requested.
                 (Op::Open(_), End::Vanished) => self.answer(running, id),
                 (_, End::Vanished) => self.source(id).queue.push_front(running.op),
                 (_, End::ForGood) => self.refuse(running.op, Refused::Ended),

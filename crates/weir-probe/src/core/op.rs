@@ -30,11 +30,11 @@ pub(super) enum Op<W: Wanted> {
 #[derive(Debug)]
 pub(super) struct Running<W: Wanted, E> {
     pub(super) op: Op<W>,
-    /// What can fail, in order.
+    /// Effects that can fail, in order.
     pub(super) forward: VecDeque<Effect<W>>,
     /// Why it failed.
     pub(super) failure: Option<E>,
-    /// It has been committed, or has failed: what is left is to remove what nobody needs.
+    /// It has been committed, or has failed: only things that nobody needs remain to be removed.
     pub(super) is_decided: bool,
     /// The feed that each of these subscriptions is to read.
     pub(super) feeds: BTreeMap<SubscriptionId, FeedId>,
@@ -59,7 +59,7 @@ impl<W: Wanted, E> Running<W, E> {
 }
 
 impl<W: Wanted, E> Core<W, E> {
-    /// Answers a command that was not carried out, because its source or what it names is not there any more.
+    /// Answers a command that was not carried out, because its source or its object does not exist any more.
     pub(super) fn refuse(&mut self, op: Op<W>, why: Refused<E>) {
         match op {
             Op::Open(None) => {}
@@ -68,7 +68,7 @@ impl<W: Wanted, E> Core<W, E> {
             | Op::Subscribe(command, _)
             | Op::Change(command, ..)
             | Op::Attach(command, ..) => self.reply(command, Err(why)),
-            // Who is gone has left.
+            // A consumer that is gone has left.
             Op::Unsubscribe(command, _) | Op::Detach(command, ..) => {
                 let is_gone = matches!(why, Refused::Ended);
                 self.reply(command, if is_gone { Ok(Reply::Done) } else { Err(why) });

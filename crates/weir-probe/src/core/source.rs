@@ -12,7 +12,7 @@ pub(super) enum Phase {
     New,
     /// Open.
     Open,
-    /// Its interface is not there, or nobody is subscribed to it since it vanished: commands change what is wanted, and
+    /// Its interface is not there, or nobody is subscribed to it since it vanished: commands change the wishes, and
     /// nothing is done.
     Waiting,
 }
@@ -35,17 +35,18 @@ pub(super) struct Source<W: Wanted, E> {
     pub(super) may_be_there: bool,
     /// Is set while it is to end; nothing else is begun then.
     pub(super) end: Option<End>,
-    /// Who waits for its end.
+    /// Callers that wait for its end.
     pub(super) closers: Vec<CommandId>,
-    /// The feeds that there are. What they take is that of their subscriptions.
+    /// The feeds that there are. Each takes the frames of its subscriptions.
     pub(super) feeds: BTreeMap<FeedId, W>,
     /// Whom they wake.
     pub(super) wakers: BTreeSet<(ConsumerId, FeedId)>,
-    /// Who has ever been given a feed's memory.
+    /// Consumers that have ever been given a feed's memory.
     pub(super) given: BTreeSet<(ConsumerId, FeedId)>,
-    /// Who could not be attached to a feed, and does not read it, though it is to read its subscription.
+    /// Consumers that could not be attached to a feed, and do not read it, though they are to read its
+    /// subscription.
     pub(super) refused: BTreeSet<(ConsumerId, FeedId)>,
-    /// What consumers have been told to read.
+    /// Feeds that consumers have been told to read.
     pub(super) told: BTreeSet<(ConsumerId, FeedId)>,
     /// Commands that wait, the oldest first.
     pub(super) queue: VecDeque<Op<W>>,

@@ -1,4 +1,4 @@
-//! The words of the core: ids, commands, effects and what is told of them.
+//! The words of the core: ids, commands, effects and events.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -47,7 +47,7 @@ id! {
     EffectId
 }
 
-/// What a subscriber takes of a source: filter, block list, snaplen, direction, sampling.
+/// The wishes of a subscriber to a source: filter, block list, snaplen, direction, sampling.
 pub trait Wanted: Clone + Debug {
     /// A change while it runs.
     type Change: Clone + Debug;
@@ -65,7 +65,7 @@ pub trait Wanted: Clone + Debug {
 pub enum Command<W: Wanted> {
     /// Opens a source with its first feeds. It offers nothing before [`Start`](Command::Start).
     Open {
-        /// What its first subscribers take; at least one.
+        /// Wishes of its first subscribers; at least one.
         wants: Vec<W>,
         /// Waits for an interface that is missing or vanishes.
         follows: bool,
@@ -78,13 +78,13 @@ pub enum Command<W: Wanted> {
     Subscribe {
         /// Of this source.
         source: SourceId,
-        /// What it takes.
+        /// Its wishes.
         wants: W,
     },
     /// Ends a subscription; its feed goes with the last one.
     Unsubscribe(SubscriptionId),
-    /// Changes what a subscription takes. A feed that others read too stays as it is: this subscriber gets one of
-    /// its own, unless it takes the same as before.
+    /// Changes the wishes of a subscription. A feed that others read too stays as it is: this subscriber gets one
+    /// of its own, unless it takes the same as before.
     Change(SubscriptionId, W::Change),
     /// Adds a consumer.
     AddConsumer,
@@ -145,7 +145,7 @@ pub enum Effect<W: Wanted> {
     AddFeed(SourceId, FeedId, W),
     /// Remove one; answered with its ledger.
     RemoveFeed(SourceId, FeedId),
-    /// Change one in place. `W` is what it takes then.
+    /// Change one in place. `W` are its new wishes.
     ChangeFeed(SourceId, FeedId, W::Change),
     /// Replace the rings of `old` by fresh ones, from one frame to the next; answered with the ledger of `old`.
     RenewFeed {
@@ -155,7 +155,7 @@ pub enum Effect<W: Wanted> {
         old: FeedId,
         /// Gets what `old` would have got.
         new: FeedId,
-        /// What it takes.
+        /// Its wishes.
         wants: W,
     },
     /// Let a feed wake a consumer.
@@ -219,7 +219,7 @@ pub enum Note<E> {
     Interface(SourceEvent),
 }
 
-/// What the runtime is told.
+/// Messages to the runtime.
 #[derive(Debug)]
 pub enum Output<W: Wanted, E> {
     /// Do this.
@@ -228,7 +228,8 @@ pub enum Output<W: Wanted, E> {
     Reply(CommandId, Result<Reply, Refused<E>>),
     /// A consumer reads this feed's rings from here on, from their first frame.
     Joined(ConsumerId, FeedId),
-    /// A consumer does not read this feed any more once it has read what is in its rings now.
+    /// A consumer does not read this feed any more once it has read the frames that are in its
+    /// rings now.
     Left(ConsumerId, FeedId),
     /// Something happened.
     Event(Event<E>),
@@ -259,7 +260,7 @@ pub enum Event<E> {
     Interfaces(SourceId, FeedId, Vec<InterfaceLedger>),
     /// A source is closed for good.
     Closed(SourceId),
-    /// A subscription reads this feed from here on; what its consumers are to read is told to them behind this.
+    /// A subscription reads this feed from here on; its consumers are told later which feeds they read.
     Reads(SubscriptionId, FeedId),
     /// A feed of this source is closed, and this is its ledger; `None` if it could not be read.
     FeedClosed(SourceId, FeedId, Option<Ledger>),

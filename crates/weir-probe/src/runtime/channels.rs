@@ -36,8 +36,8 @@ pub struct GivenChannels {
 }
 
 /// A channel that a feed has taken, and the lines of the wake page that go with it. Both stay until the feed's owner
-/// has let go *and* the other process knows that it has left the feed: it sleeps on those lines, and would take a
-/// channel that hangs up for a dead writer.
+/// has released them *and* the other process knows that it has left the feed: it sleeps on those lines, and would
+/// take a channel that hangs up for a dead writer.
 struct TakenChannel {
     /// Keeps it from hanging up.
     _waker: Waker,
@@ -48,13 +48,13 @@ struct TakenChannel {
     told: Told,
 }
 
-/// What the other process knows of the feed that has a channel.
+/// Knowledge of the other process about the feed that has a channel.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     Nothing,
     Joined,
     Left,
-    /// It has let go of it.
+    /// It has released it.
     LetGo,
 }
 
@@ -108,9 +108,9 @@ impl Channels {
         matches!(self, Channels::Made { .. })
     }
 
-    /// The consumer is to look at what it was told.
+    /// The consumer is to look at its messages.
     pub(super) fn wake(&self) {
-        // Whoever carries messages to another process waits on the updates themselves.
+        // A thread that carries messages to another process waits on the updates themselves.
         if let Channels::Made { probe_waker, .. } = self {
             probe_waker.wake();
         }

@@ -1,4 +1,4 @@
-//! A consumer's own end, and what it is told.
+//! A consumer's own end, and its messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::error::ProbeError;
 pub struct Consumer {
     /// Its name in the probe's commands.
     pub id: ConsumerId,
-    /// What it sleeps on; line `first_line + i` is ring `i` of a feed that it has [`Joined`].
+    /// It sleeps on this; line `first_line + i` is ring `i` of a feed that it has [`Joined`].
     pub sleeper: Arc<Sleeper>,
     membership: Membership,
 }
 
-/// What every consumer has of the probe. Dropping it ends the consumer.
+/// The probe's data for every consumer. Dropping it ends the consumer.
 pub(super) struct Membership {
     pub(super) id: ConsumerId,
     pub(super) updates: Arc<Updates>,
@@ -76,7 +76,8 @@ impl Consumer {
     }
 
     /// Waits until it joins a feed, at most `limit`. For a consumer that reads one feed: if that is of a source that is
-    /// open, the consumer has joined it when [`Probe::attach`] returns. That it has left others is passed over.
+    /// open, the consumer has joined it when [`Probe::attach`] returns. Messages that it has left other feeds are
+    /// skipped.
     #[must_use]
     pub fn wait_for_feed(&self, limit: Duration) -> Option<Joined> {
         self.membership.updates.wait_for_feed(limit)

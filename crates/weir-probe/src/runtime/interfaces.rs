@@ -37,7 +37,7 @@ impl Shared {
             Ok(interfaces) if !interfaces.is_empty() => {
                 (self.lock().listener)(Event::Interfaces(source, feed, interfaces));
             }
-            // What keeps them from being read keeps the feed's ledger from it, too.
+            // If they cannot be read, the feed's ledger cannot be read either.
             Ok(_) | Err(_) => {}
         }
     }

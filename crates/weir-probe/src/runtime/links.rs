@@ -40,12 +40,12 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Watches the network namespace of this interface, if it is not watched yet. What changes from then on is noted.
+/// Watches the network namespace of this interface, if it is not watched yet. Later changes are noted.
 pub(super) fn watch<'a>(
     shared: &'a Arc<Shared>,
     link: &'a LinkName,
 ) -> Result<Opening<'a>, CaptureError> {
-    // Who finds a watch here finds one that works.
+    // A caller that finds a watch here finds one that works.
     let _one_by_one = shared.watching.lock().unwrap_or_else(PoisonError::into_inner);
     let mut state = shared.lock();
     let is_watched = state.links.opening.contains_key(&link.netns);
@@ -129,7 +129,7 @@ fn enter(netns: Option<&NetnsName>) -> Result<(Option<Netns>, LinkWatch), Captur
     Ok((Some(netns), LinkWatch::open()?))
 }
 
-/// What a watch brings.
+/// Results of a watch.
 enum Heard {
     Changes(Vec<LinkEvent>),
     /// It has failed, and cannot be opened again yet.
@@ -148,7 +148,7 @@ trait Watch {
     /// Waits for changes, at most this long.
     fn next(&mut self, limit: Duration) -> io::Result<Vec<LinkEvent>>;
 
-    /// What is there, as if it had just changed.
+    /// The present links, as if each had just changed.
     fn all(&self) -> Vec<LinkEvent>;
 }
 
@@ -167,8 +167,8 @@ impl Watch for LinkWatch {
     }
 }
 
-/// Tells what a watch brings. One that fails is opened again, and so is one whose network namespace has lost its name
-/// to another; then everything is told that is there: what changed in between was missed.
+/// Reports the results of a watch. One that fails is opened again, and so is one whose network namespace has lost its
+/// name to another; then everything is told that is there: what changed in between was missed.
 fn keep_watch<W: Watch>(
     mut watch: W,
     open: impl Fn() -> Result<W, CaptureError>,
@@ -219,7 +219,8 @@ fn open_again<W>(
 /// Makes a note: one for each source of the interface.
 type MakeNote = fn() -> Note<CaptureError>;
 
-/// What an event says of which interface. That it is gone, its source notices by itself.
+/// The interfaces that an event concerns, with a note for each. Its source notices by itself that
+/// it is gone.
 fn notes(event: &LinkEvent) -> Vec<(&str, MakeNote)> {
     let appeared: MakeNote = || Note::Appeared;
     match event {
@@ -282,8 +283,8 @@ impl Shared {
         }
     }
 
-    /// That the links of a network namespace are not watched for now, to each source there: whether its interface goes
-    /// down, or comes back, is noticed when they are watched again.
+    /// Tells each source of a network namespace that its links are not watched for now: changes of its interface are
+    /// noticed when they are watched again.
     fn tell_deaf(&self, netns: Option<&NetnsName>, error: &CaptureError) {
         let mut state = self.lock();
         let is_there = |link: &Option<LinkName>| {

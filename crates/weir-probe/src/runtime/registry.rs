@@ -1,5 +1,5 @@
-//! What the probe keeps of feeds that there are and of consumers: which rings they read, and what wakes them. No thread
-//! and no lock: the runtime holds it behind its own, a simulator by itself.
+//! The probe's records of feeds and of consumers: which rings they read, and what wakes them. No thread and no lock:
+//! the runtime holds it behind its own, a simulator by itself.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -104,7 +104,7 @@ impl Registry {
         }
     }
 
-    /// A feed is gone: what woke its readers is free.
+    /// A feed is gone: the wakers of its readers are free.
     pub fn forget_feed(&mut self, id: FeedId) {
         self.feeds.remove(&id);
         let readers = self.attached.keys().filter(|(_, feed)| *feed == id);
@@ -194,7 +194,7 @@ impl Registry {
         self.detached(consumer, of.first_line..of.first_line + of.count, of.channel);
     }
 
-    /// What the waker of a consumer is called where the feed is.
+    /// The number of a consumer's waker at the feed.
     #[must_use]
     pub fn waker_of(&self, consumer: ConsumerId, feed: FeedId) -> Option<WakerSlot> {
         self.attached.get(&(consumer, feed)).map(|attached| attached.slot)

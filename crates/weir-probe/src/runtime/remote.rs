@@ -13,19 +13,19 @@ use super::updates::{Joined, Update};
 use crate::core::ConsumerId;
 use crate::error::ProbeError;
 
-/// A consumer in another process: whoever holds this carries what it is told over to that process, rings with
+/// A consumer in another process: the holder of this carries its messages over to that process, and rings with
 /// [`weir_ring::pass::send_rings`]. Dropping it ends the consumer.
 ///
 /// The other process makes a channel for each feed that it is to read, ahead of time, all on one wake page. A consumer
 /// that is moved to fresh rings, because the right of another was withdrawn, needs one more, and lines beside those of
 /// the old rings. Without them it is not attached: [`Event::NotAttached`](crate::core::Event::NotAttached), or the
-/// command's error. A channel that a feed has taken in vain, because a later step failed, hangs up and is lost.
+/// command's error. If a later step fails, the channel that a feed has taken hangs up and is lost.
 ///
-/// Otherwise a channel that hangs up means that the probe's process has died or that the consumer has ended. That of a
-/// feed which the consumer has left stays, with its lines, until the other process was told so and has answered
-/// ([`let_go_of_channel`](RemoteConsumer::let_go_of_channel)). The other process closes its own end as soon as it is
-/// told ([`Sleeper::close_channel`](weir_ring::wake::Sleeper::close_channel)): nobody confirms its thresholds there
-/// any more.
+/// Otherwise a channel that hangs up means that the probe's process has died or that the consumer has ended. The
+/// channel of a feed that the consumer has left stays, with its lines, until the other process was told so and has
+/// answered ([`let_go_of_channel`](RemoteConsumer::let_go_of_channel)). The other process closes its own end as soon
+/// as it is told ([`Sleeper::close_channel`](weir_ring::wake::Sleeper::close_channel)): nobody confirms its thresholds
+/// there any more.
 ///
 /// No writer waits for it, whatever it reads, and no command: it can be stopped, and is not trusted. The stream to it
 /// should have time-outs.

@@ -14,7 +14,7 @@ use weir_capture::{FeedControl, FeedHandle};
 use super::SourceSpec;
 use crate::core::Note;
 
-/// How long a source works before its thread looks at the stop flag: what closing it waits for.
+/// How long a source works before its thread checks the stop flag: closing it waits for that.
 const PUMP_LIMIT: Duration = Duration::from_millis(20);
 /// The same of one that can be woken.
 const WOKEN_PUMP_LIMIT: Duration = Duration::from_secs(1);
@@ -33,10 +33,10 @@ pub(super) struct SourceThread {
     thread: JoinHandle<()>,
 }
 
-/// What a source says of itself when it has stopped, and how that went.
+/// The facts about a source when it has stopped, and the result of its run.
 type Stopped = (Info, Result<(), CaptureError>);
 
-/// What a source is when it has been opened.
+/// The parts of a source that has been opened.
 type Opened = (Info, Vec<FeedHandle>, Arc<dyn FeedControl>, Option<NetnsId>);
 
 /// The thread's ends of the channels.
@@ -116,7 +116,7 @@ impl SourceThread {
     }
 }
 
-/// What a thread panicked with.
+/// The payload of a thread's panic.
 pub(super) type Panic = Option<Box<dyn std::any::Any + Send>>;
 
 /// Tells that the source has ended, whatever ends its thread.

@@ -1,4 +1,4 @@
-//! What a consumer is told, and keeps until it takes it.
+//! Messages to a consumer, kept until it takes them.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +11,13 @@ use weir_ring::{Mapping, Ring};
 use crate::core::{FeedId, SourceId};
 use crate::limits::PAST_LIVES_MAX;
 
-/// A change of what a consumer reads. Of a source that comes and goes while none is taken, the feeds of its last
-/// [`PAST_LIVES_MAX`](crate::limits::PAST_LIVES_MAX) lives are kept; of older ones nothing is told here, and
-/// [`Event::LetGo`](crate::core::Event::LetGo) counts their frames.
+/// A change of the feeds that a consumer reads. Of a source that comes and goes while none is taken, the feeds
+/// of its last [`PAST_LIVES_MAX`](crate::limits::PAST_LIVES_MAX) lives are kept; of older ones nothing is told
+/// here, and [`Event::LetGo`](crate::core::Event::LetGo) counts their frames.
 pub enum Update {
     /// It reads these rings from here on, from their first frame.
     Joined(Joined),
-    /// It reads the rings of this feed no further than these ordinals, ring by ring. That of a ring that has ended is
+    /// It reads the rings of this feed no further than these ordinals, ring by ring. For a ring that has ended it is
     /// its end.
     Left(FeedId, Vec<u64>),
 }
@@ -95,7 +95,8 @@ impl Updates {
         if !self.is_changed.load(Ordering::Relaxed) {
             return Vec::new();
         }
-        // Before they are taken: what comes in between is looked for in vain the next time, and not missed.
+        // Before they are taken: an update that comes in between is not missed, and at worst causes one
+        // needless look.
         self.is_changed.swap(false, Ordering::Acquire);
         self.lock().updates.drain(..).collect()
     }
@@ -210,7 +211,8 @@ mod tests {
         })
     }
 
-    /// What the consumer reads since before is still to be left, though the same feed is let go.
+    /// A feed that the consumer already reads is still to be left, although the same feed is
+    /// released.
     #[test]
     fn a_feed_that_is_let_go_is_left_all_the_same_by_who_had_joined_it_before() {
         let updates = Updates::default();

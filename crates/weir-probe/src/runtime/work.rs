@@ -1,4 +1,5 @@
-//! Whoever gives a command carries effects out while it waits; the housekeeper, those that nobody waits for.
+//! The thread that gives a command carries effects out while it waits; the housekeeper carries out those for
+//! which nobody waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use crate::limits::ENDED_SOURCES_MAX;
 use crate::wants::Wants;
 
 impl Shared {
-    /// Every step leaves the state whole, so what a panicking thread leaves is as good as any.
+    /// Every step leaves the state whole, so the state that a panicking thread leaves is valid.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,7 +75,7 @@ impl Shared {
 }
 
 impl State {
-    /// Keeps what the latest so many of the sources that have ended said last.
+    /// Keeps the last facts about the latest so many sources that have ended.
     fn forget_infos(&mut self, kept: usize) {
         let ended = self.infos.keys().filter(|source| !self.specs.contains_key(source));
         let ended: Vec<SourceId> = ended.copied().collect();
@@ -83,7 +84,7 @@ impl State {
         }
     }
 
-    /// Takes what the core says. `spec` is of the source that a command opens.
+    /// Takes the outputs of the core. `spec` is of the source that a command opens.
     fn take_outputs(&mut self, mut spec: Option<Arc<SourceSpec>>) {
         while let Some(output) = self.core.output() {
             match output {

@@ -1,4 +1,4 @@
-//! What the probe tells, waited for.
+//! Waits for events of the probe.
 
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use weir_probe::ProbeEvent;
 /// Far more than anything here takes.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// What `wanted` takes of the next event that it takes anything of.
+/// Result of `wanted` for the first event for which it has one.
 pub fn wait_for<T>(events: &Receiver<ProbeEvent>, wanted: impl Fn(ProbeEvent) -> Option<T>) -> T {
     let begin = Instant::now();
     loop {

@@ -36,7 +36,7 @@ fn a_record_is_stored_whole_and_nothing_beside_it() {
                 store(&memory, at as u32, &meta, &frame);
                 let got = bytes(&memory);
                 assert!(got[..want.len()] == want, "{caplen} bytes at {at}, {meta:?}");
-                // The word way stores the whole last word; what follows is not written yet.
+                // The word way stores the whole last word; the bytes after it are not written yet.
                 let behind = want.len().next_multiple_of(8);
                 assert!(got[behind..].iter().all(|&byte| byte == 0xff), "{caplen} bytes at {at}");
             }

@@ -1,10 +1,11 @@
 //! x86-64: moves of 4 to 32 bytes, in assembly.
 //!
 //! Ring memory is shared with threads and processes that read while it is written, so a plain `memcpy` would be a data
-//! race, which has no meaning in Rust. Of assembly the compiler knows that memory is touched, and nothing else. What
-//! the processor does is defined (Intel SDM volume 3, section 9.2; AMD APM volume 2, section 7.2): stores become
-//! visible in the order of the program, loads are not reordered among each other, and each byte is an old one or a new
-//! one. So what a `Release` store publishes, and what a fence orders, includes these moves as it includes atomic words.
+//! race, which has no meaning in Rust. Of assembly the compiler knows that memory is touched, and nothing else. The
+//! behaviour of the processor is defined (Intel SDM volume 3, section 9.2; AMD APM volume 2, section 7.2): stores
+//! become visible in the order of the program, loads are not reordered among each other, and each byte is an old one or
+//! a new one. So the moves that a `Release` store publishes, or a fence orders, include these, as they include atomic
+//! words.
 //!
 //! Frames are mostly short or above 1,000 bytes. Up to 64 bytes are at most four moves, which overlap in the middle: no
 //! loop. Longer ones are a loop of 64 bytes whose last round overlaps the one before. `rep movsb` takes longer to start

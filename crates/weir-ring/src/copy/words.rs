@@ -1,5 +1,5 @@
-//! The portable way: whole 64-bit words, each an atomic of its own. What models check, and what other ways are held
-//! against.
+//! The portable way: whole 64-bit words, each an atomic of its own. The reference for models and for comparison
+//! with other implementations.
 
 use weir_frame::record::{self, Meta};
 

@@ -24,7 +24,7 @@ pub struct Mapping {
     offset: u64,
 }
 
-/// What keeps the memory.
+/// Keeps the memory alive.
 #[derive(Debug)]
 enum Backing {
     /// The mapping is its own.
@@ -81,7 +81,7 @@ impl Mapping {
     /// Maps `bytes` (a multiple of 8, not 0) of `fd`, shared.
     ///
     /// # Errors
-    /// [`RingError::Os`] with what the kernel said.
+    /// [`RingError::Os`] with the kernel's error.
     ///
     /// # Safety
     /// `fd` must not become shorter than `bytes` while it is mapped: its pages would go away under
@@ -189,8 +189,8 @@ impl Mapping {
         for offset in (0..whole as u64).step_by(HUGE_PAGE_BYTES) {
             reserve(self.as_fd(), offset, 4096)?;
         }
-        // SAFETY: whole pages of this mapping. What they hold stays as it is, and where; only the pages change. A
-        // kernel that refuses leaves them as they are.
+        // SAFETY: whole pages of this mapping. Their contents and addresses stay; only the pages change. A kernel
+        // that refuses leaves them as they are.
         let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), whole, libc::MADV_COLLAPSE) };
         Ok(())
     }
@@ -231,7 +231,7 @@ fn map_aligned(
         )
     }?;
     let before = reserved.addr().next_multiple_of(HUGE_PAGE_BYTES) - reserved.addr();
-    // SAFETY: exactly what was reserved, which nothing refers to.
+    // SAFETY: exactly the reserved range, to which nothing refers.
     unsafe { rustix::mm::munmap(reserved, reserved_bytes) }?;
     let at = reserved.wrapping_byte_add(before);
     // SAFETY: `FIXED_NOREPLACE` touches no other mapping.
@@ -243,6 +243,6 @@ fn map_aligned(
 pub enum Access {
     /// Readers.
     Read,
-    /// The one writer, or whoever formats the ring.
+    /// The one writer, or the process that formats the ring.
     Write,
 }

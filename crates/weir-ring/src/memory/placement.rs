@@ -1,4 +1,4 @@
-//! What pages the memory of a new ring has, and where they lie.
+//! Page size and NUMA placement of the memory of a new ring.
 
 use std::ptr::NonNull;
 
@@ -53,7 +53,7 @@ impl Pages {
     }
 }
 
-/// What the kernel says where huge pages are all taken, or where it has none of this size.
+/// The kernel's errors if all huge pages are taken, or if it has none of this size.
 fn is_about_pages(error: &std::io::Error) -> bool {
     const ERRNOS: [i32; 5] = [libc::ENOMEM, libc::EINVAL, libc::ENODEV, libc::ENOSYS, libc::ENOENT];
     error.raw_os_error().is_some_and(|errno| ERRNOS.contains(&errno))
@@ -68,8 +68,8 @@ pub fn prefer_node(base: NonNull<u8>, bytes: usize, node: u32) {
     *word |= 1 << (node % 64);
     // The kernel takes one bit less than it is told (mbind(2), BUGS).
     let bits = NODES_MAX + 1;
-    // SAFETY: whatever the address, what memory holds stays as it is, and so does where it is mapped: only pages that
-    // are not there yet are concerned. The kernel reads `NODES_MAX` bits of a live array.
+    // SAFETY: for any address, the contents of memory stay as they are, and so does the place where it is mapped:
+    // only pages that are not there yet are concerned. The kernel reads `NODES_MAX` bits of a live array.
     let _ = unsafe {
         libc::syscall(
             libc::SYS_mbind,

@@ -1,4 +1,4 @@
-//! Blocks used where they lie: for whoever hands ring memory on without a copy, such as to a disk.
+//! Blocks used in place: for callers that hand ring memory on without a copy, such as to a disk.
 //!
 //! Nothing is lent: the caller is told where the block lies, and the first bytes of each frame are copied for it. The
 //! writer may overtake the block at any time, so whatever was made of it counts only once
@@ -25,7 +25,7 @@ const HEAD_WORDS: usize = HEAD_BYTES / 8 + 1;
 const FETCH_AHEAD_BYTES: u32 = 8 << 10;
 const LINE_BYTES: u32 = 64;
 
-/// A frame of a block: what its record says, and its first bytes.
+/// A frame of a block: the fields of its record, and its first bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHead<'a> {
     /// The ring's number of its interface.
@@ -61,7 +61,7 @@ pub struct Whole {
     pub highest_interface_id: u32,
 }
 
-/// What [`Reader::look_at_block`] found.
+/// Result of [`Reader::look_at_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockLook {
     /// A whole block. The reader still stands before it: [`Reader::pass_block`].
@@ -73,7 +73,7 @@ pub enum BlockLook {
     Other(Poll),
 }
 
-/// What is left of a closed block, as the index has it: nothing of it was read.
+/// The rest of a closed block, as the index describes it: nothing of it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
     /// The block's number since the ring began.
@@ -86,7 +86,7 @@ pub struct Rest {
     pub last_ns: u64,
 }
 
-/// What [`Reader::look_at_rest`] found.
+/// Result of [`Reader::look_at_rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestLook {
     /// The rest of a block, perhaps without a frame. The reader still stands before it: [`Reader::pass_rest`].
@@ -98,8 +98,8 @@ pub enum RestLook {
 }
 
 impl<M: Words> Reader<M> {
-    /// Looks in the index what the rest of the block has that the reader stands in, if that block is closed. For
-    /// readers that pass over most of a ring.
+    /// Reads from the index how much the rest of the block has in which the reader stands, if that block is
+    /// closed. For readers that pass over most of a ring.
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).
@@ -239,8 +239,8 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// Whether the ring still holds what it held when this block was found: what was made of its bytes before this call
-    /// is good.
+    /// Whether the ring still holds the same block as when this one was found: then results from its bytes before this
+    /// call are valid.
     #[must_use]
     pub fn holds(&self, block: u64) -> bool {
         fence(Ordering::Acquire); // B, pairs with A in Writer, as in `confirm`

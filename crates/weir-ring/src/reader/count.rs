@@ -35,7 +35,7 @@ impl Tally {
 impl<M: Words> Reader<M> {
     /// Counts records where they lie, up to `frames_max` of them, and moves past them.
     ///
-    /// Touches one or two cache lines a frame, whatever its length. What it read counts only after
+    /// Touches one or two cache lines a frame, whatever its length. Its result is valid only after
     /// the block is confirmed; a lapped count adds nothing to `tally`. `frames_max` 0 gives
     /// `Poll::Empty`.
     ///
@@ -177,7 +177,7 @@ struct Counted {
     end: WalkEnd,
 }
 
-/// What a record's header says, loaded once.
+/// Fields of a record's header, loaded once.
 pub(super) struct Head {
     pub bytes: u32,
     pub interface_id: u32,

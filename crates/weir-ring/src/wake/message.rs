@@ -1,4 +1,4 @@
-//! What a consumer and a writer's side say to each other on their socket.
+//! Messages of a consumer and a writer's side on their socket.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

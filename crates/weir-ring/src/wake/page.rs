@@ -8,7 +8,7 @@ use crate::sync::AtomicU64;
 
 /// Words of a line: two cache lines, because the next one is prefetched on x86.
 const LINE_WORDS: usize = 16;
-/// What a wake page must be sealed with: its size stays, and no hole is punched into it.
+/// Seals that a wake page must have: its size stays, and no hole is punched into it.
 pub(super) const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE);
 

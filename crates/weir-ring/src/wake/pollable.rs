@@ -1,9 +1,10 @@
 //! A sleep in somebody else's hands: a descriptor for `poll`, `select` and `epoll`.
 //!
 //! Programs with an event loop of their own cannot call [`Sleeper::sleep`]. They read until nothing is left, call
-//! [`Sleeper::arm_on`], and wait for the descriptor together with their others. It is an epoll instance of what a sleep
-//! waits for: the channels, the interrupter, and a timer for whatever a sleep would look at by itself. So all times
-//! that a sleep knows hold here, too: the quiet after a wake-up, unconfirmed thresholds, and the caller's limit.
+//! [`Sleeper::arm_on`], and wait for the descriptor together with their others. It is an epoll instance of everything
+//! that a sleep waits for: the channels, the interrupter, and a timer for the looks that a sleep would make by itself.
+//! So all times that a sleep knows hold here, too: the quiet after a wake-up, unconfirmed thresholds, and the caller's
+//! limit.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -98,8 +99,8 @@ impl Sleeper {
 
     /// Has [`pollable`](Sleeper::pollable) become readable once any of the readers' rings has `frames` frames more than
     /// that reader has read, has ended, or lost its writer, or when `limit` has passed. Each reader comes with its
-    /// line, as in [`sleep_on`](Sleeper::sleep_on). It may become readable for nothing: whoever finds nothing arms
-    /// again.
+    /// line, as in [`sleep_on`](Sleeper::sleep_on). It may become readable for nothing: a caller that finds nothing
+    /// arms it again.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -113,7 +114,7 @@ impl Sleeper {
         limit: Duration,
     ) -> Result<Option<Woken>, RingError> {
         self.pollable()?;
-        // What made it readable is taken, so that it is not any more.
+        // The messages that made it readable are taken, so that it is not any more.
         let received = self.receive();
         let mut is_new = false;
         for (ring, reader) in readers.clone() {

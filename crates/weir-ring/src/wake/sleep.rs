@@ -56,7 +56,7 @@ impl Sleeper {
         }
         let is_ready = || readers.clone().any(|(_, reader)| is_ready(reader, frames));
         let woken = match is_ready() {
-            // What was sent for thresholds of before must not end the next sleep.
+            // Messages for earlier thresholds must not end the next sleep.
             true => Ok(self.receive().woken.unwrap_or(Woken::Frames)),
             false => self.wait(is_ready, limit, is_new),
         };
@@ -82,7 +82,7 @@ pub(super) fn threshold_of<M: Words>(reader: &Reader<M>, frames: u64) -> u64 {
     if reader.has_ended() { AWAKE } else { reader.ordinal().saturating_add(frames) }
 }
 
-/// What wakes: enough frames, or an end that the reader has not seen.
+/// Wakes on enough frames, or on an end that the reader has not seen.
 pub(super) fn is_ready<M: Words>(reader: &Reader<M>, frames: u64) -> bool {
     let ring: &Ring<M> = reader.ring();
     !reader.has_ended()

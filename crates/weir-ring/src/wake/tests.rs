@@ -132,8 +132,8 @@ fn a_threshold_wakes_once_and_only_when_it_is_reached() {
 
 #[test]
 fn a_threshold_set_while_the_last_one_wakes_is_not_lost() {
-    // The threshold that was found due is what is remembered. Were it read again here, the second
-    // threshold would count as woken for before it is reached, and never wake after.
+    // The threshold that was found due is remembered. Were it read again here, the second threshold
+    // would count as woken for before it is reached, and never wake after.
     let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
     let word = line(&sleeper.page, 0);
@@ -169,7 +169,7 @@ fn an_end_wakes_until_it_is_seen_and_then_lets_sleep() {
 fn a_waker_that_is_full_or_made_to_block_does_not_stop_the_writer() {
     let sleeper = Sleeper::new(1).unwrap();
     let mut waker = sleeper.waker().unwrap();
-    // What a hostile consumer does to the open files that it shares.
+    // Effects of a hostile consumer on the open files that it shares.
     let own = sleeper.channels()[0].socket.clone().unwrap();
     for fd in [own.as_fd(), waker.as_fd()] {
         rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::empty()).unwrap();

@@ -35,7 +35,7 @@ pub struct Waker {
     is_confirmed: bool,
 }
 
-/// What a consumer has asked for.
+/// Requests of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// Nothing.
@@ -101,8 +101,8 @@ impl Waker {
         self.woken_for.len()
     }
 
-    /// Another end of the same, for a writer of other rings: whoever reaches a threshold wakes. The consumer's
-    /// messages are for one of them only. The channel hangs up when the last is gone.
+    /// Another end of the same, for a writer of other rings: each writer wakes at a threshold that it reaches.
+    /// The consumer's messages are for one of them only. The channel hangs up when the last is gone.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -120,22 +120,22 @@ impl Waker {
         Ok([duplicate(self.page.as_fd())?, duplicate(self.socket.as_fd())?])
     }
 
-    /// How far the consumer has read a ring, as it says itself ([`Sleeper::note_position`](super::Sleeper)) or by what
-    /// it sleeps for: the ordinal of its next frame. 0 if it has said nothing yet.
+    /// How far the consumer has read a ring, by its own report ([`Sleeper::note_position`](super::Sleeper)) or by its
+    /// threshold: the ordinal of its next frame. 0 if it has reported nothing yet.
     #[must_use]
     pub fn position(&self, ring: usize) -> u64 {
         position_in(&self.page, ring)
     }
 
-    /// Closes this end, and leaves what the consumer says of how far it has read. The channel is not held open by
+    /// Closes this end, and leaves the consumer's report of how far it has read. The channel is not held open by
     /// that.
     #[must_use]
     pub fn into_positions(self) -> ReadPositions {
         ReadPositions { page: self.page, lines: self.woken_for.len() }
     }
 
-    /// Wakes if ring number `ring`, which now holds `ordinal` published frames, has what the consumer
-    /// waits for. Once for each threshold, and once in [`RING_GAP`]. Never waits.
+    /// Wakes if ring number `ring`, which now holds `ordinal` published frames, has reached the
+    /// consumer's threshold. Once for each threshold, and once in [`RING_GAP`]. Never waits.
     #[inline]
     pub fn wake_if_due(&mut self, ring: usize, ordinal: u64) {
         if let Some(threshold) = doorbell::due(line(&self.page, ring), ordinal) {
@@ -177,8 +177,8 @@ impl Waker {
         send(&self.socket, message::CONFIRMS, 0);
     }
 
-    /// Takes what the consumer has sent. Never waits, and reads a bounded number of messages: a descriptor that stays
-    /// readable is looked at again.
+    /// Takes the messages of the consumer. Never waits, and reads a bounded number of messages: a descriptor that
+    /// stays readable is looked at again.
     pub fn take_messages(&mut self) -> Asked {
         let mut asked = Asked::Nothing;
         for _ in 0..MESSAGES_MAX {

@@ -96,7 +96,8 @@ fn fill(ring: Ring<Vec<AtomicU64>>, frames_max: u8, input: &mut Input<'_>) {
     if input.byte().is_multiple_of(2) {
         writer.close();
     }
-    // Dropping the writer would close the ring. What is lost is one count of memory that is kept.
+    // Dropping the writer would close the ring. Only one reference count of memory that is kept
+    // leaks.
     std::mem::forget(writer);
 }
 
@@ -105,7 +106,7 @@ thread_local! {
     static MEMORY: [Arc<Vec<AtomicU64>>; 2] = [0, 1].map(|_| Arc::new(zeroed(5 << 17)));
 }
 
-/// Runs one input. Returns what it saw, so that a test can tell that inputs reach all of it.
+/// Runs one input. Returns its findings, so that a test can check that inputs reach all code.
 pub fn run(bytes: &[u8]) -> Seen {
     let mut input = Input(bytes);
     // Small rings are fast; one input in 16 sees the real thing.
@@ -124,7 +125,7 @@ pub struct Seen {
     pub corrupt: bool,
 }
 
-/// That memory, with zeros wherever an earlier run may have left something: at the start and at the very
+/// The same memory, with zeros wherever an earlier run may have left data: at the start and at the very
 /// end of blocks.
 fn memory(geometry: &Geometry, number: usize) -> Arc<Vec<AtomicU64>> {
     let memory = MEMORY.with(|memory| Arc::clone(&memory[number]));
@@ -171,7 +172,7 @@ pub fn whole_ring(input: &mut Input<'_>, number: usize) -> Attacked {
 pub struct Attacked {
     /// `None` if it is refused at once.
     pub ring: Option<Ring<Hostile>>,
-    /// How its reader begins, and what it does.
+    /// How its reader begins, and its actions.
     pub start: u8,
     pub looks: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! What the tests of this folder share: frames whose every byte follows from their ordinal, so that any
+//! Helpers of the tests of this folder: frames whose every byte follows from their ordinal, so that any
 //! process can tell a whole frame from a torn, stale or repeated one.
 #![allow(dead_code, reason = "each test uses its own part")]
 

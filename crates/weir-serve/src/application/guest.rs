@@ -1,4 +1,4 @@
-//! Of `capture`, what has to do with guests: their list, detaching one, and the copy that one reads.
+//! Methods of `capture` that concern guests: their list, detaching one, and the copy that one reads.
 
 use std::sync::Arc;
 

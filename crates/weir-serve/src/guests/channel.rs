@@ -42,8 +42,8 @@ pub(crate) fn socket_of(uds_path: &Path) -> PathBuf {
 }
 
 impl GuestListener {
-    /// Listens. Nobody else may be able to listen in its place: whoever did would get the guest's block lists and
-    /// filters.
+    /// Listens. Nobody else may be able to listen in its place: such a process would get the guest's block lists
+    /// and filters.
     ///
     /// # Errors
     /// The folder is not there, is others', or another daemon listens there.

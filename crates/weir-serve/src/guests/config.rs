@@ -26,7 +26,7 @@ pub struct GuestConfig {
     /// MiB of the memory that it shares: a power of two, which holds the rings of all of its feeds.
     #[serde(default = "region_mib")]
     pub region_mib: u64,
-    /// That memory is of huge pages that are reserved (`vm.nr_hugepages`).
+    /// Uses reserved huge pages (`vm.nr_hugepages`) for that memory.
     #[serde(default)]
     pub hugepages: bool,
 }
@@ -50,7 +50,7 @@ fn region_mib() -> u64 {
 }
 
 impl GuestConfig {
-    /// What is wrong with it.
+    /// Checks it and describes its first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         let (mib, min, max) =
             (self.region_mib, REGION_BYTES_MIN / UNIT_BYTES, REGION_BYTES_MAX / UNIT_BYTES);
@@ -95,7 +95,7 @@ impl GuestConfig {
         all.into_iter().filter_map(|(key, path)| Some((key, path.as_deref()?)))
     }
 
-    /// What is wrong with them together: two that are reached by the same socket, or are the same domain.
+    /// Errors between guests: two with the same socket, or with the same domain.
     pub(crate) fn check_all(guests: &BTreeMap<String, GuestConfig>) -> Result<(), String> {
         let (mut sockets, mut domains) = (BTreeMap::new(), BTreeMap::new());
         for (name, guest) in guests {

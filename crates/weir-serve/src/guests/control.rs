@@ -1,4 +1,4 @@
-//! Which guests are served, and what whoever runs the daemon asks of them.
+//! The guests that are served, and requests of the daemon's operator.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ impl Daemon {
     }
 
     /// Ends the threads of all guests, and waits for them, but not for one that waits for a QEMU that does not answer.
-    /// What is plugged in stays: the next daemon takes it out.
+    /// Plugged devices stay: the next daemon unplugs them.
     pub fn end_guests(&self) {
         let _changes = self.guests.lock_changes();
         let all = self.guests.all();
@@ -65,7 +65,7 @@ impl Daemon {
     }
 
     /// The guests of another file: those that are new or changed begin, those that are gone or changed end, and their
-    /// devices are unplugged. Whoever asks holds [`lock_changes`](crate::guests::Guests) and
+    /// devices are unplugged. The caller holds [`lock_changes`](crate::guests::Guests) and
     /// [`handing`](Daemon::handing) of all sources, and closes their feeds.
     pub(crate) fn change_guests(&self) {
         let (config, mut ended) = (self.config(), Vec::new());

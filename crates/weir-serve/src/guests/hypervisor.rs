@@ -20,7 +20,7 @@ pub(crate) trait Hypervisor: Send + Sync {
     fn port(&self) -> Result<PathBuf, Unreachable>;
     /// How often a machine that is not there is looked for.
     fn look_every(&self) -> Duration;
-    /// The first pause before a look whether QEMU has let go of memory whose device is gone.
+    /// The first pause before a check whether QEMU has released memory whose device is gone.
     fn unplug_look_after(&self) -> Duration {
         UNPLUG_LOOK_AFTER
     }
@@ -64,7 +64,8 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// Whoever can put a socket of his own there would be taken for the guest, and be given its memory.
+    /// A process that can put its own socket there would be taken for the guest, and be given its
+    /// memory.
     fn check(path: &Path) -> Result<(), NotPrivate> {
         private::check_folder_of(path)
     }

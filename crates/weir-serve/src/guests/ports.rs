@@ -44,8 +44,8 @@ impl Fault<'_> {
 }
 
 impl Guest {
-    /// Serves whoever speaks on its port until the guest's threads are to end. `say` is told what whoever runs the
-    /// daemon should know.
+    /// Serves the peer on its port until the guest's threads are to end. `say` gets messages for the
+    /// operator of the daemon.
     pub(crate) fn serve(
         &self,
         hypervisor: &dyn Hypervisor,
@@ -82,7 +82,7 @@ impl Guest {
         let was_served = AtomicBool::new(false);
         let serve = |stream: OwnedFd| {
             was_served.store(true, Ordering::Relaxed);
-            // It ends by what the guest does, and its successor comes behind that.
+            // It ends by an action of the guest, and its successor comes after that.
             let _ = self.serve_port(stream, serving, &say);
             self.session.set_session(None);
             self.session.set_port(None);

@@ -34,7 +34,7 @@ pub(crate) use output::Bell;
 use output::{Output, ToRegion};
 use owed::{Owed, Recorded};
 
-/// Rings that a relay can read at a time: those of a feed, and of what it moves to.
+/// Rings that a relay can read at a time: those of a feed, and those to which it moves.
 const LINES: usize = weir_ring::wake::RINGS_MAX;
 
 /// A guest's copy of a feed.
@@ -81,7 +81,7 @@ impl Relay {
         Relay::copying(source, is_complete, data_blocks, bell)
     }
 
-    /// Copies what a source has, until `is_complete`.
+    /// Copies the frames of a source, until `is_complete`.
     fn copying(
         source: Box<dyn FrameSource>,
         is_complete: Arc<AtomicBool>,
@@ -137,7 +137,8 @@ impl Relay {
         self.running.drain();
     }
 
-    /// Passes on what the rings have, closes the guest's, and ends. Waits for nothing.
+    /// Passes on the remaining frames of the rings, closes the guest's, and ends. Waits for
+    /// nothing.
     pub(crate) fn stop(&self) {
         self.is_complete.store(true, Ordering::Release);
         self.running.stop();

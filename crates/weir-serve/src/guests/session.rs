@@ -28,7 +28,7 @@ impl GuestSession {
         self.port.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A number for what the guest's next feed reads. It says nothing of other clients.
+    /// A number for the guest's next feed. It says nothing of other clients.
     pub(crate) fn next_key(&self) -> u64 {
         self.opened.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -53,8 +53,8 @@ impl Reader {
     /// Begins to close it: `end` ends the subscription. A guest's copy is told to end, and not waited for. `false` if
     /// somebody else closes it, or has.
     ///
-    /// Of a guest's feed it is called by who keeps the feed from moving to other rings meanwhile: else the ledger of
-    /// some would be accounted against what others have had.
+    /// For a guest's feed the caller keeps the feed from moving to other rings meanwhile: else the ledger of some
+    /// rings would be combined with the frames of others.
     pub(crate) fn begin_close(&self, end: impl FnOnce(&Reads) -> Ending) -> bool {
         if std::mem::replace(&mut self.state().is_closing, true) {
             return false;
@@ -63,7 +63,7 @@ impl Reader {
         let _guard = BeginGuard { reader: self, reads: &reads };
         let ending = end(&reads);
         let closing = Closing::new(Arc::clone(&reads), ending);
-        // It passes on what the rings have, and ends.
+        // It passes on the remaining frames of the rings, and ends.
         self.copy.get().iter().for_each(|copy| copy.relay.stop());
         self.set_closing(closing);
         true
@@ -74,7 +74,7 @@ impl Reader {
         self.begun.notify_all();
     }
 
-    /// What is known of its end, once its closing has begun.
+    /// The known facts about its end, once its closing has begun.
     fn closing(&self) -> Option<Arc<Closing>> {
         let runs = |state: &mut super::State| state.closing.is_none();
         let state = self.begun.wait_while(self.state(), runs);

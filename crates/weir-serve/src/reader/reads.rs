@@ -28,7 +28,8 @@ impl Reads {
         from: Vec<u64>,
         base: Ledger,
     ) -> Reads {
-        // What the rings have had is exact, and what the ledger says of that is not of the same instant.
+        // The number of frames in the rings is exact; the counts of the ledger are not of the same
+        // instant.
         let captured = from.iter().sum();
         let base = Ledger { captured, ..base };
         Reads { feed, rings, from, base, past: protocol::Ledger::default(), is_past_exact: true }
@@ -42,7 +43,7 @@ impl Reads {
         ledger: Option<&Ledger>,
         is_exact: bool,
     ) -> Reads {
-        // What the rings have had is known also where the rest could not be read.
+        // The number of frames in the rings is known even if the rest could not be read.
         let past = self.account(ledger.unwrap_or(&self.base), &self.written());
         let (from, is_past_exact) = (vec![0; rings.len()], is_exact && self.are_all_closed());
         Reads { feed, from, rings, base: Ledger::default(), past, is_past_exact }

@@ -37,7 +37,7 @@ fn within_limit(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// An application that hands over whoever connects.
+/// An application that hands over every peer that connects.
 struct HandsOver(Mutex<Sender<Arc<Peer>>>);
 
 struct NoMethods;
@@ -145,7 +145,7 @@ fn a_reload_waits_for_copies_that_hang_together_and_with_nothing_held() {
         let begin = Instant::now();
         let reload = scope.spawn(|| setup.daemon.reload(denied));
         within_limit("all are closed", || readers.iter().all(|reader| reader.is_closed()));
-        // As whoever opens a feed of the source does, and whoever detaches a guest.
+        // Like a client that opens a feed of the source, and an operator who detaches a guest.
         drop(setup.daemon.handing("a").read().unwrap());
         drop(setup.daemon.guests.lock_changes());
         within_limit("a process has its account", || process.closed_account().is_some());

@@ -1,4 +1,4 @@
-//! What the tests of the daemon share.
+//! Helpers for the tests of the daemon.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::path::PathBuf;

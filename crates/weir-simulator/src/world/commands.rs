@@ -1,4 +1,4 @@
-//! What callers ask for.
+//! Requests of callers.
 
 use weir_probe::core::{Command, Note};
 
@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::meaning::{Changing, Wanting};
 use crate::random::pick;
 
-/// What bounds the memory of a run: sources, subscriptions and consumers at a time.
+/// Bounds for the memory of a run: sources, subscriptions and consumers at a time.
 const SOURCES_MAX: usize = 3;
 const SUBSCRIPTIONS_MAX: usize = 9;
 const CONSUMERS_MAX: usize = 6;
@@ -16,7 +16,7 @@ const CONSUMERS_MAX: usize = 6;
 impl World {
     pub(super) fn command(&mut self, event: &Event) {
         let Some(command) = self.command_of(event) else { return };
-        // Who ends does not count on it any more, whatever comes of the command.
+        // A subscriber that ends does not rely on it any more, whatever the result of the command.
         if let Command::Unsubscribe(gone) = &command {
             self.callers.subscriptions.remove(gone);
         }

@@ -1,4 +1,4 @@
-//! What the core asks for, carried out as the probe's runtime does (`weir_probe::runtime`, effects).
+//! Effects of the core, carried out as the probe's runtime does (`weir_probe::runtime`, effects).
 
 use std::sync::Arc;
 
@@ -202,7 +202,7 @@ impl World {
             .or_insert_with(|| FeedTruth::new(source, meaning, name_of(feed), joined_at));
     }
 
-    /// What a feed takes has changed.
+    /// The wishes of a feed have changed.
     pub(super) fn feed_changed(&mut self, feed: FeedId, change: &Changing) {
         let truth = self.truths.get_mut(&feed).expect("a feed");
         truth.meaning = truth.meaning.changed(change);

@@ -1,4 +1,4 @@
-//! What the core says, held against what is known.
+//! Outputs of the core, compared with the known state.
 
 use weir_probe::core::{Command, Effect, Event, Output, Refused, Reply};
 use weir_probe::runtime::updates::LetGo;

@@ -20,7 +20,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// A file that is open for reading. Of a compressed one that grows, this is what is there now.
+    /// A file that is open for reading. For a compressed file that grows, this is its present part.
     ///
     /// # Errors
     /// What the kernel says.
@@ -98,7 +98,7 @@ impl Content {
         };
         let ends = frames.iter().skip(1).map(|frame| frame.at).chain([end]);
         let known = |(placed, end): (&Placed, u64)| {
-            // With room for what a table has in front of it.
+            // With room for the head of a table.
             let bytes = end.checked_sub(placed.at).filter(|bytes| *bytes <= i32::MAX as u64)?;
             Some(Frame { bytes: bytes as u32, plain_bytes: placed.plain_bytes })
         };
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::compressed::{Frame, compress, compressor, seek_table, store};
 
-    /// A compressed file of these pieces, and what it was before.
+    /// A compressed file of these pieces, and its contents before compression.
     fn made(pieces: &[usize], with_table: bool) -> (Vec<u8>, Vec<u8>) {
         let mut compressor = compressor(1).unwrap();
         let (mut file, mut plain, mut frames) = (Vec::new(), Vec::new(), Vec::new());
@@ -234,7 +234,8 @@ mod tests {
             let content = content(&file);
             let length = content.length().unwrap().min(1 << 30) as usize;
             let mut all = vec![0; length.min(plain.len())];
-            // What is read without an error is what was recorded, unless the damage made it another format.
+            // Data that is read without an error is the recorded data, unless the damage turned it into
+            // another format.
             if content.read_exact_at(&mut all, 0).is_ok() && content.table.is_some() {
                 prop_assert!(all == plain[..all.len()]);
             }

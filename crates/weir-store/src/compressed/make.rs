@@ -20,11 +20,11 @@ const BLOCK_BYTES_MAX: usize = 128 << 10;
 pub struct Frame {
     /// Bytes in the file.
     pub bytes: u32,
-    /// Bytes of what was compressed.
+    /// Bytes after compression.
     pub plain_bytes: u32,
 }
 
-/// What compresses pieces: with checksums, so that damage is found.
+/// Compresses pieces, with checksums, so that damage is detected.
 ///
 /// # Errors
 /// What zstd says of the level.
@@ -76,7 +76,7 @@ pub fn store(plain: &[u8]) -> Buffer {
     buffer
 }
 
-/// What stands at the end of a file of these frames, padded for the disk in front of the table.
+/// The end of a file of these frames, padded for the disk in front of the table.
 pub fn seek_table(frames: &[Frame]) -> Buffer {
     let table = 8 * frames.len() + TABLE_FOOTER_BYTES;
     let all = SKIPPABLE_HEADER_BYTES + table;

@@ -15,7 +15,7 @@ const HEAD_BYTES_MAX: usize = 18;
 /// The longest block in a frame. Source: RFC 8878, 3.1.1.2.4.
 const BLOCK_BYTES_MAX: u64 = 128 << 10;
 
-/// A frame, where it is and where what it was is.
+/// A frame: its place, and the place of its contents before compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     pub at: u64,
@@ -30,7 +30,7 @@ pub(super) struct Placed {
 pub(super) struct Table {
     frames: Vec<Placed>,
     pub cut_off_bytes: u64,
-    /// It stands at the end of the file: whoever wrote that had written everything.
+    /// It stands at the end of the file: a process that wrote it had written everything.
     pub is_at_end: bool,
 }
 
@@ -98,7 +98,7 @@ impl Table {
                 return Ok(None);
             }
             if plain_bytes > 0 {
-                // What does not compress becomes a little longer, and is padded.
+                // Data that cannot be compressed becomes a little longer, and is padded.
                 if u64::from(bytes) > u64::from(plain_bytes) * 129 / 128 + BLOCK_BYTES_MAX {
                     return Ok(None);
                 }
@@ -127,7 +127,8 @@ impl Table {
     }
 }
 
-/// Length of the frame that stands there, and of what it was; `None`: there is none that is whole.
+/// Length of the frame at this place, and of its contents before compression; `None`: there is none
+/// that is whole.
 fn frame_at(file: &File, at: u64, length: u64) -> io::Result<Option<(u32, u32)>> {
     let mut head = [0; HEAD_BYTES_MAX];
     let there = (length - at).min(HEAD_BYTES_MAX as u64) as usize;
@@ -172,7 +173,8 @@ fn frame_at(file: &File, at: u64, length: u64) -> io::Result<Option<(u32, u32)>>
     Ok(u32::try_from(end - at).ok().filter(|_| is_there).map(|bytes| (bytes, plain_bytes)))
 }
 
-/// Bytes of a frame's head, of what it was, and whether a checksum follows; `None` if it does not say how long it was.
+/// Bytes of a frame's head, of its contents before compression, and whether a checksum follows; `None` if it does not
+/// say how long it was.
 fn frame_head(head: &[u8; HEAD_BYTES_MAX]) -> Option<(usize, u32, bool)> {
     if head[..4] != FRAME_MAGIC {
         return None;

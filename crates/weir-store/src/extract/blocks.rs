@@ -13,10 +13,10 @@ pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
 pub(crate) const HEAD_BYTES: usize = 8;
 /// The shortest block.
 const BLOCK_BYTES_MIN: usize = 12;
-/// The longest record: what is longer is no frame of a recorder.
+/// The longest record: a longer one is not a frame of a recorder.
 pub(crate) const RECORD_BYTES_MAX: usize = CAPLEN_MAX as usize + 4096;
 
-/// A block, by what it means to those who look for frames.
+/// A block, by its meaning for readers that search frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An Enhanced Packet Block.
@@ -50,7 +50,7 @@ pub(crate) fn head(bytes: &[u8]) -> Option<(Kind, usize)> {
         PB_TYPE | SPB_TYPE => Kind::ForeignFrame,
         PADDING_TYPE => Kind::Padding,
         NRB_TYPE => Kind::Names,
-        // A type of zero is reserved; it is what was never written.
+        // A type of zero is reserved; it marks bytes that were never written.
         0 => return None,
         _ => Kind::Other,
     };

@@ -1,4 +1,4 @@
-//! Recorded files, opened without waiting and held against whoever deletes the oldest.
+//! Recorded files, opened without waiting and protected against deletion of the oldest.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use crate::catalog::{Listed, State};
 
-/// How often, and how long apart, a lock is asked for that whoever deletes old files holds for a moment.
+/// Number of attempts, and their interval, to get a lock that a process which deletes old files holds
+/// for a moment.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 

@@ -1,9 +1,9 @@
 //! Frames of several pieces in order of time.
 //!
 //! Pieces come in the order of their first frames ([`Job`]s are sorted so). So the earliest of the frames that are
-//! there is the next one to go out, unless the next piece may have an earlier one; then that is waited for. What is
-//! held is bounded: where more pieces overlap in time than there is memory for, frames go out, and those that come
-//! late are counted.
+//! there is the next one to go out, unless the next piece may have an earlier one; then that is waited for. The
+//! memory for held pieces is bounded: where more pieces overlap in time than there is memory for, frames go out,
+//! and late frames are counted.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

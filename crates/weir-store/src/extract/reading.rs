@@ -41,7 +41,7 @@ pub(super) struct Found {
 #[derive(Debug, Default)]
 pub(super) struct Loaded {
     pub bytes: Vec<u8>,
-    /// In order of time; equal ones as they lie in the file.
+    /// In order of time; frames of the same time are in the order of the file.
     pub found: Vec<Found>,
 }
 
@@ -105,7 +105,7 @@ fn choose(
         return None;
     };
     frames.whole += 1;
-    // What was scanned was counted then.
+    // Frames that were scanned were counted then.
     stats.frames_read += u64::from(!job.wanted.is_scanned);
     let id = outline.interface_id as usize;
     if id >= known.interfaces.len() && !known.are_all {

@@ -54,7 +54,7 @@ pub(super) struct Wanted {
     pub is_scanned: bool,
 }
 
-/// What planning needs besides the file.
+/// Data that planning needs besides the file.
 pub(super) struct Context<'a> {
     pub query: &'a Query,
     pub interfaces: &'a Interfaces,
@@ -93,7 +93,7 @@ impl Source {
                 return None;
             }
         };
-        // Read before the file's length: what it tells of is there then.
+        // Read before the file's length: all pieces that it lists exist then.
         let index = index::read(&listed.index_path()).ok();
         let file = match Content::new(file) {
             Ok(file) => file,
@@ -232,7 +232,7 @@ impl Plan<'_, '_> {
             at = piece.at + u64::from(piece.bytes);
         }
         match listed.state {
-            // Behind what is confirmed a recorder may be writing just now.
+            // Behind the confirmed part a recorder may be writing just now.
             State::Open { recording: true } if is_indexed => Ok(()),
             _ => {
                 if file.cut_off_bytes() > 0 {
@@ -261,7 +261,7 @@ impl Plan<'_, '_> {
         }
         let interfaces = self.source.interfaces();
         let possible = |one: &FileInterface| query.possible(&one.filter, one.link_type, &piece.set);
-        // Without any, the piece says what is wrong.
+        // Without any, the piece has the error.
         if !interfaces.is_empty() && !interfaces.iter().any(possible) {
             self.stats.skipped_by_index.add(bytes);
             return Ok(());

@@ -1,4 +1,4 @@
-//! Counts of what was read and what was not.
+//! Counts of data that was read, and of data that was skipped.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -32,7 +32,7 @@ impl AddAssign for Pieces {
     }
 }
 
-/// What is worth a line.
+/// Messages for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A file, and why it cannot be read.
@@ -79,7 +79,8 @@ impl fmt::Display for Note {
     }
 }
 
-/// What an extraction read, what it did not have to read, and what it could not.
+/// Counts of an extraction: bytes and pieces that were read, that need not be read, and that could
+/// not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Files of the recording.
@@ -102,8 +103,8 @@ pub struct Stats {
     pub skipped_by_time: Pieces,
     /// Without anything that is wanted, by the index.
     pub skipped_by_index: Pieces,
-    /// Read. What no index tells of is read to learn its times, and again if there are wanted frames in it: the bytes
-    /// of both count.
+    /// Read. Pieces without an index are read to learn their times, and read again if they have wanted frames: the
+    /// bytes of both reads count.
     pub read: Pieces,
     /// Frames that were looked at.
     pub frames_read: u64,
@@ -116,7 +117,7 @@ pub struct Stats {
     pub frames_late: u64,
     /// Bytes behind the last whole block of a file.
     pub cut_off_bytes: u64,
-    /// What is worth a line, the first hundred.
+    /// Messages for the user, the first hundred.
     pub notes: Vec<Note>,
     /// Notes beyond these.
     pub notes_left_out: u64,

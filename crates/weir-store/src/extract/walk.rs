@@ -1,6 +1,6 @@
 //! Walks over the blocks of a recorded file.
 //!
-//! It ends where no block stands: what a recorder has not confirmed begins with zeros.
+//! It ends where there is no block: unconfirmed data of a recorder begins with zeros.
 
 use std::io;
 
@@ -74,7 +74,7 @@ impl<'a> Walk<'a> {
         self.bytes_read
     }
 
-    /// The next block, or what is there instead; `None` at the end.
+    /// The next block, or what was found instead; `None` at the end.
     ///
     /// # Errors
     /// Those of reading.

@@ -6,8 +6,8 @@
 //!          at (8), bytes (4), frames (4), first_ns (8), last_ns (8), words of the set (8 each)
 //! ```
 //!
-//! All numbers are little-endian. Entries are only ever appended. What is behind the first one that is not whole, as a
-//! writer leaves behind that is killed, is no entry: the pieces that it would tell of are read from the file itself.
+//! All numbers are little-endian. Entries are only ever appended. Bytes after the first incomplete entry, which a
+//! killed writer leaves behind, are not entries: their pieces are read from the file itself.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
@@ -37,7 +37,7 @@ pub enum IndexError {
     Read {
         /// Which.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// It does not begin as one does.
@@ -48,7 +48,7 @@ pub enum IndexError {
     },
 }
 
-/// What an index says.
+/// Contents of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
     /// The name that the recorded file has when it is complete.
@@ -71,7 +71,7 @@ impl Writer {
     /// Begins the index of `file`, in place of one that was there.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn create(index: &Path, file: &Path, mode: u32) -> io::Result<Writer> {
         let out =
             OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(index)?;
@@ -111,10 +111,10 @@ impl Writer {
         self.out.write_all(body)
     }
 
-    /// Lets out what was collected.
+    /// Writes the collected entries.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

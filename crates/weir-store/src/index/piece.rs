@@ -20,13 +20,13 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// Headers or statistics: whoever reads the file reads them.
+    /// Headers or statistics: a reader of the file reads them.
     #[must_use]
     pub fn headers(at: u64, bytes: u32) -> Piece {
         Piece { at, bytes, frames: 0, first_ns: 0, last_ns: 0, set: Set::everything() }
     }
 
-    /// Nothing: what is there was torn, and is passed over.
+    /// Nothing: the data is torn, and is skipped.
     #[must_use]
     pub fn nothing(at: u64, bytes: u32) -> Piece {
         Piece { at, bytes, frames: 0, first_ns: 0, last_ns: 0, set: Set::default() }

@@ -137,7 +137,7 @@ impl Scan {
         }
     }
 
-    /// Tags, and what else is not IP.
+    /// Tags, and other frames that are not IP.
     #[inline(never)]
     fn other(&mut self, head: &[u8], mut ether_type: u16) {
         let mut at = TYPE_AT + 2;
@@ -269,7 +269,7 @@ impl Scan {
     }
 }
 
-/// What FrameView steps over to find the protocol.
+/// Headers that FrameView skips to find the protocol.
 const fn is_extension(next: u8) -> bool {
     use protocol::*;
     matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS)

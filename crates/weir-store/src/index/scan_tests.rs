@@ -82,7 +82,7 @@ fn tags_and_arp_are_in() {
     let keys =
         [(Vlan, 1), (Vlan, 4), (EtherType, 0x8100), (EtherType, 0x806), (V4Address, 0x0a00_0009)];
     has(&four, &keys, &[(Vlan, 5)]);
-    // What a fifth tag has behind it is not in.
+    // Headers behind a fifth tag are not included.
     let five = set(1, &[&tag(0x88a8, 5, &frame)]);
     has(&five, &[(Vlan, 5), (EtherType, 0x88a8)], &[(EtherType, 0x806), (Vlan, 1)]);
 }

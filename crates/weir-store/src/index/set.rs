@@ -2,7 +2,7 @@
 //!
 //! A Bloom filter of lines of 64 bytes. A key is four bits of one line, one bit in each quarter, so that it costs one
 //! cache miss at most. A set is built at its largest size, which stays in a CPU's first-level cache, and then folded:
-//! the halves are OR-ed as long as what comes out is not too full.
+//! the halves are OR-ed as long as the result is not too full.
 //!
 //! Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007.
 

@@ -1,4 +1,4 @@
-//! What is done once writes are over, and by the clock.
+//! Work after writes have completed, and work by the clock.
 
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ impl<D: Disk> Recorder<D> {
         Ok(())
     }
 
-    /// What is due by the clock.
+    /// Work that is due by the clock.
     pub(super) fn look_at_clock(&mut self) -> Result<(), ConsumerError> {
         if self.looked.elapsed() < FLUSH_EVERY {
             return Ok(());
@@ -81,7 +81,7 @@ impl<D: Disk> Recorder<D> {
     /// Waits for all writes that are answered.
     pub(super) fn drain(&mut self) -> Result<(), ConsumerError> {
         while self.shared.is_at_work() {
-            // Also where no volume is left: what was under way decides where files are cut.
+            // Also if no volume is left: writes that were under way decide where files are cut.
             let _ = self.collect();
             self.give_up_stalled(true);
             std::thread::sleep(LOOK_AGAIN);

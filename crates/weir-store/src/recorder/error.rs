@@ -13,7 +13,7 @@ pub enum RecorderError {
         "compressing: there can be no thread for it, or zstd refuses its level; record without --compress"
     )]
     Compression {
-        /// What the kernel or zstd said.
+        /// The error of the kernel or of zstd.
         #[source]
         source: io::Error,
     },
@@ -22,7 +22,7 @@ pub enum RecorderError {
     Directory {
         /// Which.
         directory: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// Another recorder has it.
@@ -63,7 +63,7 @@ pub enum RecorderError {
     Write {
         /// The last one that failed.
         directory: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }

@@ -37,7 +37,7 @@ pub struct OpenFile<D: Disk> {
     pub is_being_cut: bool,
     /// A large piece has come since it was last looked at.
     pub is_busy: bool,
-    /// The same of what it was before it was compressed, and its frames so far.
+    /// The same before compression, and its frames so far.
     pub plain_end: u64,
     pub frames_made: Vec<Frame>,
     /// Interfaces described in it.
@@ -49,9 +49,9 @@ pub struct OpenFile<D: Disk> {
     pub lapped: u64,
     /// Writes under way.
     pub pending: usize,
-    /// A write failed here: what is behind it is cut off.
+    /// A write failed here: the data behind it is cut off.
     pub broken_at: Option<u64>,
-    /// Pieces that came out of turn, from a volume that had failed, and what is in them: they are settled before others
+    /// Pieces that came out of turn, from a volume that had failed, and their frames: they are settled before others
     /// that lie before them.
     pub out_of_turn: Vec<(u64, Count)>,
     /// No more goes there: once nothing is under way, it is complete.
@@ -61,7 +61,8 @@ pub struct OpenFile<D: Disk> {
 }
 
 impl<D: Disk> OpenFile<D> {
-    /// A write failed at this byte, so that the file ends there. Gives what was safely in it and is not any more.
+    /// A write failed at this byte, so that the file ends there. Returns the count of frames that were safely in
+    /// it and are not any more.
     pub fn break_at(&mut self, at: u64) -> Count {
         let broken = self.broken_at.map_or(at, |broken| broken.min(at));
         (self.broken_at, self.is_closing) = (Some(broken), true);
@@ -98,7 +99,7 @@ impl<D: Disk> OpenFile<D> {
         (self.ahead_end, self.has_excess) = (end, true);
     }
 
-    /// What came of a preallocation up to `end`.
+    /// Result of a preallocation up to `end`.
     pub fn preallocated(&mut self, end: u64, is_done: bool) {
         if is_done {
             self.allocated_end = self.allocated_end.max(end);
@@ -108,13 +109,14 @@ impl<D: Disk> OpenFile<D> {
         }
     }
 
-    /// Whether what is behind its end is to be cut off: no large piece has come since the last look.
+    /// Whether the space behind its end is to be cut off: no large piece has come since the last
+    /// look.
     pub fn is_idle(&mut self) -> bool {
         let was_busy = std::mem::take(&mut self.is_busy);
         !was_busy && self.pending == 0 && self.has_excess && !self.is_being_cut
     }
 
-    /// What came of cutting it off at its end.
+    /// Result of cutting it off at its end.
     pub fn was_cut(&mut self, is_done: bool) {
         self.is_being_cut = false;
         if is_done {

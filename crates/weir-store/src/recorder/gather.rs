@@ -1,4 +1,5 @@
-//! Frames of blocks that are not whole, collected: of quiet links, and at the beginning and end of what is read.
+//! Frames of blocks that are not whole, collected: of quiet links, and at the beginning and end of the part that
+//! is read.
 
 use weir_disk::Buffer;
 use weir_disk::buffer::ALIGN_BYTES;
@@ -39,7 +40,7 @@ impl Gather {
         self.highest_interface_id = self.highest_interface_id.max(highest_interface_id);
     }
 
-    /// What was collected, padded for the disk.
+    /// The collected data, padded for the disk.
     pub fn take(&mut self) -> Option<Buffer> {
         let mut buffer = self.buffer.take()?;
         pad(&mut buffer);

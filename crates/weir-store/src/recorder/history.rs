@@ -1,7 +1,7 @@
-//! The rings as history: what is kept in them, when it goes, and which of it is saved.
+//! The rings as history: which frames they keep, when frames go, and which are saved.
 //!
 //! While nothing happens, the recorder stands as far behind the writers as frames may be wanted, and passes over blocks
-//! that are older. A trigger has it read on from there, up to the end of what is wanted.
+//! that are older. At a trigger it is read on from there, up to the end of the wanted part.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,17 +14,19 @@ use super::look_back::{Began, Cause, Clock, LookBack, LookBackReport, Span};
 use super::stream::Stream;
 use super::watcher::{Watcher, Windows};
 
-/// The share of a ring that is kept as history: the rest is room for what comes while that is written.
+/// The share of a ring that is kept as history: the rest is room for frames that come while the
+/// history is written.
 const KEPT_MAX: f64 = 0.5;
 /// The same where frames were not looked at yet.
 const UNWATCHED_MAX: f64 = 0.75;
 
-/// What is wanted of the history.
+/// The part of the history that is wanted.
 pub struct History {
     asks: LookBack,
-    /// The end of what is being saved.
+    /// The end of the part that is being saved.
     saving: Option<Saving>,
-    /// Saving has just begun, by a trigger of this time: what is too old for it is still to go.
+    /// Saving has just begun, by a trigger of this time: frames that are too old for it must still
+    /// go.
     begun_ns: Option<u64>,
     windows: Windows,
     pub report: LookBackReport,
@@ -35,7 +37,7 @@ struct Saving {
     end_ns: u64,
     /// Or so many bytes more.
     bytes_left: u64,
-    /// Frames that the rings had when it began, by stream: what comes behind them takes of the bytes.
+    /// Frames that the rings had when it began, by stream: later frames count for the limit in bytes.
     had: BTreeMap<usize, u64>,
 }
 
@@ -132,7 +134,7 @@ impl History {
         }
     }
 
-    /// Whether what is wanted lies before now: what is there of it is all that there will be.
+    /// Whether the wanted part lies before now: then nothing more will come of it.
     pub fn is_past(&self, lanes: &Lanes<Option<usize>>) -> bool {
         let now_ns = self.now_ns(lanes);
         self.saving.as_ref().is_some_and(|saving| saving.bytes_left == 0 || now_ns > saving.end_ns)
@@ -143,7 +145,8 @@ impl History {
         self.saving = None;
     }
 
-    /// Has what is too old for a trigger that has just come go: the recorder may have been late in doing so.
+    /// Removes frames that are too old for a trigger that has just come: the recorder may have been late in
+    /// doing so.
     pub fn begin_saving<D: Disk>(
         &mut self,
         lanes: &mut Lanes<Option<usize>>,
@@ -166,7 +169,7 @@ impl History {
         Ok(())
     }
 
-    /// Lets go what is too old. Gives whether anything went.
+    /// Drops frames that are too old. Gives whether anything went.
     pub fn let_go<D: Disk>(
         &mut self,
         lanes: &mut Lanes<Option<usize>>,
@@ -237,8 +240,8 @@ fn let_bytes_go<D: Disk>(
     }
 }
 
-/// Passes over the next block of a ring if it may go: told what the index has of it, how full the ring is, and the
-/// ordinal behind it. What has ended goes anyway. `None`: nothing more goes now.
+/// Skips the next block of a ring if it may go: gets its index entry, how full the ring is, and the ordinal behind
+/// it. A stream that has ended goes anyway. `None`: nothing more goes now.
 fn pass<D: Disk>(
     cursor: &mut Cursor,
     stream: &mut Stream<D>,
@@ -249,7 +252,7 @@ fn pass<D: Disk>(
     }
     let (fill, ordinal) = (cursor.reader().fill(), cursor.reader().ordinal());
     let has_ended = cursor.has_left() || cursor.reader().ring().is_closed();
-    // What has ended was looked at, up to its last frame.
+    // A stream that has ended was examined up to its last frame.
     let written = cursor.reader().ring().frames_written().min(cursor.until());
     let is_seen = stream.watcher.as_ref().is_none_or(|watcher| watcher.ordinal() >= written);
     let skip = cursor.skip_block(|rest| {

@@ -24,7 +24,7 @@ const DELETE_PAUSE_MAX: Duration = Duration::from_millis(100);
 pub enum Job<D: Disk> {
     /// Nothing more comes: give it its final length and its final name.
     Complete(Box<OpenFile<D>>),
-    /// Give back what was preallocated for a file to which little comes. Nothing is written to it meanwhile.
+    /// Give back the preallocated space of a file that grows slowly. Nothing is written to it meanwhile.
     Cut {
         stream: usize,
         id: u64,
@@ -44,7 +44,7 @@ pub struct Past {
     pub is_kept: bool,
 }
 
-/// What came of a job.
+/// Result of a job.
 pub enum Outcome {
     Completed {
         /// The file's name now.
@@ -67,7 +67,7 @@ pub enum Outcome {
     },
 }
 
-/// The thread of a volume, and what it was asked for.
+/// The thread of a volume, and its jobs.
 pub struct Housekeeping<D: Disk> {
     files: D::Files,
     directory: PathBuf,

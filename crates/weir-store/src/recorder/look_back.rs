@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use weir_filter::Program;
 
-/// What is saved, and when.
+/// Which frames are saved, and when.
 #[derive(Clone, Debug)]
 pub struct LookBack {
     /// How much from before a trigger; half of the rings is the most that there can be.
     pub before: Span,
     /// How much from then on. Another trigger meanwhile begins it again.
     pub after: Span,
-    /// What people ask for.
+    /// The request of the user.
     pub asked: Asked,
-    /// What is looked for in the frames.
+    /// The trigger that is searched in the frames.
     pub watch: Watch,
-    /// What time it is.
+    /// The current time.
     pub clock: Clock,
     /// Told each time that saving begins, on the recorder's thread.
     pub began: fn(&Began),
@@ -96,7 +96,7 @@ pub enum Clock {
     Frames,
 }
 
-/// What a trigger was.
+/// Kind of a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A signal.
@@ -131,7 +131,7 @@ pub struct Began {
     pub before: Duration,
 }
 
-/// What came of looking back.
+/// Result of looking back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookBackReport {
     /// How often saving began.

@@ -57,7 +57,7 @@ fn runs(numbers: &[u64]) -> Vec<(u64, u64)> {
 fn without_a_trigger_nothing_is_saved_and_nothing_is_lost() {
     let (mut rig, _) = rig(8, time(u64::MAX), time(0), Watch::default());
     rig.push_blocks(20);
-    // The writer goes around, and nobody wanted what was there.
+    // The writer goes around, and nobody wanted the old frames.
     (0..20).for_each(|_| rig.push_block());
     rig.push(3);
     rig.finish();

@@ -1,4 +1,4 @@
-//! Threads that compress pieces, on what other threads leave of the CPUs.
+//! Threads that compress pieces, with the CPU time that other threads leave.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::compressed;
 
 /// Pieces under way for each thread: one is compressed while the next one waits.
 const JOBS_PER_THREAD: usize = 2;
-/// The lowest priority but one: what others do goes first. Source: setpriority(2).
+/// The lowest priority but one: other programs go first. Source: setpriority(2).
 const NICE: i32 = 19;
 
 /// Threads that compress.
@@ -24,7 +24,7 @@ pub struct Pool {
     under_way: usize,
     jobs_max: usize,
     threads: Vec<JoinHandle<()>>,
-    /// For what is small.
+    /// For small buffers.
     own: Compressor<'static>,
 }
 
@@ -38,7 +38,7 @@ pub struct Job {
 /// Bytes of a piece.
 pub enum Plain {
     Own(Buffer),
-    /// A part of a ring: whoever asks for it confirms afterwards that it was still there.
+    /// A part of a ring: the requester confirms afterwards that it was still there.
     Ring {
         memory: Arc<Mapping>,
         at: usize,

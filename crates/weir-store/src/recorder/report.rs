@@ -1,10 +1,10 @@
-//! What a recorder did.
+//! Report of a recorder.
 
 use std::path::PathBuf;
 
 use super::look_back::LookBackReport;
 
-/// What a recorder did.
+/// Report of a recorder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecorderReport {
     /// Files begun.
@@ -19,7 +19,7 @@ pub struct RecorderReport {
     pub plain_bytes: u64,
     /// Pieces that are in compressed files as they were, because no thread was free.
     pub stored_blocks: u64,
-    /// What came of looking back, if that was asked for.
+    /// Result of looking back, if that was requested.
     pub look_back: Option<LookBackReport>,
     /// Why it did not write the fastest way, if so.
     pub note: Option<String>,
@@ -27,7 +27,7 @@ pub struct RecorderReport {
     pub volumes: Vec<VolumeReport>,
 }
 
-/// What became of one directory.
+/// Result for one directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeReport {
     /// Where.

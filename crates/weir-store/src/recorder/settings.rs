@@ -1,11 +1,11 @@
-//! What is asked of a recorder.
+//! Settings of a recorder.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::look_back::LookBack;
 
-/// What is asked of a recorder.
+/// Settings of a recorder.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where files go: one directory a volume. Each must be there.
@@ -28,8 +28,8 @@ pub struct Settings {
     pub end_stall_max: Duration,
     /// Whether files get an index.
     pub index: bool,
-    /// Nothing is written before this says true. The kernel's workers have the rights of the thread whose write made
-    /// them, for as long as they live: whoever gives up rights first does so before the first write.
+    /// Nothing is written before this says true. The kernel's workers keep the rights of the thread whose write
+    /// started them. A process that gives up rights must do so before the first write.
     pub may_begin: fn() -> bool,
 }
 

@@ -1,4 +1,4 @@
-//! What all rings of a recorder share.
+//! State that all rings of a recorder share.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::volume::Volumes;
 use super::{RecorderReport, stream};
 use crate::names::Names;
 
-/// What all streams share.
+/// State that all streams share.
 pub struct Shared<D: Disk> {
     pub disk: D,
     pub volumes: Volumes<D>,
@@ -22,7 +22,7 @@ pub struct Shared<D: Disk> {
     pub pool: Option<Pool>,
     /// Memory of copies that were written.
     pub spare: Spare,
-    /// Whose write it is, and what of.
+    /// The stream that a write belongs to, and the kind of data.
     pub tickets: BTreeMap<Ticket, (usize, Asked)>,
     pub next_ticket: u64,
     /// Frames that are safely out, and all that were taken.
@@ -55,7 +55,7 @@ impl<D: Disk> Shared<D> {
     }
 }
 
-/// What was asked of a disk.
+/// A request to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// To write the entry of this number.

@@ -1,4 +1,4 @@
-//! A ring on its way to files: what was read of it, and what is still being written.
+//! A ring on its way to files: data that was read, and data that is still being written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -30,7 +30,7 @@ use entry::{Entry, Gap, State, What};
 /// Bytes that a poll copies at most.
 const CHUNK_BYTES: u32 = 256 << 10;
 
-/// What reading on brought.
+/// Result of reading on.
 pub enum Progress {
     /// Frames.
     Frames(u64),
@@ -72,7 +72,7 @@ pub struct Stream<D: Disk> {
     statistics: Vec<Statistics>,
     /// Looks for triggers among the frames.
     pub watcher: Option<Watcher>,
-    /// What is there is wanted at once.
+    /// Available data is wanted at once.
     pub is_last: bool,
     /// Frames may be left out behind a limit: nothing before them is under way that could still be lost.
     pub may_cut: bool,
@@ -145,7 +145,7 @@ impl<D: Disk> Stream<D> {
         !self.files.is_empty()
     }
 
-    /// Nothing more comes: all was read, or the rest was let go and is counted.
+    /// Nothing more comes: all was read, or the rest was dropped and is counted.
     pub fn end(&mut self) {
         self.is_read = true;
         self.ended.get_or_insert_with(Instant::now);
@@ -247,7 +247,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Whether what is there of a block that is not whole goes out.
+    /// Whether the present part of an incomplete block is written.
     fn is_due(&self) -> bool {
         self.is_last || self.part_since.is_some_and(|since| since.elapsed() >= FLUSH_EVERY)
     }
@@ -299,7 +299,7 @@ impl<D: Disk> Stream<D> {
         self.ring.frames_written().saturating_sub(cursor.reader().ordinal())
     }
 
-    /// Has what was collected written.
+    /// Writes the collected data.
     pub fn submit_gathered(&mut self, shared: &mut Shared<D>) {
         self.part_since = None;
         if self.gather.is_empty() {
@@ -319,7 +319,7 @@ impl<D: Disk> Stream<D> {
     fn submit(&mut self, what: What, bytes: Bytes, shared: &mut Shared<D>) {
         let (length, highest) = (length(&bytes), highest(&what));
         let Some((file, at)) = self.place(length, highest, shared) else {
-            // No volume works: what cannot be written is lost in the store.
+            // No volume works: data that cannot be written is lost in the store.
             let state = State::Failed(Some(bytes));
             let entry = Entry { bytes: length, state, ..Entry::nowhere(what) };
             return self.entries.push_back(entry);

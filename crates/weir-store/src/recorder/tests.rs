@@ -127,7 +127,7 @@ fn times_of(file: impl std::io::Read) -> Vec<u64> {
     times
 }
 
-/// Times of the frames before the file's end, or before what is no block.
+/// Times of the frames before the file's end, or before bytes that are not a block.
 fn times_and_end(file: impl std::io::Read) -> (Vec<u64>, Result<(), String>) {
     let mut reader = FrameReader::open(file).unwrap();
     let mut times = Vec::new();
@@ -428,7 +428,7 @@ fn a_volume_that_does_not_answer_is_left_out_while_another_one_works() {
         let _ = rig.recorder.step(u64::MAX).unwrap();
     }
     rig.finish();
-    // What was under way is in the ring still, so nothing is lost.
+    // Data that was under way is still in the ring, so nothing is lost.
     assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (6000, 0));
     let mut times: Vec<u64> = files(other.path()).iter().flat_map(|path| times(path)).collect();
     times.sort_unstable();
@@ -556,7 +556,7 @@ fn small_pieces_go_to_the_volume_with_the_fewest_writes() {
         rig.writer.close_block();
         let _ = rig.recorder.step(u64::MAX).unwrap();
     }
-    // The first directory answers nothing: what is under way there is all that waits.
+    // The first directory answers nothing: only the writes under way there wait.
     let held = rig.script.held();
     assert!(held > 0 && held <= crate::limits::VOLUME_PENDING_MAX, "{held}");
     let others: usize = files(other.path()).iter().map(|path| times(path).len()).sum();
@@ -611,7 +611,7 @@ fn the_only_volume_is_waited_for_and_given_up_at_the_end() {
     let error = rig.recorder.finish(&[]).unwrap_err();
     assert!(error.to_string().contains("cannot write there"), "{error}");
     assert_eq!((rig.recorder.kept().frames, rig.recorder.unsettled()), (1000, 0));
-    // It is not touched any more, so what was preallocated behind its last block stays.
+    // It is not touched any more, so the preallocated space behind its last block stays.
     let (times, end) = times_and_end(fs::File::open(&rig.files()[0]).unwrap());
     assert!(times == (0..1000).collect::<Vec<_>>() && end.is_err(), "{end:?}");
     rig.script.release_all();
@@ -758,7 +758,7 @@ fn what_is_under_way_when_a_ring_is_let_go_is_lapped_and_nothing_else() {
     rig.push_block();
     let _ = rig.recorder.step(u64::MAX).unwrap();
     assert!(rig.recorder.unsettled() > 0);
-    // Four more feeds of the output leave unread, and the first one is let go.
+    // Four more feeds of the output leave unread, and the first one is dropped.
     let rings: Vec<_> = (0..5).map(|_| ring(4)).collect();
     rig.recorder.rings_mut().leave(0, &[1000]);
     for (key, ring) in (1..).zip(&rings) {

@@ -17,14 +17,14 @@ const CHUNK_BYTES: u32 = 256 << 10;
 /// Polls of a turn.
 const POLLS_MAX: u32 = 16;
 
-/// Reads one ring for triggers, ahead of what is saved of it.
+/// Reads one ring for triggers, ahead of the part that is saved.
 pub struct Watcher {
     reader: Reader<Mapping>,
     batch: Batch,
     filters: Vec<UserFilter>,
 }
 
-/// What came in each window of time, of all rings.
+/// Frames and bytes of all rings in each window of time.
 #[derive(Default)]
 pub struct Windows {
     frames_and_bits: BTreeMap<u64, (u64, u64)>,
@@ -49,8 +49,8 @@ impl Watcher {
         self.reader.ordinal()
     }
 
-    /// Looks at what is there, a part of it at a time. `found` is told of each trigger and its time. Gives whether
-    /// there may be more, and how many frames were overwritten unseen.
+    /// Examines the available frames, a part at a time. `found` is told of each trigger and its time. Gives
+    /// whether there may be more, and how many frames were overwritten unseen.
     ///
     /// # Errors
     /// [`RingError`] for a ring that contradicts itself.

@@ -24,7 +24,7 @@ const BLOCK_BYTES: u64 = 1 << 20;
 /// The longest piece: a recorder collects so much at most before it writes.
 const PIECE_BYTES_MAX: u64 = 2 << 20;
 
-/// What became of a file.
+/// Result for a file.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub event: Option<Event>,
@@ -123,7 +123,7 @@ fn write(
     let meta = file.file().metadata()?;
     let out = rustix::fs::open(&new, flags, Mode::from_raw_mode(0o600)).map_err(io::Error::from)?;
     let out = File::from(out);
-    // Whoever else makes it holds it.
+    // Another process that builds it holds it.
     let is_held = flock(&out, FlockOperation::NonBlockingLockExclusive).is_ok();
     let own = out.metadata()?;
     // Held by nobody any more, it may have become the index meanwhile.
@@ -134,7 +134,7 @@ fn write(
         return Err(io::Error::other(why).into());
     }
     out.set_len(0)?;
-    // For whoever may read the file. Only root gives files away, and only root has to.
+    // For all users who may read the file. Only root gives files away, and only root has to.
     let _ = fchown(&out, Some(meta.uid()), Some(meta.gid()));
     out.set_permissions(fs::Permissions::from_mode(meta.mode() & 0o666))?;
     let made = fill(out, file, complete, known, stop, outcome);
@@ -206,7 +206,8 @@ struct Builder<'a> {
     frames: u32,
     /// It has blocks that say something, and no frame.
     has_headers: bool,
-    /// Interfaces may have been described in what is damaged: the numbers of those behind it are not known.
+    /// Interfaces may have been described in the damaged part: the numbers of those behind it are not
+    /// known.
     is_behind_damage: bool,
     outcome: &'a mut Outcome,
 }
@@ -214,7 +215,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn add(&mut self, kind: Kind, block: &[u8], at: u64, length: u64) -> Result<(), Trouble> {
         let is_frame = kind == Kind::Frame;
-        // What is in a piece with frames is not looked at for interfaces.
+        // Pieces with frames are not searched for interfaces.
         let is_other = match is_frame {
             true => self.has_headers,
             false => self.frames > 0 && kind != Kind::Padding,

@@ -39,7 +39,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What is wrong with the index at `path` of the file that is called `complete`; `None`: nothing that can be seen
+/// Fault of the index at `path` of the file with the complete name `complete`; `None`: nothing that can be seen
 /// without reading all of the file. With the pieces that may be in this file.
 pub(super) fn fault(
     path: &Path,

@@ -19,7 +19,7 @@ use crate::index::{self, Piece, Set};
 use crate::recorder::RecorderError;
 use crate::recorder::volume::{is_recorded, lock};
 
-/// What is to be done about such a file.
+/// The action for such a file.
 pub(super) enum Recovered {
     /// Cut to so many bytes, ended with this seek table if it is a compressed one without, and named.
     Whole { end: u64, cut_bytes: u64, table: Vec<u8> },
@@ -27,7 +27,8 @@ pub(super) enum Recovered {
     Empty,
 }
 
-/// Completes what a recorder left in one directory, and adds it to the files that need an index.
+/// Completes files that a recorder left in one directory, and adds them to the files that need an
+/// index.
 pub(super) fn directory(
     directory: &Path,
     left: &[Listed],
@@ -160,7 +161,8 @@ fn file(
     Ok(event)
 }
 
-/// What the index of a file tells of it. That was confirmed, and stays, whatever became of what lies before it.
+/// The contents of a file by its index. That data was confirmed, and stays, whatever happened to the data
+/// before it.
 #[derive(Debug, Default)]
 struct Told {
     /// Where the last piece ends that is there.
@@ -229,7 +231,7 @@ fn look(
         end = block_end;
     }
     report.bytes_read += walk.bytes_read();
-    // What begins with zeros was never confirmed.
+    // Data that begins with zeros was never confirmed.
     if length > 0 && !is_unwritten(file, 0)? {
         check_start(file)?;
     }
@@ -242,7 +244,7 @@ fn look(
     }
 }
 
-/// A file that is to have what it has up to this place, before it was compressed.
+/// A file that is to keep its contents up to this place, before compression.
 fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble> {
     let length = file.file().metadata()?.len();
     let no_table = Vec::new();
@@ -253,7 +255,8 @@ fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble
             table: no_table,
         });
     }
-    // One with a table was written to its end. What an index tells of behind damage is not cut off.
+    // One with a table was written to its end. Pieces behind damage that an index lists are not cut
+    // off.
     let found = if file.has_table() || is_beyond { None } else { file.up_to(end)? };
     Ok(match found {
         None => Recovered::Whole { end: length, cut_bytes: 0, table: no_table },
@@ -276,7 +279,7 @@ fn is_unwritten(file: &Content, at: u64) -> Result<bool, Trouble> {
     }
 }
 
-/// Whether what is behind the last frame of a compressed file was never written.
+/// Whether the bytes behind the last frame of a compressed file were never written.
 fn is_cut_at_zeros(file: &Content) -> Result<bool, Trouble> {
     let raw = file.file();
     let there = file.cut_off_bytes().min(16) as usize;

@@ -17,9 +17,9 @@ const NAMES_COMPARED: u64 = 4;
 
 /// Names of files that follow each other.
 ///
-/// With a time, what strftime(3) knows in the name stands for the local time at which a file's period begins. Where the
-/// name is that of the file before it, a number is put behind it: `a`, `a1`, `a2`. Files in turn all have one, with
-/// as many digits as the highest.
+/// With a time, the conversions of strftime(3) in the name stand for the local time at which a file's period begins.
+/// Where the name is that of the file before it, a number is put behind it: `a`, `a1`, `a2`. Files in turn all have
+/// one, with as many digits as the highest.
 ///
 /// Source: tcpdump(1), `-C`, `-G` and `-W`.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ mod tests {
         let all = names("a-%S%%.x", both, &[5, 5, 15, 15, 15, 25]);
         assert_eq!(all, ["a-05%.x", "a-05%.x1", "a-15%.x", "a-15%.x1", "a-15%.x2", "a-25%.x"]);
         assert_eq!(names("a", both, &[5, 15, 25]), ["a", "a1", "a2"]);
-        // As when a clock is set back: what this run wrote stays.
+        // As when a clock is set back: files that this run wrote stay.
         assert_eq!(names("a%S", rotation(false, true, 0), &[5, 5]), ["a05", "a051"]);
     }
 

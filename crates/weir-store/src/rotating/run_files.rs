@@ -60,7 +60,7 @@ impl RunFiles {
         shared.complete.push_back((path, bytes));
     }
 
-    /// Whole whoever panicked while holding it.
+    /// The data is valid even if a thread panicked while holding it.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }

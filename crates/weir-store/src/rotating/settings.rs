@@ -36,10 +36,10 @@ impl Rotation {
         self.files_max.filter(|_| self.file_time.is_none())
     }
 
-    /// The size of a file, with what a quota leaves for one.
+    /// The size of a file, with the share that a quota leaves for one.
     #[must_use]
     pub fn bytes_max(&self) -> u64 {
-        // Smaller ones, so that what is deleted at a time is a quarter of what is there.
+        // Smaller ones, so that a deletion removes at most a quarter of the files.
         let share = self.quota_bytes.map(|quota| quota / 4);
         self.file_bytes.or(share).unwrap_or(u64::MAX)
     }

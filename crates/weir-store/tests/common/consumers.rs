@@ -1,5 +1,5 @@
 //! Consumers of rings whose memory their owners change at will: they hand out frames or give an error, their counts
-//! add up, and what they write stays whole. The fuzz target and the property test share this.
+//! add up, and their output stays whole. The fuzz target and the property test share this.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use weir_store::{FileWriter, PrintOptions, Printer};
 
 use crate::driver::{Attacked, Hostile, Input, whole_ring};
 
-/// What became of an input, so that a test can tell that inputs reach all of it.
+/// Outcome of an input, so that a test can check that inputs reach all code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub frames: bool,

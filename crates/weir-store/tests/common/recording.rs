@@ -1,4 +1,4 @@
-//! A recorder of rings in memory, and what is extracted of what it wrote.
+//! A recorder of rings in memory, and the frames that are extracted from its files.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
 //! Where devices can be plugged in.
 //!
-//! The root bus of `-M pc` takes them. That of q35, and of `virt` on ARM, does not: there a device goes into a PCIe
-//! port that is free, takes hot-plugged devices, and has room for the device's memory. The guest's firmware gives each
-//! port a window of addresses as it boots, 2 MiB if nothing else is asked for (`pref64-reserve`), and Linux makes none
-//! larger when a device comes (ACPI hot-plug, QEMU's default since 6.1): the memory of a device that does not fit gets
-//! no address, and the guest cannot map it. A BAR lies at a multiple of its size, the window at one of 1 MiB, so only a
-//! window of twice the size fits for certain.
+//! The root bus of `-M pc` takes them. The root bus of q35, and of `virt` on ARM, does not: there a device goes into a
+//! PCIe port that is free, takes hot-plugged devices, and has room for the device's memory. The guest's firmware gives
+//! each port a window of addresses as it boots, 2 MiB if nothing else is asked for (`pref64-reserve`), and Linux makes
+//! none larger when a device comes (ACPI hot-plug, QEMU's default since 6.1): the memory of a device that does not fit
+//! gets no address, and the guest cannot map it. A BAR lies at a multiple of its size, the window at one of 1 MiB, so
+//! only a window of twice the size fits for certain.
 //!
 //! `query-pci` shows a port's window, but its bus only once the guest has numbered it; so ports are looked for in
 //! QEMU's own tree.
@@ -172,7 +172,7 @@ mod tests {
         // Closed, or nonsense.
         assert!(!window(0xfff0_0000, 0xf_ffff).has_room(4096));
         assert!(!window(u64::MAX, u64::MAX).has_room(4096));
-        // Before the firmware has run: what fits wherever it is placed.
+        // Before the firmware has run: a size that fits wherever it is placed.
         let asked = |bytes| port("", None, bytes);
         assert!(asked(32 * MIB).has_room(16 * MIB) && !asked(31 * MIB).has_room(16 * MIB));
     }

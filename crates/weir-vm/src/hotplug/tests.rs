@@ -337,7 +337,8 @@ fn what_was_done_but_answered_too_late_is_taken_back() {
                 matches!(error, VmError::TimeOut { command, .. } if command == late),
                 "{error}"
             );
-            // QEMU closes what it was given, and nobody has opened, when the monitor's connection ends.
+            // QEMU closes descriptors that it was given, and nobody has opened, when the monitor's
+            // connection ends.
             if late == "add-fd" {
                 assert!(machine.given.take().is_some());
             }

@@ -1,4 +1,4 @@
-//! What virsh prints, taken apart: bytes of QEMU's and of the guest's, as libvirt hands them on.
+//! Parses the output of virsh: bytes of QEMU's and of the guest's, as libvirt hands them on.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,8 @@ pub fn event(line: &[u8]) -> Option<Event> {
 /// The answer of QEMU's to a command, as `virsh qemu-monitor-command` prints it.
 ///
 /// # Errors
-/// [`VmError::Refused`] where QEMU has refused it; [`VmError::Protocol`] for what is no answer.
+/// [`VmError::Refused`] where QEMU has refused it; [`VmError::Protocol`] for bytes that are not an
+/// answer.
 pub fn answer(command: &'static str, output: &str) -> Result<Value, VmError> {
     // Libvirt's own ids are no numbers.
     let mut answer: Value = serde_json::from_str(output)

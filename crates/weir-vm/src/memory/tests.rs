@@ -181,7 +181,7 @@ fn a_new_ring_finds_nobody_asleep() {
     assert_eq!((slot, memory.threshold(slot), memory.position(slot)), (0, AWAKE, Some(0)));
 }
 
-/// Without hugetlbfs: what [`Book`] does with pages of 2 MiB.
+/// Without hugetlbfs: [`Book`] with pages of 2 MiB.
 #[test]
 fn on_huge_pages_places_are_whole_pages() {
     let page = 2 << 20;

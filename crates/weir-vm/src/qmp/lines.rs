@@ -4,7 +4,7 @@
 #[derive(Debug)]
 pub(crate) struct Lines {
     bytes: Vec<u8>,
-    /// Where the next line begins. What is before it was taken.
+    /// Where the next line begins. Bytes before it were taken.
     begin: usize,
     /// Up to here there is no end of the next line: these bytes are not searched again.
     searched: usize,

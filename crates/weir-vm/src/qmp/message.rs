@@ -50,7 +50,7 @@ impl Message {
     }
 }
 
-/// Reads one line, or says what is wrong with it. Nesting is bounded by serde_json.
+/// Reads one line, or describes its fault. Nesting is bounded by serde_json.
 pub(crate) fn parse(line: &[u8]) -> Result<Message, &'static str> {
     let value: Value = serde_json::from_slice(line).map_err(|_| "a line that is no JSON")?;
     let Value::Object(mut object) = value else { return Err("a line that is no JSON object") };

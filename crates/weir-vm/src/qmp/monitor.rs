@@ -1,4 +1,4 @@
-//! What carries out commands of QEMU's.
+//! Carries out commands of QEMU's.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::message::Event;
 use crate::error::VmError;
 
-/// Who carries out QMP commands: a [`Qmp`](super::Qmp) socket, or another way to the same QEMU, such as libvirt's.
+/// Carries out QMP commands: a [`Qmp`](super::Qmp) socket, or another way to the same QEMU, such as libvirt's.
 pub trait Monitor {
     /// Carries out one command and gives its answer.
     ///
@@ -36,8 +36,8 @@ pub trait Monitor {
         limit: Duration,
     ) -> Result<Value, VmError>;
 
-    /// What gets readable when events have come, beside those that came with an answer; `None`: events are to be asked
-    /// for from time to time.
+    /// A descriptor that becomes readable when events have come, beside those that came with an answer; `None`: events
+    /// are to be asked for from time to time.
     fn readable(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -1,7 +1,7 @@
 //! A guest of the real QEMU: a stock Debian kernel, and a busybox whose `init` runs a script.
 //!
-//! What cannot be had here (QEMU, the kernel, busybox, cpio) skips the test aloud. The QEMU process and its files are
-//! gone when [`Guest`] is dropped.
+//! If something is missing here (QEMU, the kernel, busybox, cpio), the test is skipped with a message. The QEMU
+//! process and its files are gone when [`Guest`] is dropped.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::fs;
@@ -47,7 +47,7 @@ pub fn skip(test: &str, reason: &str) {
     }
 }
 
-/// What guests are booted from.
+/// Files from which guests are booted.
 pub struct Means {
     kernel: PathBuf,
     /// One guest at a time: each is a busy process, and limits are clocks.
@@ -97,7 +97,7 @@ pub fn write(writer: &mut Writer<Mapping>, frames: u64) {
     writer.publish();
 }
 
-/// What the names of our memory begin with.
+/// Prefix of the names of our memory.
 const MEMORY: &str = "/memfd:weir-";
 
 /// A descriptor of QEMU's.
@@ -183,7 +183,7 @@ impl Guest {
         self.wait_until(text, |console| console.contains(text));
     }
 
-    /// Waits until what the guest has said is so.
+    /// Waits until the guest's message has taken effect.
     pub fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) {
         let start = Instant::now();
         while !is_so(&self.console()) {
@@ -202,7 +202,7 @@ impl Guest {
         paths.filter_map(of).filter(|held| held.name.starts_with(MEMORY)).collect()
     }
 
-    /// The same, and what it has mapped.
+    /// The same, and its mapped memory.
     pub fn holds(&self) -> Vec<String> {
         let mut held: Vec<String> = self.held_files().into_iter().map(|held| held.name).collect();
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.qemu.id())).unwrap();

@@ -80,7 +80,7 @@ impl AlertRun {
         loop {
             let found = self.read()?;
             let ends = found == Found::End || is_set(stop);
-            // What has come is sent together, at a pace that the other side takes.
+            // Entries that have come are sent together, at a pace that the other side accepts.
             if ends || Instant::now() >= self.next || found == Found::Nothing {
                 self.send(target)?;
             }
@@ -116,7 +116,7 @@ impl AlertRun {
         Ok(found)
     }
 
-    /// Sends what is to be blocked. What the other side cannot take now is kept.
+    /// Sends the entries to block. Entries that the other side cannot take now are kept.
     fn send(&mut self, target: &mut Target) -> Result<()> {
         if Instant::now() < self.next {
             return Ok(());
@@ -150,7 +150,8 @@ impl AlertRun {
         Ok(())
     }
 
-    /// It ends: what is left is sent, as long as the other side takes it. After a signal, once.
+    /// It ends: the remaining entries are sent, as long as the other side takes them. After a
+    /// signal, once.
     fn send_rest(&mut self, target: &mut Target, stop: &AtomicBool) -> Result<()> {
         while self.blocker.has_pending() {
             let was_stopped = is_set(stop);

@@ -1,4 +1,5 @@
-//! Decides what is blocked because of which alert, and for how long. No clock: times are given.
+//! Decides which entries are blocked because of which alert, and for how long. No clock: times are
+//! given.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,7 +10,7 @@ use weir_alert::{Alert, Line, Rules, What};
 use weir_client::limits::BLOCK_TIME_MIN;
 use weir_filter::block::{ENTRIES_MAX, Entry};
 
-/// What is blocked by now, and what is to be.
+/// Entries that are blocked by now, and entries that are to be.
 pub struct Blocker {
     rules: Rules,
     what: What,
@@ -23,20 +24,20 @@ pub struct Blocker {
 /// An entry that is to be blocked.
 struct Pending {
     end: Instant,
-    /// What it is blocked for; `None` if that was told before.
+    /// The alert for which it is blocked; `None` if that was told before.
     alert: Option<Signature>,
     /// It was blocked, and is not any more.
     is_lost: bool,
 }
 
-/// What is told of an alert.
+/// The printed part of an alert.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     pub id: Option<u64>,
     pub text: String,
 }
 
-/// What became of every line.
+/// Account of every line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub lines: u64,
@@ -149,8 +150,8 @@ impl Blocker {
         !self.pending.is_empty()
     }
 
-    /// What to block for how long: at most so many entries, that end at about the same time. Times are rounded up, to a
-    /// tenth of the whole, so that old alerts take ten messages and not one each.
+    /// Entries to block and their time: at most so many entries, which end at about the same time. Times are rounded
+    /// up, to a tenth of the whole, so that old alerts take ten messages and not one each.
     pub fn batch(&mut self, now: Instant, most: usize) -> Option<(Duration, Vec<Entry>)> {
         self.pending.retain(|_, pending| pending.end > now);
         let step = (self.time / 10).max(BLOCK_TIME_MIN);
@@ -191,7 +192,7 @@ impl Blocker {
         self.counts.refused += entries.len() as u64;
     }
 
-    /// The lists are empty: what lives is to be blocked again.
+    /// The lists are empty: entries that have time left must be blocked again.
     pub fn lost(&mut self, now: Instant) {
         for (entry, end) in std::mem::take(&mut self.live) {
             if end > now {

@@ -23,7 +23,8 @@ impl Bench {
         self.blocker.take(Line::Whole(line.as_bytes()), is_old, now, self.clock);
     }
 
-    /// Sends what is to be sent, and gives it: seconds and entries, with a `*` for those that are told.
+    /// Sends the pending entries, and returns them: seconds and entries, with a `*` for those that are
+    /// reported.
     fn send(&mut self, after: u64) -> Vec<(u64, String)> {
         let now = self.start + Duration::from_secs(after);
         let mut all = Vec::new();

@@ -10,7 +10,7 @@ use weir_alert::{FollowedFile, Line, Lines};
 
 use crate::interruptible_writer::has_come;
 
-/// Between two looks at a file in which nothing was new. Whoever waits is woken by signals.
+/// Between two looks at a file in which nothing was new. A waiting thread is woken by signals.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of standard input that are read at a time.
 const PIECE_BYTES: usize = 64 << 10;
@@ -21,7 +21,7 @@ pub enum Input {
     Standard { stdin: Stdin, lines: Lines, buffer: Vec<u8> },
 }
 
-/// What a look at the input has found.
+/// Result of a look at the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Something new; more may be there.

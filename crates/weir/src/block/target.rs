@@ -1,4 +1,4 @@
-//! Whose block list is changed: that of a daemon's feeds, or of a capture that runs.
+//! Target of changes of a block list: a daemon's feeds, or a running capture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub const BATCH: usize = 4096;
 /// How long to ask again while the other side is busy.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 
-/// Whose block list is changed.
+/// Target whose block list is changed.
 pub struct Target {
     place: Place,
     feed: String,
@@ -49,7 +49,7 @@ pub enum TargetError {
     Refused(anyhow::Error),
 }
 
-/// What has come of a change.
+/// Result of a change.
 pub struct Changed {
     /// The answer.
     pub json: Value,
@@ -67,9 +67,9 @@ pub struct Changed {
 pub struct List {
     /// The answer.
     pub json: Value,
-    /// What all feeds block.
+    /// Entries that all feeds block.
     common: Vec<String>,
-    /// What only some of them block, with what is said of that.
+    /// Entries that only some of them block, each with a remark.
     strays: BTreeMap<String, String>,
     left: BTreeMap<String, Duration>,
     /// They are strays because of a failure.
@@ -91,7 +91,7 @@ pub struct ListLine<'a> {
 }
 
 impl List {
-    /// What all feeds block, and then what only some do.
+    /// Entries that all feeds block, followed by those that only some block.
     pub fn lines(&self) -> impl Iterator<Item = ListLine<'_>> {
         let line = |entry, stray: Option<&String>| ListLine {
             entry,
@@ -141,7 +141,7 @@ impl Target {
         Target { place, feed: args.feed.clone().unwrap_or_default() }
     }
 
-    /// What is blocked; waits while the other side is busy.
+    /// Blocked entries; waits while the other side is busy.
     pub fn list(&mut self) -> Result<List, TargetError> {
         self.patiently(Target::list_once)
     }
@@ -197,7 +197,7 @@ impl Target {
         }
     }
 
-    /// Changes the list once; without entries it only tells what is there.
+    /// Changes the list once; without entries it only returns the list.
     pub fn change(
         &mut self,
         add: &[String],
@@ -269,7 +269,7 @@ fn of_capture(error: anyhow::Error) -> TargetError {
     }
 }
 
-/// What some of a capture's sources block, and not all; with those that do.
+/// Entries that some of a capture's sources block, and not all; with those sources.
 fn strays(json: &Value) -> BTreeMap<String, Vec<String>> {
     let common: BTreeSet<String> = texts(&json["blocked"]).into_iter().collect();
     let mut strays: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What is said while a capture runs: how it goes, and news of its sources.
+//! Messages while a capture runs: its progress, and news of its sources.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ pub fn introduce(info: &Info) {
     }
 }
 
-/// What is said of a source.
+/// Message about a source.
 pub fn text(news: &News) -> String {
     match news {
         News::Missing(CaptureError::InterfaceDown { .. }) | News::Down => {

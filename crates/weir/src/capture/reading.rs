@@ -1,4 +1,4 @@
-//! What a consumer of the run reads: the feeds that the probe has it read, as that changes.
+//! The feeds that a consumer of the run reads: those that the probe gives it, as that changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What a run came to: its consumers, its feeds and its sources.
+//! Results of a run: its consumers, its feeds and its sources.
 
 use weir_capture::Info;
 use weir_consumer::ConsumerError;
@@ -54,7 +54,7 @@ impl Run<'_> {
         result
     }
 
-    /// What came of the feeds, with the filters that are in force.
+    /// Results of the feeds, with the filters that are in force.
     pub(super) fn feeds(&self) -> Vec<FeedResult> {
         let locations = self.subscriptions.locations();
         let result = |(asked, location): (&Subscribed, _)| FeedResult {
@@ -73,7 +73,7 @@ impl Run<'_> {
         feeds
     }
 
-    /// What came of the sources.
+    /// Results of the sources.
     pub(super) fn sources(
         &self,
         feeds: &[FeedResult],

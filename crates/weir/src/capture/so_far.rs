@@ -10,7 +10,7 @@ use crate::out;
 use crate::run_result::{ConsumerResult, RunResult};
 
 impl Run<'_> {
-    /// What became of the frames up to now. What consumers have not read yet is `waiting`.
+    /// Account of the frames up to now. Frames that consumers have not read yet are `waiting`.
     pub(super) fn so_far(&self, working: &[Working], begin: Instant) -> RunResult {
         // Consumers first: the ledger has all that they had then, and more.
         let mut consumers: Vec<ConsumerResult> = working

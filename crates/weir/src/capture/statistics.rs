@@ -1,4 +1,4 @@
-//! The statistics blocks at the end of a file: what became of the frames of each of its interfaces.
+//! The statistics blocks at the end of a file: the account of the frames of each of its interfaces.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,12 +53,12 @@ pub(super) fn of(
             all.push(Statistics { os_drops, delivered, ..counts(first, ledger) });
             continue;
         }
-        // The pattern itself has what is no single interface's.
+        // The pattern itself has counts that belong to no single interface.
         let own: Vec<Statistics> = interfaces
             .iter()
             .filter_map(|share| {
                 let number = *numbers.get(share.id as usize)?;
-                // Where interfaces share a buffer, what it lost is of none of them.
+                // If interfaces share a buffer, its losses belong to none of them.
                 let is_counted = !share.ledger.drops.is_empty();
                 let os_drops = is_counted.then(|| share.ledger.dropped());
                 Some(Statistics { os_drops, ..counts(number, &share.ledger) })

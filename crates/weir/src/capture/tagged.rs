@@ -20,7 +20,7 @@ impl Facts for Tagged {
     }
 }
 
-/// What to say of a filter that no tagged frame passes and that does not ask for tags.
+/// Note on a filter that no tagged frame passes and that does not ask for tags.
 pub fn note(filter: &Filter) -> Option<String> {
     if filter.link_type != LINKTYPE_ETHERNET {
         return None;

@@ -1,4 +1,4 @@
-//! What a run says of its sources while it goes on, to those who look on and on standard error.
+//! Messages of a run about its sources while it goes on, to viewers and on standard error.
 
 use weir_monitor::{SourceView, Sources};
 use weir_ring::Ledger;

@@ -26,7 +26,7 @@ const DELAY_MAX_NS: u64 = 60_000_000_000;
 /// Digits of a delay that are kept: the histogram's error is below one in a thousand.
 const DIGITS: u8 = 3;
 
-/// What a run's delays came to.
+/// Summary of a run's delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencyReport {
     /// Frames with a stamp.

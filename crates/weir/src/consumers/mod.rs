@@ -1,5 +1,4 @@
-//! The consumers in the box. Each is a file here and a line of [`all`]: what takes the frames, and which flag asks
-//! for it.
+//! The consumers in the box. Each is a file here and a line of [`all`], which has the consumers and their flags.
 
 mod flows;
 mod latency;
@@ -27,7 +26,7 @@ use crate::plan::CapturePlan;
 
 /// A consumer of `weir capture`.
 pub trait RunConsumer: Consumer + Send {
-    /// It could not go on, and is not finished as others are: what it has still to give, it gives now.
+    /// It could not go on, and is not finished as others are: its remaining output is written now.
     fn end(&mut self) {}
 
     /// How long frames took, if it timed them.
@@ -35,17 +34,17 @@ pub trait RunConsumer: Consumer + Send {
         None
     }
 
-    /// What came of the interface that it feeds.
+    /// Report on the interface that it feeds.
     fn netdev(&self) -> Option<NetdevReport> {
         None
     }
 
-    /// What came of the flows that it counts.
+    /// Report on the flows that it counts.
     fn flows(&self) -> Option<FlowsReport> {
         None
     }
 
-    /// What it recorded.
+    /// Report of the recorder.
     fn recorder(&self) -> Option<RecorderReport> {
         None
     }
@@ -72,12 +71,12 @@ pub trait RunSink: Sink + Send {
     /// As [`RunConsumer::end`].
     fn end(&mut self) {}
 
-    /// What came of the interface that it feeds.
+    /// Report on the interface that it feeds.
     fn netdev(&self) -> Option<NetdevReport> {
         None
     }
 
-    /// What came of the flows that it counts.
+    /// Report on the flows that it counts.
     fn flows(&self) -> Option<FlowsReport> {
         None
     }
@@ -111,7 +110,7 @@ impl Named {
     }
 }
 
-/// What consumers are made of.
+/// Parameters for making consumers.
 pub struct Input<'a> {
     pub plan: &'a CapturePlan,
     /// When outputs stop waiting for readers that take nothing.

@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long readers have for the last frames. tcpdump is handed those of an unfilled block after a second.
 const READERS_TIME: Duration = Duration::from_secs(2);
 
-/// What came of an interface that was fed.
+/// Report on an interface that was fed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NetdevReport {
     /// Its name, with that of its network namespace if that is another.
@@ -100,8 +100,8 @@ struct Feeder {
 }
 
 impl Feeder {
-    /// Leaves readers the time for what they have not read: with the interface their sockets fail. Who asked for the
-    /// end does not wait.
+    /// Gives readers the time to read the remaining frames: without the interface their sockets fail. A user who
+    /// asked for the end does not wait.
     fn wait_for_readers(&mut self) {
         let begin = Instant::now();
         while begin.elapsed() < READERS_TIME

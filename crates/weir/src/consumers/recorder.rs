@@ -68,7 +68,7 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
 }
 
 impl RunConsumer for Recorder<AnyDisk> {
-    /// Files of what was read are completed.
+    /// Files with the frames that were read are completed.
     fn end(&mut self) {
         // Why it ended is said already.
         let _ = self.finish(&[]);

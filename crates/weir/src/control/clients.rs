@@ -13,7 +13,7 @@ use weir_plug::message::BUSY;
 use super::{PATIENCE, rpc};
 use crate::limits::CLIENTS_MAX;
 
-/// Who is connected.
+/// The connected clients.
 #[derive(Clone, Default)]
 pub struct Clients {
     all: Arc<Mutex<Vec<Arc<Client>>>>,
@@ -30,7 +30,7 @@ enum ClientState {
     Waits(Instant),
     /// A change is being made for it.
     Busy,
-    /// Its place was given away: what it says now is not heard any more.
+    /// Its place was given away: further messages are not read any more.
     Gone,
 }
 
@@ -39,8 +39,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Clients {
-    /// Serves a connection with `answer`, in a thread of its own; if there is no place, in that of whoever has kept
-    /// one waiting for the longest time.
+    /// Serves a connection with `answer`, in a thread of its own; if there is no place, in that of the client that
+    /// has kept one waiting for the longest time.
     pub fn admit(
         &self,
         stream: UnixStream,
@@ -62,7 +62,7 @@ impl Clients {
         }
         let (clients, own) = (self.clone(), Arc::clone(&client));
         let spawned = thread::Builder::new().name("weir-client".into()).spawn(move || {
-            // Whoever goes in mid-sentence has said nothing.
+            // A client that goes in the middle of a message has sent nothing.
             let _ = own.talk(answer);
             clients.leave(&own);
         });
@@ -76,7 +76,8 @@ impl Clients {
     }
 }
 
-/// Sends away whoever has said nothing for the longest time; `false` if all are being served.
+/// Disconnects the client that has been silent for the longest time; `false` if all are being
+/// served.
 fn make_room(all: &mut Vec<Arc<Client>>) -> bool {
     let since = |client: &Arc<Client>| match *locked(&client.state) {
         ClientState::Waits(since) => Some(since),
@@ -113,7 +114,7 @@ impl Client {
                 *state = ClientState::Busy;
             }
             let answer = answer(&message);
-            // Who does not read what it asked for waits, too.
+            // A client that does not read its answer counts as waiting, too.
             *locked(&self.state) = ClientState::Waits(Instant::now());
             if let Some(answer) = answer {
                 rpc::send(&mut stream, &answer)?;

@@ -9,7 +9,7 @@ use weir_plug::framing;
 use weir_plug::limits::MESSAGE_BYTES_MAX;
 use weir_plug::message::{Message, NO_METHOD, NO_PARAMS, NO_REQUEST, REFUSED, RpcError};
 
-/// What is asked of a capture.
+/// Request to a capture.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "method", content = "params", rename_all = "snake_case")]
 pub enum Method {
@@ -51,10 +51,10 @@ pub struct Block {
     /// The name; empty where feeds have none.
     #[serde(default)]
     pub feed: String,
-    /// What to leave out from here on.
+    /// Entries to block from here on.
     #[serde(default)]
     pub add: Vec<String>,
-    /// What not to leave out any more.
+    /// Entries to unblock.
     #[serde(default)]
     pub remove: Vec<String>,
     /// For how long those of `add` are left out; without an end if nothing is said.
@@ -62,7 +62,7 @@ pub struct Block {
     pub expires_ms: Option<u64>,
 }
 
-/// The answer to a message, once `carry_out` has done what it asks; `None` to a notification, which wants none.
+/// The answer to a message, once `carry_out` has carried it out; `None` to a notification, which wants none.
 pub fn answer(
     message: &[u8],
     carry_out: impl FnOnce(Method) -> anyhow::Result<Value>,
@@ -102,7 +102,7 @@ fn method(name: &str, params: Option<&Value>) -> Result<Method, (i32, String)> {
     }
 }
 
-/// What asks for it.
+/// The request for it.
 pub fn request(method: &Method) -> serde_json::Result<Value> {
     let mut request = serde_json::to_value(method)?;
     request["jsonrpc"] = json!("2.0");

@@ -1,4 +1,4 @@
-//! What a capture lets others change, and what has come of that.
+//! The changes that a capture allows, and their results.
 //!
 //! A change goes to all feeds of a name, which are several sources': to all of them or to none. One that refuses has it
 //! taken back from those that had taken it.
@@ -31,20 +31,20 @@ pub struct Served {
     journal: Arc<Journal>,
     subscriptions: Arc<Subscriptions>,
     lists: BlockLists,
-    /// What a recorder is told that waits for a trigger.
+    /// Message to a recorder that waits for a trigger.
     asked: Option<Asked>,
     /// By feed. Held while anything changes: two changes at a time would not know of each other.
     state: Mutex<Vec<Now>>,
 }
 
-/// What a feed is by now.
+/// Present state of a feed.
 struct Now {
     in_force: InForce,
     /// Its source has ended: nothing more comes that a change would be for.
     has_ended: bool,
 }
 
-/// What a feed chooses by now.
+/// Settings of a feed that are in force.
 #[derive(Clone, Debug)]
 pub struct InForce {
     /// Its filter; `None` takes all.
@@ -57,7 +57,7 @@ pub struct InForce {
 enum FeedChange {
     Filter(Option<Arc<Filter>>),
     Block(ListChange),
-    /// Its block list, back to what it was.
+    /// Its block list, back to its former state.
     Unblock(Undo),
 }
 
@@ -167,8 +167,8 @@ impl Served {
         Ok(result)
     }
 
-    /// What these feeds block: one list, unless a change could not be taken back. Then `blocked` is what all of them
-    /// block, and each has its own in `sources`. `left_ms` says for how long yet, of entries that end.
+    /// Entries that these feeds block: one list, unless a change could not be undone. Then `blocked` is what all of
+    /// them block, and each has its own in `sources`. `left_ms` says for how long yet, of entries that end.
     fn blocked(&self, state: &[Now], own: &[usize], changed: usize) -> Value {
         let now = Instant::now();
         let alive: Vec<usize> = own.iter().copied().filter(|&at| !state[at].has_ended).collect();
@@ -295,7 +295,8 @@ impl Served {
         changed
     }
 
-    /// Undoes what was `made` before one refused, the last first; gives the error that says what has become of it.
+    /// Undoes the changes in `made` after one source refused, the last first; returns the error that describes the
+    /// result.
     fn take_back(
         &self,
         state: &mut [Now],

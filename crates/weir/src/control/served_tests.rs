@@ -19,7 +19,8 @@ use crate::control::rpc::Ledgers;
 use crate::source_name::Part;
 use crate::sources::OpenSource;
 
-/// What a source does with the changes that it is asked for, in their order; takes those behind the last.
+/// A source's answers to the changes that it is asked for, in their order; it accepts those after the
+/// last.
 type Answers = &'static [Answer];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,7 @@ enum Answer {
 }
 use Answer::{Ends, Refuses, Takes};
 
-/// What sources were asked for and took, in order: source and change.
+/// Changes that sources were asked for and accepted, in order: source and change.
 type Taken = Arc<Mutex<Vec<(&'static str, String)>>>;
 
 struct Fake {
@@ -195,7 +196,7 @@ impl Capture {
         answer.map_err(|error| error_text(error.as_ref()))
     }
 
-    /// What the sources took since the last look.
+    /// Changes that the sources accepted since the last look.
     fn taken(&self) -> Vec<(&'static str, String)> {
         std::mem::take(&mut self.taken.lock().unwrap())
     }
@@ -218,7 +219,8 @@ fn a_list_that_one_source_refuses_is_every_sources_old_one() {
     answer["changed"] = json!(2);
     assert_eq!(capture.block(&["10.0.0.1", "10.0.0.2"], &[]), Ok(answer));
     capture.taken();
-    // What was there and comes again, or was not there and goes, is nothing to take back.
+    // An entry that was there and is added again, or was not there and is removed, need not be
+    // undone.
     let (add, remove) = (["10.0.0.2", "10.0.0.3"], ["10.0.0.1", "10.0.0.9"]);
     let error = capture.block(&add, &remove).unwrap_err();
     for words in ["b refuses", "nothing has changed at any of the 2 sources", "no room here"] {

@@ -130,7 +130,7 @@ fn wait_for_line(child: &mut Child, wanted: &str) -> Result<()> {
     for line in lines.by_ref() {
         last = line?;
         if last.contains(wanted) {
-            // Whoever writes there must not find it closed.
+            // A program that writes there must not find it closed.
             std::thread::spawn(move || lines.for_each(drop));
             return Ok(());
         }

@@ -36,7 +36,7 @@ pub(super) fn link_types(link_type: u16) -> String {
     format!("dlt {{number={number}}}{{name={name}}}{{display={display}}}\n")
 }
 
-/// The options of a source for Wireshark's dialog; `snaplen_max` is what the daemon allows.
+/// The options of a source for Wireshark's dialog; `snaplen_max` is the daemon's limit.
 pub(super) fn options(snaplen_max: u32, socket: &Path) -> String {
     let mut text = String::new();
     let mut argument = |number: u32, call: &str, display: &str, tooltip: &str, rest: &str| {

@@ -19,7 +19,7 @@ type Known = HashMap<(FlowKey, Option<(u8, u8)>), bool>;
 /// Flows whose Community ID is kept.
 const KNOWN_MAX: usize = 1 << 20;
 
-/// What of a record of `weir flows` is looked at. Names are those of docs/flows.md.
+/// The needed fields of a record of `weir flows`. Names are those of docs/flows.md.
 #[derive(Deserialize)]
 struct Line {
     src_ip: IpAddr,

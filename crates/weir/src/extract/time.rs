@@ -5,7 +5,8 @@ use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, TimeZone};
 
 use crate::units;
 
-/// Nanoseconds since the Unix epoch of a time as it was typed; `now` is what it is relative to.
+/// Nanoseconds since the Unix epoch of a time as it was typed; `now` is the reference for relative
+/// times.
 ///
 /// # Errors
 /// How to write it.

@@ -1,4 +1,4 @@
-//! What becomes of flows that have ended: the largest ones are kept for the table, all of them go to the exports.
+//! Destinations of flows that have ended: the largest ones are kept for the table, all of them go to the exports.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -43,7 +43,7 @@ const UDP_PACE: NonZeroU32 = NonZeroU32::new(500_000).unwrap();
 const UDP_PACE_OF_TRACES: NonZeroU32 = NonZeroU32::new(50_000).unwrap();
 /// Permissions of files of lines.
 const FILE_MODE: u32 = 0o600;
-/// What the export on standard output is called.
+/// Name of the export on standard output.
 const STDOUT: &str = "standard output";
 
 /// Where flows go that have ended.
@@ -168,7 +168,7 @@ impl Outlets {
             id,
         });
         let origin = Origin { interface: interface.name.clone(), owner };
-        // What waits is of those that there were.
+        // Waiting records belong to the former origins.
         Arc::make_mut(&mut self.origins).push(origin);
     }
 
@@ -223,7 +223,8 @@ impl Outlets {
         self.has_stdout && self.exports.first().is_some_and(Queue::has_ended)
     }
 
-    /// Waits until everything is sent, or cannot be; what came of each, and why standard output could not go on.
+    /// Waits until everything is sent, or cannot be; returns the result of each, and why standard output could
+    /// not go on.
     pub fn finish(&mut self) -> (Vec<ExportReport>, Option<ExportError>) {
         if !self.batch.is_empty() {
             self.hand_over();
@@ -255,8 +256,7 @@ impl Outlets {
         self.records
     }
 
-    /// What those who look on are told beside the flows of a table: its counters, how many fit into it, and the frames
-    /// that came.
+    /// Data for viewers beside the flows of a table: its counters, how many fit into it, and the frames that came.
     pub fn snapshot(
         &self,
         counters: Counters,
@@ -299,7 +299,7 @@ pub fn is_readers_choice(failure: &ExportError) -> bool {
 }
 
 fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> {
-    // A trace waits for whoever reads its flows, and a link does not.
+    // A trace waits for the reader of its flows, and a link does not.
     let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
     let (name, watch) = (export.name(), plan.watch.cloned());
     let on_full = move || {
@@ -312,8 +312,8 @@ fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> 
     Queue::start_with(export, when_full, patience).context("starting a thread")
 }
 
-/// A file that others may follow, of its owner only: lines are added to what is in it. A named pipe is waited for no
-/// longer than the run lasts.
+/// A file that others may follow, for its owner only: lines are appended to it. A named pipe is waited for no longer
+/// than the run lasts.
 fn create(path: &Path, stop: &Stop) -> Result<Box<dyn Write + Send>> {
     if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
         let waits = || eprintln!("weir: {}: waiting for its reader", path.display());

@@ -1,11 +1,11 @@
-//! What came of the flows of a run, wherever its table was.
+//! Report on the flows of a run, wherever its table was.
 
 use serde::Serialize;
 use weir_flow::Counters;
 
 use super::outlets::{ExportReport, Outlets};
 
-/// What came of the flows.
+/// Report on the flows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FlowsReport {
     /// Records: of flows that ended, and of each active time-out.

@@ -16,16 +16,16 @@ use crate::cli::ShowArgs;
 /// How long the table waits for the first view at a time.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What is shown. Dropping it ends it: the terminal is as it was.
+/// Settings of the display. Dropping it ends it: the terminal is as it was.
 pub struct Show {
-    /// First to go: whoever looks on sees that it is over.
+    /// First to go: viewers see that it is over.
     maker: Option<Maker>,
     _page: Option<Page>,
     screen: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Show {
-    /// Starts what was asked for, and gives what the run is to tell of itself by; nothing where nobody looks.
+    /// Starts the requested displays, and returns the channel for the run's messages; nothing if nobody watches.
     /// `is_screens`: the run says nothing on standard output while it goes on, and takes long enough for a table.
     pub fn start(
         args: &ShowArgs,

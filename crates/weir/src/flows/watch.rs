@@ -1,4 +1,4 @@
-//! What a run tells those who look on while it goes on.
+//! Messages of a run to viewers while it goes on.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ impl Watch {
         Watch { sources, reporter: Arc::new(Mutex::new(Some(reporter))), has_screen }
     }
 
-    /// What the monitor tells its flows by; there is one monitor.
+    /// The reporter by which the monitor reports its flows; there is one monitor.
     pub fn take_reporter(&self) -> Option<Reporter> {
         self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

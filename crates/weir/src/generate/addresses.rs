@@ -16,7 +16,7 @@ use crate::cli::AddressArgs;
 /// The destination of IPv6 frames unless told otherwise: documentation, RFC 3849.
 const DESTINATION_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
-/// What the JSON report says of the addresses.
+/// The addresses in the JSON report.
 #[derive(Serialize)]
 pub struct JsonAddresses {
     src_mac: String,

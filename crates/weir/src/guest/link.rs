@@ -27,16 +27,17 @@ use super::region::GuestRegion;
 const PORTS: &str = "/sys/class/virtio-ports";
 /// Where the kernel names the subsystem of each character device.
 const DEVICES: &str = "/sys/dev/char";
-/// How long readers have for what is left of a session that has ended. The host leaves it there as long.
+/// How long readers have for the remaining frames of a session that has ended. The host leaves it there
+/// as long.
 const UNREAD_WITHIN: Duration = Duration::from_secs(5);
 /// How long the host has to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a host that is at nothing else has to answer, or else it has ended. A vsock does not always tell of its
 /// end:
-/// `vhost-device-vsock` 0.3 says nothing to the guest when the daemon is killed. Shorter than what a daemon that comes
-/// after it leaves to readers (5 s).
+/// `vhost-device-vsock` 0.3 says nothing to the guest when the daemon is killed. Shorter than the time that a later
+/// daemon leaves to readers (5 s).
 const ALIVE_WITHIN: Duration = Duration::from_secs(3);
-/// How long it has behind what else this guest has asked of it: opening a feed may take 10 s.
+/// How long it has in addition to other requests of this guest: opening a feed may take 10 s.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// The way to the host's daemon.
@@ -47,7 +48,7 @@ pub struct Link {
     news: Arc<News>,
 }
 
-/// That there is something new of the host, for the thread that made the link: it is unparked.
+/// Notifies the thread that made the link of news from the host: it is unparked.
 struct News {
     is_due: AtomicBool,
     thread: Thread,
@@ -66,7 +67,7 @@ impl News {
     }
 }
 
-/// What carries a session.
+/// The channel of a session.
 enum Channel {
     /// A serial port, which is there as long as this machine, and one session behind the other on it.
     Port { path: PathBuf, port: Arc<Port> },
@@ -77,17 +78,17 @@ enum Channel {
 #[derive(Default)]
 struct Session {
     current: Option<(Connection, Arc<PortTransport>)>,
-    /// What the host offered when it was asked last.
+    /// The host's sources at the last request.
     sources: BTreeMap<String, Source>,
-    /// The last one, and when its end was found, until nobody reads what it has left.
+    /// The last one, and when its end was found, until nobody reads its remaining frames.
     ended: Option<(Connection, Instant)>,
     /// Sessions that were begun.
     begun: u64,
 }
 
 impl Session {
-    /// Whether somebody in this machine reads what an ended session has left. The next one may have the host take its
-    /// memory away, and where that was, other memory may appear (Linux 6.1 keeps mappings of what is gone).
+    /// Whether somebody in this machine reads what an ended session has left. The next one may let the host take its
+    /// memory away, and other memory may appear in its place (Linux 6.1 keeps mappings of removed memory).
     fn is_read_yet(&mut self, region: &GuestRegion) -> bool {
         let is_read = self.ended.as_ref().is_some_and(|(ended, since)| {
             let _ = ended.let_go_of_unread();
@@ -151,7 +152,7 @@ impl Link {
         current.is_some_and(|(connection, _)| connection.let_go_of_unread())
     }
 
-    /// What the host offers.
+    /// The host's sources.
     pub fn sources(&self) -> Result<BTreeMap<String, Source>, ClientError> {
         let sources = self.connection()?.sources_within(ANSWER_TIME_MAX)?;
         let sources: BTreeMap<String, Source> =
@@ -160,7 +161,7 @@ impl Link {
         Ok(sources)
     }
 
-    /// Whether the next session is put off because readers are at what the last one has left.
+    /// Whether the next session is delayed because readers still read frames of the last one.
     pub fn waits_for_readers(&self) -> bool {
         self.session().ended.is_some()
     }
@@ -224,8 +225,8 @@ impl HostLink for Link {
     fn connection(&self) -> Result<Connection, ClientError> {
         let mut session = self.session();
         if let Some((connection, transport)) = session.current.take() {
-            // A vsock says nothing of a host that has ended, so it is asked, but not behind what it is at: it answers
-            // one question after the other.
+            // A vsock does not report that a host has ended, so the host is asked, but only when no other request is
+            // under way: it answers one request after the other.
             let is_there = || self.tells_of_end() || connection.is_answering(ALIVE_WITHIN);
             if connection.is_open() && is_there() {
                 session.current = Some((connection.clone(), transport));

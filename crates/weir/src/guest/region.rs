@@ -65,7 +65,7 @@ impl Default for GuestRegion {
 }
 
 impl GuestRegion {
-    /// What users of the devices should know.
+    /// Note for users of the devices.
     pub fn note(&self) -> Option<String> {
         lock(&self.state).note.clone()
     }
@@ -98,10 +98,10 @@ impl Region for GuestRegion {
         let token: Token = at.token.parse()?;
         let is_there = |state: &State| state.plugged.as_ref().is_some_and(|own| own.token == token);
         let find = || Devices::find(&self.pci, token, APPEARS_WITHIN);
-        // Not under the lock, which whoever reads from the host takes at each bell.
+        // Not under the lock, which readers of the host's memory take at each bell.
         let found = if is_there(&lock(&self.state)) { None } else { Some(find()?) };
         let mut state = lock(&self.state);
-        // Another feed may have found them meanwhile, or the last one have let go of them.
+        // Another feed may have found them meanwhile, or the last one may have released them.
         if !is_there(&state) {
             let devices = found.map_or_else(find, Ok)?;
             let bandwidth = devices.bandwidth();

@@ -9,7 +9,7 @@ use weir_capture::InterfaceLedger;
 use weir_probe::{ConsumerId, FeedId, SubscriptionId};
 use weir_ring::Ledger;
 
-/// What is known of feeds, and of consumers that have not joined some of them.
+/// Accounts of feeds, and of consumers that have not joined some of them.
 #[derive(Default)]
 pub(super) struct Accounts {
     feeds: BTreeMap<FeedId, Known>,
@@ -24,7 +24,7 @@ pub(super) struct Accounts {
 #[derive(Default)]
 struct Known {
     readers: BTreeSet<SubscriptionId>,
-    /// What it counted when it was asked last.
+    /// Its counts at the last request.
     latest: Ledger,
     /// Frames that it captured, once it is closed.
     captured: Option<u64>,
@@ -46,7 +46,8 @@ pub struct NotJoined {
     pub refused: u64,
     /// Of feeds that were closed before it came to them.
     pub left: u64,
-    /// Of feeds of past lives that were let go because it was too slow: by a subscription that read them.
+    /// Counts of past lives' feeds that were dropped because it was too slow: by a subscription that read
+    /// them.
     pub let_go: BTreeMap<SubscriptionId, u64>,
 }
 
@@ -76,7 +77,7 @@ impl Accounts {
         self.feeds.entry(feed).or_default().readers.insert(subscription);
     }
 
-    /// What feeds have counted so far.
+    /// Takes the counts of feeds so far.
     pub(super) fn count(&mut self, ledgers: Vec<(FeedId, Ledger)>) {
         for (feed, ledger) in ledgers {
             if let Some(known) = self.feeds.get_mut(&feed).filter(|known| known.captured.is_none())
@@ -93,7 +94,7 @@ impl Accounts {
         }
     }
 
-    /// A feed is closed. One whose ledger could not be read has what was read of it last.
+    /// A feed is closed. A feed whose ledger could not be read has its last known ledger.
     pub(super) fn closed(&mut self, feed: FeedId, ledger: Option<Ledger>) {
         let Some(known) = self.feeds.get_mut(&feed) else { return };
         let ledger = ledger.unwrap_or_else(|| std::mem::take(&mut known.latest));

@@ -1,7 +1,7 @@
 //! `weir lab churn`: feeds and consumers that come and go while a source runs at full rate.
 //!
 //! One feed stays all the time and takes everything; whatever the others do, it must lose nothing. Each of the others
-//! is read to its end, and held to its ledger.
+//! is read to its end, and compared with its ledger.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -31,14 +31,15 @@ use crate::cli::{ChurnArgs, ChurnSource};
 const RING_BYTES: u64 = 16 << 20;
 /// Feeds that are there at the same time, beside the one that stays.
 const TOGETHER: usize = 4;
-/// Feeds and consumers that come and go before descriptors and memory are counted: what is made once is made then.
+/// Feeds and consumers that come and go before descriptors and memory are counted, so that one-time allocations
+/// are made before.
 const WARM_UP: u64 = 8;
-/// What the churning feeds take, `ip proto 17`: all that is generated.
+/// The filter of the churning feeds, `ip proto 17`: all that is generated.
 const FILTER: &str = "6,40 0 0 12,21 0 3 2048,48 0 0 23,21 0 1 17,6 0 0 262144,6 0 0 0";
 const SNAPLEN: u32 = 128;
 /// A feed that has no frame after this long gets none.
 const FIRST_FRAME: Duration = Duration::from_secs(2);
-/// What is detached is let go of within this time; what is still open then is left behind.
+/// A detached feed is released within this time; a feed that is still open then is left behind.
 const LET_GO_LIMIT: Duration = Duration::from_secs(2);
 /// A consumer sleeps for this many frames.
 const WAKE_FRAMES: u64 = 256;
@@ -52,7 +53,7 @@ struct Times {
     max_ms: f64,
 }
 
-/// What `weir lab churn --json` ends with.
+/// Final output of `weir lab churn --json`.
 #[derive(Debug, Default, Serialize)]
 pub struct Churned {
     add: Times,
@@ -98,7 +99,7 @@ pub fn run(args: &ChurnArgs) -> Result<Churned> {
             };
             let (tell, told) = channel();
             thread::scope(|scope| {
-                // What is sent before the source has started, nobody counts.
+                // Frames that are sent before the source has started are not counted.
                 let sending = scope.spawn(|| -> Result<u64> {
                     match told.into_iter().next() {
                         None => Ok(0),
@@ -170,7 +171,7 @@ fn churn(
         let mut churned = Churned::default();
         let worked = come_and_go(args, filter, &*control, &stays, &mut churned);
         generating.store(true, Ordering::Release);
-        // What is on the link still arrives.
+        // Frames that are on the link still arrive.
         thread::sleep(Duration::from_millis(300));
         stop.store(true, Ordering::Release);
         pumping.join().expect("a source does not panic")?;
@@ -201,7 +202,7 @@ fn read(rings: &[Ring<Mapping>], mut progress: impl FnMut(u64)) -> Result<u64> {
             progress(reader.ordinal());
         }
         if closed == readers.len() {
-            // What was overwritten before a reader came has a number as well.
+            // Frames that were overwritten before a reader came have numbers as well.
             let held = |reader: &Reader<Mapping>| {
                 reader.joined_at() + reader.delivered() + reader.lapped()
             };
@@ -227,7 +228,7 @@ fn come_and_go(
     let before = held()?;
     feeds(args.feeds, filter, control, churned)?;
     consumers(args.consumers, control, stays, churned)?;
-    // The source's thread lets go of a waker a moment after it was detached.
+    // The source's thread releases a waker a moment after it was detached.
     let begin = Instant::now();
     let mut after = held()?;
     while after.0 != before.0 && begin.elapsed() < LET_GO_LIMIT {

@@ -1,4 +1,4 @@
-//! `weir lab disk`: what a disk and these CPUs hold.
+//! `weir lab disk`: the capacity of a disk and these CPUs.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Which flags of `weir capture` a run heeds. One that none of a run's sources heeds is refused: whoever
-//! gave it counts on it.
+//! Which flags of `weir capture` a run heeds. A flag that applies to none of a run's sources is refused,
+//! because the user relies on it.
 
 use anyhow::{Result, bail};
 use weir_capture::af_xdp::Queues;
@@ -15,7 +15,7 @@ use crate::cli::{
 };
 use crate::source_name::SourceName;
 
-/// What heeds a flag.
+/// The sources to which a flag applies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     /// Sources that do not say how their frames are taken.
@@ -91,7 +91,7 @@ fn is_its_own(source: &SourceName, args: &CaptureArgs) -> bool {
 
 /// Whether some source's engine heeds the flag, and whose flag it is.
 fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'static str)> {
-    // What `auto` takes if it can.
+    // The engine that `auto` prefers.
     let best_for = |source: &SourceName| {
         let target = target(source);
         let mut live = ENGINES.into_iter().filter(|engine| engine.auto.is_some());

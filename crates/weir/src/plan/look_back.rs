@@ -1,4 +1,4 @@
-//! What is asked of a recorder that writes only what lies around a trigger.
+//! Settings of a recorder that writes only frames around a trigger.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::feeds;
 /// How much is saved from a trigger on, if nothing is said.
 const AFTER: Span = Span::Time(Duration::from_secs(10));
 
-/// What the arguments ask for, if they do; frames have stamps of the machine's clock or of their own.
+/// The settings in the arguments, if any; frames have stamps of the machine's clock or of their own.
 pub(super) fn of(
     args: &CaptureArgs,
     is_recorder: bool,

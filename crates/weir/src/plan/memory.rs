@@ -11,10 +11,10 @@ use super::{CapturePlan, FeedPlan, PlannedSource};
 use crate::source_name::SourceName;
 use crate::units::grouped;
 
-/// What rings of links take: 50 ms of 10 Gbit/s.
+/// Memory of the rings of links: 50 ms of 10 Gbit/s.
 const DEFAULT: u64 = 64 << 20;
 
-/// Bytes of a feed's rings: what was asked for, or a default that every CPU has its least share of.
+/// Bytes of a feed's rings: the requested size, or a default that gives every CPU its minimum.
 ///
 /// The rings of a file that waits for its readers need not bridge a pause of theirs, and are small enough to stay in a
 /// cache. Of several files each must bridge the pauses of the others, or they would be merged out of order; and a feed
@@ -56,7 +56,8 @@ fn goes_at_full_speed(name: &SourceName) -> bool {
     })
 }
 
-/// The kernel hands out what starves everybody else: rings are refused that would not fit into what is free.
+/// The kernel would allocate memory until others have none: rings are refused that would not fit into the
+/// free memory.
 pub(super) fn check(plan: &CapturePlan) -> Result<()> {
     let named = plan.feeds.named.len().max(1) as u64;
     let changes = plan.control.is_some();

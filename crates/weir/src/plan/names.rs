@@ -1,4 +1,4 @@
-//! Names that cannot be what they are given as.
+//! Names that are invalid for their kind.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::cli::CaptureArgs;
 use crate::source_name::SourceName;
 use crate::usage_hints;
 
-/// Refuses what is no interface and looks like something else.
+/// Refuses a name that is not an interface and looks like something else.
 pub(super) fn check(args: &CaptureArgs) -> Result<()> {
     let sources = &args.input.sources;
     for source in sources {
@@ -57,7 +57,7 @@ pub(super) fn check_output(args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
-/// Whether what is written is recorded into directories.
+/// Whether output is recorded into directories.
 pub(super) fn is_recorder(args: &CaptureArgs) -> bool {
     args.write.len() > 1 || args.write.iter().any(|path| is_directory(path))
 }

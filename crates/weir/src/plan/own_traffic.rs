@@ -38,7 +38,7 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
     Ok(())
 }
 
-/// What is known of the interface of a source.
+/// Facts about the interface of a source.
 #[derive(Debug)]
 pub enum Found {
     /// Frames are taken from none, or from one that this machine does not live by.
@@ -95,7 +95,7 @@ fn ssh_address(connection: &str) -> Option<IpAddr> {
     address.split('%').next()?.parse().ok()
 }
 
-/// What depends on the interface, worst first; `None` if nothing does.
+/// The traffic that depends on the interface, worst first; `None` if nothing does.
 fn reason(own: &OwnTraffic, ssh: Option<IpAddr>) -> Option<String> {
     let by_ssh = own.addresses.iter().find(|(_, address)| Some(*address) == ssh);
     let address = by_ssh.or(own.addresses.first()).map(|(name, address)| {

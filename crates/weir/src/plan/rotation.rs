@@ -1,4 +1,4 @@
-//! When files that are written are followed by others: what can be asked of which output.
+//! Rotation of written files: the possible settings for each output.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -13,10 +13,10 @@ use super::names::is_recorder;
 use crate::cli::CaptureArgs;
 use crate::source_name::SourceName;
 
-/// A quota has room for so many files: what is there never goes below half of it.
+/// A quota has room for so many files: the remaining files never go below half of it.
 const FILES_MIN: u64 = 2;
 
-/// Rotation of a plain file. What a recorder is asked is only checked: it has the arguments.
+/// Rotation of a plain file. The settings of a recorder are only checked: it has the arguments.
 ///
 /// # Errors
 /// What makes no sense, or is not for this output, with the way out.

@@ -57,7 +57,7 @@ pub(super) fn engine(name: &SourceName, args: &CaptureArgs) -> Option<&'static D
     engine_of(name, args.input.engine.0)
 }
 
-/// What an engine is to open.
+/// The target for an engine.
 pub fn target(name: &SourceName) -> Target {
     match name {
         SourceName::Interface { netns, iface, .. } => {

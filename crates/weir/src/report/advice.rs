@@ -1,4 +1,4 @@
-//! What to change where a consumer was too slow.
+//! Advice for a consumer that was too slow.
 
 use super::Report;
 use crate::units::bit_rate;
@@ -7,7 +7,8 @@ use crate::units::bit_rate;
 const BURSTS: f64 = 0.05;
 
 impl Report<'_> {
-    /// Of a run in which frames were lapped: what was captured, what the consumer took, and what would help.
+    /// For a run in which frames were lapped: the captured frames, those that the consumer took, and a
+    /// remedy.
     pub(super) fn advice(&self) -> Vec<String> {
         let (total, main) = (self.total(), self.main());
         if main.delivered.lapped == 0 || total.captured == 0 || self.is_of_a_moment() {
@@ -32,7 +33,7 @@ impl Report<'_> {
     }
 }
 
-/// What makes a consumer of this kind faster, or gives it less to do.
+/// A remedy that makes a consumer of this kind faster, or gives it less to do.
 fn less_or_faster(consumer: &str) -> &'static str {
     match consumer {
         "print" => "fewer frames: --filter; or --write FILE now, and print that later",

@@ -128,7 +128,7 @@ impl Report<'_> {
     }
 }
 
-/// What was recorded, and what of it is not there any more.
+/// Lines about recorded files, and about those of them that are gone.
 fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     let RecorderReport { files, bytes, torn_blocks, .. } = *recorder;
     let mut lines =
@@ -181,7 +181,7 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     lines
 }
 
-/// What the interface received, and what was sent into it.
+/// Line about frames that the interface received, and that were sent into it.
 fn into_netdev(netdev: &NetdevReport) -> String {
     let NetdevReport { name, received, segmented, unsegmented, cut, sent_into, .. } = netdev;
     let mut text = format!("  {name} received {}", grouped(*received));
@@ -198,7 +198,7 @@ fn into_netdev(netdev: &NetdevReport) -> String {
     text
 }
 
-/// The flows, and what was not one.
+/// The flows, and frames that belong to none.
 pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
     let NotFlowsReport { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =
         flows.not_flows;
@@ -263,7 +263,7 @@ fn comings(source: &SourceResult) -> Option<String> {
     }
 }
 
-/// By what a feed chooses its frames, and where, if it has a filter or had one.
+/// The filter of a feed, and the place where it runs, if the feed has or had one.
 fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
     let what = match &feed.takes.filter {
         Some(filter) => format!("filter '{}'", filter.text),
@@ -286,7 +286,7 @@ fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
     Some(format!("  {}{what}{place}{changes}", whose(feed)))
 }
 
-/// Whose rings a feed shares: the rows then add up to more than the totals.
+/// The feed whose rings a feed shares: the rows then add up to more than the totals.
 fn sharing(feed: &Subscribed) -> Option<String> {
     let other = match feed.shares.as_deref()? {
         "" => "what was named before".to_owned(),
@@ -363,7 +363,7 @@ impl Report<'_> {
                 let [offered, filtered, captured] =
                     [ledger.offered, filtered, ledger.captured].map(grouped);
                 let name = format!("{INDENT}{name}");
-                // Where interfaces share a buffer, what it lost is of none of them.
+                // If interfaces share a buffer, its losses belong to none of them.
                 let dropped = match ledger.drops.is_empty() {
                     true => String::new(),
                     false => grouped(ledger.dropped()),

@@ -1,8 +1,8 @@
 //! The endpoint for Prometheus: `GET /metrics`, one request a connection, one connection at a time.
 //!
-//! Source: RFC 9112 for requests and responses. Not a library's server: those that were looked at wait for ever for a
-//! client that says nothing, or have a thread for each, and whoever reaches the port could take all descriptors of
-//! the daemon.
+//! Source: RFC 9112 for requests and responses. Not a library's server: those that were examined wait for ever for a
+//! client that sends nothing, or have a thread for each, and every client that can reach the port could take all
+//! descriptors of the daemon.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -28,8 +28,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Serves the daemon's metrics at this address. Whoever can connect there sees the names of all sources and the
-    /// user ids of all clients.
+    /// Serves the daemon's metrics at this address. Everybody who can connect there sees the names of all sources
+    /// and the user ids of all clients.
     pub fn serve(
         address: SocketAddr,
         daemon: &Arc<Daemon>,
@@ -46,7 +46,7 @@ impl Metrics {
             .spawn(move || {
                 while !over.load(Ordering::Acquire) {
                     match listener.accept() {
-                        // Whoever has gone, or takes too long, needs no answer.
+                        // A client that has gone, or takes too long, needs no answer.
                         Ok((stream, _)) => drop(answer(&stream, || text(&daemon, &serving))),
                         // Out of descriptors, for a moment.
                         Err(_) => thread::sleep(Duration::from_millis(100)),
@@ -61,7 +61,8 @@ impl Metrics {
 impl Drop for Metrics {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // Whoever waits for a connection returns; whoever waits for a client does within some seconds.
+        // A thread that waits for a connection returns; a thread that waits for a client does within
+        // some seconds.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -136,7 +137,7 @@ fn left(end: Instant) -> io::Result<Duration> {
 mod tests {
     use super::*;
 
-    /// What comes for this request.
+    /// The answer to this request.
     fn asked(request: &[u8]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).expect("it listens");

@@ -1,4 +1,4 @@
-//! What the service manager is told: readiness, reloads, the end, and that the daemon is alive.
+//! Messages to the service manager: readiness, reloads, the end, and that the daemon is alive.
 //!
 //! Source: sd_notify(3), sd_watchdog_enabled(3). Without a manager nothing is told.
 

@@ -1,4 +1,4 @@
-//! `weir vm check`: what keeps a guest from reading feeds, and what helps.
+//! `weir vm check`: faults that prevent a guest from reading feeds, and remedies.
 
 use anyhow::Result;
 use serde_json::json;
@@ -135,7 +135,7 @@ fn of_file(
 ) {
     match guest {
         Some(guest) => of_sources(all, name, path, Some(&file.sources), guest),
-        // That the daemon has not read the file is said already.
+        // An unread file has been reported already.
         None if file.sources.is_empty() => no_source(all, name, path),
         None => all.ok("sources", format!("of the file: {}", file.sources.join(", "))),
     }
@@ -257,7 +257,7 @@ fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
                  chmod g+w SOCKET. Is the daemon in the group? systemctl show -p SupplementaryGroups weir"
             ),
         ),
-        // Whoever labels files says no by this.
+        // Security modules that label files refuse with this message.
         _ if reason.contains(QEMU_DENIES) => all.no(
             "monitor",
             reason,
@@ -331,7 +331,7 @@ mod tests {
         Machine::Domain { name: "web1".into(), found, uri: "qemu:///system".into() }
     }
 
-    /// What is wrong, with what helps.
+    /// The faults, each with a remedy.
     fn wrong(facts: &Facts) -> Vec<(String, String)> {
         let no = judge("web1", "/f", facts).into_iter().filter(|one| one.grade == Grade::No);
         no.map(|one| (one.about.into_owned(), one.remedy.expect("a remedy"))).collect()

@@ -1,4 +1,4 @@
-//! A libvirt domain's XML: what is missing for feeds, added to the text and nothing else of it changed.
+//! A libvirt domain's XML: the missing parts for feeds are added to the text, and nothing else is changed.
 //!
 //! Root ports for the region stand among QEMU's own options (`qemu:commandline`), not among libvirt's controllers:
 //! libvirt has no word for `pref64-reserve`, and would plug devices of its own into controllers that it knows.
@@ -66,8 +66,8 @@ fn free_pair(root: Node<'_, '_>) -> anyhow::Result<u8> {
     })
 }
 
-/// Slots of the root bus that are looked at for the root ports, in this order: libvirt gives slots from 1 on, and those
-/// from 0x1d on to what the chipset has there.
+/// Slots of the root bus that are tried for the root ports, in this order: libvirt gives slots from 1 on, and those
+/// from 0x1d on to devices of the chipset.
 const SLOTS: std::ops::RangeInclusive<u8> = 0x10..=0x1c;
 
 /// A slot of the root bus that no device of the domain has. QEMU makes what stands among its own options before
@@ -114,12 +114,12 @@ pub struct Added {
     pub text: String,
 }
 
-/// A domain that has what it needs.
+/// A domain that has everything that it needs.
 #[derive(Debug)]
 pub struct Change {
     /// The whole of it.
     pub xml: String,
-    /// What was not there before.
+    /// Elements that were not there before.
     pub added: Vec<Added>,
     /// The channel is among it.
     pub adds_channel: bool,
@@ -127,7 +127,7 @@ pub struct Change {
     pub adds_ports: bool,
 }
 
-/// Adds what a domain lacks for a region of so many MiB.
+/// Adds the parts that a domain lacks for a region of so many MiB.
 ///
 /// # Errors
 /// It is no XML of a domain.

@@ -1,4 +1,4 @@
-//! What is asked of the daemon, its file and the machine, before it is judged.
+//! Facts of the daemon, its file and the machine, which are collected before they are judged.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -63,7 +63,7 @@ pub enum NoDomain {
     /// libvirt's client is not installed.
     #[error("{0}")]
     NoClient(String),
-    /// What libvirt says.
+    /// The message of libvirt.
     #[error("{0}")]
     Other(String),
 }
@@ -88,11 +88,12 @@ pub struct InFile {
 /// A machine as this host shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// Of libvirt: its state, what the running one lacks, and what the next start of it will lack.
+    /// From libvirt: its state, the parts that the running domain lacks, and those that its next
+    /// start will lack.
     Domain {
         /// Its name.
         name: String,
-        /// What it does, and what it lacks; an error that libvirt or virsh says.
+        /// State of the domain, and parts that it lacks; or an error of libvirt or virsh.
         found: Result<(DomainState, Lacks, Lacks), NoDomain>,
         /// libvirt's address.
         uri: String,
@@ -106,7 +107,7 @@ pub enum Machine {
     },
 }
 
-/// What a machine lacks.
+/// Parts that a machine lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
     /// The port org.weir.0; or a vsock, if the file says that.
@@ -152,7 +153,7 @@ fn in_file(path: &Path, name: &str) -> Result<InFile, NoFile> {
     Ok(of_table(&file, name))
 }
 
-/// The daemon judges its file; this takes what it knows.
+/// The daemon judges its file; this uses the daemon's result.
 fn of_table(file: &Table, name: &str) -> InFile {
     let sources = file.get("sources").and_then(Value::as_table).into_iter().flatten();
     let lets_in = |source: &Value| {

@@ -1,5 +1,5 @@
-//! `weir vm prepare`: what a machine needs, as QEMU's options or as a libvirt domain's XML, and what the daemon's file
-//! needs.
+//! `weir vm prepare`: the requirements of a machine, as QEMU's options or as a libvirt domain's XML, and the section
+//! for the daemon's file.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -12,7 +12,7 @@ pub struct Virsh {
     pub domain: String,
 }
 
-/// What a domain does.
+/// State of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DomainState {
     /// It has a QEMU, paused or not.
@@ -29,10 +29,10 @@ impl DomainState {
 }
 
 impl Virsh {
-    /// What a command prints.
+    /// Output of a command.
     ///
     /// # Errors
-    /// There is no virsh, it does not end in time, or what it says.
+    /// There is no virsh, it does not end in time, or its own error.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let domain = Domain::new(Some(&self.uri), &self.domain);
         let result = match domain.run("virsh", arguments, VIRSH_COMMAND_TIME_MAX) {
@@ -60,7 +60,7 @@ impl Virsh {
         self.run(&[&["dumpxml", "--security-info", &self.domain], which].concat())
     }
 
-    /// What it does.
+    /// Its state.
     ///
     /// # Errors
     /// As [`run`](Virsh::run); there is no such domain.

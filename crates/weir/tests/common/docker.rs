@@ -11,7 +11,7 @@ use weir_lab::testbed::{pack_image, require_root, require_tool, skip};
 
 use super::LIMIT;
 
-/// A running dockerd. Dropping it ends it, and removes what it has made.
+/// A running dockerd. Dropping it ends it, and removes everything that it has made.
 pub struct Docker {
     dir: TempDir,
     daemon: Child,

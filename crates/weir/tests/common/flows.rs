@@ -146,7 +146,7 @@ fn socket(run: &Run) -> Option<(u64, u64)> {
     })
 }
 
-/// What nfdump reads of these files.
+/// Flows that nfdump reads from these files.
 fn by_nfdump(dir: &Path) -> Flows {
     let dir = dir.to_str().expect("a path");
     let text = tool("nfdump", &["-R", dir, "-o", "json"]);

@@ -11,7 +11,7 @@ use super::within;
 /// Puts frames on the link as they are, through the interface's egress hooks.
 pub struct Sender {
     socket: OwnedFd,
-    /// What the socket wants in front of each frame.
+    /// Bytes that the socket expects in front of each frame.
     before: &'static [u8],
 }
 

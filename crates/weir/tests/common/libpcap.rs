@@ -65,7 +65,7 @@ impl Tools {
         Tools { runs, files: files.map(|(file, _)| file) }
     }
 
-    /// What they have said so far.
+    /// Their output so far.
     pub fn said(&self) -> Vec<String> {
         self.runs.iter().map(Run::stderr).collect()
     }

@@ -1,7 +1,7 @@
-//! What the end-to-end tests share: the real binary on real links, and readers that are not ours.
+//! Helpers of the end-to-end tests: the real binary on real links, and independent readers.
 //!
-//! Every test waits with a limit and ends what it started: a [`Run`] is killed when dropped, a
-//! `Testbed` takes its namespaces away.
+//! Every test waits with a limit and ends everything that it started: a [`Run`] is killed when
+//! dropped, a `Testbed` takes its namespaces away.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod bpf;
@@ -292,20 +292,20 @@ pub fn closes(json: &Value) {
     );
 }
 
-/// Sends generated frames from the bed's sending end to their end; returns what the generator says.
+/// Sends generated frames from the bed's sending end to their end; returns the generator's report.
 pub fn generate(end: &End, args: &str) -> Value {
     let run = Run::start(end, weir(&format!("gen {} --json {args}", end.iface)));
     run.end().expect(0).json()
 }
 
-/// Gives the receiving half of the kernel the time to handle what was sent; `WEIR_TEST_SLOWNESS` times
+/// Gives the receiving half of the kernel the time to handle sent frames; `WEIR_TEST_SLOWNESS` times
 /// as long where the machine is emulated.
 pub fn settle() {
     let slowness = std::env::var("WEIR_TEST_SLOWNESS").ok().and_then(|text| text.parse().ok());
     sleep(Duration::from_millis(150) * slowness.unwrap_or(1));
 }
 
-/// Runs `ip`, `tc` and their like in the end's namespace, and returns what they print.
+/// Runs `ip`, `tc` and their like in the end's namespace, and returns their output.
 #[track_caller]
 pub fn sh(end: &End, line: &str) -> String {
     let mut shell = Command::new("sh");

@@ -1,4 +1,4 @@
-//! What other programs, and our reader, find in a capture file.
+//! Contents of a capture file, as other programs and our reader see them.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -84,7 +84,7 @@ fn same(tool: &str, found: &[(u64, u32, Vec<u8>)], frames: &[Got]) {
     }
 }
 
-/// Runs a tool that must succeed and complain of nothing; returns what it prints.
+/// Runs a tool that must succeed without any complaint; returns its output.
 #[track_caller]
 pub fn tool(name: &str, args: &[&str]) -> String {
     let mut command = Command::new(name);

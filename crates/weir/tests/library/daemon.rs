@@ -110,7 +110,7 @@ impl Daemon {
         )
     }
 
-    /// What it prints with these arguments.
+    /// Its output with these arguments.
     pub fn read(&self, args: &[&str]) -> Printed {
         let mut command = self.command(self.reader());
         if args.contains(&"setuid") {
@@ -165,7 +165,7 @@ impl Printed {
         self.text(name).parse().unwrap_or_else(|_| panic!("{name} is no number: {}", self.0))
     }
 
-    /// What the statistics promise.
+    /// Checks the sums of the statistics.
     #[track_caller]
     pub fn closes(&self) {
         let sum = |names: &[&str]| names.iter().map(|name| self.number(name)).sum::<u64>();

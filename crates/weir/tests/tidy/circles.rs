@@ -1,6 +1,6 @@
 //! Circles of modules inside a crate: files that need one another by `crate::`, `super::` and `self::` paths, outside
-//! tests; of what a file re-exports from its folder, the file that has it counts. What the file of a folder and the files
-//! in it share by `super::` and `self::` is no circle: they are one thing.
+//! tests; for names that a file re-exports from its folder, the file that defines them counts. Names that the file of
+//! a folder and the files in it share by `super::` and `self::` are no circle: they are one module.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::tree::Tree;
 
-/// Files with an error whose text has that of its source: whoever prints the error and its causes prints it twice.
+/// Files with an error whose text has that of its source: a program that prints the error and its causes prints it
+/// twice.
 pub fn with_source_in_text(tree: &Tree) -> BTreeSet<String> {
     let found = tree.files.iter().filter(|(_, text)| has_source_in_text(text));
     found.map(|(path, _)| path.clone()).collect()

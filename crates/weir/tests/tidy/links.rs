@@ -83,7 +83,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
 /// Targets of `[text](target)`, but for those in code.
 fn links(text: &str) -> Vec<&str> {
     let of_line = |line| {
-        // What stands between two backticks is code.
+        // The text between two backticks is code.
         let plain = str::split(line, '`').step_by(2);
         // A link's text may be code, so its end begins a plain part.
         plain
@@ -93,7 +93,7 @@ fn links(text: &str) -> Vec<&str> {
     prose(text).flat_map(of_line).collect()
 }
 
-/// Names of a page's headings, as GitHub makes them: lower case, blanks as hyphens, no punctuation; what comes again is
+/// Names of a page's headings, as GitHub makes them: lower case, blanks as hyphens, no punctuation; repeated names are
 /// numbered.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md's tables have to hold.
+//! Rules for ARCHITECTURE.md's tables.
 
 use std::collections::BTreeSet;
 

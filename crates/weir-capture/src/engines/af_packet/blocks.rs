@@ -15,7 +15,7 @@ pub(super) const BLOCKS_BYTES: usize = BUFFER_BYTES_MAX as usize;
 /// Fewest and most bytes of a block.
 const BLOCK_BYTES_MIN: usize = 128 << 10;
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// What a block has beside its longest frame: its own header, the frame's, and the link-layer header.
+/// Bytes of a block beside its longest frame: its own header, the frame's, and the link-layer header.
 const HEADERS_BYTES: usize = 4096;
 const _: () = assert!(CAPLEN_MAX as usize + HEADERS_BYTES <= BLOCK_BYTES_MAX);
 /// Offset of `tpacket_hdr_v1.block_status` in a block. Source: linux/if_packet.h.

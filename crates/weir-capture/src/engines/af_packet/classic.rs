@@ -1,5 +1,5 @@
-//! The socket's filter where eBPF is refused: classic BPF, which whoever may open a packet socket may attach. It
-//! chooses, and cannot count.
+//! The socket's filter where eBPF is refused: classic BPF, which every process that may open a packet socket may
+//! attach. It chooses, and cannot count.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -41,8 +41,8 @@ impl Classic {
         Ok(classic)
     }
 
-    /// Has the socket take what the feeds' one filter takes, if they have one and the kernel takes it; otherwise
-    /// everything. True if that is just what the only feed wants.
+    /// Attaches the feeds' one filter to the socket, if they have one and the kernel accepts it; otherwise the
+    /// socket accepts everything. True if that is exactly the wish of the only feed.
     ///
     /// Several filters cannot be one: a load behind the frame's end rejects, and ends them all.
     pub(super) fn choose(&mut self, socket: &Socket, feeds: &[Feed]) -> io::Result<bool> {
@@ -61,7 +61,7 @@ impl Classic {
         Ok(false)
     }
 
-    /// What has become of the filter, if there is something to say of it.
+    /// State of the filter, if it is worth a note.
     pub(super) fn note(&self, may_change: bool) -> Option<String> {
         const UNCOUNTED: &str =
             "what the socket leaves out by a filter, nobody counts: offered is what passed it";
@@ -93,8 +93,8 @@ impl Classic {
         Ok(code)
     }
 
-    /// The old one and the new one may be too much together: then by way of the plain one. What passes that is judged
-    /// in user space.
+    /// The old one and the new one may be too much together: then by way of the plain one. Frames that pass it are
+    /// filtered in user space.
     fn put(&self, socket: &Socket, code: &[Insn]) -> io::Result<()> {
         attach_classic(socket.as_fd(), code).or_else(|_| {
             attach_classic(socket.as_fd(), &self.plain())?;
@@ -118,7 +118,8 @@ fn no_room(error: &io::Error) -> String {
     }
 }
 
-/// What `bpf/af_packet.bpf.c` does with frames that go the wrong way. Behind it A is 0 again.
+/// Does the same as `bpf/af_packet.bpf.c` with frames of the wrong direction. Behind it A is 0
+/// again.
 fn head(direction: Direction) -> Vec<Insn> {
     let (takes_in, takes_out) = (direction.takes_in(), direction.takes_out());
     if takes_in && takes_out {

@@ -29,11 +29,11 @@ const ENTRIES: u32 = 4;
 const OFFERED: std::ops::Range<u32> = 0..2;
 const UNWANTED: std::ops::Range<u32> = 2..4;
 
-/// Who counts what is offered.
+/// Counter of offered frames.
 pub(super) enum Counter {
     /// Runs of the eBPF filter on frames of a wanted direction, by CPU.
     Filter(MapHandle),
-    /// The socket itself, where eBPF is not to be had: what its filter lets through.
+    /// The socket itself, where eBPF is refused: frames that pass its filter.
     Socket {
         /// Frames were left out that nobody counted.
         has_left_out: Arc<AtomicBool>,
@@ -91,7 +91,7 @@ pub(super) enum AtSocket {
 }
 
 impl AtSocket {
-    /// What has become of the feeds' filters, if there is something to say of it.
+    /// State of the feeds' filters, if it is worth a note.
     pub(super) fn note(&self, may_change: bool) -> Option<String> {
         let AtSocket::Classic(_, classic) = self else { return None };
         classic.note(may_change)
@@ -155,7 +155,7 @@ fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<(MapHandle, Sieve), lib
     Ok((offered, sieve))
 }
 
-/// Has a program decide what the socket takes, and others of its template later.
+/// Lets a program decide which frames the socket accepts, and later others of its template.
 pub(super) fn put_on(
     socket: &Socket,
     template: Template,

@@ -1,4 +1,4 @@
-//! What the engine `af_packet` says about itself.
+//! Declaration of the engine `af_packet`.
 
 use super::AfPacket;
 use super::pattern::Pattern;

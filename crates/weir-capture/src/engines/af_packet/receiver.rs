@@ -102,7 +102,7 @@ impl<O: Origins> Receiver<O> {
     }
 }
 
-/// What turns kernel blocks into records.
+/// Turns kernel blocks into records.
 struct Copier<O> {
     fanout: Fanout,
     origins: O,
@@ -113,8 +113,8 @@ struct Copier<O> {
 }
 
 impl<O: Origins> Copier<O> {
-    /// Copies all frames of a block. The error is the offset of the contradiction; what came before it
-    /// is in the ring.
+    /// Copies all frames of a block. The error is the offset of the contradiction; frames before it
+    /// are in the ring.
     fn copy(&mut self, block: &[u8]) -> Result<(), usize> {
         let mut unseen = 0;
         let mut result = Ok(());

@@ -18,7 +18,7 @@ const RETIRE_MS: u32 = 4;
 /// `PACKET_IGNORE_OUTGOING`, linux/if_packet.h.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// What [`Socket::wait`] saw.
+/// Result of [`Socket::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
     /// A block, or nothing, or a signal.
@@ -218,7 +218,8 @@ impl Socket {
     }
 }
 
-/// Has a classic BPF program of 1 to 4096 instructions decide what a socket takes; it replaces whatever did before.
+/// Lets a classic BPF program of 1 to 4096 instructions decide which frames a socket accepts; it replaces any
+/// former one.
 pub(super) fn attach_classic(socket: BorrowedFd<'_>, program: &[Insn]) -> io::Result<()> {
     const { assert!(size_of::<Insn>() == size_of::<libc::sock_filter>()) };
     let len =

@@ -72,7 +72,7 @@ impl<'a> Frames<'a> {
         let frame = KernelFrame {
             ts_ns: u64::from(u32_at(header, 4)) * 1_000_000_000 + u64::from(u32_at(header, 8)),
             ifindex: u32_at(header, IFINDEX_AT),
-            // Never below what was copied: readers rely on it.
+            // Never below the copied length: readers rely on it.
             wire_len: u32_at(header, 16).max(caplen as u32),
             flags: flags(status, header[PKTTYPE_AT]),
             tag,

@@ -49,7 +49,7 @@ impl Area {
         if let Some(node) = node {
             prefer_node(area.base, whole, node);
         }
-        // SAFETY: advice about exactly our own mapping; neither changes what it holds.
+        // SAFETY: advice about exactly our own mapping; neither changes its contents.
         unsafe {
             let _ = rustix::mm::madvise(base, whole, rustix::mm::Advice::LinuxHugepage);
             let _ = rustix::mm::madvise(base, whole, rustix::mm::Advice::LinuxPopulateWrite);
@@ -57,7 +57,7 @@ impl Area {
         Ok(area)
     }
 
-    /// A part of what a descriptor offers.
+    /// A part of the frames that a descriptor offers.
     pub(super) fn of_fd(fd: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Area> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;

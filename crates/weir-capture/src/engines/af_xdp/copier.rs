@@ -68,7 +68,8 @@ impl Queue {
         lines.for_each(|at| self.umem.prefetch(address.wrapping_add(at)));
     }
 
-    /// What the hook wrote before the frame, once: a chunk that comes again must not bring old words.
+    /// Takes the words that the hook wrote before the frame, once: when a chunk comes again, it must
+    /// not have old words.
     ///
     /// # Safety
     /// As [`frame`](Queue::frame).
@@ -140,7 +141,7 @@ impl Copier {
         let queue = Arc::clone(&self.queue);
         let mut pauses = 0;
         loop {
-            // Looked at before the ring: what came before the end is then seen.
+            // Checked before the ring: frames before the end are then seen.
             let ending = queue.ending.load(Ordering::Acquire);
             if self.turn(&queue) > 0 {
                 pauses = 0;
@@ -169,8 +170,9 @@ impl Copier {
         self.queue.segments.is_released(self.queue.rings.filled())
     }
 
-    /// Copies what there is of this copier's own, up to a batch; says how much. `queue` is the copier's own, held by
-    /// the caller: a count of holders that moves at every turn would sit beside the words that all copiers read.
+    /// Copies the available descriptors of this copier, up to a batch; returns how many. `queue` is the copier's
+    /// own, held by the caller: a count of holders that moves at every turn would sit beside the words that all
+    /// copiers read.
     #[inline]
     pub(super) fn turn(&mut self, queue: &Queue) -> u32 {
         let mut count = self.segment.ready(self.filled, BATCH);

@@ -1,4 +1,4 @@
-//! What the engine `af_xdp` says about itself.
+//! Declaration of the engine `af_xdp`.
 
 use super::options::memory;
 use super::{AfXdp, AfXdpOptions, Stamps};

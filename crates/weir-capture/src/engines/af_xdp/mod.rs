@@ -1,5 +1,5 @@
 //! The `af_xdp` engine: AF_XDP sockets, one a queue, copied into rings by threads of ours. For monitoring
-//! ports: what a socket takes is gone for the stack.
+//! ports: frames that a socket takes do not reach the stack.
 //!
 //! The life of a frame: driver buffer → copied by the kernel into a chunk of the socket's memory (with
 //! zero-copy the NIC writes it there) → copied by a copier into its ring → chunk handed back. A program at
@@ -287,7 +287,7 @@ impl Source for AfXdp {
             let ended = self.threads.swap_remove(at).join();
             ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        // Every time: until it is followed, stamps are off by what a time daemon changed it by.
+        // Every time: until it is followed, stamps are off by the change that a time daemon made.
         self.control.follow_tai();
         self.presence.check()?;
         self.count()?;
@@ -296,7 +296,7 @@ impl Source for AfXdp {
 
     fn stop(&mut self) -> Result<(), CaptureError> {
         self.feeds.end();
-        // No frame may be on its way into a socket when the driver lets go of the program.
+        // No frame may be on its way into a socket when the driver releases the program.
         self.control.close();
         let waited = rcu::synchronize();
         program::lock(&self.at_hook).detach();

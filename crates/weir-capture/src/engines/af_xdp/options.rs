@@ -1,4 +1,4 @@
-//! What only this engine asks, held against what the interface has.
+//! Options of this engine, compared with the abilities of the interface.
 
 use std::io;
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub enum Queues {
     Range(u32, u32),
 }
 
-/// Who stamps frames.
+/// Where frames are stamped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
     /// The program at the hook, when the frame comes.
@@ -40,16 +40,16 @@ pub enum Stamps {
     Copier,
 }
 
-/// What only this engine asks.
+/// Options of this engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AfXdpOptions {
     /// RX queues to take frames from.
     pub queues: Queues,
     /// Threads a queue.
     pub copiers: u32,
-    /// Who copies out of the driver's memory.
+    /// Who copies frames out of the driver's memory.
     pub mode: Mode,
-    /// Who stamps.
+    /// Where frames are stamped.
     pub stamps: Stamps,
     /// Write the queue of every frame as an option.
     pub record_queue: bool,
@@ -125,7 +125,7 @@ pub(super) fn refuse_masters(
     )))
 }
 
-/// What to capture instead of a master of these members.
+/// Advice to capture these members instead of their master.
 fn members_advice(master: &str, members: io::Result<Vec<String>>) -> String {
     match members {
         Ok(members) if members.is_empty() => "it has no members now".to_owned(),

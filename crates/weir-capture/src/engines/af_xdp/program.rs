@@ -36,7 +36,7 @@ enum Xdp {
     Sieve(Sieve),
 }
 
-/// What a program is loaded for.
+/// Purpose for which a program is loaded.
 #[derive(Clone, Copy)]
 pub(super) struct Needs {
     /// Queues up to this one have sockets.
@@ -113,7 +113,7 @@ impl Prefilter for OnInterface {
     }
 }
 
-/// The same for whoever changes feeds, while the source has it, too.
+/// The same for threads that change feeds, while the source has it, too.
 pub(super) struct AtHook(pub(super) Arc<Mutex<OnInterface>>);
 
 impl Prefilter for AtHook {
@@ -122,7 +122,8 @@ impl Prefilter for AtHook {
     }
 }
 
-/// Whole whoever panicked while holding it: its parts are replaced one at a time.
+/// The data is valid even if a thread panicked while holding it: its parts are replaced one at a
+/// time.
 pub(super) fn lock(at_hook: &Mutex<OnInterface>) -> MutexGuard<'_, OnInterface> {
     at_hook.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -158,7 +159,8 @@ fn load(
     open.maps.control.set_max_entries(1 + needs.cpus).map_err(refuse)?;
     open.progs.weir_xsk.set_autoload(!tags);
     open.progs.weir_xsk_tags.set_autoload(tags);
-    // What is bound to a device is loaded by us, in any case: libbpf gives it no room to grow in.
+    // A program that is bound to a device is always loaded by us: libbpf gives it no room to grow
+    // in.
     let by_us = tags || needs.has_filters;
     let template = match by_us {
         true => Some(template(&mut open, tags.then_some(interface.index)).map_err(refuse)?),

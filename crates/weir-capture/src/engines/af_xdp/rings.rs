@@ -1,8 +1,8 @@
 //! The two rings between a socket and its kernel: filled chunks come by the RX ring, empty ones go back
 //! by the fill ring. Indices run freely through 2^32; a slot is an index masked.
 //!
-//! Every descriptor that is taken gives back one chunk, so both rings move in step: what stood at RX
-//! index `i` goes to fill index `i + chunks`, `chunks` being what was given at the start. That is what
+//! Every descriptor that is taken gives back one chunk, so both rings move in step: the chunk at RX
+//! index `i` goes to fill index `i + chunks`, where `chunks` is the number given at the start. This
 //! lets several threads work on one ring: each knows where its chunks go back without asking.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,8 +171,8 @@ pub(super) mod kernel {
             true
         }
 
-        /// A NIC that is never behind: all that was released is filled again at once, the descriptors
-        /// being what they were. Only for rings whose every slot was filled before.
+        /// A NIC that is never behind: all released chunks are filled again at once, with the same
+        /// descriptors. Only for rings whose every slot was filled before.
         pub(in crate::engines::af_xdp) fn refill(&self) {
             let released = self.rx.u32(self.rx_places.consumer).load(Ordering::Acquire);
             let made = released.wrapping_add(self.size);

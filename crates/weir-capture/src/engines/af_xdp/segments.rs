@@ -37,7 +37,7 @@ pub fn copiers_max(slots: u32) -> u32 {
     slots / (2 * SEGMENT_MIN)
 }
 
-/// What is on a cache line of its own (two: the next is fetched with it).
+/// A value on a cache line of its own (two: the next is fetched with it).
 #[repr(align(128))]
 struct Line<T>(T);
 
@@ -69,7 +69,7 @@ impl OwnSegment {
     #[inline]
     #[must_use]
     pub fn ready(&self, filled: u32, most: u32) -> u32 {
-        // Indices wrap: what lies before `at` shows as a very long way ahead.
+        // Indices wrap: an index before `at` appears as a very long way ahead.
         let ahead = filled.wrapping_sub(self.at) as i32;
         if ahead <= 0 {
             return 0;
@@ -115,7 +115,8 @@ impl Segments {
             own.at = own.at.wrapping_add(others);
             own.end = own.at.wrapping_add(self.segment);
         }
-        // O, pairs with P in `release`: what lies below was read, and what goes back is stored.
+        // O, pairs with P in `release`: descriptors below it were read, and chunks that go back are
+        // stored.
         self.done[own.copier].0.store(own.at, Ordering::Release);
         ended
     }

@@ -13,7 +13,7 @@ use super::rings::{Places, Rings};
 use crate::error::CaptureError;
 use crate::kernel::interface::Interface;
 
-/// What a chunk keeps free before the frame: `XDP_PACKET_HEADROOM`, linux/bpf.h.
+/// Bytes that a chunk keeps free before the frame: `XDP_PACKET_HEADROOM`, linux/bpf.h.
 const HEADROOM_BYTES: u32 = 256;
 /// Chunks are 2 KiB, or a page where a frame of the interface needs it.
 const CHUNK_SMALL: u32 = 2048;
@@ -37,7 +37,7 @@ pub enum Mode {
     ZeroCopy,
 }
 
-/// What the socket lost: `struct xdp_statistics`. An empty fill ring counts in `rx_dropped` already.
+/// Losses of the socket: `struct xdp_statistics`. An empty fill ring counts in `rx_dropped` already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
     pub(super) rx_dropped: u64,

@@ -25,7 +25,7 @@ const OFFSET: u32 = 256;
 /// Batches between two looks at the clock.
 const LOOK_BATCHES: u32 = 64;
 
-/// What the RX ring is like.
+/// Properties of the RX ring.
 #[derive(Clone, Copy, Debug)]
 pub struct SyntheticSpec {
     /// Bytes of every frame, without FCS; at most 1792.

@@ -6,11 +6,11 @@ use crate::kernel::vlan::Tag;
 pub(super) const WORDS_BYTES: u32 = 16;
 /// Where `kind` stands in them.
 pub(super) const KIND_AT: usize = 12;
-/// `WEIR_WORDS`: what `kind` says of words that are there, and the bit of it that says "and a tag".
+/// `WEIR_WORDS`: the value of `kind` if the words are there, and its bit for "and a tag".
 const KIND: u32 = 0x5765_6970;
 const KIND_TAG: u32 = 1;
 
-/// What only the hook knows of a frame.
+/// Data of a frame that only the hook knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
     pub(super) ts_ns: u64,

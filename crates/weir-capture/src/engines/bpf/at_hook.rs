@@ -243,8 +243,8 @@ impl Shared {
         served.places[place] = HookPlace { missed_before, missed_by_interface, ..new };
     }
 
-    /// Closes and frees what a place has, whose programs no longer run, and gives its ledger; and whether all could be
-    /// closed and freed. `feed`: which one leaves the source.
+    /// Closes and frees the rings of a place whose programs no longer run, and returns its ledger, and whether all
+    /// could be closed and freed. `feed`: which one leaves the source.
     fn free_place(
         &self,
         state: &mut State,
@@ -311,7 +311,7 @@ impl Shared {
             self.handle(&served, &served.feeds[at])
         };
         let ledger = match self.settle(state) {
-            // What cannot be freed costs memory, and no frame.
+            // A place that cannot be freed costs memory, and no frame.
             Ok(()) => self.free_place(state, place, None).0,
             // Programs on other CPUs may be at their last frame there. The next change frees the place.
             Err(_) => self.ledger_of(&self.served(), place),
@@ -370,7 +370,7 @@ impl Shared {
             let mut places = state.places.clone();
             places.pop();
             places.push(None);
-            // What stays as it is costs a copy, and nothing else.
+            // If the place stays as it is, that costs a copy, and nothing else.
             let _ = self.install(state, places);
         }
     }

@@ -140,7 +140,7 @@ pub(super) fn attach_tc(
 pub(super) fn exchange(at: &AtHook, attachments: &mut [Attachment]) -> Result<(), CaptureError> {
     for attachment in attachments {
         let exchanged = attachment.exchange(at);
-        // What was attached to an interface that is gone went with it.
+        // If the interface is gone, its attachments are gone, too.
         if exchanged.is_err() && is_there(attachment.interface.index) {
             return exchanged;
         }

@@ -77,7 +77,7 @@ impl Kind {
 
 /// The block lists of a source's feeds, as its programs see them.
 pub struct Blocks {
-    /// By feed: what is in the maps.
+    /// By feed: the entries in the maps.
     lists: Vec<BlockList>,
     /// By [`Kind`].
     held: [usize; 3],
@@ -192,8 +192,8 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Makes a feed's list the wanted one. What both block is blocked all the time; also where other entries
-    /// block it, as long as both lists together have room.
+    /// Makes a feed's list the wanted one. Entries of both lists stay blocked all the time. So do frames
+    /// that other entries of the new list block, as long as both lists together have room.
     ///
     /// # Errors
     /// [`BlockError`]; then the list is on its way: more may be blocked than either list says, and nothing
@@ -217,7 +217,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Copies what the entry has a part in from the list's front to the kernel's.
+    /// Copies the bits of the entry from the list's front to the kernel's.
     fn show(&self, feed: usize, entry: &Entry) {
         let (words, from) = (self.words.words(), self.lists[feed].front_words());
         for word in touched_words(entry) {
@@ -321,7 +321,7 @@ mod tests {
         (blocks, entry("10.0.0.99"))
     }
 
-    /// What the programs read of a feed's front.
+    /// The words that the programs read of a feed's front.
     fn seen(blocks: &Blocks, feed: usize) -> Vec<u64> {
         let words = &blocks.words.words()[feed * FRONT_WORDS..][..FRONT_WORDS];
         words.iter().map(|word| word.load(Ordering::Acquire)).collect()
@@ -337,7 +337,7 @@ mod tests {
         assert!(matches!(error, BlockError::SourceFull { max: ROOM, .. }), "{error:?}");
         assert!(error.to_string().contains("4 addresses"), "{error}");
         assert!(blocks.list(1).is_empty() && seen(&blocks, 1).iter().all(|word| *word == 0));
-        // Of another kind there is room, what is there needs none, and what goes leaves some.
+        // For other kinds there is room: present entries need none, and removed entries leave some.
         assert!(blocks.add(1, entry("10.0.0.0/24")).expect("a prefix"));
         assert!(!blocks.add(0, entry("10.0.0.1")).expect("it is there"));
         assert!(blocks.remove(0, &entry("10.0.0.1")).expect("it goes"));

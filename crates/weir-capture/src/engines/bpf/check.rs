@@ -16,7 +16,7 @@ use crate::feed::{Feed, Filter, Sampling};
 use crate::kernel::interface::{Interface, InterfaceQuery};
 use crate::setup::Setup;
 
-/// What became of a program.
+/// Result of loading a program.
 #[derive(Debug)]
 pub enum Loaded {
     /// The kernel takes it.
@@ -92,7 +92,7 @@ fn loopback() -> Interface {
     Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 }
 }
 
-/// What a program is asked for: what is not is dead code, which the verifier does not look at.
+/// Features that a program needs: the others are dead code, which the verifier does not check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
     /// One feed that takes all.

@@ -130,7 +130,7 @@ impl Filter {
         let mut hook = hook(program.as_fd(), self.ifindex, self.side);
         hook.handle(std::process::id()).priority(self.priority).replace(true);
         if hook.attach().is_err() {
-            // Whoever took the qdisc off took the filter with it.
+            // If somebody has removed the qdisc, the filter has gone with it.
             make_qdisc(&mut hook, interface, self.side, &what)?;
             hook.attach().map_err(|source| CaptureError::Bpf { what: what(), source })?;
         }
@@ -154,7 +154,7 @@ fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     hook
 }
 
-/// Has the interface have the qdisc that filters are attached to. `doing`: what that is for.
+/// Has the interface have the qdisc that filters are attached to. `doing`: its purpose.
 fn make_qdisc(
     hook: &mut TcHook,
     interface: &Interface,

@@ -14,7 +14,7 @@ use crate::error::CaptureError;
 use crate::feed::wakers::Wakers;
 use crate::kernel::rcu;
 
-/// One wait for all programs at a time, and what it is for.
+/// One wait for all programs at a time, and its purpose.
 pub(super) struct Confirmer {
     /// `None` before the first wait.
     thread: Option<(Sender<()>, Receiver<bool>)>,

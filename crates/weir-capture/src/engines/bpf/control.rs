@@ -1,5 +1,5 @@
-//! The words between this process and its programs (`bpf/control.h`): the TAI offset, thresholds, and what
-//! came to the hook.
+//! The words between this process and its programs (`bpf/control.h`): the TAI offset, thresholds, and
+//! counts of frames at the hook.
 
 use std::ops::{Add, Sub};
 use std::os::fd::AsFd;
@@ -98,7 +98,7 @@ impl Control {
         self.sum(0, OFFERED_NESTED)
     }
 
-    /// What came to one generation of the program of `bpf`.
+    /// Frames that came to one generation of the program of `bpf`.
     pub(super) fn came(&self, generation: usize) -> Came {
         Came {
             judged: self.sum(0, OFFERED_BY + generation),

@@ -1,4 +1,4 @@
-//! What the engine `bpf` says about itself.
+//! Declaration of the engine `bpf`.
 
 use super::pattern::BpfPattern;
 use super::{Bpf, BpfOptions, Hook, cpus, members};

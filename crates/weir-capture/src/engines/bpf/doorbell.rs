@@ -1,4 +1,4 @@
-//! The BPF ring buffer through which programs wake this process. What is in it does not matter.
+//! The BPF ring buffer through which programs wake this process. Its contents do not matter.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -40,7 +40,7 @@ impl Doorbell {
         Ok(Doorbell { buffer, _map: map })
     }
 
-    /// Forgets what was rung.
+    /// Discards the rings of the bell so far.
     pub(super) fn drain(&mut self) {
         // SAFETY: `buffer` came from ring_buffer__new and is freed only in `Drop`.
         unsafe { libbpf_sys::ring_buffer__consume(self.buffer.as_ptr()) };

@@ -1,4 +1,4 @@
-//! What changes the source from any thread.
+//! Changes the source from any thread.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::feed::location::FilterLocation;
 use crate::feed::{FEEDS_MAX, Feed};
 use crate::setup::Setup;
 
-/// A handle on what the source shares.
+/// A handle on the shared state of the source.
 pub(super) struct BpfControl(pub(super) Arc<Shared>);
 
 impl FeedControl for BpfControl {

@@ -1,8 +1,9 @@
-//! What came to the hook while a feed was there, exact to the frame.
+//! Frames that came to the hook while a feed was there, exact to the frame.
 //!
-//! Each program that is put at the hook is a generation, and counts what comes in words of its own. A frame meets one
-//! program, so what a feed was offered is the sum of the generations that it is a member of. A generation that is
-//! replaced counts on until no program of it runs any more: its words are used again only after a wait for that.
+//! Each program that is put at the hook is a generation, and counts its frames in words of its own. Each frame is
+//! handled by one program, so the number of frames offered to a feed is the sum over the generations that it is a
+//! member of. A generation that is replaced counts on until no program of it runs any more: its words are used again
+//! only after a wait for that.
 
 use super::control::{Came, GENERATIONS};
 
@@ -11,14 +12,14 @@ pub(super) const ALL: usize = 0;
 
 /// Where to read what came: the programs' words.
 pub(super) trait Words {
-    /// What a generation has counted ever, of [`ALL`] or of one of several interfaces.
+    /// All frames that a generation has counted, for [`ALL`] or one of several interfaces.
     fn came(&self, generation: usize, interface: usize) -> Came;
 
     /// The numbers in use, that of all included.
     fn numbers(&self) -> usize;
 }
 
-/// What came by interface, or less than that: nothing came of an interface that joined later.
+/// Frames by interface. The list may be shorter: no frame came of an interface that joined later.
 #[derive(Clone, Debug, Default)]
 struct ByInterface(Vec<Came>);
 
@@ -45,7 +46,7 @@ struct Generation {
     words: usize,
     /// Places of its feeds, a bit each.
     members: u32,
-    /// What earlier ones had counted there.
+    /// Counts of earlier generations there.
     before: ByInterface,
     /// It could not be taken away everywhere.
     is_stuck: bool,
@@ -98,7 +99,7 @@ impl Generations {
         }
     }
 
-    /// No program of a replaced generation runs any more: what these counted is final.
+    /// No program of a replaced generation runs any more: its counts are final.
     pub(super) fn end_replaced(&mut self, counts: &impl Words) {
         let (current, over) = (self.current, &mut self.over);
         self.live.retain(|own| {
@@ -120,7 +121,7 @@ impl Generations {
         self.over[place] = ByInterface::default();
     }
 
-    /// What came of an interface while this place's feed was at the hook.
+    /// Frames of an interface that came while this place's feed was at the hook.
     pub(super) fn came(&self, place: usize, interface: usize, counts: &impl Words) -> Came {
         let live = self.live.iter().filter(|own| own.members >> place & 1 != 0);
         let live = live.map(|own| own.came(interface, counts));

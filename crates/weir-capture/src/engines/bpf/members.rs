@@ -1,4 +1,5 @@
-//! What a source by pattern has for its interfaces: their numbers, and what the programs count of each.
+//! State of a source by pattern for its interfaces: their numbers, and the counts of the programs for
+//! each.
 
 mod counts;
 
@@ -14,13 +15,13 @@ use crate::feed::interfaces::Interfaces;
 
 pub(super) use counts::{Counts, Share, bytes_max};
 
-/// What a source has for its interfaces.
+/// State of a source for its interfaces.
 pub(super) struct Members {
     pub(super) interfaces: Interfaces,
     pub(super) counts: Counts,
     /// Numbers, by the kernel's index.
     members: MapHandle,
-    /// What the interfaces themselves say they lost, by number.
+    /// Losses that the interfaces themselves report, by number.
     missed: Mutex<Vec<Option<u64>>>,
 }
 
@@ -82,12 +83,12 @@ impl Members {
         missed.iter().flatten().copied().reduce(|a, b| a + b)
     }
 
-    /// What those of one number said they lost.
+    /// Losses that the interfaces of one number reported.
     pub(super) fn missed_of(&self, number: u32) -> Option<u64> {
         self.missed().get(number as usize).copied().flatten()
     }
 
-    /// Plain numbers: whole whoever panicked while holding it.
+    /// Plain numbers: valid even if a thread panicked while holding them.
     pub(super) fn missed(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -77,7 +77,7 @@ pub(super) fn is(error: &libbpf_rs::Error, errno: i32) -> bool {
     format!("{error:#}").contains(&format!("(os error {errno})"))
 }
 
-/// What the kernel's refusal means. EPERM is about rights; EACCES is the verifier's no, though both
+/// Meaning of the kernel's refusal. EPERM is about rights; EACCES is the verifier's no, though both
 /// are "permission denied" to the standard library.
 pub(crate) fn refused(what: &str) -> impl Fn(libbpf_rs::Error) -> CaptureError + Copy + use<'_> {
     move |source| {

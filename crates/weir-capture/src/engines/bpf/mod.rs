@@ -72,7 +72,7 @@ pub enum TcAttach {
     Clsact,
 }
 
-/// What only this engine asks.
+/// Options of this engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BpfOptions {
     /// Where frames are taken.
@@ -92,8 +92,8 @@ impl Default for BpfOptions {
     }
 }
 
-/// Stops libbpf from writing to standard error by itself: what matters comes back as an error, and the
-/// verifier's log is for `weir lab load-bpf`.
+/// Stops libbpf from writing to standard error by itself: important messages come back as errors, and
+/// the verifier's log is for `weir lab load-bpf`.
 pub fn quiet_libbpf() {
     libbpf_rs::set_print(None);
 }
@@ -248,7 +248,7 @@ impl Source for Bpf {
             relay.finish()?;
         }
         self.serving.shared.count(self.missed.frames());
-        // Every time: until it is followed, stamps are off by what a time daemon changed it by.
+        // Every time: until it is followed, stamps are off by the change that a time daemon made.
         self.serving.shared.control.follow_tai();
         self.presence.check()?;
         Ok(Pumped::More)

@@ -36,7 +36,7 @@ impl State {
             .map_err(|full| CaptureError::Options(full.to_string()))?;
         let before = blocks.list(at).clone();
         if let Err(error) = blocks.set(at, &wanted) {
-            // What was taken away finds its room again.
+            // Entries that were removed find their room again.
             let error = error_text(&error);
             return Err(CaptureError::Options(match blocks.set(at, &before) {
                 Ok(()) => format!("{error}; the list is as it was"),
@@ -47,7 +47,7 @@ impl State {
                 ),
             }));
         }
-        // What looked the list up before is over when this returns.
+        // Programs that had looked up the old list have ended when this returns.
         rcu::synchronize()
     }
 }

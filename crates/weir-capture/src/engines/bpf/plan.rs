@@ -1,4 +1,4 @@
-//! Which feeds the hook serves, and which are derived from what it writes.
+//! Which feeds the hook serves, and which are derived from its rings.
 
 use weir_filter::ebpf::Target;
 
@@ -32,7 +32,7 @@ impl Hook {
 }
 
 impl Plan {
-    /// Shares the feeds out by what the hook has places for and what filters the kernel takes.
+    /// Distributes the feeds by the places at the hook and by the filters that the kernel accepts.
     pub(super) fn of(hook: Hook, setup: &Setup, places: usize) -> Plan {
         Plan::with(&setup.feeds, places, setup.may_change, |feeds| {
             Filters::of(hook.target(), feeds).is_some_and(|filters| filters.are_taken())
@@ -58,7 +58,7 @@ impl Plan {
         }
         let alone = |&feed: &usize| {
             let needs_none = !is_filtered(&feed) && !may_change;
-            // What the hook writes are BPF arrays, which other programs can write, too.
+            // The hook writes into BPF arrays, which other programs can write, too.
             !feeds[feed].is_sealed && (needs_none || takes(std::slice::from_ref(&feeds[feed])))
         };
         let (mut at_hook, mut derived): (Vec<_>, Vec<_>) = all.into_iter().partition(alone);
@@ -75,7 +75,7 @@ impl Plan {
             }
             let mut chosen: Vec<Feed> = at_hook.iter().map(|&feed| feeds[feed].clone()).collect();
             if needs_base {
-                // What they are derived from takes all.
+                // The feed from which they are derived takes all frames.
                 chosen.push(Feed::default());
             }
             if takes(&chosen) {

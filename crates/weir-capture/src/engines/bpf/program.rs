@@ -31,7 +31,7 @@ use crate::setup::Setup;
 use constants::Constants;
 pub(super) use object::load;
 
-/// What is left once the skeleton is gone: descriptors that keep everything in the kernel alive.
+/// The descriptors that remain once the skeleton is gone. They keep everything in the kernel alive.
 pub(super) struct Programs {
     pub(super) at: AtHook,
     /// Some feed leaves frames out, and they count what each of them chose.
@@ -46,12 +46,12 @@ pub(super) struct Programs {
     pub(super) doorbell: MapHandle,
     /// Of a source of several interfaces.
     pub(super) members: Option<MemberMaps>,
-    /// What runs at the hook, with a place for filters; empty where there are none.
+    /// The programs for the hook, with a place for filters; empty where there are none.
     templates: Vec<Template>,
     constants: Constants,
 }
 
-/// What runs at the hook: a program for each side at TC, or one at XDP.
+/// The programs at the hook: one for each side at TC, or one at XDP.
 pub(super) struct AtHook(Vec<(Option<Side>, Arc<OwnedFd>)>);
 
 /// The maps of `bpf/members.h`.
@@ -64,7 +64,7 @@ pub(super) struct MemberMaps {
 /// Maps that are there before the programs.
 #[derive(Clone, Copy)]
 pub(super) struct Maps<'a> {
-    /// What is written, by place.
+    /// Feeds that are written, by place.
     pub(super) places: &'a [Option<Feed>],
     /// The rings of the places that are taken, one after the other.
     pub(super) rings: &'a [MapHandle],
@@ -120,7 +120,8 @@ impl AtHook {
 }
 
 impl Programs {
-    /// Loads what the hook needs; also notes on what it cannot see. `interface`: the one for XDP.
+    /// Loads the programs for the hook; also returns notes on what it cannot see. `interface`: the
+    /// one for XDP.
     pub(super) fn load(
         interface: Option<&Interface>,
         setup: &Setup,
@@ -148,8 +149,8 @@ impl Programs {
         Ok((load(Choice::Xdp, maps)?, vec![super::xdp::unbound_note(interface, "--hook tc")]))
     }
 
-    /// What runs at the hook, with these feeds and the numbers of their block lists by place, counting in the words of
-    /// this generation; `None` if the kernel does not take such programs.
+    /// The programs for the hook, with these feeds and the numbers of their block lists by place, counting in the
+    /// words of this generation; `None` if the kernel does not take such programs.
     ///
     /// # Errors
     /// No rights, or no memory for their constants.
@@ -204,7 +205,7 @@ impl Programs {
         }
         for (number, (key, value)) in (first..).zip(keys.chunks(4).zip(values.chunks(4))) {
             if let Err(error) = self.rings.update(key, value, MapFlags::ANY) {
-                // What stays there keeps its memory.
+                // Rings that stay there keep their memory.
                 let _ = self.forget_rings(first..number);
                 return Err(super::memory::refused("a ring")(error));
             }
@@ -212,7 +213,7 @@ impl Programs {
         Ok(())
     }
 
-    /// Frees rings that no program writes any more, but for what readers hold of them.
+    /// Frees rings that no program writes any more, except for memory that readers hold.
     pub(super) fn forget_rings(&self, numbers: Range<u32>) -> Result<(), CaptureError> {
         let forget = |number: u32| self.rings.delete(&number.to_ne_bytes());
         // At the same time, since each waits for RCU (as above), and there are no batches.

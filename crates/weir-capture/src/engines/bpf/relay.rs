@@ -1,7 +1,8 @@
-//! Feeds that the hook does not choose for: a thread reads what the hook wrote into a ring of its own for all of them,
-//! and passes it on.
+//! Feeds that the hook does not choose for: a thread reads a ring that the hook writes for all of them, and passes the
+//! frames on.
 //!
-//! One more copy, and a reader that can be lapped: what it misses is the drop `relay` of every feed behind it.
+//! It costs one more copy, and the reader can be lapped: frames that it misses are the drop `relay` of every feed
+//! behind it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +27,7 @@ use crate::setup::{Setup, refuse_queue};
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
 const PAUSES: u32 = 5;
 
-/// What passes frames on.
+/// Passes frames on to feeds.
 pub(super) struct Relay {
     feeds: Feeds,
     fanouts: Vec<Fanout>,
@@ -84,7 +85,7 @@ impl Relay {
         })
     }
 
-    /// The derived feeds, for whoever changes them.
+    /// The derived feeds, for threads that change them.
     pub(super) fn control(&self) -> Feeds {
         self.feeds.clone()
     }
@@ -137,10 +138,10 @@ impl Relay {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Takes over what the hook counted for all derived feeds.
+    /// Takes over the counts of the hook for all derived feeds.
     pub(super) fn count(&self, base: &Ledger) {
         let mut all = base.clone();
-        // What the fan-outs count for each.
+        // The counts of the fan-outs for each feed.
         (all.captured, all.kept_bytes, all.wire_bytes, all.super_frames) = (0, 0, 0, 0);
         all.drops.insert("relay", self.lapped.load(Ordering::Acquire));
         self.feeds.count(all);
@@ -159,8 +160,8 @@ impl Work {
     fn run(&mut self, sleeper: &Sleeper) -> Result<(), RingError> {
         let mut pauses = 0;
         loop {
-            // Looked at before the rings: what came before the end is then seen. A ring that could not be closed is at
-            // its end, too.
+            // Checked before the rings: frames before the end are then seen. A ring that could not be closed is at its
+            // end, too.
             let ending = self.ending.load(Ordering::Acquire);
             let Turn { moved, closed } = self.turn()?;
             if moved {
@@ -171,13 +172,14 @@ impl Work {
                 thread::sleep(PAUSE_FIRST * (1 << pauses));
                 pauses += 1;
             } else {
-                // A frame wakes it, and the end does. Who changes the feeds finds them parked.
+                // A frame wakes it, and the end does. A thread that changes the feeds finds the
+                // fan-outs parked.
                 sleeper.sleep(&self.readers, 1, SLEEP_MAX)?;
             }
         }
     }
 
-    /// Passes on what there is in each ring, up to a batch.
+    /// Passes on the available frames of each ring, up to a batch.
     fn turn(&mut self) -> Result<Turn, RingError> {
         let mut turn = Turn::default();
         for (reader, fanout) in self.readers.iter_mut().zip(&mut self.fanouts) {
@@ -191,8 +193,8 @@ impl Work {
                     self.lapped.fetch_add(missed, Ordering::Release);
                     turn.moved = true;
                 }
-                // The next frame of this ring may be long in coming, though others have some all the time: whoever
-                // changes the feeds does not wait for it.
+                // The next frame of this ring may be long in coming, though others have some all the time: a
+                // thread that changes the feeds does not wait for it.
                 Poll::Empty => fanout.leave(),
                 Poll::Closed => {
                     fanout.leave();
@@ -204,7 +206,7 @@ impl Work {
     }
 }
 
-/// What a turn found.
+/// Result of a turn.
 #[derive(Default)]
 struct Turn {
     moved: bool,

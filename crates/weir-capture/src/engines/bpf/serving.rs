@@ -28,7 +28,7 @@ use crate::kernel::interface::Interface;
 use crate::limits::HOOK_FEEDS_MAX;
 use crate::setup::Setup;
 
-/// What the source's thread works on.
+/// State of the source's thread.
 pub(super) struct Serving {
     pub(super) shared: Arc<Shared>,
     doorbell: Doorbell,
@@ -108,7 +108,7 @@ impl Serving {
         Ok((serving, notes))
     }
 
-    /// What changes the source from any thread.
+    /// Changes the source from any thread.
     pub(super) fn control(&self) -> Arc<dyn FeedControl> {
         Arc::new(BpfControl(Arc::clone(&self.shared)))
     }
@@ -164,7 +164,7 @@ impl Drop for Serving {
     }
 }
 
-/// What the hook cannot see, or does beside what was asked.
+/// Notes on what the hook cannot see, and on side effects.
 fn notes_on(setup: &Setup, options: &BpfOptions) -> Vec<String> {
     let mut notes = Vec::new();
     if options.hook == Hook::Xdp && setup.direction() == Direction::Both {
@@ -180,7 +180,7 @@ fn notes_on(setup: &Setup, options: &BpfOptions) -> Vec<String> {
     notes
 }
 
-/// What is in the kernel before the capture starts.
+/// Objects in the kernel before the capture starts.
 struct Prepared {
     plan: Plan,
     /// The feeds that are derived.

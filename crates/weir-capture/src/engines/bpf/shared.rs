@@ -1,8 +1,8 @@
-//! What the source's thread and those that change its feeds have in common.
+//! State that the source's thread shares with the threads that change its feeds.
 //!
 //! Two locks. `state` is held throughout a change, which may take as long as loading a program; the source's thread
 //! waits for it at its start and stop only; where interfaces join by pattern it tries in between whether it is free.
-//! Whoever takes both takes `state` first. `served` is held for moments, by everybody.
+//! A thread that takes both locks takes `state` first. `served` is held for moments, by everybody.
 
 mod by_interface;
 
@@ -36,12 +36,12 @@ use crate::feed::wakers::Wakers;
 use crate::kernel::rcu;
 use crate::setup::Setup;
 
-/// What an opened source is made of.
+/// Parts of an opened source.
 pub(super) struct Parts {
     pub(super) options: BpfOptions,
     pub(super) setup: Setup,
     pub(super) plan: Plan,
-    /// What the programs write, by place; what the relay reads is the last.
+    /// Feeds that the programs write, by place; the last is that of the relay.
     pub(super) places: Vec<Option<Feed>>,
     pub(super) blocks: Option<Blocks>,
     /// The rings of those that are taken, one after the other.
@@ -72,7 +72,7 @@ pub(super) struct Shared {
     served: Mutex<Served>,
 }
 
-/// What changes are made of.
+/// State that changes modify.
 pub(super) struct State {
     pub(super) programs: Programs,
     pub(super) attachments: Vec<Attachment>,
@@ -87,7 +87,7 @@ pub(super) struct State {
     pub(super) wakers_ever: u32,
 }
 
-/// Whom the programs serve, and what is told of it.
+/// Whom the programs serve, and the state that others may read.
 pub(super) struct Served {
     /// By place in the programs: the rings, and who sleeps on them.
     pub(super) places: Vec<HookPlace>,
@@ -105,7 +105,7 @@ pub(super) struct HookPlace {
     pub(super) wakers: Wakers,
     /// The feed's own: of a source by pattern the pattern.
     pub(super) interface: Interface,
-    /// What the NIC had missed when the feed joined.
+    /// Frames that the NIC had missed when the feed joined.
     pub(super) missed_before: u64,
     /// The same by the numbers of the interfaces, of a source by pattern: as they were last asked, before that.
     pub(super) missed_by_interface: Vec<Option<u64>>,
@@ -118,7 +118,7 @@ pub(super) struct Own {
     pub(super) by: By,
 }
 
-/// Who writes a feed's rings.
+/// The writer of a feed's rings.
 #[derive(Clone, Copy)]
 pub(super) enum By {
     /// The programs, in this place.
@@ -173,7 +173,8 @@ impl Shared {
         }
     }
 
-    /// Whole whoever panicked while holding it: its parts are replaced one at a time.
+    /// The data is valid even if a thread panicked while holding it: its parts are replaced one at
+    /// a time.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,7 +219,7 @@ impl Shared {
         FeedHandle { slot: own.slot, rings, from: Vec::new(), location: own.location, pace: None }
     }
 
-    /// What the programs counted in a place.
+    /// Counts of the programs in a place.
     pub(super) fn ledger_of(&self, served: &Served, place: usize) -> Ledger {
         // Read once, and before the counts of what became of these frames.
         let Came { judged, reentry } = served.generations.came(place, ALL, self);
@@ -238,7 +239,7 @@ impl Shared {
         ledger
     }
 
-    /// Brings what the relay knows of the hook's counts up to date.
+    /// Updates the relay's copy of the hook's counts.
     pub(super) fn count(&self, missed_before: Option<u64>) {
         let mut served = self.served();
         served.missed_before = missed_before;
@@ -252,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Has the relay begin to pass on what comes to its place.
+    /// Lets the relay begin to pass on frames of its place.
     pub(super) fn start_relay(
         &self,
         relay: &mut Relay,
@@ -274,7 +275,7 @@ impl Shared {
         place.wakers.add_polled(slot, waker, first_line, &self.channels)
     }
 
-    /// Wakes whoever got what it waits for.
+    /// Wakes all sleepers that have reached their thresholds.
     pub(super) fn wake(&self) {
         for HookPlace { rings, wakers, .. } in &mut self.served().places {
             for (cpu, ring) in rings.iter().enumerate() {
@@ -283,8 +284,8 @@ impl Shared {
         }
     }
 
-    /// Wakes whoever got what it waits for, and arms the doorbell for the next. False if there is more
-    /// to answer already.
+    /// Wakes all sleepers that have reached their thresholds, and arms the doorbell for the next.
+    /// False if there is more to answer already.
     pub(super) fn answer(&self, confirmer: &mut Confirmer) -> bool {
         let mut settled = true;
         let mut served = self.served();
@@ -310,7 +311,8 @@ impl Shared {
         settled
     }
 
-    /// Takes the programs off, closes all rings, and has the relay pass on what is left. Once.
+    /// Detaches the programs, closes all rings, and lets the relay pass on the remaining frames.
+    /// Once.
     pub(super) fn end(&self) -> Result<(), CaptureError> {
         let mut state = self.state();
         state.attachments.clear();
@@ -363,7 +365,7 @@ impl Served {
         at.ok_or(CaptureError::NoFeed)
     }
 
-    /// Who writes a feed's rings, and the relay's feeds.
+    /// The writer of a feed's rings, and the relay's feeds.
     pub(super) fn of(&self, slot: FeedSlot) -> Result<(By, Option<Feeds>), CaptureError> {
         let by = self.feeds[self.find(slot)?].by;
         Ok((by, self.relay.as_ref().map(Relay::control)))

@@ -1,4 +1,4 @@
-//! The BPF writer held to the Rust writer, byte for byte, through the kernel's own test runs.
+//! Compares the BPF writer with the Rust writer, byte for byte, through the kernel's own test runs.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -523,7 +523,7 @@ fn root_a_feed_that_moves_loses_no_frame_though_the_programs_cannot_be_waited_fo
     assert_eq!((before.offered, before.captured), (10, 10));
     assert!(!former[0].is_closed(), "programs may be writing there");
     send(20);
-    // Another feed gets another place, and what was left is freed.
+    // Another feed gets another place, and the remaining memory is freed.
     let joined = control.add(Feed { snaplen: 64, ..Feed::default() }).unwrap();
     assert!(former.iter().all(|ring| ring.is_closed()));
     send(30);
@@ -582,7 +582,7 @@ fn root_an_interface_joins_a_frozen_ring() {
     };
     let all = memory::create_memfd("oracle", &spec).unwrap();
     assert_eq!(ring.identity().unwrap(), all.identity().unwrap());
-    // What cannot share the ring is refused before anything is stored.
+    // An interface that cannot share the ring is refused before anything is stored.
     let other = PcapInterface { link_type: 101, ..own };
     assert!(bpf.serving.shared.state().programs.append_interface(0, rings, &other).is_err());
     run(program, &frame(2, 100));

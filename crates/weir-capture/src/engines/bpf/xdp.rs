@@ -1,4 +1,4 @@
-//! What is on an interface's XDP hook, and what its driver can do there.
+//! Program on an interface's XDP hook, and abilities of its driver.
 
 use std::io;
 
@@ -30,7 +30,8 @@ fn refused(iface: String, source: io::Error) -> CaptureError {
     CaptureError::XdpRefused { iface, try_first, source }
 }
 
-/// What most often stands in a driver's way. It says more in the kernel's log than in its error number.
+/// The most frequent reason why a driver refuses. It says more in the kernel's log than in its error
+/// number.
 fn way_out(iface: &str, source: &io::Error) -> String {
     match source.raw_os_error() {
         // virtio_net, veth and others: a frame must fit a page, or the driver must know fragments.

@@ -1,4 +1,4 @@
-//! What the engine `dpdk` says about itself, also in builds without it: there it refuses its ports and says why.
+//! Declaration of the engine `dpdk`, also in builds without it: there it refuses its ports and says why.
 
 use crate::engines::declaration::{Declaration, Patterns, QueueUse, Takes, Target, ethernet};
 use crate::error::CaptureError;

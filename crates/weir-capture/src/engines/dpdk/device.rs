@@ -6,14 +6,14 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device(String);
 
-/// What the stack goes without: frames of this driver, and those of mlx5's sub-functions.
+/// Devices that take frames away from the stack: those of this driver, and mlx5's sub-functions.
 const TAKERS: [&str; 2] = ["net_af_xdp", "mlx5_core.sf"];
 
 impl Device {
-    /// Takes any text; DPDK has the say on what it means.
+    /// Takes any text; DPDK decides about its meaning.
     ///
     /// # Errors
-    /// Says what a device looks like if this cannot be one.
+    /// Describes the form of a device, if this cannot be one.
     pub fn new(text: &str) -> Result<Device, String> {
         let device = Device(text.to_owned());
         let name = device.name();

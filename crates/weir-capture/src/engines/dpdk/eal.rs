@@ -7,13 +7,14 @@ use super::device::Device;
 use super::ffi;
 use crate::error::CaptureError;
 
-/// What the process was started with, or why it could not be.
+/// Memory with which the process was started, or the reason why it could not be.
 static STARTED: Mutex<Option<Result<Memory, String>>> = Mutex::new(None);
 
 /// Where DPDK has its memory from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// Ordinary pages: what virtual devices need. Its most, in MiB; pages never used cost nothing.
+    /// Ordinary pages, which are enough for virtual devices. Its most, in MiB; pages never used
+    /// cost nothing.
     Ordinary,
     /// Huge pages, as NICs need them for their DMA.
     Huge,

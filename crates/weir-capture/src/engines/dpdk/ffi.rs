@@ -55,7 +55,7 @@ const _: () = assert!(size_of::<RawFacts>() == 148, "as in shim.h");
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortSetup {
     pub(super) queues: u32,
-    /// Of each queue; [`Port::set_up`] writes back what the driver made of it.
+    /// Of each queue; [`Port::set_up`] writes back the driver's values.
     pub(super) descriptors: u32,
     pub(super) mbufs: u32,
     /// Bytes of a frame that one mbuf takes.
@@ -88,7 +88,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// What was counted since `base`.
+    /// Counts since `base`.
     pub(super) fn since(self, base: Counts) -> Counts {
         Counts {
             packets: self.packets.saturating_sub(base.packets),
@@ -133,7 +133,7 @@ fn result(result: c_int) -> io::Result<()> {
 /// Starts DPDK in this process with these arguments, the program's name first. Once a process, whatever
 /// comes of it.
 pub(super) fn init(args: &[CString]) -> io::Result<()> {
-    // DPDK may reorder what it is given, and keeps pointers into it.
+    // DPDK may reorder its arguments, and keeps pointers into them.
     let owned: Vec<CString> = args.to_vec();
     let mut pointers: Vec<*mut c_char> = owned.into_iter().map(CString::into_raw).collect();
     let count = pointers.len() as c_int;
@@ -144,7 +144,7 @@ pub(super) fn init(args: &[CString]) -> io::Result<()> {
     result(unsafe { weir_init(count, argv.as_mut_ptr()) })
 }
 
-/// What DPDK and its drivers have said since they were last asked.
+/// Messages of DPDK and its drivers since the last call.
 pub(super) fn said() -> String {
     let mut text = vec![0_u8; 2048];
     // SAFETY: no more than `text` has room for is written, and nothing is kept.

@@ -41,7 +41,7 @@ use queues::{port_setup, queues};
 
 /// Largest packet asked of a NIC.
 const MTU: u16 = 9000;
-/// How long a NIC may take to hand over what it has counted.
+/// How long a NIC may take to hand over the frames that it has counted.
 const DRAIN_LIMIT: Duration = Duration::from_millis(100);
 /// The kernel's ring of `net_af_packet`, in bursts of ours: the most that is thrown away at the start.
 const STALE_BURSTS: usize = 1024;
@@ -62,7 +62,7 @@ pub struct Dpdk {
     pollers: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     base: Counts,
-    /// What the port had counted when the run was over: it may go on counting.
+    /// Counts of the port when the run was over: it may go on counting.
     over: Option<Counts>,
     /// Frames that a NIC had counted and not handed over when it was stopped.
     at_stop: u64,
@@ -78,7 +78,7 @@ enum Stage {
     Over,
 }
 
-/// What every poller is made with.
+/// Parameters of every poller.
 struct Make {
     queues: u32,
     descriptors: u32,
@@ -89,8 +89,8 @@ struct Make {
 
 impl Dpdk {
     /// Starts DPDK if it does not run, has it probe `device`, and sets up its queues. Nothing is received
-    /// yet; a driver on a kernel socket may queue already. What `net_af_packet` has queued is thrown away at
-    /// the start; of others it is of the run.
+    /// yet; a driver on a kernel socket may queue already. Frames that `net_af_packet` has queued are
+    /// discarded at the start; those of other drivers belong to the run.
     ///
     /// # Errors
     /// [`CaptureError`]: the device and what DPDK says of it, a device that is open already, contradicting
@@ -108,7 +108,7 @@ impl Dpdk {
             setup.set_link_type(interface.link_type)?;
         }
         eal::start(if options.hugepages { eal::Memory::Huge } else { eal::Memory::Ordinary })?;
-        // What was said before is not about this device.
+        // Earlier messages are not about this device.
         drop(ffi::said());
         let text = CString::new(device.text()).expect("a device's text has no zeroes");
         let probed = Port::probe(&text).map_err(|error| eal::refused(device, &error))?;
@@ -180,9 +180,9 @@ impl Dpdk {
         }
     }
 
-    /// Starts the port; what comes from here on counts.
+    /// Starts the port; frames from here on count.
     fn start_port(&mut self, port: &mut Port) -> Result<(), CaptureError> {
-        // What was said until here is not why the start fails.
+        // Messages so far are not the reason for the failed start.
         drop(ffi::said());
         let flagged =
             self.interface.as_ref().is_some_and(|own| self.query.is_promiscuous(&own.name));
@@ -191,7 +191,8 @@ impl Dpdk {
         let started = before.and_then(|before| {
             port.start().map_err(failed("starting it"))?;
             let after = port.counts().map_err(failed("reading its statistics"))?;
-            // Some drivers begin again at their start. What others count between the two is offered.
+            // Some drivers begin again at their start. Frames that the port counts between the two
+            // are offered.
             Ok(if after.packets < before.packets { Counts::default() } else { before })
         });
         self.base = started.map_err(|(what, error)| self.failed(what, &error))?;
@@ -219,9 +220,9 @@ impl Dpdk {
         Ok(())
     }
 
-    /// `net_af_packet` queues from its probing on: what is older than the start is not of this run. Others
-    /// do, too; but `net_af_xdp` sleeps up to a second in a look that finds nothing, and what `net_pcap`
-    /// has may be a file.
+    /// `net_af_packet` queues from its probing on: frames from before the start do not belong to this run.
+    /// Others do, too; but `net_af_xdp` sleeps up to a second in a look that finds nothing, and what
+    /// `net_pcap` has may be a file.
     fn drop_stale(&mut self, port: &Port, receivers: &mut [Rx]) -> Result<(), CaptureError> {
         if self.facts.driver != "net_af_packet" {
             return Ok(());
@@ -247,8 +248,8 @@ impl Dpdk {
         Ok(self.counts()?.packets.saturating_sub(self.feeds.seen()))
     }
 
-    /// A NIC counts frames when they come in: ends the arrival, and waits until it has handed out what it
-    /// has counted.
+    /// A NIC counts frames when they come in: ends the arrival, and waits until it has handed over all
+    /// frames that it has counted.
     fn quiesce(&self) -> Result<(), CaptureError> {
         if let Stage::Running(port) = &self.stage
             && !self.facts.is_virtual

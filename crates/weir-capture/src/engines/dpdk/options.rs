@@ -1,10 +1,10 @@
-//! What only this engine asks.
+//! Options of this engine.
 
 use super::ffi::Facts;
 use crate::engines::af_xdp::Queues;
 use crate::error::CaptureError;
 
-/// Who stamps frames.
+/// Where frames are stamped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
     /// The poller, when it copies.
@@ -23,7 +23,7 @@ pub struct DpdkOptions {
     pub record_queue: bool,
     /// Take memory in huge pages.
     pub hugepages: bool,
-    /// Who stamps.
+    /// Where frames are stamped.
     pub stamps: Stamps,
 }
 

@@ -1,4 +1,4 @@
-//! The receiving half: a thread that polls one queue and copies what comes into its ring.
+//! The receiving half: a thread that polls one queue and copies its frames into its ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,8 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Receives until told to end and what was there by then is taken, then closes the ring.
+    /// Receives until it is told to end and all frames that had come by then are taken, then closes
+    /// the ring.
     pub(super) fn run(mut self) {
         let entered = Entered::new();
         self.receive();
@@ -47,7 +48,7 @@ impl Poller {
         let (mut scratch, mut gathered) = (Vec::new(), Vec::new());
         let (mut looks, mut pause, mut left) = (0, PAUSE_FIRST, self.left_max);
         loop {
-            // Looked at before the queue: what came before the end is then seen.
+            // Checked before the queue: frames before the end are then seen.
             let ending = self.ending.load(Ordering::Acquire);
             let taken = self.turn(&mut scratch, &mut gathered);
             if taken > 0 {

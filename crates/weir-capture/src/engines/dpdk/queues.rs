@@ -13,10 +13,10 @@ const DESCRIPTORS_MIN: u32 = 256;
 const ROOM_BYTES: u32 = 2048;
 /// And at most: an mbuf's lengths have 16 bits.
 const ROOM_BYTES_MAX: u32 = 65_000;
-/// What an mbuf and its place in the pool take beside that.
+/// Bytes that an mbuf and its place in the pool take beside that.
 const MBUF_BYTES: u32 = 384;
 /// Bytes of all mbufs of a source, and mbufs of a queue beside those that its descriptors hold: two
-/// bursts, and what the caches of a pool keep.
+/// bursts, and the contents of a pool's caches.
 const MEMORY_MAX: u32 = 32 << 20;
 const SPARE: u32 = 512;
 /// Most queues: DPDK's statistics know no more of a virtual device than 16, and nobody has as many cores.
@@ -30,7 +30,7 @@ fn cores() -> u32 {
     cores.min(QUEUES_MAX)
 }
 
-/// What a source of these options is to take of memory at most, as far as that is known before DPDK runs.
+/// Maximum memory of a source with these options, as far as it is known before DPDK runs.
 #[must_use]
 pub(crate) fn memory(device: &Device, queues: Queues) -> Memory {
     let queues = match queues {
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(of(&facts(4, false), Queues::Range(0, 2)), Ok(3));
         assert!(of(&facts(4, true), Queues::Range(0, 4)).unwrap_err().contains("at most 0-3"));
         assert!(of(&facts(4, true), Queues::Range(1, 2)).unwrap_err().contains("--queues 0-2"));
-        // Whatever is asked for fits what a source may have, but for the least that a queue needs.
+        // Every request fits the limits of a source, except for the minimum that a queue needs.
         for queues in [1, 2, 3, 16] {
             let setup = port_setup(&device, &facts(16, true), queues, false);
             assert!(setup.mbufs * (setup.room_bytes + MBUF_BYTES) <= MEMORY_MAX, "{setup:?}");

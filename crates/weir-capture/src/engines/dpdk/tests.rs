@@ -11,7 +11,7 @@ use super::*;
 use crate::engines::af_xdp::Queues;
 use crate::feed::Feed;
 
-/// What should take milliseconds has failed after this.
+/// Deadline for steps that should take milliseconds.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn setup(snaplen: u32) -> Setup {
@@ -27,12 +27,14 @@ fn open(device: &str, snaplen: u32, options: DpdkOptions) -> Result<Dpdk, Captur
     Dpdk::open(&Device::new(device).expect("a device"), setup(snaplen), options)
 }
 
-/// Frames through a ring of DPDK's: what goes into queue 0 of `net_ringN`, and what comes out of ours.
+/// Frames through a ring of DPDK's: the frames that go into queue 0 of `net_ringN`, and those that
+/// come out of ours.
 fn through(number: u32, snaplen: u32, made: &[Made<'_>]) -> (Vec<(Meta, Vec<u8>)>, Ledger) {
     let options = DpdkOptions { queues: Queues::Range(0, 1), ..DpdkOptions::default() };
     let mut source = open(&format!("net_ring{number}"), snaplen, options).expect("it opens");
     let Stage::Ready(port) = &source.stage else { panic!("it has not started") };
-    // Source: DPDK 22.11, drivers/net/ring/rte_eth_ring.c: what is sent on a queue comes in on it.
+    // Source: DPDK 22.11, drivers/net/ring/rte_eth_ring.c: frames that are sent on a queue are
+    // received on it.
     let ring = CString::new(format!("ETH_RXTX0_net_ring{number}")).unwrap();
     made.iter().for_each(|made| port.make(&ring, made).expect("it is put in"));
     let mut reader = Reader::new(&source.rings()[0], Start::Oldest).expect("a fresh ring");

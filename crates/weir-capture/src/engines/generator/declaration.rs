@@ -1,4 +1,4 @@
-//! What the engine `gen` says about itself.
+//! Declaration of the engine `gen`.
 
 use super::{GenSpec, MemGen};
 use crate::engines::declaration::{

@@ -41,7 +41,7 @@ pub struct MemGen {
     /// The next stamp that no clock is read for.
     next_ns: u64,
     step_ns: u64,
-    /// Frames made: what is offered.
+    /// Generated frames, which are the offered ones.
     made: u64,
     frames_max: u64,
     began: Option<Instant>,

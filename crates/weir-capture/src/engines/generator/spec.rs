@@ -1,4 +1,4 @@
-//! What is to be made, as it is typed behind `gen:`.
+//! Frames to generate, as they are typed behind `gen:`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,10 +11,10 @@ const FCS_BYTES: u32 = 4;
 const SIZE_MIN: u32 = 64;
 /// The largest: an IPv4 packet of 65535 bytes, Ethernet header and FCS.
 const SIZE_MAX: u32 = 65_535 + 14 + FCS_BYTES;
-/// Preamble, start of frame and inter-frame gap: what a frame takes on the wire beside its bytes.
+/// Preamble, start of frame and inter-frame gap: the bytes of a frame on the wire beside its own.
 const GAP_BYTES: u64 = 20;
 
-/// What to make.
+/// Frames to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenSpec {
     /// Bytes of each frame on the wire, with its FCS: 64 is 60 in memory.
@@ -27,7 +27,8 @@ pub struct GenSpec {
     pub rate: Rate,
     /// Where stamps come from.
     pub stamps: Stamps,
-    /// Distance of synthetic stamps. `None`: what the rate says, else a full link of 10 Gbit/s.
+    /// Distance of synthetic stamps. `None`: the distance that the rate gives, else that of a full
+    /// link of 10 Gbit/s.
     pub step_ns: Option<u64>,
 }
 
@@ -209,7 +210,7 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 }
 
 impl fmt::Display for GenSpec {
-    /// What [`FromStr`] reads, every option that is not the default.
+    /// Text that [`FromStr`] reads, with every option that is not the default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "size={}", self.size_on_wire)?;
         match self.flows {

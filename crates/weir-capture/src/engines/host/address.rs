@@ -1,4 +1,4 @@
-//! What stands behind `host:`, and where its daemon is.
+//! The text behind `host:`, and the address of its daemon.
 
 use weir_client::{Address, Connection, socket_path};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;

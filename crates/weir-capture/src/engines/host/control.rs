@@ -32,10 +32,10 @@ pub(super) struct HostControl {
     /// Feeds have rings of their own, so that they can be changed.
     own: bool,
     feeds: Mutex<BTreeMap<FeedSlot, Arc<HostFeed>>>,
-    /// That of whichever feed ends first: all are of one source, and are opened again together.
+    /// The end of the feed that ends first: all are of one source, and are opened again together.
     ending: Arc<Ending>,
     next: AtomicU32,
-    /// Whoever waits for the end is to return.
+    /// A thread that waits for the end shall return.
     is_woken: AtomicBool,
 }
 
@@ -51,12 +51,12 @@ impl HostControl {
         HostControl { connection, path, address, own, feeds, ending, next, is_woken }
     }
 
-    /// What the daemon said of the first feed.
+    /// The daemon's answer for the first feed.
     pub(super) fn first_opened(&self) -> Option<Opened> {
         lock(&self.feeds).values().next().map(|feed| feed.remote.opened().clone())
     }
 
-    /// What the daemon refused.
+    /// The daemon's refusal.
     pub(super) fn refused(&self, reason: String) -> CaptureError {
         CaptureError::Daemon { feed: self.address.to_string(), path: self.path.clone(), reason }
     }
@@ -117,7 +117,7 @@ impl FeedControl for HostControl {
             sample,
             flows,
             own: self.own,
-            // Without rings of its own it cannot be changed, whoever asks.
+            // Without rings of its own it cannot be changed by anybody.
             name: Some(feed.name).filter(|name| self.own && !name.is_empty()),
         };
         let opened = self.connection.open_feed_with(&open, Arc::clone(&self.ending));
@@ -196,7 +196,7 @@ impl FeedControl for HostControl {
         let sleeper = {
             let mut state = lock(&feed.state);
             let sleeper = state.sleepers.remove(&waker);
-            // Before the feed can stop: its account has what was read of it.
+            // Before the feed can stop: its account has the frames that were read.
             sleeper.iter().for_each(|sleeper| feed.note_read(sleeper));
             sleeper
         };

@@ -1,4 +1,4 @@
-//! What the engine `host` says about itself.
+//! Declaration of the engine `host`.
 
 use super::{HostFeeds, address_of, link_type};
 use crate::engines::declaration::{Declaration, Patterns, QueueUse, Takes, Target};

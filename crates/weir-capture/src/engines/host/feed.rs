@@ -77,7 +77,8 @@ impl HostFeed {
         let captured = bound(read.fold(0, u64::saturating_add));
         state.latest = match told {
             Some(mut ledger) => {
-                // What its readers had before the memory was taken away was captured, whatever is told.
+                // Frames that its readers got before the memory was taken away were captured, whatever
+                // the daemon reports.
                 let untold = captured.saturating_sub(ledger.captured);
                 if is_taken_away {
                     ledger.captured = bound(ledger.captured + untold);
@@ -93,7 +94,7 @@ impl HostFeed {
             }
             None => {
                 let mut ledger = Ledger { captured, ..std::mem::take(&mut state.latest) };
-                // Nobody can tell what came since and was left out or lost.
+                // The number of frames that came since and were left out or lost is unknown.
                 ledger.offered = ledger.accounted_for();
                 ledger
             }
@@ -150,7 +151,7 @@ fn bound(count: u64) -> u64 {
     count.min(u64::MAX >> 16)
 }
 
-/// A daemon's ledger. Sums of what a hostile one tells do not overflow.
+/// A daemon's ledger. Sums of numbers of a hostile daemon do not overflow.
 pub(super) fn ledger_of(told: protocol::Ledger) -> Ledger {
     let mut drops = BTreeMap::new();
     for (name, count) in told.drops {

@@ -37,10 +37,10 @@ pub trait HostLink: fmt::Debug + Send + Sync {
     /// The daemon does not answer.
     fn connection(&self) -> Result<Connection, ClientError>;
 
-    /// By what the daemon is reached: a device, say.
+    /// The way to the daemon: a device, say.
     fn path(&self) -> PathBuf;
 
-    /// What users of a feed that is open should know of the way to it.
+    /// Notes on the way to an open feed, for its users.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -57,8 +57,8 @@ pub struct HostFeeds {
 }
 
 impl HostFeeds {
-    /// Opens feeds of a source of the daemon that listens at `given`, or at the usual place. If it `follows`, what the
-    /// daemon refuses or closes counts as vanished.
+    /// Opens feeds of a source of the daemon that listens at `given`, or at the usual place. If it `follows`, a feed
+    /// that the daemon refuses or closes counts as vanished.
     ///
     /// # Errors
     /// [`CaptureError::NoDaemon`], [`CaptureError::Daemon`], [`CaptureError::Vanished`].
@@ -172,7 +172,7 @@ mod tests {
         stream.read_exact(&mut body).unwrap();
     }
 
-    /// Whoever waits for a daemon waits for its successor then, too.
+    /// A caller that waits for a daemon then also waits for its successor.
     #[test]
     fn a_daemon_that_ends_while_it_opens_a_feed_is_missing() {
         let dir = tempfile::tempdir().unwrap();

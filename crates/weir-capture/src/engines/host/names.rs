@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 const NAMES_MAX: usize = 256;
 /// Longest of them.
 const NAME_BYTES_MAX: usize = 64;
-/// What stands for those that are too many, or too long.
+/// Stands for names that are too many, or too long.
 const OTHER: &str = "other";
 
 /// The same text, for as long as the process lives.

@@ -1,4 +1,4 @@
-//! Whose frames they are, as the daemon tells it.
+//! Owner of the frames, as the daemon reports it.
 
 use weir_client::protocol;
 

@@ -14,7 +14,7 @@ use crate::kernel::netns::{Owner, OwnerFinder};
 /// then moves its peer, and a VM is given its tap by another process.
 const LOOK_AFTER_MS: [u64; 5] = [0, 100, 500, 2_000, 8_000];
 
-/// Whose the interfaces of a pattern are.
+/// Owners of the interfaces of a pattern.
 #[derive(Default)]
 pub(super) struct Owners {
     /// By the kernel's index.
@@ -22,7 +22,7 @@ pub(super) struct Owners {
     lookup: Option<Lookup>,
 }
 
-/// What the thread is asked, and what it has found.
+/// Requests to the thread, and its results.
 struct Lookup {
     asked: Sender<Link>,
     found: Arc<Found>,

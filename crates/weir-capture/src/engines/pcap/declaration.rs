@@ -1,4 +1,4 @@
-//! What the engine `pcap` says about itself.
+//! Declaration of the engine `pcap`.
 
 use super::Pcap;
 use crate::engines::declaration::{

@@ -51,7 +51,7 @@ pub struct Pcap {
     closed: bool,
 }
 
-/// What libpcap reports, added up: its counts are 32 bits wide.
+/// Counts that libpcap reports, added up: they are 32 bits wide.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     last: (u32, u32),
@@ -194,10 +194,10 @@ impl Pcap {
         self.counts.received.saturating_sub(given)
     }
 
-    /// Ends the offering where libpcap reads a packet socket, and takes what is left.
+    /// Ends the offering if libpcap reads a packet socket, and takes the remaining frames.
     fn drain(&mut self) -> Result<(), CaptureError> {
-        // Past libpcap, whose own filters would also judge what came before. Of another kind of handle
-        // this asks in vain, and what comes meanwhile is counted like the rest.
+        // Past libpcap, whose own filters would also apply to earlier frames. For other kinds of
+        // handles this fails, and frames that come meanwhile are counted like the rest.
         let _ = reject_all(self.handle.as_raw_fd());
         rcu::synchronize()?;
         let deadline = Instant::now() + DRAIN_TIME_MAX;
@@ -208,7 +208,7 @@ impl Pcap {
             if taken > 0 {
                 quiet_since = Instant::now();
             }
-            // What it keeps to itself never comes: then only time tells that nothing will.
+            // Frames that it keeps to itself never come: then the end can only be detected by time.
             let done = self.held() == 0 || (self.keeps_some && quiet_since.elapsed() >= QUIET);
             let left = deadline.saturating_duration_since(Instant::now());
             if done && taken == 0 || left.is_zero() {

@@ -1,4 +1,4 @@
-//! What the engine `replay` says about itself.
+//! Declaration of the engine `replay`.
 
 use super::{Replay, ReplayOptions, link_type};
 use crate::engines::declaration::{

@@ -19,7 +19,8 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 
-/// What was read of standard input to learn its link type, for whoever reads it from the start.
+/// Bytes that were read from standard input to learn its link type, for a later reader that starts
+/// at the beginning.
 static READ_AHEAD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 /// Whether it can be read only once.
@@ -57,7 +58,7 @@ fn read_ahead() -> std::sync::MutexGuard<'static, Vec<u8>> {
     READ_AHEAD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads what was read before, then on, and keeps that, too.
+/// Reads the bytes that were read before, then on, and keeps these, too.
 struct Copying {
     input: Input,
     before: Vec<u8>,

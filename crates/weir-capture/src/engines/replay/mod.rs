@@ -28,7 +28,7 @@ use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use input::Input;
 
-/// What only this engine asks.
+/// Options of this engine.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
     /// How fast.
@@ -235,7 +235,7 @@ fn check_options(options: &ReplayOptions) -> Result<(), CaptureError> {
 /// [`CaptureError::File`] for a file that is not there or no capture file.
 pub fn link_type(path: &Path) -> Result<u16, CaptureError> {
     if input::is_standard_input(path) {
-        // Whoever reads it comes later.
+        // It is read later.
         let file = input::peek(FrameReader::open).map_err(|error| file_error(path, &error))?;
         return Ok(link_type_of(&file));
     }
@@ -281,8 +281,8 @@ struct Pacer {
 }
 
 impl Pacer {
-    /// How long until a frame with this stamp is due: what is centuries away is waited for in turns
-    /// of `pump`.
+    /// How long until a frame with this stamp is due: for stamps that are centuries away the wait
+    /// is split into turns of `pump`.
     fn wait(&mut self, ts_ns: u64) -> Duration {
         let now = Instant::now();
         let began = *self.began.get_or_insert(now);
@@ -307,7 +307,7 @@ impl Source for Replay {
                 break Ok(Pumped::More);
             }
             if !self.fanout.is_open() {
-                // What readers are to catch up with must be visible.
+                // Frames that readers are to catch up with must be visible.
                 self.fanout.publish();
                 if Instant::now() >= deadline {
                     break Ok(Pumped::More);

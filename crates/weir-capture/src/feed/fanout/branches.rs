@@ -31,7 +31,7 @@ pub(crate) enum Update {
     Detach(FeedSlot, WakerSlot),
 }
 
-/// What an update took out of service, to be freed where no frame waits.
+/// Objects that an update took out of service, to be freed where no frame waits.
 pub(crate) enum Retired {
     Branch(Box<Branch>),
     Filters(#[expect(dead_code, reason = "to be dropped")] Option<UserFilterSet>),
@@ -133,7 +133,7 @@ impl Branches {
         if let (Some(own), Some(all)) = (&branch.counts.by_interface, &self.by_interface) {
             own.join(all);
         }
-        // Last: whoever sees it sees the counts by interface, too.
+        // Last: a thread that sees it sees the counts by interface, too.
         branch.counts.joined_at.store(self.seen, Ordering::Release);
         self.list.insert(at, *branch);
     }

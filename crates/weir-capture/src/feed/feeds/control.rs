@@ -1,4 +1,4 @@
-//! What changes the feeds from any thread.
+//! Changes the feeds from any thread.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ impl FeedControl for Feeds {
             ]);
         }
         let ledger = self.finish(&gone);
-        // What this leaves as it was passes more than is wanted, and user space leaves that out.
+        // A filter that stays as it was passes more frames than wanted, and user space rejects
+        // those.
         let _ = state.choose(&wanted);
         Ok(ledger)
     }

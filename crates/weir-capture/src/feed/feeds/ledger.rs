@@ -1,4 +1,4 @@
-//! What is counted of a feed, over all fan-outs and by the engine.
+//! Counts of a feed, over all fan-outs and by the engine.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};

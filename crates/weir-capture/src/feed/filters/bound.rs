@@ -3,8 +3,8 @@
 //! The kernel keeps two pointers to such a program: one with its descriptor, one with the device. While it verifies a
 //! program it adds instructions, and one that outgrows its pages is moved; the pointer that the device has stays
 //! behind. When the device goes before the program, the kernel reads freed memory while it holds the lock of its
-//! network configuration (docs/decisions/0020-bound-programs.md). So a program gets room to grow in, and is
-//! let go at once if it was moved all the same.
+//! network configuration (docs/decisions/0020-bound-programs.md). So a program gets room to grow in, and is released
+//! at once if it was moved nevertheless.
 
 use std::ffi::CStr;
 use std::fs;

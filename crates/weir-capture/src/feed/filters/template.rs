@@ -29,7 +29,7 @@ pub(crate) struct Template {
     btf: OwnedFd,
     /// The device that it is bound to, by its number; 0: none.
     device: u32,
-    /// What the code names by number; each with the object's number for it.
+    /// Objects to which the code refers by number; each with the object's number for it.
     maps: Vec<(i32, OwnedFd)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a driver says about itself, and the few settings of it that matter for capture.
+//! Facts that a driver reports, and those of its settings that matter for capture.
 //!
 //! Source of all numbers and layouts: linux/ethtool.h. Every struct here is words of 32 bits.
 
@@ -107,14 +107,14 @@ pub struct Feature {
     pub name: String,
     /// Whether it can be changed.
     pub available: bool,
-    /// What was last asked for.
+    /// The last requested value.
     pub requested: bool,
-    /// What is so.
+    /// The actual value.
     pub active: bool,
 }
 
 impl InterfaceQuery {
-    /// Who drives the interface.
+    /// Driver of the interface.
     ///
     /// # Errors
     /// What the kernel says.
@@ -146,7 +146,7 @@ impl InterfaceQuery {
         self.ethtool(iface, &mut words)
     }
 
-    /// cmd, most of rx, rx_mini, rx_jumbo and tx, then what they are now.
+    /// cmd, maxima of rx, rx_mini, rx_jumbo and tx, then their present values.
     fn ring_words(&self, iface: &str) -> io::Result<[u32; 9]> {
         let mut words = [0u32; 9];
         words[0] = ETHTOOL_GRINGPARAM;
@@ -159,7 +159,7 @@ impl InterfaceQuery {
     /// # Errors
     /// What the kernel says.
     pub fn channels(&self, iface: &str) -> io::Result<Channels> {
-        // cmd, most of rx, tx, other and combined, then what they are now.
+        // cmd, maxima of rx, tx, other and combined, then their present values.
         let mut words = [0u32; 9];
         words[0] = ETHTOOL_GCHANNELS;
         self.ethtool(iface, &mut words)?;
@@ -192,7 +192,7 @@ impl InterfaceQuery {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         words[..3].copy_from_slice(&[ETHTOOL_SRSSH, 0, ETH_RXFH_INDIR_NO_CHANGE]);
-        // The function stays (0); what is done to its input is as it was read.
+        // The function stays (0); the transformation of its input is as it was read.
         let [_, transformed, ..] = words[4].to_ne_bytes();
         words[4] = u32::from_ne_bytes([0, transformed, 0, 0]);
         words[5] = 0;
@@ -264,7 +264,7 @@ impl InterfaceQuery {
         let names = self.feature_names(iface)?;
         let at = names.iter().position(|have| have == name).ok_or(io::ErrorKind::NotFound)?;
         let blocks = names.len().div_ceil(32);
-        // cmd and number of blocks, then which bits are meant and what they shall be.
+        // cmd and number of blocks, then the mask of bits and their new values.
         let mut words = vec![0u32; 2 + 2 * blocks];
         words[..2].copy_from_slice(&[ETHTOOL_SFEATURES, blocks as u32]);
         words[2 + at / 32 * 2] = 1 << (at % 32);

@@ -1,4 +1,4 @@
-//! Who filters at an interface's TC hooks: the filters of its clsact (or ingress) qdisc, asked over rtnetlink.
+//! Filters at an interface's TC hooks: those of its clsact (or ingress) qdisc, by rtnetlink.
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub struct Filter {
     pub priority: u16,
     /// Id of its BPF program.
     pub program: Option<u32>,
-    /// What a BPF filter is called by whoever attached it.
+    /// Name of a BPF filter, given by the program that attached it.
     pub name: String,
 }
 
@@ -61,7 +61,7 @@ pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
 }
 
 /// The kind of the qdisc that an interface's TC hooks belong to: `clsact`, or `ingress`, which has no egress side and
-/// takes what is attached there to its ingress. Needs no rights.
+/// runs programs that are attached there at its ingress. Needs no rights.
 ///
 /// # Errors
 /// What the kernel says; `UnexpectedEof` if there is none.
@@ -87,7 +87,8 @@ pub(crate) fn hooks_qdisc(ifindex: u32) -> io::Result<String> {
     found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// Goes through the messages of a datagram; true if the last is among them. What cannot be read ends it.
+/// Goes through the messages of a datagram; true if the last is among them. An attribute that cannot be
+/// read ends it.
 fn messages(mut datagram: &[u8], egress: bool, filters: &mut Vec<Filter>) -> io::Result<bool> {
     if datagram.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());

@@ -1,5 +1,5 @@
-//! What the NIC or its driver lost before any hook: `rx_missed_errors` and `rx_fifo_errors`, asked over
-//! rtnetlink, because /proc/net/dev adds to the former what the stack dropped later.
+//! Losses of the NIC or its driver before any hook: `rx_missed_errors` and `rx_fifo_errors`, asked over
+//! rtnetlink, because /proc/net/dev adds frames to the former that the stack dropped later.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ const RX_MISSED_ERRORS_AT: usize = 8 * 15;
 /// their NIC; who asks is the thread that captures.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// What an interface says it lost since a capture of it began.
+/// Losses that an interface reports since a capture of it began.
 #[derive(Debug)]
 pub struct Missed {
     index: u32,
-    /// What other interfaces of its name lost before it, in the same capture.
+    /// Losses of other interfaces of the same name before it, in the same capture.
     before: Option<u64>,
     at_start: Option<u64>,
     last: Option<u64>,

@@ -30,7 +30,7 @@ const BODY_BYTES: usize = 12;
 const RTN_LOCAL: u8 = 2;
 const RTN_BROADCAST: u8 = 3;
 const RTN_MULTICAST: u8 = 5;
-/// REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the kernel sends to what the entry says.
+/// REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the kernel sends to the address of the entry.
 const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 const FAILED: u16 = 0x20;
 /// Discard, RFC 863: where the datagram goes for which the kernel asks who has the address.
@@ -39,7 +39,7 @@ const DISCARD_PORT: u16 = 9;
 /// How packets to an address leave an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Whose Ethernet address they have: a gateway's, or the destination itself.
+    /// The address whose Ethernet address the frames have: a gateway, or the destination itself.
     pub next_hop: IpAddr,
     /// The source address that the kernel gives them; `None`: the interface has none of this family.
     pub source: Option<IpAddr>,
@@ -136,7 +136,7 @@ struct Entry {
     failed: bool,
 }
 
-/// What the neighbour table has about an address; `None`: nothing.
+/// Entry of the neighbour table for an address; `None`: nothing.
 fn entry(ifindex: u32, of: IpAddr) -> io::Result<Option<Entry>> {
     let mut body = vec![family(of), 0, 0, 0];
     body.extend(ifindex.to_ne_bytes());

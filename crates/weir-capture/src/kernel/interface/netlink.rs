@@ -104,8 +104,8 @@ impl Netlink {
         Ok(answer)
     }
 
-    /// One datagram into `buffer`, if one is there: its length, which is above that of `buffer` if it was cut. Only the
-    /// kernel's: what another process sends has no bytes.
+    /// One datagram into `buffer`, if one is there: its length, which is above that of `buffer` if it was cut. Only
+    /// messages of the kernel: for those of another process the length is 0.
     pub(super) fn receive_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut from = no_address();
         let mut from_bytes = size_of_val(&from) as libc::socklen_t;

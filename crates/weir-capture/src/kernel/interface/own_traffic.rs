@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::link::{LinkRelations, links};
 
-/// What of this network namespace depends on an interface, and on what stands above it: its bridge or bond, its VLANs,
-/// its macvlans.
+/// Traffic of this network namespace that depends on an interface, and on those above it: its bridge or bond, its
+/// VLANs, its macvlans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnTraffic {
     /// The interface, or one above it, that the default route goes out by.
@@ -51,7 +51,7 @@ pub fn own_traffic(ifindex: u32) -> io::Result<OwnTraffic> {
     Ok(own)
 }
 
-/// The link of this index, and those that receive what comes in there.
+/// The link of this index, and those that receive its frames.
 fn with_those_above(links: &[LinkRelations], ifindex: u32) -> Vec<&LinkRelations> {
     let mut found: BTreeSet<u32> = [ifindex].into();
     loop {

@@ -6,9 +6,9 @@ use crate::kernel::netns::Owner;
 
 /// Which interfaces belong to a source, by their names or by whose frames they have.
 ///
-/// `any` is every interface, the loopback device included, as with tcpdump: whoever says `any` wants to see what
-/// there is, and every line of the ledger names its interface, so what is not wanted can be left out by a filter or a
-/// glob and is never mixed in unseen.
+/// `any` is every interface, the loopback device included, as with tcpdump: a user of `any` wants to see everything,
+/// and every line of the ledger names its interface. Unwanted frames can be left out by a filter or a glob, and are
+/// never mixed in unnoticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkPattern {
     text: String,
@@ -167,7 +167,7 @@ mod tests {
         assert!(!fits(&pattern, &name));
     }
 
-    /// The same by recursion, which says what a glob is.
+    /// The same by recursion, which is the definition of a glob.
     fn by_definition(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, first) => first.is_none(),

@@ -1,4 +1,4 @@
-//! What leads to the user of an interface: its kind, and the network namespace of its peer.
+//! Clues to the user of an interface: its kind, and the network namespace of its peer.
 //!
 //! The kernel names another network namespace by a number of the one that asks (`IFLA_LINK_NETNSID`), and says which
 //! number a process's or a file's has (`RTM_GETNSID`). Neither needs rights.
@@ -72,13 +72,13 @@ impl NetnsNumbers {
         Ok(NetnsNumbers(Netlink::open()?))
     }
 
-    /// That of the network namespace that this process is in; `None`: it has no number here.
+    /// Identity of the network namespace of this process; `None`: it has no number here.
     #[must_use]
     pub fn of_process(&self, pid: u32) -> Option<i32> {
         self.ask(NETNSA_PID, pid).ok()?
     }
 
-    /// That of the network namespace that this file stands for.
+    /// Identity of the network namespace of this file.
     #[must_use]
     pub fn of_file(&self, file: &File) -> Option<i32> {
         self.ask(NETNSA_FD, file.as_raw_fd().cast_unsigned()).ok()?

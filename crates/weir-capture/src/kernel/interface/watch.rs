@@ -22,7 +22,7 @@ pub struct Link {
     pub name: String,
     /// `IFF_*`, linux/if.h.
     pub flags: u32,
-    /// `ARPHRD_*`, linux/if_arp.h: what its frames begin with.
+    /// `ARPHRD_*`, linux/if_arp.h: the link type of its frames.
     pub arphrd: u16,
     /// Largest packet that it carries, without the link-layer header.
     pub mtu: u32,
@@ -48,13 +48,13 @@ impl Link {
     }
 }
 
-/// A change to a link. Changes of one link come in the order in which they happened; where messages were lost, as the
-/// difference between what was known and what is.
+/// A change to a link. Changes of one link come in the order in which they happened; if messages were lost, as the
+/// difference between the known and the present state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// It is there now, up or not.
     Appeared(Link),
-    /// It is gone, or in another network namespace. What it was last.
+    /// It is gone, or in another network namespace. Its last state.
     Gone(Link),
     /// It was set up.
     Up(Link),
@@ -82,7 +82,7 @@ pub struct LinkWatch {
     port: u32,
     links: Links,
     buffer: Vec<u8>,
-    /// What the next call says: events were read before it failed, and came first.
+    /// Error for the next call: events that were read before it come first.
     failed: Option<io::Error>,
 }
 
@@ -95,7 +95,7 @@ const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 /// The kernel fills at most so much of a buffer for a dump. A message that is longer counts as lost.
 const BUFFER_BYTES: usize = 32 << 10;
-/// Room for unread messages: a link's is some 1.5 KiB, with what the kernel adds 3 KiB.
+/// Room for unread messages: a link's is some 1.5 KiB, 3 KiB with the kernel's overhead.
 const SOCKET_BYTES: libc::c_int = 1 << 20;
 /// Datagrams that one call reads, so that a flood ends it; the descriptor stays readable.
 const DATAGRAMS_MAX: usize = 256;
@@ -103,8 +103,8 @@ const DATAGRAMS_MAX: usize = 256;
 const DUMP_LIMIT: Duration = Duration::from_secs(5);
 
 impl LinkWatch {
-    /// Begins to watch, in the calling thread's network namespace. What is there now is in [`links`](LinkWatch::links),
-    /// and what changes from then on comes as events.
+    /// Begins to watch, in the calling thread's network namespace. [`links`](LinkWatch::links) has the present links,
+    /// and later changes come as events.
     ///
     /// # Errors
     /// [`CaptureError::Os`].
@@ -116,7 +116,7 @@ impl LinkWatch {
     fn begin() -> io::Result<LinkWatch> {
         let socket = Netlink::open()?;
         socket.set_buffer(SOCKET_BYTES)?;
-        // First the notifications, then the dump: what changes in between is told twice, not missed.
+        // First the notifications, then the dump: changes in between are reported twice, not missed.
         socket.join(RTNLGRP_LINK)?;
         let buffer = vec![0; BUFFER_BYTES];
         let mut watch =
@@ -130,7 +130,7 @@ impl LinkWatch {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             watch.wait(left)?;
-            // What was there before the dump's end was not known before it either.
+            // Links that existed before the end of the dump were not known before it either.
             watch.events()?;
         }
         Ok(watch)
@@ -167,7 +167,7 @@ impl LinkWatch {
 
     fn read(&mut self, events: &mut Vec<LinkEvent>) -> io::Result<()> {
         let mut datagrams = 0;
-        // What is to be dumped must not wait for another message.
+        // A pending dump must not wait for another message.
         while datagrams < DATAGRAMS_MAX || self.links.wants_dump() {
             datagrams += 1;
             match self.socket.receive_now(&mut self.buffer) {
@@ -179,7 +179,7 @@ impl LinkWatch {
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.links.lost(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Here and not before: a socket that had no room gets nothing more until it is empty, and the kernel
-                // says so once only. What changed until now may be lost in silence; a dump that begins now has it.
+                // says so once only. Changes until now may be lost without notice; a dump that begins now has them.
                 //
                 // Source: `netlink_overrun`, `netlink_rcv_wake`, net/netlink/af_netlink.c.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -224,12 +224,12 @@ impl AsFd for LinkWatch {
     }
 }
 
-/// What is known, and how messages change it. Has no socket.
+/// Known links, and how messages change them. Has no socket.
 #[derive(Default)]
 struct Links {
     known: BTreeMap<u32, Link>,
     dump: Option<Dump>,
-    /// Messages were lost: what is known may be old.
+    /// Messages were lost: the known state may be old.
     must_dump: bool,
     dumps: u32,
     tells_carriers: bool,
@@ -242,7 +242,8 @@ struct Dump {
     /// Links that it has named.
     named: BTreeSet<u32>,
     /// Links that a notification has named since it began. The kernel puts dump and notifications into one queue, but
-    /// not always in the order in which it made them. What changes later is told of again, so the notification counts.
+    /// not always in the order in which it made them. Later changes are reported again, so the notification is
+    /// authoritative.
     notified: BTreeSet<u32>,
     is_interrupted: bool,
 }
@@ -284,7 +285,7 @@ impl Links {
         events: &mut Vec<LinkEvent>,
     ) -> io::Result<()> {
         let number = self.dump.as_ref().map(|dump| dump.number);
-        // Notifications carry the number and the port of whoever made the change.
+        // Notifications carry the sequence number and the port of the process that made the change.
         let is_dump =
             number.is_some() && word(message, 8) == number && word(message, 12) == Some(port);
         if is_dump {

@@ -96,7 +96,8 @@ fn a_notification_counts_more_than_a_dump_that_was_made_before() {
     let dumped = |link: &Link| message(libc::RTM_NEWLINK, link, number, PORT);
     take(&mut links, &message(libc::RTM_DELLINK, &link(2, "gone", UP), 0, 0));
     take(&mut links, &message(libc::RTM_NEWLINK, &link(3, "new", UP), 0, 0));
-    // Whoever changed a link has his number and port in the notification: they may be like ours by chance, not both.
+    // A notification has the port and the sequence number of the process that changed a link: one may be like ours
+    // by chance, not both.
     take(&mut links, &message(libc::RTM_NEWLINK, &link(4, "four", UP), number, PORT + 1));
     take(&mut links, &dumped(&link(2, "gone", UP)));
     take(&mut links, &dumped(&link(3, "new", 0)));

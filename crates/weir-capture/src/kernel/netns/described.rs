@@ -1,4 +1,4 @@
-//! Whose frames they are, read back from the description of an interface.
+//! Owner of frames, read back from the description of an interface.
 //!
 //! Rings and files carry no more of an owner than that text, so this is how those who read a daemon's rings know it.
 
@@ -14,8 +14,8 @@ const KINDS: [(&str, &str); 5] = [
 ];
 
 impl Owner {
-    /// The owner that this description of an interface begins with, if it does: kind, name, and what there is of its
-    /// id or process.
+    /// The owner with which this description of an interface begins, if it does: kind, name, and its id or process,
+    /// if given.
     #[must_use]
     pub fn described(description: &str) -> Option<Owner> {
         let first = description.split(", feed ").next()?;

@@ -1,4 +1,5 @@
-//! Who uses an interface of the host: asked of a function from outside, since only that knows of containers and VMs.
+//! Finder of the users of an interface of the host. It is a function from outside, since only that knows containers
+//! and VMs.
 
 use std::fmt;
 use std::sync::Arc;

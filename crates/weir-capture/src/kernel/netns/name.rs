@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CaptureError;
 
-/// What stands before the name of `ip netns`, or the number of a process.
+/// Text before the name of `ip netns`, or the number of a process.
 const PREFIX: &str = "netns:";
 
 /// Finds the network namespace of a name.
@@ -26,11 +26,11 @@ pub struct NetnsName {
 pub struct Located {
     /// The file that stands for it: `/run/netns/NAME`, `/proc/PID/ns/net`.
     pub path: PathBuf,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
 }
 
-/// Whose frames those of a network namespace, or of an interface, are.
+/// Owner of the frames of a network namespace, or of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
     /// `container`, `pod`, `vm`, `process` or `netns`.
@@ -62,7 +62,7 @@ impl NetnsName {
         NetnsName { prefix, name: name.to_owned(), locate }
     }
 
-    /// What the name is of, with its colon: `netns:`, `docker:`.
+    /// Kind of the name, with its colon: `netns:`, `docker:`.
     #[must_use]
     pub fn prefix(&self) -> &'static str {
         self.prefix
@@ -180,8 +180,8 @@ fn locate_named(name: &str) -> Result<Located, CaptureError> {
     })
 }
 
-/// By the path of the file that stands for it. That of a process may not be looked at without CAP_SYS_PTRACE, so
-/// its process is looked up instead.
+/// By the path of the file that stands for it. The namespace of a process may not be examined without
+/// CAP_SYS_PTRACE, so its process is looked up instead.
 fn locate_at(path: &str) -> Result<Located, CaptureError> {
     let missing =
         |why: &str| CaptureError::NoOwner { owner: format!("{PREFIX}{path}"), why: why.to_owned() };

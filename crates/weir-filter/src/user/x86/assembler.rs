@@ -20,7 +20,8 @@ impl Assembler {
         self.memory(dst, src, offset);
     }
 
-    /// Prefix, opcode, and the byte that names two registers, or a register and what the opcode does.
+    /// Prefix, opcode, and the byte that names two registers, or a register and the operation of the
+    /// opcode.
     pub(super) fn alu(&mut self, wide: bool, opcode: u8, reg: u8, rm: u8) {
         self.rex(wide, reg, rm, false);
         self.code.extend([opcode, 0xc0 | (reg & 7) << 3 | rm & 7]);

@@ -30,8 +30,8 @@ impl Assembler {
     }
 
     /// A condition (`turned`: its opposite) that goes two instructions on and so only tells one answer from another,
-    /// which stand `behind` it: without a jump, which the processor would have to guess. Who comes to those answers
-    /// from elsewhere finds them there.
+    /// which stand `behind` it: without a jump, which the processor would have to guess. Code that jumps to those
+    /// answers from elsewhere finds them there.
     pub(super) fn answers(&mut self, insn: &Insn, turned: bool, behind: &[Insn]) -> bool {
         let [one, end, other, end2, ..] = behind else { return false };
         let is_answer = |insn: &Insn| insn.code == MOV32_IMM && insn.dst == RAX;

@@ -24,7 +24,7 @@ pub(super) enum Met {
     Some,
 }
 
-/// What is in the list of a row's only feed.
+/// Contents of the block list of a row's only feed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum List {
     /// Nothing, but something may come.

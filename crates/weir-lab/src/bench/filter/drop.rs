@@ -74,7 +74,7 @@ fn link(program: &OwnedFd, ifindex: u32) -> Result<OwnedFd> {
     owned(fd, "attach it to the receiving end")
 }
 
-/// What libbpf gave: a descriptor, or an errno below zero.
+/// Result of libbpf: a descriptor, or a negative errno.
 fn owned(fd: i32, what: &'static str) -> Result<OwnedFd> {
     if fd < 0 {
         let source = libbpf_rs::Error::from_raw_os_error(-fd);

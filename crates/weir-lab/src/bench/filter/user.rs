@@ -112,7 +112,7 @@ fn failed(case: &Case, reason: &dyn std::fmt::Display) -> Error {
     Error::Measure { what: case.section.to_owned(), reason: reason.to_string() }
 }
 
-/// What is asked of machine code, expression by expression.
+/// Targets for machine code, expression by expression.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for Case { section, .. } in CASES {

@@ -27,7 +27,7 @@ pub(super) const SECTION: &str = "flows";
 /// Where exports go: nobody listens there.
 const COLLECTOR: &str = "127.0.0.1:9995";
 
-/// What all are compared with.
+/// The base of all comparisons.
 const NULL: &str = "the null monitor";
 
 /// Of how many flows the frames are.
@@ -58,7 +58,7 @@ impl Shape {
     }
 }
 
-/// What takes the frames.
+/// The program that takes the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Monitor {
     Null,
@@ -127,7 +127,7 @@ impl Monitor {
     }
 }
 
-/// A measurement, and what is to be said of it.
+/// A measurement, and remarks on it.
 struct Taken {
     frames: Frames,
     note: String,
@@ -136,7 +136,7 @@ struct Taken {
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     bed.rx.set_loopback_up()?;
@@ -223,7 +223,7 @@ fn by_weir(context: &Context, bed: &Testbed, tool: &Tool, shape: Shape) -> Resul
     Ok(Taken { frames: frames_of(&sent, counted, [before, after]), note: flows_told(&lines) })
 }
 
-/// What the flow monitor says of flows and exports; nothing of the null monitor.
+/// The flow monitor's counts of flows and exports; empty for the null monitor.
 fn flows_told(lines: &[Line]) -> String {
     let told = lines.iter().filter(|line| line.data).map(|line| line.text.trim());
     let is_told = |line: &&str| line.contains(" records");
@@ -278,7 +278,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it: counting by flow costs no more than a twentieth of counting.
+/// Target of this part: counting by flow costs no more than a twentieth of counting.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for shape in Shape::ALL {

@@ -1,4 +1,4 @@
-//! softflowd: how it is started, and what it counts.
+//! softflowd: how it is started, and its counts.
 //!
 //! It says nothing of its counts when it ends, so softflowctl asks for them before.
 
@@ -34,7 +34,7 @@ fn failed(reason: impl ToString) -> Error {
     Error::Measure { what: NAME.to_owned(), reason: reason.to_string() }
 }
 
-/// What it has counted.
+/// Its counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
     pub(super) counted: Counted,
@@ -91,7 +91,7 @@ impl Softflowd {
     }
 }
 
-/// What `softflowctl statistics` prints.
+/// Parses the output of `softflowctl statistics`.
 fn statistics(text: &str) -> Option<Statistics> {
     let rest =
         |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
@@ -106,7 +106,7 @@ fn statistics(text: &str) -> Option<Statistics> {
     let by_libpcap = number("Packets dropped by libpcap")?;
     let by_interface = number("Packets dropped by interface")?;
     let ignored = number("Ignored packets")?;
-    // What libpcap has received, its drops among them, and softflowd has not come to.
+    // Frames that libpcap has received, including its drops, and that softflowd has not read.
     let unread = received.saturating_sub(by_libpcap + processed + ignored);
     let drops = [
         ("libpcap", by_libpcap),

@@ -1,4 +1,4 @@
-//! Consumers in guests: how they are started, and what they say they got.
+//! Consumers in guests: how they are started, and their own counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub(super) struct Shape {
     is_sharded: bool,
 }
 
-/// What the others are held against.
+/// The base of the comparisons with the others.
 pub(super) const ONE: Shape =
     Shape { name: "1 guest", source: SOURCE, guests: &[0], is_sharded: false };
 /// The same of an interface that only watches: its frames end at XDP.
@@ -69,7 +69,7 @@ impl Shape {
         Ok(consumers)
     }
 
-    /// What became of the frames: of the consumer that kept least, or of all shards together.
+    /// Account of the frames: of the consumer that kept least, or of all shards together.
     pub(super) fn frames(&self, sent: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
         if self.is_sharded {
             return together(sent, seconds, reports);
@@ -118,7 +118,7 @@ impl Program {
         Ok(Program { guest, number })
     }
 
-    /// Waits for its own end, and gives what it printed; on failure that is the error.
+    /// Waits for its own end, and returns its output; on failure that is the error.
     ///
     /// # Errors
     /// [`crate::Error::Measure`]: it failed, or has not ended within `limit`.
@@ -155,7 +155,7 @@ impl Consumer {
         Ok(Consumer(program))
     }
 
-    /// Has it end, and reads what it got.
+    /// Ends it, and reads its counts.
     ///
     /// # Errors
     /// [`crate::Error::Measure`] if it does not say.

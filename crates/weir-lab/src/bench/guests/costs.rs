@@ -1,4 +1,4 @@
-//! What is no rate of frames off a wire: reading alone, opening, filtering, idling.
+//! Measurements that are not rates of frames off a wire: reading alone, opening, filtering, idling.
 
 use std::fs;
 use std::thread::{self, sleep};
@@ -20,7 +20,7 @@ const RESIDENT: &str = "null read of a resident ring, Mpps";
 const BANDWIDTH: &str = "words of that ring, GB/s";
 const ANEW: &str = "first frame, devices plugged anew, ms";
 const PLUGGED: &str = "first frame, devices plugged already, ms";
-/// What is sent is UDP.
+/// All frames are UDP.
 const NOTHING: &str = "tcp port 80";
 const FILTERED: &str = "bytes in rings of a filter that nothing meets";
 const BELLS: &str = "idle guest: interrupts of its port a second, frames flowing less not";
@@ -38,7 +38,7 @@ const IDLE: Duration = Duration::from_secs(5);
 /// Of the whole of `weir lab reread`.
 const READING: Duration = Duration::from_secs(60);
 
-/// Measures all of it; what fails is a row that says so.
+/// Measures all of it; a failure is a row that says so.
 ///
 /// # Errors
 /// Of the testbed only.
@@ -204,7 +204,7 @@ fn per_second_in_guest(host: &mut Host) -> Result<[f64; 2]> {
 fn idle(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 3]> {
     let [still, _] = per_second_in_guest(host)?;
     let consumer = Consumer::start(host, 1, 0, "host:lan")?;
-    // What is asked of the guest takes some time, too.
+    // Requests to the guest take some time, too.
     let seconds = IDLE.as_secs_f64() + 2.0;
     let [flowing, broker] =
         while_sending(context, bed, traffic(FLOWING, seconds), || per_second_in_guest(host))?;
@@ -216,7 +216,7 @@ fn idle(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 3]> {
     Ok([(flowing - still).max(0.0), broker, (waited - still).max(0.0)])
 }
 
-/// What is asked of them.
+/// Targets for these measurements.
 pub(super) fn bars(value: &dyn Fn(&str) -> Option<f64>) -> Vec<Bar> {
     vec![
         Bar::new(RESIDENT, value(RESIDENT), Side::AtLeast, 40.0),

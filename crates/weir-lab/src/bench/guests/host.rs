@@ -119,7 +119,7 @@ impl Host {
         self.folder.path().join("s")
     }
 
-    /// What the daemon has open.
+    /// Open feeds of the daemon.
     ///
     /// # Errors
     /// [`Error::Measure`] if it does not answer.
@@ -170,8 +170,8 @@ impl Host {
         }
     }
 
-    /// Ends all programs in guests but the brokers, after one that has failed. What fails of this makes the next row
-    /// fail.
+    /// Ends all programs in guests but the brokers, after one that has failed. If a part of this fails, the next row
+    /// fails.
     pub(super) fn clear(&mut self) {
         for guest in &mut self.guests {
             let _ = guest

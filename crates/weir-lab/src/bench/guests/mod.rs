@@ -33,7 +33,7 @@ use consumers::{CONSUMED, Consumer, ONE, SHAPES, Shape};
 use host::{ASKING, Host, failed};
 
 pub(super) const SECTION: &str = "guests";
-/// What is no rate of frames.
+/// Rows that are not rates of frames.
 pub(super) const COSTS: &str = "guests-costs";
 const LONG: &str = "1 guest, at length";
 const VIRTIO: &str = "virtio-net on a tap, weir capture";
@@ -41,14 +41,14 @@ const VIRTIO: &str = "virtio-net on a tap, weir capture";
 const VIRTIO_ALONE: &str = "virtio-net on a tap, nobody reads";
 /// How long the row of [`LONG`] is measured, unless seconds are asked for.
 const LONG_SECONDS: f64 = 30.0;
-/// What a reader has not read this long after the last frame was sent, it will not.
+/// Frames that a reader has not read this long after the last one was sent will not be read.
 const READ_WITHIN: Duration = Duration::from_secs(3);
 const ONE_MILLION: f64 = 1e6;
 
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut host = match Host::start(context, &bed) {
@@ -195,7 +195,7 @@ fn at_length(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Row> {
     Ok(row)
 }
 
-/// What was sent, and what consumers said.
+/// Sent frames, and the reports of the consumers.
 struct Sent {
     frames: u64,
     seconds: f64,
@@ -238,7 +238,7 @@ fn run(
     Ok(Sent { frames: sent.sent, seconds, reports, cpu_seconds, idle })
 }
 
-/// What the guest's interface counts is kept. Gives that number, too.
+/// Frames that the guest's interface counts are kept. Gives that number, too.
 fn by_virtio(context: &Context, bed: &Testbed, host: &mut Host) -> Result<(Frames, f64, u64)> {
     let received = |host: &mut Host| -> Result<u64> {
         let text = host.guests[0].run("cat /sys/class/net/eth0/statistics/rx_packets", ASKING)?;
@@ -253,7 +253,7 @@ fn by_virtio(context: &Context, bed: &Testbed, host: &mut Host) -> Result<(Frame
         let sent = send_flows(context, &bed.tx, traffic, Flows::N(1000))?;
         let idle = idle.percent();
         let used = cpu(host).saturating_sub(used);
-        // What the tap's queue holds is on its way still.
+        // Frames in the tap's queue are still on their way.
         let mut kept = received(host)?;
         loop {
             let now = received(host)?;
@@ -286,7 +286,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let size = Some(SIZE_MIN);
     let row = |what: &str| find(rows, SECTION, what, size);

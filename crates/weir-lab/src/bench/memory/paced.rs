@@ -18,7 +18,7 @@ const PACED_FRAMES: u64 = 256;
 /// A piece that took this long (some 4 us are usual) was interrupted by another program.
 const INTERRUPTED: Duration = Duration::from_micros(50);
 
-/// What a measurement came to.
+/// Result of a measurement.
 pub(super) struct Work {
     pub(super) ns_per_frame: f64,
     pub(super) lapped: u64,

@@ -1,4 +1,5 @@
-//! A ring of the same layout in C, with a writer and a reader of its own: what one who knows the layout writes by hand.
+//! A ring of the same layout in C, with a writer and a reader of its own, as somebody who knows the layout writes them
+//! by hand.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -23,7 +23,7 @@ struct Curve {
     points: Vec<(u32, Spread)>,
 }
 
-/// What a chart's values are.
+/// Kind of a chart's values.
 #[derive(Clone, Copy)]
 pub(super) enum Values {
     /// The rows' own.

@@ -1,8 +1,9 @@
-//! What papers report of other systems, on their machines: for the order of magnitude, never beside ours.
+//! Figures from papers about other systems, on their machines: for the order of magnitude, never beside
+//! ours.
 
 use super::escape::escape;
 
-/// What was measured, the figure, where it stands.
+/// Measured quantity, figure, source.
 const PUBLISHED: [(&str, &str, &str); 11] = [
     (
         "PF_RING null monitor, Linux 2.6, one core, bare metal, 64 B",

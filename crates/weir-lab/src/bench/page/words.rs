@@ -1,4 +1,4 @@
-//! What the page's sections and columns mean.
+//! Explanations of the page's sections and columns.
 
 /// A section's name, and what it shows.
 const SECTIONS: [(&str, &str); 28] = [

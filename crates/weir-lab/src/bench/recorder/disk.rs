@@ -15,7 +15,7 @@ use crate::{Error, Result};
 
 pub(in super::super) const SECTION: &str = "recorder";
 const GBPS: &str = "GB/s";
-/// What is offered, of what `fio` wrote in the same round.
+/// Offered rate, relative to the rate of `fio` in the same round.
 pub(super) const OFFERED: f64 = 1.05;
 /// The same where the disk is to keep up.
 const BELOW: f64 = 0.9;
@@ -56,7 +56,7 @@ impl Trace {
 /// Measures each trace in turn with `fio`.
 ///
 /// # Errors
-/// None: what fails is a row that says so.
+/// None: a failure is a row that says so.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let place = match Place::new(context) {
         Ok(place) => place,
@@ -185,7 +185,7 @@ pub(in super::super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for trace in &TRACES {

@@ -1,4 +1,4 @@
-//! `fio`: what the file system takes when nobody captures.
+//! `fio`: the rate of the file system when nobody captures.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 pub(super) const FIO: &str = "fio, bs=1M, iodepth 16";
 pub(super) const BLOCK_BYTES: u64 = 1 << 20;
 
-/// What is needed of `--output-format=json`.
+/// The needed parts of `--output-format=json`.
 #[derive(Deserialize)]
 struct Output {
     jobs: Vec<Job>,
@@ -100,7 +100,7 @@ fn said(output: std::io::Result<std::process::Output>) -> Result<Written> {
     })
 }
 
-/// What fio printed; a note of its own may stand before the object.
+/// Output of fio; a note of its own may stand before the object.
 fn read(text: &str) -> Option<Written> {
     let output: Output = serde_json::from_str(&text[text.find('{')?..]).ok()?;
     let job = output.jobs.first().filter(|job| job.error == 0 && job.write.runtime > 0)?;

@@ -54,7 +54,7 @@ fn tools(weir: &Path, folder: &Path) -> [Tool; 4] {
 /// Measures all of it.
 ///
 /// # Errors
-/// If there can be no testbed: what fails is a row that says so.
+/// If there can be no testbed: any other failure is a row that says so.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let named = |what: &'static str| Row::new(SECTION, what, MPPS).sized(SIZE);
     let place = match Place::new(context) {
@@ -117,7 +117,7 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What `fio` writes now, in frames a second.
+/// The present rate of `fio`, in frames a second.
 fn limit(context: &Context, place: &Place) -> Result<f64> {
     let written = fio::write(place.path(), fio::BLOCK_BYTES, context.seconds, BYTES_MAX)?;
     place.settle();
@@ -129,7 +129,7 @@ fn frames_of(written: fio::Written) -> f64 {
     written.bytes_per_second / f64::from(SIZE - FCS_BYTES + RECORD_BYTES)
 }
 
-/// What a file has of each frame beside it: 16 bytes in pcap, and twice as many in pcapng.
+/// Bytes of a file for each frame beside the frame itself: 16 in pcap, and twice as many in pcapng.
 const RECORD_BYTES: u32 = 32;
 
 /// One run of a tool into a new directory, and what `fio` wrote before it, in frames a second.
@@ -203,7 +203,7 @@ pub(in super::super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let frames = |what| find(rows, SECTION, what, Some(SIZE)).and_then(Row::frames);
     let lost = |frames: Frames| frames.offered.abs_diff(frames.kept) as f64;

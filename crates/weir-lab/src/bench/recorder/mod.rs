@@ -3,11 +3,11 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `place` | the directory: on a disk, with room, at rest |
-//! | `fio` | what the disk takes |
+//! | `fio` | the rate of the disk |
 //! | `run` | a run of the recorder: what it says, what is in its files, its threads' time |
 //! | `disk` | frames from memory to the disk |
 //! | `live` | frames from a link to the disk, beside other tools |
-//! | `store` | one flow out of what was recorded |
+//! | `store` | one flow out of recorded files |
 //! | [`sizing`] | `weir lab disk`: disk, capture, both, and what a link would take |
 
 mod disk;

@@ -91,8 +91,8 @@ impl Place {
         Ok(())
     }
 
-    /// Writes out what is left and waits until the disk is idle: deleted files are still to be discarded, on a file
-    /// system that does so.
+    /// Writes the remaining data and waits until the disk is idle: deleted files are still to be discarded, on a
+    /// file system that does so.
     pub(super) fn settle(&self) {
         _ = Command::new("sync").arg("--file-system").arg(self.path()).status();
         let (begun, mut since) = (Instant::now(), Instant::now());

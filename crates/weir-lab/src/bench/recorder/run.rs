@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// The thread that captures: here, that makes frames. All others are the recorder's.
 const SOURCE_THREAD: &str = "weir-source";
 
-/// What `weir capture --json` says beside the counts of frames.
+/// Output of `weir capture --json` beside the counts of frames.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Said {
     pub(super) duration_s: f64,

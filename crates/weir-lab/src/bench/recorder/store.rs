@@ -38,7 +38,7 @@ const SPAN_NS: u64 = 100_000_000_000;
 /// 800 B in the mean: so many of each size in a turn. RFC 6985 writes such mixes so.
 const MIX: [(u32, u32); 3] = [(64, 6), (576, 4), (1518, 8)];
 
-/// What `weir extract --json` says.
+/// Output of `weir extract --json`.
 #[derive(Deserialize)]
 struct Found {
     bytes: u64,
@@ -50,7 +50,7 @@ struct Found {
 /// Makes a store, and looks for one flow in it by both.
 ///
 /// # Errors
-/// None: what fails is a row that says so.
+/// None: a failure is a row that says so.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = [(WEIR, SECONDS), (TCPDUMP, SECONDS), (READ, PERCENT)]
         .map(|(what, unit)| Row::new(SECTION, what, unit));
@@ -231,7 +231,7 @@ pub(in super::super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let row = |what| find(rows, SECTION, what, None);
     let median = |what| Some(row(what)?.value?.median);

@@ -1,6 +1,7 @@
 //! The daemon and its clients: one capture that many processes read, beside as many captures of tcpdump's.
 //!
-//! Consumers count. What is compared is the rate that the slowest of them keeps, since each is to have every frame.
+//! Consumers count. The compared value is the rate that the slowest of them keeps, since each must have every
+//! frame.
 
 mod docker;
 mod served;
@@ -26,7 +27,7 @@ use served::CONTAINER;
 pub(super) use served::Served;
 
 pub(super) const SECTION: &str = "serve";
-/// What is no rate.
+/// Rows that are not rates.
 pub(super) const COSTS: &str = "serve-costs";
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 const MANY: usize = 16;
@@ -52,7 +53,7 @@ fn tcpdumps(count: usize) -> String {
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let served = Served::start(context, &bed)?;
@@ -63,7 +64,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What is measured at full rate.
+/// The readers that are measured at full rate.
 #[derive(Clone, Copy)]
 enum Readers {
     Consumers(usize),
@@ -298,7 +299,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let size = Some(SIZE_MIN);
     let over = |what: &str, base: &str| {

@@ -46,7 +46,7 @@ impl Served {
         self.folder.path().join("s")
     }
 
-    /// What the daemon tells of its one client.
+    /// The daemon's status of its one client.
     ///
     /// # Errors
     /// [`Error::Measure`] if it has none.

@@ -64,7 +64,7 @@ impl Way {
 /// Measures all of it.
 ///
 /// # Errors
-/// Only if there can be no testbed: what fails is a row that says so.
+/// Only if there can be no testbed: any other failure is a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = Way::ALL.map(|way| Row::new(SECTION, way.name(), MPPS));
     let ready =
@@ -181,7 +181,7 @@ fn one(
     Ok((Frames { cpu_seconds: Some(used as f64 / 1e9), ..frames }, note))
 }
 
-/// What was sent.
+/// Sent frames.
 struct Sent {
     frames: u64,
     /// From the first frame to the last, without the late one.
@@ -227,7 +227,7 @@ fn of_feed(counts: &Counts, client: &ClientStatus) -> BTreeMap<String, u64> {
     drops
 }
 
-/// What the program that feeds the interface lost, and what Suricata's socket on it did.
+/// Losses of the program that feeds the interface, and of Suricata's socket on it.
 fn of_netdev(counts: &Counts, attached: Child) -> Result<BTreeMap<String, u64>> {
     let lines = attached.interrupt()?;
     let report = weir_report(&lines).ok_or_else(|| {
@@ -256,7 +256,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let row = |what: &str| find(rows, SECTION, what, None);
     let over = row(PRELOADED).zip(row(OWN)).and_then(|(ours, own)| ours.over(own));

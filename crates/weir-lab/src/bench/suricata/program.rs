@@ -33,7 +33,7 @@ const OUTPUTS: &str = "outputs:\n";
 /// Else it switches off GRO for good, without which a veth takes no frames that are sent by XDP.
 const KEEP_OFFLOADS: &str = "capture: { disable-offloading: no }\n";
 
-/// What Suricata is for.
+/// Purpose of Suricata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::bench) enum Task {
     /// Ten rules; no alert is written.

@@ -14,7 +14,7 @@ use crate::generator::template::{DESTINATION_MAC, SOURCE_MAC};
 const OPEN: usize = 64;
 /// Answers have one to so many full segments.
 pub(super) const SEGMENTS: u64 = 16;
-/// What a segment of a full frame carries.
+/// Payload of a segment of a full frame.
 const SEGMENT_BYTES: usize = 1460;
 /// One connection in so many asks for what the rules look for.
 pub(super) const EVIL_EVERY: u64 = 1000;
@@ -152,7 +152,7 @@ impl Connection {
     }
 }
 
-/// What a trace has.
+/// Contents of a trace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Trace {
     pub(super) frames: u64,

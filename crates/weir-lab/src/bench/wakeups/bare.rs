@@ -1,5 +1,5 @@
-//! What the machine itself takes to wake a thread that sleeps: the share of a single frame's delay that no capture
-//! can help.
+//! Time that the machine itself takes to wake a sleeping thread: the part of a single frame's delay that no
+//! capture can avoid.
 
 use std::sync::mpsc::channel;
 use std::thread::{self, sleep};

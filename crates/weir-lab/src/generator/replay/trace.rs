@@ -77,7 +77,7 @@ impl Skipped {
     }
 }
 
-/// What becomes of a frame. One reason each: the first that holds, in the order of [`Fate::of`].
+/// Fate of a frame. One reason each: the first that holds, in the order of [`Fate::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Sent,
@@ -111,7 +111,8 @@ fn bytes_max(data: &[u8], frame_bytes_max: usize) -> usize {
     frame_bytes_max + if data[12..14] == [0x81, 0] { 4 } else { 0 }
 }
 
-/// What is sent in the place of a frame that is too long ([`Fate::TooLong`]); `None` if it cannot be segmented.
+/// Segments that are sent instead of a frame that is too long ([`Fate::TooLong`]); `None` if it cannot be
+/// segmented.
 pub(super) fn segments<'a>(data: &'a [u8], frame_bytes_max: usize) -> Option<Segments<'a>> {
     let link_bytes = data.len() - FrameView::parse(data).packet().len();
     let mtu = bytes_max(data, frame_bytes_max).checked_sub(link_bytes)?;

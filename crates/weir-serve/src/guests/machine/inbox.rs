@@ -28,7 +28,7 @@ pub(super) enum Request {
     },
     Attach,
     PortEnded,
-    /// The thread is to end, after unplugging what it can within this time.
+    /// The thread is to end, after unplugging as much as it can within this time.
     End {
         unplugs: Option<Duration>,
     },
@@ -99,7 +99,7 @@ impl Inbox {
     /// Waits for a request, or for the other descriptor to become readable, until then at most.
     pub(super) fn wait(&self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        // Rounded up, so that what is due then is due.
+        // Rounded up, so that work due then is due.
         let left = left.map(|left| left + Duration::from_millis(1));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let ready = PollFd::from_borrowed_fd(self.ready.as_fd(), PollFlags::IN);

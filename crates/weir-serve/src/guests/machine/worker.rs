@@ -54,7 +54,7 @@ pub(crate) struct Worker {
     fault: Option<String>,
     /// The fault that the log was told of last.
     reported_fault: Option<String>,
-    /// Why no devices could be plugged in, and until when that is the answer to whoever opens a feed.
+    /// Why no devices could be plugged in, and until when callers that open a feed get that answer.
     refusal: Option<(Instant, String)>,
     active: Option<Active>,
     leaving: Leaving,
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// Does what is due; whether the thread is to end.
+    /// Does the work that is due; returns whether the thread is to end.
     fn turn(&mut self) -> bool {
         for request in self.inbox.take() {
             match request {
@@ -232,7 +232,8 @@ impl Worker {
         }
     }
 
-    /// Asks the guest to release what is leaving, again and again, and takes back what it has released.
+    /// Asks the guest to release devices that are leaving, again and again, and removes those that it
+    /// has released.
     fn remove(&mut self) {
         let now = Instant::now();
         let Leaving { all, ask_at, look_at, .. } = &mut self.leaving;
@@ -250,7 +251,7 @@ impl Worker {
                 result = hotplug::take_back(monitor.as_mut(), plugged);
             }
             if matches!(&result, Err(VmError::Refused { .. })) {
-                // A device is gone before QEMU's other threads have let go of its memory.
+                // A device is gone before QEMU's other threads have released its memory.
                 result = Ok(());
             }
         }
@@ -307,7 +308,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Whoever waits for an answer is told that there will be none, also where this thread has panicked.
+    /// A caller that waits for an answer is told that there will be none, also if this thread has
+    /// panicked.
     fn drop(&mut self) {
         self.inbox.close();
         if std::thread::panicking() {

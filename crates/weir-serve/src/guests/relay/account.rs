@@ -10,7 +10,7 @@ use super::completion::Outcome;
 /// The drop of frames that did not come to the guest's ring.
 const DROP: &str = "relay";
 
-/// Counts of what was written to the guest's ring.
+/// Counts of frames that were written to the guest's ring.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CopiedCounts {
     pub frames: u64,

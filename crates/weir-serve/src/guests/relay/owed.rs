@@ -1,4 +1,4 @@
-//! How many frames a relay is to copy, by what its source says and not by what it has read.
+//! How many frames a relay is to copy, by its source's counts and not by its own reading.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

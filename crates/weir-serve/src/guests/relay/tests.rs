@@ -55,7 +55,7 @@ impl Guest {
     }
 }
 
-/// What becomes of a relay's source when it is asked for changes.
+/// Behaviour of a relay's source when changes are requested.
 enum Fault {
     /// It waits until the other end is dropped.
     Hangs(Receiver<()>),
@@ -288,7 +288,7 @@ fn a_feed_that_is_left_within_a_block_has_no_frame_in_no_count() {
         relay.finish_by(Instant::now() + LIMIT);
         let outcome = relay.completion.outcome().unwrap();
         assert_eq!((outcome.failure, outcome.missing, outcome.unread), (None, 0, 0));
-        // What it has read before it was told has come, too.
+        // Frames that it has read before it was told have come, too.
         let copied = relay.ring.frames_written();
         assert!(copied == 1300 || !is_told_first && copied <= 2000, "{copied}");
         let of_feed = Ledger { offered: copied, captured: copied, ..Ledger::default() };
@@ -341,7 +341,7 @@ fn a_relay_that_fails_half_way_says_why_and_counts_what_is_left() {
         assert!(closes(&ledger), "{ledger:?}");
         relay.finish_by(Instant::now() + LIMIT);
     }
-    // Who asks later is told, too.
+    // A later caller is told, too.
     let (told, said) = mpsc::channel();
     relay.listen(move |reason| told.send(reason.to_owned()).unwrap());
     assert_eq!(said.recv_timeout(LIMIT).unwrap(), reason);
@@ -379,7 +379,7 @@ fn a_relay_that_hangs_holds_up_nobody_and_writes_nothing_behind_its_end() {
     assert!(closes(&relay.account(|| host(&writers))));
     assert!(begin.elapsed() < LIMIT / 2, "{:?}", begin.elapsed());
     std::thread::scope(|scope| {
-        // Whoever else waits for the end of it holds up nobody.
+        // Another thread that waits for its end delays nobody.
         scope.spawn(|| relay.finish_by(Instant::now() + Duration::from_millis(300)));
         assert_eq!(relay.account(|| host(&writers)).captured, 100);
         relay.finish_by(Instant::now() + Duration::from_millis(100));
@@ -428,7 +428,7 @@ fn a_place_is_free_once_its_relay_is_gone() {
     }
 }
 
-/// What a test does next.
+/// Next step of a test.
 #[derive(Clone, Debug)]
 enum Doing {
     Push(usize, u64),

@@ -1,4 +1,4 @@
-//! What is preallocated ahead of a file's end, and cut off again.
+//! Space that is preallocated ahead of a file's end, and cut off again.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl<D: Disk> Stream<D> {
         self.release(id);
     }
 
-    /// Has what was preallocated cut off where no large pieces come any more: readers of an open file of a quiet link
-    /// see no zeros.
+    /// Cuts off the preallocated space if no large pieces come any more: readers of an open file of a quiet link see
+    /// no zeros.
     pub fn cut_idle_files(&mut self, shared: &mut Shared<D>) {
         for (id, file) in self.files.iter_mut().filter(|(_, file)| !file.is_closing) {
             if !shared.volumes.has_failed(file.volume) && file.is_idle() {

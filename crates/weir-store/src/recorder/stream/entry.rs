@@ -1,4 +1,4 @@
-//! What was read of a ring and is not settled.
+//! Data that was read from a ring and is not settled.
 
 use weir_disk::{Buffer, Bytes};
 use weir_ring::Whole;
@@ -8,7 +8,7 @@ use crate::index::Piece;
 /// The number of no file.
 pub const NO_FILE: u64 = u64::MAX;
 
-/// What was read and is not settled, in the order in which it was read.
+/// Entries that were read and are not settled, in the order in which they were read.
 pub struct Entry {
     pub what: What,
     /// The file that it goes to, and where in it.
@@ -21,10 +21,10 @@ pub struct Entry {
     pub first_page: Option<Buffer>,
     /// It was tried before, on a volume that failed.
     pub is_again: bool,
-    /// What the volume gave when the write was asked for.
+    /// The number that the volume returned for the write request.
     pub begun: u64,
-    /// In a compressed file: where it was and how long before it was compressed, and how long what was told of
-    /// interfaces in front of it.
+    /// In a compressed file: its place and length before compression, and the length of the interface
+    /// descriptions in front of it.
     pub plain_at: u64,
     pub plain_bytes: usize,
     pub headers_bytes: u32,
@@ -54,7 +54,7 @@ pub enum What {
     Frames { frames: u64, wire_bytes: u64, block: Option<Whole>, highest: u32, piece: Piece },
     /// Headers, statistics.
     Blocks,
-    /// Padding over what was torn.
+    /// Padding over torn data.
     Cover,
     /// Frames that were not read.
     Gap(Gap, u64),

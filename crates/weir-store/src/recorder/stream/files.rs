@@ -160,8 +160,8 @@ impl<D: Disk> Stream<D> {
         Ok(id)
     }
 
-    /// What a file has to say before a piece of `length` bytes with frames of interfaces up to `highest`: interfaces
-    /// that it does not describe yet, and the names of addresses that have come. It counts as said.
+    /// Blocks that a file needs before a piece of `length` bytes with frames of interfaces up to `highest`:
+    /// interfaces that it does not describe yet, and the names of addresses that have come. It counts as said.
     pub(super) fn missing_headers(
         &mut self,
         id: u64,
@@ -279,7 +279,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// What became of the frames of a file. That of the feed's first ring has the ledger of the run, if that is known.
+    /// Statistics blocks of a file. The file of the feed's first ring has the ledger of the run, if the ledger
+    /// is known.
     fn statistics_of(&mut self, id: u64) -> Vec<u8> {
         let mut blocks = Vec::new();
         let Some(file) = self.files.get(&id) else { return blocks };
@@ -333,7 +334,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Lets out what the indexes have collected.
+    /// Writes the entries that the indexes have collected.
     pub fn flush_index(&mut self) {
         for file in self.files.values_mut() {
             if let Some(index) = &mut file.index

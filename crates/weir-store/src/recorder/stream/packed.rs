@@ -51,7 +51,7 @@ impl<D: Disk> Stream<D> {
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         let What::Frames { block, frames, .. } = &mut entry.what else { return };
         let frames = *frames;
-        // What the compressor saw counts if the ring still holds it now.
+        // The data that the compressor read is valid if the ring still holds it now.
         if block.take().is_some_and(|whole| !self.reader.holds(whole.block)) {
             entry.state = State::Torn;
             self.add_lapped(frames);
@@ -61,7 +61,7 @@ impl<D: Disk> Stream<D> {
         self.write_packed(shared);
     }
 
-    /// Has what is compressed written, up to the first piece that is not.
+    /// Writes compressed pieces, up to the first one that is not ready.
     fn write_packed(&mut self, shared: &mut Shared<D>) {
         let mut at = 0;
         while let Some(entry) = self.entries.get_mut(at) {
@@ -109,8 +109,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// The place in a file for a compressed piece, with what the file has to say before it. Gives it back where no
-    /// volume works.
+    /// The place in a file for a compressed piece, with the blocks that the file needs before it. Gives it back
+    /// where no volume works.
     pub(super) fn place_packed(
         &mut self,
         buffer: Buffer,

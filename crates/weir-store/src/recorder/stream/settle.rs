@@ -1,4 +1,4 @@
-//! Writes that are over: what became of their frames, and what is tried again.
+//! Writes that are over: the fate of their frames, and writes that are tried again.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::packed::Placed;
 use super::{Asked, Entry, Gap, State, Stream, What};
 use crate::index::Piece;
 
-/// What became of frames.
+/// Fate of frames.
 enum Fate {
     Kept,
     Lapped,
@@ -40,7 +40,7 @@ impl<D: Disk> Stream<D> {
             && block.is_some_and(|block| self.reader.holds(block))
             && let Some(first_page) = own.first_page.take()
         {
-            // What is there is whole and stays so: readers of the file may see it.
+            // Data in the file is whole and stays so: readers of the file may see it.
             let (file, at) = (own.file, own.at);
             return self.write(entry, file, at, Bytes::Own(first_page), shared);
         }
@@ -142,8 +142,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Settles what is known of the oldest entries. Without a cursor, those of a ring that is read no more: what there
-    /// is of frames among them was counted as lapped when the ring was let go.
+    /// Settles the oldest entries whose results are known. Without a cursor, for a ring that is not read any more: its
+    /// frames were counted as lapped when the ring was released.
     pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shared: &mut Shared<D>) {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);

@@ -44,7 +44,7 @@ impl<D: Disk> Volume<D> {
         false
     }
 
-    /// Takes note of what came of a job. Gives that of a cut, which is its stream's.
+    /// Records the result of a job. Gives that of a cut, which is its stream's.
     pub(super) fn take(&mut self, outcome: Outcome) -> Option<(usize, u64, io::Result<()>)> {
         self.moved = Instant::now();
         match outcome {
@@ -73,8 +73,8 @@ impl<D: Disk> Volume<D> {
         None
     }
 
-    /// A deletion is over. Where writes wait for it and it freed nothing (a snapshot has the blocks, too), more of them
-    /// would only cost what was recorded.
+    /// A deletion is over. If writes wait for it and it freed nothing (a snapshot has the blocks, too), more deletions
+    /// would only destroy recorded data.
     pub(super) fn deleted(&mut self, has_freed: bool) {
         let is_full = self.is_full;
         // While others write, the free space says nothing.

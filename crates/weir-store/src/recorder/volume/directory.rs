@@ -42,7 +42,7 @@ pub(crate) fn lock(directory: &Path) -> Result<File, RecorderError> {
     open.write(true).create(true).truncate(false).custom_flags(flags);
     let file = open.open(path);
     let file = file.map_err(failed)?;
-    // Whoever looks whether a recorder is there holds it for a moment.
+    // A process that checks whether a recorder runs holds it for a moment.
     let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
     for _ in 0..LOCK_TRIES {
         if locked != Err(rustix::io::Errno::WOULDBLOCK) {
@@ -60,7 +60,7 @@ pub(crate) fn lock(directory: &Path) -> Result<File, RecorderError> {
     }
 }
 
-/// What recorders have left here, the oldest first: names begin with the time.
+/// Files that recorders have left here, the oldest first: names begin with the time.
 pub fn past_files(directory: &Path) -> io::Result<VecDeque<Past>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -70,7 +70,7 @@ pub fn past_files(directory: &Path) -> io::Result<VecDeque<Past>> {
             && let Ok(meta) = entry.metadata()
             && meta.is_file()
         {
-            // One that was being written may be longer than what is in it.
+            // A file that was being written may be longer than its contents.
             let is_open = name.as_bytes().ends_with(OPEN_ENDING.as_bytes());
             let taken = if is_open { 512 * meta.blocks() } else { u64::MAX };
             files.push((entry.path(), meta.len().min(taken)));

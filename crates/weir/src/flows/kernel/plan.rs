@@ -1,4 +1,4 @@
-//! What a run with its table in the kernel is to do.
+//! Plan of a run with its table in the kernel.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct KernelPlan {
 }
 
 impl KernelPlan {
-    /// What these arguments ask for.
+    /// The plan for these arguments.
     pub fn new(args: &FlowsArgs) -> Result<KernelPlan> {
         let input = &args.input;
         if let Some(flag) = unheeded(input) {
@@ -65,7 +65,8 @@ impl KernelPlan {
                 "--in-kernel: its interfaces are of one network namespace; start a monitor for each"
             );
         }
-        // What a capture of the same would refuse, such as to take away the frames that this machine lives by.
+        // Errors that a capture of the same would give, such as for taking away frames that this machine
+        // needs.
         CapturePlan::new(&CaptureArgs::into_flows(input, &args.flows))?;
         let netns = netns.as_ref().map(Netns::open).transpose()?;
         let ifaces: Vec<String> = ifaces.into_iter().map(|(_, iface)| iface.clone()).collect();

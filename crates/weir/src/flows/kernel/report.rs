@@ -1,4 +1,4 @@
-//! What came of a run whose table was in the kernel.
+//! Report of a run whose table was in the kernel.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,10 +19,10 @@ use crate::report::text::of_flows;
 use crate::units::{grouped, packet_rate};
 use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 
-/// What stands where a capture's engine does.
+/// Name in the place of a capture's engine.
 pub const ENGINE: &str = "flow-table";
 
-/// What came of it.
+/// Report of the run.
 pub struct KernelReport<'a> {
     pub plan: &'a KernelPlan,
     pub counters: KernelCounters,

@@ -37,7 +37,7 @@ pub(super) struct Maps {
 struct SharedMaps {
     members: MapHandle,
     by_member: MapHandle,
-    /// What the interfaces themselves say they lost, by number.
+    /// Losses that the interfaces themselves report, by number.
     missed: Mutex<Vec<Option<u64>>>,
 }
 
@@ -87,12 +87,12 @@ impl Maps {
         missed[at] = missed[at].max(frames);
     }
 
-    /// What those of one number said they lost.
+    /// Losses that the interfaces of one number reported.
     pub(super) fn missed_of(&self, number: u32) -> Option<u64> {
         self.shared.missed().get(number as usize).copied().flatten()
     }
 
-    /// What all interfaces say that they lost; `None` if nobody can tell.
+    /// Losses that all interfaces report; `None` if nobody can tell.
     pub(super) fn missed(&self) -> Option<u64> {
         self.shared.missed().iter().flatten().copied().reduce(|a, b| a + b)
     }
@@ -120,7 +120,7 @@ impl SharedMaps {
         Ok((offered, unwanted))
     }
 
-    /// Plain numbers: whole whoever panicked while holding it.
+    /// Plain numbers: valid even if a thread panicked while holding them.
     fn missed(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }

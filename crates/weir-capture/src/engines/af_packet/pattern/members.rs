@@ -75,7 +75,7 @@ impl Members {
         members.map(|(&ifindex, _)| ifindex).collect()
     }
 
-    /// Asks each that is in what it lost; by number.
+    /// Asks each member for its losses; by number.
     pub(super) fn missed(&mut self) -> Vec<(u32, Option<u64>)> {
         let members = self.by_index.values_mut().filter(|member| member.is_in);
         let ask = |member: &mut Member| {

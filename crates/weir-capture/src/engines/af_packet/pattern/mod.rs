@@ -34,7 +34,7 @@ use crate::source::{Info, Pumped, Source, SourceEvent};
 use filter::Maps;
 use members::Members;
 
-/// How often the interfaces are asked what they lost: each is a question of its own.
+/// How often the interfaces are asked for their losses: each needs a request of its own.
 const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
 /// Interfaces that have left and are known yet, before their frames are waited for and they are forgotten.
 const LEFT_MAX: usize = PATTERN_INTERFACES_MAX as usize;

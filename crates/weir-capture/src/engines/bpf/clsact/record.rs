@@ -4,7 +4,7 @@
 //! each would be more than a process has.
 //!
 //! Records are in a folder that only their user can write in, and each user removes the filters of his own records
-//! only: whoever can write a record chooses a filter to be removed.
+//! only, since the writer of a record chooses a filter to be removed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -75,7 +75,7 @@ pub(super) struct Record {
 #[derive(Debug)]
 pub(in crate::engines::bpf) struct Lock(Record);
 
-/// What names of locks begin with; then come the process, and a number.
+/// Prefix of names of locks; the process and a number follow.
 const LOCK: &str = "lock-";
 /// Stands between a place and the lock of its record.
 const LOCKED_BY: char = '@';
@@ -191,10 +191,10 @@ fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(FilterPlac
     }
 }
 
-/// Network namespaces that a process is in or a path leads to; `None` where not all can be seen. One that
-/// only an open descriptor keeps is missed, or only a process that root may not look at: what is then
-/// forgotten is a filter that ends with it. A number may be given again, so one that is gone can look as if
-/// in use for a while.
+/// Network namespaces that a process is in or a path leads to; `None` where not all can be seen. A
+/// namespace is missed if only an open descriptor keeps it, or only a process that root may not examine.
+/// The forgotten filter then ends with that namespace. A number may be given again, so one that is gone can
+/// look as if in use for a while.
 fn namespaces_in_use() -> Option<HashSet<u64>> {
     if fs::metadata("/proc/self/ns/pid").ok()?.ino() != PID_INIT_INO {
         return None;

@@ -1,4 +1,4 @@
-//! What the programs count of each interface of a source by pattern (`bpf/members.h`).
+//! Counts of the programs for each interface of a source by pattern (`bpf/members.h`).
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -52,7 +52,7 @@ impl Counts {
         Ok(Counts { came, shares, cpus })
     }
 
-    /// What came of an interface to a generation of the programs.
+    /// Frames of an interface that came to a generation of the programs.
     pub(in crate::engines::bpf) fn came(&self, generation: usize, interface: usize) -> Came {
         let sum = |word: usize| {
             let rows = (0..self.cpus).map(|cpu| (cpu * ROWS + interface) * CAME_WORDS + word);
@@ -61,7 +61,7 @@ impl Counts {
         Came { judged: sum(generation), reentry: sum(GENERATIONS + generation) }
     }
 
-    /// What became of it in the rings of a place.
+    /// Their counts in the rings of a place.
     pub(in crate::engines::bpf) fn share(
         &self,
         place: usize,

@@ -24,7 +24,7 @@ use crate::kernel::rcu;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source, SourceEvent};
 
-/// How often the interfaces are asked what they lost: each is a question of its own.
+/// How often the interfaces are asked for their losses: each needs a request of its own.
 const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
 /// How soon members are changed that could not be because feeds were being changed.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);

@@ -1,5 +1,5 @@
-//! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows what is in it and leaves out what is not needed,
-//! so each generation of a program that is made anew has a map of its own.
+//! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows its contents and leaves out unneeded code, so
+//! each new generation of a program has a map of its own.
 
 use std::{mem, slice};
 
@@ -53,7 +53,8 @@ impl Constants {
         let value =
             unsafe { slice::from_raw_parts((&raw const data).cast::<u8>(), size_of::<Data>()) };
         map.update(&[0; 4], value, MapFlags::ANY)?;
-        // What the programs cannot write, and nobody else any more, is constant to the verifier.
+        // Memory that neither the programs nor anybody else can write any more is constant to the
+        // verifier.
         map.freeze()?;
         Ok(map)
     }

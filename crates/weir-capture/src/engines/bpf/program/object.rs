@@ -23,7 +23,7 @@ use crate::feed::filters::{Filters, Template, prepare};
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
-/// What `bpf/bpf.bpf.c` calls the program of a side at TC, or the one at XDP.
+/// Name in `bpf/bpf.bpf.c` of the program for a side at TC, or of the one at XDP.
 fn name(choice: Choice, side: Option<Side>) -> &'static str {
     match (choice, side) {
         (Choice::Tc, Some(Side::Egress)) => "weir_tc_out",
@@ -64,7 +64,8 @@ fn set_up(
     rodata.may_block = u32::from(maps.blocks.is_some());
     set_feeds(rodata, maps.places, &first_lists(maps.places.len()));
     let chooses = maps.has_filters || rodata.by_flow | rodata.by_queue != 0;
-    // An interface has what came only, and what a feed chose: what is filtered is the difference.
+    // An interface only has counts of frames that came, and of frames that a feed took: the
+    // filtered ones are the difference.
     let chooses = chooses || !setup.is_of_one_direction() || maps.several;
     rodata.chooses = u32::from(chooses);
     // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.
@@ -127,7 +128,8 @@ pub(in crate::engines::bpf) fn load(
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
     let data = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
-    // What is bound to a device is loaded by us, in any case: libbpf gives it no room to grow in.
+    // A program that is bound to a device is always loaded by us: libbpf gives it no room to grow
+    // in.
     let by_us = maps.has_filters || choice == Choice::XdpWithTags;
     let mut templates = match by_us {
         true => templates(&mut open, choice, ifindex, &sides).map_err(refuse)?,

@@ -10,7 +10,7 @@ use crate::feed::interfaces::{InterfaceLedger, Known, missed_since};
 use crate::kernel::netns::Owner;
 
 impl Shared {
-    /// What there is for the interfaces of a source by pattern.
+    /// State for the interfaces of a source by pattern.
     ///
     /// # Panics
     /// If the source was opened for one interface.

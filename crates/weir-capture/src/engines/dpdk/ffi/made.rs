@@ -21,7 +21,7 @@ unsafe extern "C" {
     fn weir_make(ring: *const c_char, pool: *mut c_void, made: *const RawMade) -> c_int;
 }
 
-/// What becomes one mbuf, or several of `part` bytes (0: one).
+/// Contents of one mbuf, or of several of `part` bytes (0: one).
 #[derive(Default)]
 pub(crate) struct Made<'a> {
     pub(crate) bytes: &'a [u8],

@@ -19,7 +19,7 @@ fn alone() -> MutexGuard<'static, Vec<u16>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a port is.
+/// Facts about a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// The driver: `net_af_packet`.
@@ -45,8 +45,8 @@ pub(crate) struct Port {
 // SAFETY: port and pool are numbers and memory of the process, not of a thread; DPDK's configuration calls
 // must not overlap, and all are made under `alone()`.
 unsafe impl Send for Port {}
-// SAFETY: what takes `&self` either reads (what the port is, its statistics, whether the device is gone) and
-// keeps nothing, or configures under `alone()`; DPDK allows both beside threads that receive.
+// SAFETY: methods that take `&self` either read (facts about the port, its statistics, whether the device is
+// gone) and keep nothing, or configure under `alone()`; DPDK allows both beside threads that receive.
 unsafe impl Sync for Port {}
 
 impl Port {

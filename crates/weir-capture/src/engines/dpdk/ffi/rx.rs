@@ -11,7 +11,7 @@ use super::{
 };
 
 /// Frames of one turn. Source: drivers that receive in vectors take multiples of 32; `net_af_xdp` splits
-/// what is more than 64.
+/// more than 64.
 pub(crate) const BURST: usize = 64;
 
 /// One queue of a started port; the one that receives from it.

@@ -7,7 +7,7 @@ const GAP_BYTES: u32 = 20;
 /// Links that are asked about, Gbit/s.
 pub(super) const LINKS_GBPS: [f64; 3] = [10.0, 40.0, 100.0];
 
-/// What was measured of one drive at one size of frames.
+/// Measurements of one drive at one size of frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Drive {
     /// In the mean, on the wire, FCS included.
@@ -20,7 +20,7 @@ pub(super) struct Drive {
     pub(super) cpu_seconds_per_gb: f64,
 }
 
-/// What a full link would take. Computed, not measured.
+/// Needs of a full link. Computed, not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Need {
     /// The link's rate.
@@ -37,7 +37,7 @@ pub struct Need {
     pub cpu_cores: f64,
 }
 
-/// What so many drives would hold. Computed, not measured.
+/// A link that so many drives can hold. Computed, not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Link {
     /// Drives such as the measured one.
@@ -58,7 +58,7 @@ impl Drive {
         link_gbps * 1e9 / 8.0 / f64::from(self.size_on_wire + GAP_BYTES)
     }
 
-    /// What a full link would take; `None` of a drive that kept nothing.
+    /// Needs of a full link; `None` of a drive that kept nothing.
     pub(super) fn need(&self, link_gbps: f64) -> Option<Need> {
         if self.bytes_per_second <= 0.0 {
             return None;

@@ -18,7 +18,7 @@ pub use computed::{Link, Need};
 pub use measure::run;
 pub use report::Sizing;
 
-/// What to measure.
+/// Options of the measurement.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The `weir` program.

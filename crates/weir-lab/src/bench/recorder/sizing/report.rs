@@ -15,7 +15,7 @@ pub(super) const CAPTURE: &str = "capture only";
 pub(super) const BOTH: &str = "both";
 pub(super) const GUEST: &str = "in a guest";
 
-/// What was measured, and what was computed from it.
+/// Measurements, and values that were computed from them.
 #[derive(Debug, Serialize)]
 pub struct Sizing {
     /// The machine, the program and the hour.

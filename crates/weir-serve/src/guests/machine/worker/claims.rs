@@ -73,7 +73,7 @@ impl Worker {
                 | VmError::Words { .. }
                 | VmError::Random { .. }
         );
-        // Whoever asks next is not to wait for as long, either.
+        // The next caller shall not wait as long, either.
         if is_refusal || matches!(error, VmError::TimeOut { .. }) {
             self.refusal = Some((Instant::now() + PLUG_REFUSAL_STAYS, text.clone()));
         }
@@ -97,10 +97,11 @@ impl Worker {
                 Ok(())
             }
             Err(error) => {
-                // What could not be taken back is taken back later.
+                // Devices that could not be unplugged are unplugged later.
                 let found = hotplug::find_plugged(monitor);
                 if found.is_err() || matches!(error, VmError::TimeOut { .. }) {
-                    // QEMU may still carry out what it has not answered: it is looked for after the next connection.
+                    // QEMU may still carry out commands that it has not answered: the result is looked up after the
+                    // next connection.
                     self.drop_monitor();
                     self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
                 }

@@ -73,8 +73,8 @@ impl Worker {
         self.connect_at = self.next_connection();
     }
 
-    /// Looks at what is plugged in: our devices are still there if it is the same QEMU, and others are what a daemon
-    /// has left that was killed.
+    /// Checks the plugged devices: our devices are still there if it is the same QEMU, and others were left by a
+    /// daemon that was killed.
     fn begin(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
         let mut monitor = LimitedMonitor::new(monitor, QMP_LOOK_TIME_MAX);
         let mut found = hotplug::find_plugged(&mut monitor)?;
@@ -90,7 +90,7 @@ impl Worker {
                 None => self.machine_ended(),
             }
         }
-        // Applications in the guest may still read what a daemon has left that was here before.
+        // Applications in the guest may still read memory that an earlier daemon has left.
         let is_first = self.has_no_devices();
         let linger = if is_first { GUEST_LINGER } else { Duration::ZERO };
         let look_pause = self.spec.hypervisor.unplug_look_after();

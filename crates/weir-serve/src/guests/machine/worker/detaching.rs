@@ -15,7 +15,7 @@ pub(super) struct Detaching {
     places_until: Instant,
     /// The last of those who wait for it waits no longer.
     until: Instant,
-    /// Who waits for it, and until when.
+    /// Callers that wait for it, each with its deadline.
     replies: Vec<(Instant, Reply)>,
 }
 
@@ -26,7 +26,7 @@ impl Detaching {
         Detaching { session_until, places_until, until: now + within, replies: Vec::new() }
     }
 
-    /// Both as one: what is due earlier is done then, and each caller waits for its own time.
+    /// Both as one: an earlier deadline is done then, and each caller waits for its own time.
     fn joined(self, other: Detaching) -> Detaching {
         Detaching {
             session_until: self.session_until.min(other.session_until),

@@ -375,7 +375,7 @@ fn with_qemu_the_session_ends_and_the_next_one_begins_anew() {
     guest.wait_for(GuestState::Ready);
     let next = guest.claim();
     assert_ne!(next.memory().token(), claim.memory().token());
-    // What is of the machine before gives nothing back.
+    // A claim of the previous machine gives nothing back.
     drop(claim);
     assert_eq!(guest.claim().memory().token(), next.memory().token());
 }
@@ -392,7 +392,7 @@ fn sessions_end_by_what_qemu_tells() {
     guest.wait_for_ended(2);
     guest.qemu.tell("SHUTDOWN", json!({"guest": true}));
     guest.wait_for_ended(3);
-    // Somebody takes a device out: what is left of both goes, too.
+    // Somebody removes a device: the remaining parts of both go, too.
     let region = guest.qemu.look(|qemu| qemu.devices.remove(0));
     guest.qemu.tell("DEVICE_DELETED", json!({"device": region}));
     guest.wait_for_ended(4);

@@ -54,7 +54,7 @@ fn a_machine_without_room_is_refused_before_there_is_memory_and_is_not_asked_eac
     }
     let (looks, passed) = (qemu.look(|qemu| qemu.port_looks), start.elapsed());
     assert!(looks as u128 <= looks_within(passed, PLUG_REFUSAL_STAYS), "{looks} {passed:?}");
-    // Whoever mends it is not refused for long.
+    // A user who repairs it is not refused for long.
     qemu.look(|qemu| qemu.has_no_ports = false);
     within_limit("it is looked at again", || guest.refusal().contains("power of two"));
 }
@@ -216,7 +216,8 @@ fn memory_that_qemu_keeps_is_looked_at_less_and_less_often() {
     let start = Instant::now();
     assert!(guest.machine.detach(Duration::from_millis(10), || ()).is_err());
     guest.qemu.wait("refusals", |qemu| qemu.refused >= 9);
-    // Two of them with what the guest is asked in the first second. The others: 10 + 20 + 40 + 80 + 160 + 320 ms.
+    // Two of them with the requests to the guest in the first second. The others: 10 + 20 + 40 + 80 + 160 + 320
+    // ms.
     assert!(start.elapsed() >= UNPLUG_LOOK_AFTER * 63, "{:?}", start.elapsed());
     let told = || guest.log().iter().filter(|line| line.contains("still holds")).count();
     within_limit("it is told", || told() == 1);
