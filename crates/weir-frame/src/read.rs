@@ -158,7 +158,8 @@ impl<R: Read> FrameReader<R> {
         Ok(reader)
     }
 
-    /// The next frame, or `None` at the end, and ever after an error.
+    /// The next frame, or `None` at the end, and ever after an error. Only where the input has no more bytes yet, and
+    /// says so by [`WouldBlock`](std::io::ErrorKind::WouldBlock), a later call goes on.
     ///
     /// # Errors
     /// [`ReadError`] where the file is damaged or cut off, with the place.
@@ -179,6 +180,11 @@ impl<R: Read> FrameReader<R> {
         &self.state.interfaces
     }
 
+    /// The input.
+    pub fn get_mut(&mut self) -> &mut R {
+        self.window.input_mut()
+    }
+
     /// Number of frames that were delivered so far.
     #[must_use]
     pub fn frames(&self) -> u64 {
@@ -196,8 +202,12 @@ impl<R: Read> FrameReader<R> {
             Format::Pcap(classic) => classic.step(&mut self.window, limits, interfaces),
             Format::Pcapng(section) => section.step(&mut self.window, limits, interfaces),
         };
-        self.ended = matches!(step, Ok(Step::End) | Err(_));
-        step.map_err(|reason| ReadError { offset, frames: self.frames, reason })
+        let step = step.map_err(|reason| ReadError { offset, frames: self.frames, reason });
+        self.ended = match &step {
+            Ok(step) => matches!(step, Step::End),
+            Err(error) => !error.is_would_block(),
+        };
+        step
     }
 
     fn lend(&mut self, found: &Found) -> Frame<'_> {

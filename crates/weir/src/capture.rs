@@ -34,7 +34,7 @@ use crate::plan::CapturePlan;
 use crate::run_result::RunResult;
 use crate::source_name::SourceName;
 use crate::sources::Subscriptions;
-use crate::{privileges, signals, usage_hints};
+use crate::{pipes, privileges, signals, usage_hints};
 use live::{Live, introduce};
 use reading::{Leaving, Progress, Reading};
 
@@ -46,6 +46,7 @@ const WATCHED_SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
+    let _pipes = pipes::wait_for(&args.input.sources, &stop)?;
     let plan = CapturePlan::new(args)?;
     let result = execute(&plan, &stop, Rights::GiveUp)?;
     conclude(&plan, result, &stop)

@@ -15,7 +15,7 @@ use crate::capture::{self, Rights};
 use crate::cli::{CaptureArgs, FlowsArgs};
 use crate::ending::conclude;
 use crate::plan::CapturePlan;
-use crate::signals;
+use crate::{pipes, signals};
 use show::Show;
 use watch::Watch;
 
@@ -25,6 +25,7 @@ pub fn run(args: &FlowsArgs) -> Result<u8> {
     if args.in_kernel {
         return kernel::run(args, &stop, &end);
     }
+    let _pipes = pipes::wait_for(&args.input.sources, &stop)?;
     let mut plan = CapturePlan::new(&CaptureArgs::into_flows(&args.input, &args.flows))?;
     let show = Show::start(&args.show, plan.is_live() && !plan.json, &stop)?;
     let (show, watch) = show.unzip();

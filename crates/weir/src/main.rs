@@ -28,6 +28,7 @@ mod journal;
 mod lab;
 mod limits;
 mod pages;
+mod pipes;
 mod plan;
 mod privileges;
 mod report;

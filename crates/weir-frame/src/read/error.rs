@@ -15,6 +15,14 @@ pub struct ReadError {
     pub reason: Reason,
 }
 
+impl ReadError {
+    /// Whether the input has no more bytes yet, and said so by [`WouldBlock`](io::ErrorKind::WouldBlock).
+    #[must_use]
+    pub fn is_would_block(&self) -> bool {
+        matches!(&self.reason, Reason::Io(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
+
 /// Faults of a file.
 #[derive(Debug, Error)]
 pub enum Reason {

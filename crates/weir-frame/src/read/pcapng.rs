@@ -32,6 +32,17 @@ pub(super) struct Section {
     first_interface: usize,
     /// Clocks of the section's interfaces.
     clocks: Vec<Clock>,
+    /// The block that is being passed over, where its end had not come yet.
+    passed: Option<Passed>,
+}
+
+/// A block that is passed over.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    /// Its whole length.
+    total: u32,
+    /// Bytes of it that are behind the window.
+    behind: u64,
 }
 
 /// A block whose lengths are checked and whose bytes are all in the window.
@@ -49,6 +60,9 @@ impl Section {
         limits: &Limits,
         interfaces: &mut Vec<Interface>,
     ) -> Result<Step, Reason> {
+        if let Some(block) = self.passed {
+            return self.pass_over(window, block);
+        }
         window.need(HEAD_BYTES).map_err(Reason::Io)?;
         if window.bytes().is_empty() {
             return Ok(Step::End);
@@ -63,7 +77,7 @@ impl Section {
         let block_type = self.order.u32([t0, t1, t2, t3]);
         let total = checked_length(block_type, self.order.u32(len), limits)?;
         if !matches!(block_type, SHB_TYPE | IDB_TYPE | EPB_TYPE | PB_TYPE | SPB_TYPE) {
-            return self.pass_over(window, total);
+            return self.pass_over(window, Passed { total, behind: 0 });
         }
 
         if !window.need(total as usize).map_err(Reason::Io)? {
@@ -88,14 +102,24 @@ impl Section {
         })
     }
 
-    /// Goes past a block of `total` bytes without holding it.
-    fn pass_over<R: Read>(&self, window: &mut Window<R>, total: u32) -> Result<Step, Reason> {
+    /// Goes past a block without holding it.
+    fn pass_over<R: Read>(
+        &mut self,
+        window: &mut Window<R>,
+        block: Passed,
+    ) -> Result<Step, Reason> {
+        let Passed { total, behind } = block;
         let before_tail = u64::from(total) - TAIL_BYTES as u64;
-        let passed = window.skip(before_tail).map_err(Reason::Io)?;
-        if passed < before_tail || !window.need(TAIL_BYTES).map_err(Reason::Io)? {
-            let have = passed + window.bytes().len() as u64;
+        let begin = window.offset();
+        let skipped = window.skip(before_tail - behind);
+        let behind = behind + (window.offset() - begin);
+        self.passed = Some(Passed { total, behind });
+        skipped.map_err(Reason::Io)?;
+        if behind < before_tail || !window.need(TAIL_BYTES).map_err(Reason::Io)? {
+            let have = behind + window.bytes().len() as u64;
             return Err(Reason::CutOff { what: "block", have, need: u64::from(total) });
         }
+        self.passed = None;
         self.check_tail(total, &window.bytes()[..TAIL_BYTES])?;
         window.consume(TAIL_BYTES);
         Ok(Step::Other)

@@ -28,6 +28,25 @@ impl From<Frame<'_>> for Owned {
     }
 }
 
+/// Gives pieces of its bytes, and between them says that there are none yet.
+struct Hesitant<'a> {
+    bytes: &'a [u8],
+    pieces: &'a [usize],
+    reads: usize,
+    hesitates: bool,
+}
+
+impl Read for Hesitant<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        self.reads += 1;
+        if self.hesitates && self.reads.is_multiple_of(2) {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
+        let piece = self.pieces[self.reads % self.pieces.len()].min(out.len());
+        (&mut self.bytes).take(piece as u64).read(out)
+    }
+}
+
 /// All whole frames, and the error that ended them.
 fn read_all(file: &[u8]) -> (Vec<Owned>, Option<ReadError>) {
     let mut frames = Vec::new();
@@ -439,6 +458,31 @@ proptest! {
         if let Some(error) = error {
             prop_assert_eq!(error.frames, whole as u64);
             prop_assert!(error.offset as usize <= cut);
+        }
+    }
+
+    #[test]
+    fn an_input_that_hesitates_gives_the_same_frames(
+        frames in any_frames(2), pieces in proptest::collection::vec(1usize..200, 1..20),
+    ) {
+        let (file, _) = weir_file(&frames);
+        let mut pcap = Build::pcap(Order::Little, 0xa1b2_3c4d, 1);
+        for (meta, data) in &frames {
+            pcap.record(meta.ts_ns as u32, 5, data.len() as u32, data);
+        }
+        for file in [file, pcap.out] {
+            let input = Hesitant { bytes: &file, pieces: &pieces, reads: 0, hesitates: false };
+            let mut reader = FrameReader::open(input).expect("a file");
+            reader.get_mut().hesitates = true;
+            let mut read: Vec<Owned> = Vec::new();
+            loop {
+                match reader.next() {
+                    Ok(Some(frame)) => read.push(frame.into()),
+                    Ok(None) => break,
+                    Err(error) => prop_assert!(error.is_would_block(), "{error}"),
+                }
+            }
+            prop_assert_eq!(read, frames_of(&file));
         }
     }
 

@@ -20,6 +20,10 @@ impl<R: Read> Window<R> {
         Window { input, buffer: Vec::new(), start: 0, end: 0, offset: 0 }
     }
 
+    pub(super) fn input_mut(&mut self) -> &mut R {
+        &mut self.input
+    }
+
     /// Where in the input the window begins.
     pub(super) fn offset(&self) -> u64 {
         self.offset

@@ -1,15 +1,18 @@
-//! The bytes of a capture file: from a file or from standard input, unpacked where they are compressed.
+//! The bytes of a capture file: from a file, a pipe or standard input, unpacked where they are compressed.
 
 use std::fs::File;
 use std::io::{self, Cursor, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use flate2::read::MultiGzDecoder;
 use lz4_flex::frame::FrameDecoder;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
-/// Bytes of a capture file.
-pub type Input = Box<dyn Read + Send>;
+use super::chunks::Chunks;
 
 /// The path that means standard input.
 const STANDARD_INPUT: &str = "-";
@@ -19,9 +22,34 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 
-/// Bytes that were read from standard input to learn its link type, for a later reader that starts
-/// at the beginning.
-static READ_AHEAD: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+/// Standard input that was looked at, for the one who reads it from the start.
+static STANDARD: Mutex<Option<Chunks>> = Mutex::new(None);
+
+/// Bytes of a capture file.
+pub enum Input {
+    /// They are all there.
+    File(Box<dyn Read + Send>),
+    /// Somebody writes them at some time.
+    Pipe(Chunks),
+}
+
+impl Input {
+    /// From now on, bytes of a pipe that are not there yet are a [`WouldBlock`](io::ErrorKind::WouldBlock).
+    pub fn wait_no_more(&mut self) {
+        if let Input::Pipe(chunks) = self {
+            chunks.wait_no_more();
+        }
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Input::File(file) => file.read(buffer),
+            Input::Pipe(chunks) => chunks.read(buffer),
+        }
+    }
+}
 
 /// Whether it can be read only once.
 pub fn is_standard_input(path: &Path) -> bool {
@@ -34,67 +62,61 @@ pub fn is_standard_input(path: &Path) -> bool {
 /// What the kernel says; `IsADirectory` for a folder.
 pub fn open(path: &Path) -> io::Result<Input> {
     if is_standard_input(path) {
-        let before = std::mem::take(&mut *read_ahead());
-        return unpacked(Box::new(Cursor::new(before).chain(io::stdin())));
+        let looked_at = STANDARD.lock().unwrap_or_else(PoisonError::into_inner).take();
+        return looked_at.map_or_else(standard_input, Ok).map(Input::Pipe);
     }
-    let file = File::open(path)?;
+    // A named pipe is opened whether somebody writes to it yet or not; it is the thread that waits.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let kind = file.metadata()?.file_type();
     // Opening a folder succeeds and reading it fails, with less to say.
-    if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
+    if kind.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    unpacked(Box::new(file))
+    if kind.is_file() {
+        return unpacked(Box::new(file)).map(Input::File);
+    }
+    rustix::fs::fcntl_setfl(&file, rustix::fs::fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Chunks::start(move || {
+        wait_for_bytes(&file)?;
+        unpacked(Box::new(file))
+    })
+    .map(Input::Pipe)
 }
 
 /// Looks at the beginning of standard input and leaves it there.
-pub fn peek<T>(look: impl FnOnce(Input) -> T) -> T {
-    let copy = Copying { input: Box::new(io::stdin()), before: read_ahead().clone(), at: 0 };
-    match unpacked(Box::new(copy)) {
-        Ok(input) => look(input),
-        Err(error) => look(Box::new(Failing(Some(error)))),
-    }
+///
+/// # Errors
+/// No thread can be started.
+pub fn peek<T>(look: impl FnOnce(&mut dyn Read) -> T) -> io::Result<T> {
+    let mut standard = STANDARD.lock().unwrap_or_else(PoisonError::into_inner);
+    let chunks = match standard.take() {
+        Some(chunks) => chunks,
+        None => standard_input()?,
+    };
+    Ok(standard.insert(chunks).peek(look))
 }
 
-fn read_ahead() -> std::sync::MutexGuard<'static, Vec<u8>> {
-    READ_AHEAD.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Reads the bytes that were read before, then on, and keeps these, too.
-struct Copying {
-    input: Input,
-    before: Vec<u8>,
-    at: usize,
-}
-
-impl Read for Copying {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let before = &self.before[self.at..];
-        if !before.is_empty() {
-            let bytes = before.len().min(buffer.len());
-            buffer[..bytes].copy_from_slice(&before[..bytes]);
-            self.at += bytes;
-            return Ok(bytes);
+/// Until there are bytes, or whoever wrote them has gone: a named pipe that nobody has opened to write seems at its end.
+fn wait_for_bytes(file: &File) -> io::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(file, PollFlags::IN)], None) {
+            Err(Errno::INTR) => {}
+            other => return Ok(other.map(drop)?),
         }
-        let bytes = self.input.read(buffer)?;
-        read_ahead().extend_from_slice(&buffer[..bytes]);
-        Ok(bytes)
     }
 }
 
-struct Failing(Option<io::Error>);
-
-impl Read for Failing {
-    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-        Err(self.0.take().unwrap_or(io::ErrorKind::UnexpectedEof.into()))
-    }
+fn standard_input() -> io::Result<Chunks> {
+    Chunks::start(|| unpacked(Box::new(io::stdin())))
 }
 
 /// The bytes as they were before they were compressed, if they are.
-fn unpacked(mut input: Input) -> io::Result<Input> {
+fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
     let mut first = Vec::with_capacity(ZSTD.len());
     (&mut input).take(ZSTD.len() as u64).read_to_end(&mut first)?;
     let is_gzip = first.starts_with(&GZIP);
     let (is_zstd, is_lz4) = (first == ZSTD, first == LZ4);
-    let whole: Input = Box::new(Cursor::new(first).chain(input));
+    let whole: Box<dyn Read + Send> = Box::new(Cursor::new(first).chain(input));
     Ok(match (is_gzip, is_zstd, is_lz4) {
         (true, ..) => Box::new(MultiGzDecoder::new(whole)),
         (_, true, _) => Box::new(zstd::stream::read::Decoder::new(whole)?),
@@ -138,19 +160,5 @@ mod tests {
         assert!(read(&[&gzip[..], &gzip[..]].concat()).unwrap().len() == 2 * plain.len());
         assert_eq!(read(b"abc").unwrap(), b"abc");
         assert_eq!(read(b"").unwrap(), b"");
-    }
-
-    #[test]
-    fn what_was_looked_at_is_read_again() {
-        let copy = |before: &[u8], input: &'static [u8]| Copying {
-            input: Box::new(input),
-            before: before.to_vec(),
-            at: 0,
-        };
-        let mut bytes = Vec::new();
-        copy(b"be", b"fore").read_to_end(&mut bytes).unwrap();
-        assert_eq!(bytes, b"before");
-        assert_eq!(*read_ahead(), b"fore");
-        read_ahead().clear();
     }
 }

@@ -3,10 +3,11 @@
 //! The only source that can wait: with [`ReplayOptions::waits`] no reader that takes part is lapped.
 //! Stamps are those of the file, whatever the speed.
 
+mod chunks;
 pub(crate) mod declaration;
 mod input;
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,6 +49,9 @@ impl Default for ReplayOptions {
 
 /// Frames that become visible together, at top speed.
 const BURST: u64 = 64;
+
+/// A pause between looks at a pipe that has brought nothing.
+const PIPE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The source.
 pub struct Replay {
@@ -138,6 +142,7 @@ impl Replay {
         let frame = match file.next() {
             Ok(Some(frame)) => frame,
             Ok(None) => return self.next_loop(),
+            Err(error) if error.is_would_block() => return Ok(Stepped::Waits),
             Err(error) => return Err(file_error(path, &error)),
         };
         if frame.link_type != self.link_type {
@@ -213,6 +218,8 @@ enum Stepped {
     Frame,
     /// A frame whose time has not come is in `pending`.
     Early,
+    /// The file is a pipe, and the next frame has not come through it yet.
+    Waits,
     End,
 }
 
@@ -236,26 +243,31 @@ fn check_options(options: &ReplayOptions) -> Result<(), CaptureError> {
 pub fn link_type(path: &Path) -> Result<u16, CaptureError> {
     if input::is_standard_input(path) {
         // It is read later.
-        let file = input::peek(FrameReader::open).map_err(|error| file_error(path, &error))?;
-        return Ok(link_type_of(&file));
+        let look = |input: &mut dyn Read| FrameReader::open(input).map(|file| link_type_of(&file));
+        let link_type = input::peek(look).map_err(|error| cannot_open(path, &error))?;
+        return link_type.map_err(|error| file_error(path, &error));
     }
     Ok(link_type_of(&open_file(path)?))
 }
 
-fn link_type_of(file: &FrameReader<Input>) -> u16 {
+fn link_type_of<R: Read>(file: &FrameReader<R>) -> u16 {
     // A pcapng file without any interface has no frames either.
     file.interfaces().first().map_or(LINKTYPE_ETHERNET, |own| own.link_type)
 }
 
 fn open_file(path: &Path) -> Result<FrameReader<Input>, CaptureError> {
-    let input = input::open(path).map_err(|error| {
-        let message = match error.kind() {
-            io::ErrorKind::IsADirectory => "is a folder; name a file in it".to_owned(),
-            _ => format!("cannot be opened: {error}"),
-        };
-        CaptureError::File { path: path.to_owned(), message }
-    })?;
-    FrameReader::open(input).map_err(|error| file_error(path, &error))
+    let input = input::open(path).map_err(|error| cannot_open(path, &error))?;
+    let mut file = FrameReader::open(input).map_err(|error| file_error(path, &error))?;
+    file.get_mut().wait_no_more();
+    Ok(file)
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> CaptureError {
+    let message = match error.kind() {
+        io::ErrorKind::IsADirectory => "is a folder; name a file in it".to_owned(),
+        _ => format!("cannot be opened: {error}"),
+    };
+    CaptureError::File { path: path.to_owned(), message }
 }
 
 fn file_error(path: &Path, error: &weir_frame::read::ReadError) -> CaptureError {
@@ -318,6 +330,15 @@ impl Source for Replay {
             match self.step() {
                 Ok(Stepped::Frame) => {}
                 Ok(Stepped::Early) => self.fanout.publish(),
+                Ok(Stepped::Waits) => {
+                    self.fanout.publish();
+                    self.fanout.leave();
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break Ok(Pumped::More);
+                    }
+                    std::thread::sleep(PIPE_PAUSE.min(left));
+                }
                 Ok(Stepped::End) => break Ok(Pumped::Ended),
                 Err(error) => break Err(error),
             }
