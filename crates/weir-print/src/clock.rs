@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use chrono::{DateTime, Local, Offset, TimeZone};
+use chrono::{DateTime, Local, NaiveDate, Offset, TimeZone};
 
 use crate::text::Text;
 
@@ -23,9 +23,16 @@ pub enum TimeFormat {
     Epoch,
     /// Since the frame before.
     Delta,
+    /// Date and time of day where this program runs, in each line.
+    Date,
+    /// Since the first frame.
+    Start,
+    /// None.
+    None,
 }
 
-/// Writes times, and a line with the date before the first frame of another day than the one before, or than today.
+/// Writes times. Times of day have a line with the date before the first frame of another day than the one before, or
+/// than today.
 #[derive(Clone, Debug)]
 pub struct Clock {
     format: TimeFormat,
@@ -35,7 +42,10 @@ pub struct Clock {
     known: (i64, i64),
     /// The local offset, and from which second on it holds.
     offset: (i64, i64),
-    before_ns: Option<u64>,
+    /// Of the frame before, or of the first one.
+    since_ns: Option<u64>,
+    /// The date as last written, and its day since 1970.
+    date: (i64, String),
 }
 
 impl Clock {
@@ -44,16 +54,22 @@ impl Clock {
     pub fn new(format: TimeFormat, nanoseconds: bool) -> Clock {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let digits = if nanoseconds { 9 } else { 6 };
-        let mut clock =
-            Clock { format, digits, known: (0, 0), offset: (0, i64::MIN), before_ns: None };
+        let mut clock = Clock {
+            format,
+            digits,
+            known: (0, 0),
+            offset: (0, i64::MIN),
+            since_ns: None,
+            date: (i64::MIN, String::new()),
+        };
         let now_s = now.as_secs() as i64;
         let offset = clock.offset_s(now_s);
         clock.known = ((now_s + offset).div_euclid(DAY_S), offset);
         clock
     }
 
-    /// Appends the time of a frame, in nanoseconds since 1970, and a blank. A new date has a line before:
-    /// `# 2026-11-26 UTC+01:00`.
+    /// Appends the time of a frame, which is in nanoseconds since 1970, and a blank; nothing for
+    /// [`TimeFormat::None`]. Before a time of day, a new date has a line: `# 2026-11-26 UTC+01:00`.
     pub fn write(&mut self, out: &mut Vec<u8>, ts_ns: u64) {
         let second = (ts_ns / SECOND_NS) as i64;
         let fraction_ns = ts_ns % SECOND_NS;
@@ -69,16 +85,35 @@ impl Clock {
                 write_hms(out, of_day as u64);
             }
             TimeFormat::Epoch => out.dec(ts_ns / SECOND_NS),
-            TimeFormat::Delta => {
-                let before_ns = self.before_ns.replace(ts_ns).unwrap_or(ts_ns);
-                let delta_ns = ts_ns.abs_diff(before_ns);
-                out.put(if ts_ns < before_ns { "-" } else { " " });
-                write_hms(out, delta_ns / SECOND_NS);
-                self.write_fraction(out, delta_ns % SECOND_NS);
-                return out.put(" ");
+            TimeFormat::Date => {
+                let local = second + self.offset_s(second);
+                let (day, of_day) = (local.div_euclid(DAY_S), local.rem_euclid(DAY_S));
+                if self.date.0 != day {
+                    self.date = (day, date(day).to_string());
+                }
+                out.put(&self.date.1);
+                out.put(" ");
+                write_hms(out, of_day as u64);
             }
+            TimeFormat::Delta => {
+                let before_ns = self.since_ns.replace(ts_ns).unwrap_or(ts_ns);
+                return self.write_difference(out, ts_ns, before_ns);
+            }
+            TimeFormat::Start => {
+                let first_ns = *self.since_ns.get_or_insert(ts_ns);
+                return self.write_difference(out, ts_ns, first_ns);
+            }
+            TimeFormat::None => return,
         }
         self.write_fraction(out, fraction_ns);
+        out.put(" ");
+    }
+
+    fn write_difference(&self, out: &mut Vec<u8>, ts_ns: u64, since_ns: u64) {
+        let ns = ts_ns.abs_diff(since_ns);
+        out.put(if ts_ns < since_ns { "-" } else { " " });
+        write_hms(out, ns / SECOND_NS);
+        self.write_fraction(out, ns % SECOND_NS);
         out.put(" ");
     }
 
@@ -92,7 +127,7 @@ impl Clock {
     }
 
     fn offset_s(&mut self, second: i64) -> i64 {
-        if self.format != TimeFormat::Local {
+        if !matches!(self.format, TimeFormat::Local | TimeFormat::Date) {
             return 0;
         }
         let from = second - second.rem_euclid(OFFSET_HOLDS_S);
@@ -121,9 +156,13 @@ fn write_hms(out: &mut Vec<u8>, seconds: u64) {
     out.insert(end - 4, b':');
 }
 
+fn date(day: i64) -> NaiveDate {
+    DateTime::from_timestamp(day * DAY_S, 0).unwrap_or_default().date_naive()
+}
+
 fn write_date(out: &mut Vec<u8>, day: i64, offset_s: i64) {
     use std::io::Write;
-    let date = DateTime::from_timestamp(day * DAY_S, 0).unwrap_or_default().date_naive();
+    let date = date(day);
     let sign = if offset_s < 0 { '-' } else { '+' };
     let minutes = offset_s.unsigned_abs() / 60;
     let _ = match minutes {
@@ -175,10 +214,29 @@ mod tests {
     }
 
     #[test]
+    fn time_since_the_first_frame_and_none() {
+        assert_eq!(
+            times(TimeFormat::Start, false, &[STAMP, STAMP + 1_500_000, STAMP, STAMP - 1000]),
+            " 00:00:00.000000\n 00:00:00.001500\n 00:00:00.000000\n-00:00:00.000001\n"
+        );
+        assert_eq!(times(TimeFormat::None, false, &[0, STAMP]), "\n\n");
+    }
+
+    #[test]
+    fn the_date_may_stand_in_each_line() {
+        let text = times(TimeFormat::Date, true, &[STAMP, STAMP + 1, STAMP + 86_400 * SECOND_NS]);
+        let dates: Vec<_> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(dates[0], dates[1], "{text}");
+        assert!(dates[0] < dates[2] && dates[2].starts_with("1970-01-0"), "{text}");
+        assert!(text.contains(":59.123456790\n") && !text.contains('#'), "{text}");
+    }
+
+    #[test]
     fn any_stamp_has_a_date() {
         for format in [TimeFormat::Local, TimeFormat::Utc] {
             assert!(times(format, false, &[0, u64::MAX]).contains("# 2554-07-2"));
         }
+        assert!(times(TimeFormat::Date, false, &[0, u64::MAX]).contains("\n2554-07-2"));
     }
 
     #[test]

@@ -46,8 +46,11 @@ pub fn write_line(out: &mut Vec<u8>, frame: &Frame<'_>, options: &Options) {
     }
     match options.bytes {
         Dump::None => {}
-        Dump::Packet => dump::write(line.out, frame.data, link::header_bytes(frame.link_type)),
-        Dump::Frame => dump::write(line.out, frame.data, 0),
+        Dump::Packet => {
+            let at = link::header_bytes(frame.link_type, frame.data);
+            dump::write(line.out, frame.data.get(at..).unwrap_or(&[]), options.form);
+        }
+        Dump::Frame => dump::write(line.out, frame.data, options.form),
     }
 }
 

@@ -7,8 +7,12 @@ pub struct Options {
     pub verbose: bool,
     /// MAC addresses, ethertype and length of the frame, too.
     pub link: bool,
+    /// Checksums are not looked at, as far as `verbose` would.
+    pub unchecked: bool,
     /// Bytes below the line.
     pub bytes: Dump,
+    /// How those are written.
+    pub form: DumpForm,
     /// Colours of a terminal.
     pub color: bool,
 }
@@ -23,4 +27,16 @@ pub enum Dump {
     Packet,
     /// All.
     Frame,
+}
+
+/// How bytes are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DumpForm {
+    /// 16 to a line, as hexadecimal numbers and as characters.
+    #[default]
+    HexAndText,
+    /// 16 to a line, as hexadecimal numbers.
+    Hex,
+    /// As characters, with the line ends that are among them.
+    Text,
 }

@@ -11,6 +11,8 @@ pub trait Text {
     fn dec(&mut self, number: impl Into<u64>);
     /// `0x` and a hexadecimal number of at least `digits` digits.
     fn hex(&mut self, number: impl Into<u64>, digits: usize);
+    /// Two hexadecimal digits.
+    fn hex_byte(&mut self, byte: u8);
     /// `10.0.0.1`
     fn v4(&mut self, address: [u8; 4]);
     /// `fe80::1`
@@ -53,6 +55,10 @@ impl Text for Vec<u8> {
         }
     }
 
+    fn hex_byte(&mut self, byte: u8) {
+        self.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+    }
+
     fn v4(&mut self, [a, b, c, d]: [u8; 4]) {
         self.dec(a);
         for byte in [b, c, d] {
@@ -70,7 +76,7 @@ impl Text for Vec<u8> {
             if i > 0 {
                 self.push(b':');
             }
-            self.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            self.hex_byte(byte);
         }
     }
 

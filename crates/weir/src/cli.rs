@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod extcap;
 mod extract;
+mod filter_file;
 mod flows;
 mod generate;
 mod guest;

@@ -3,6 +3,9 @@
 /// Connections to a control socket at a time.
 pub const CLIENTS_MAX: usize = 16;
 
+/// Longest file of a filter (-F), in bytes.
+pub const FILTER_FILE_BYTES_MAX: u64 = 1 << 20;
+
 /// Longest pattern of interface names, in bytes: a name has 15 at most, and each may have a `*` beside it.
 pub const PATTERN_BYTES_MAX: usize = 31;
 

@@ -23,6 +23,7 @@ mod flows;
 mod generate;
 mod guest;
 mod index;
+mod interfaces;
 mod interruptible_writer;
 mod journal;
 mod lab;
@@ -87,6 +88,7 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
         weir_capture::bpf::quiet_libbpf();
     }
     match command {
+        cli::Command::Capture(args) if args.list_interfaces => interfaces::run(args.input.json),
         cli::Command::Capture(args) => {
             capture::run(&args).map_err(usage_hints::with_sources_of_all)
         }

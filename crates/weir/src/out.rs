@@ -64,9 +64,18 @@ pub fn flush() {
 }
 
 /// Shows a line at the bottom of a terminal, in the place of the one before. The next message replaces it.
+///
+/// It is cut to the width that the terminal has now: of a line that wraps only the last row would be replaced.
 pub fn show_status(line: &str) {
-    send(&format!("\r{}\x1b[K", plain(line)));
+    let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
+    send(&format!("\r{}\x1b[K", cut(&plain(line), columns.into())));
     HAS_STATUS.store(true, Ordering::Release);
+}
+
+/// At most one character less than `columns`: the cursor needs a column. 0 columns: nobody knows how many there are.
+fn cut(line: &str, columns: usize) -> &str {
+    let limit = if columns == 0 { usize::MAX } else { columns - 1 };
+    line.char_indices().nth(limit).map_or(line, |(end, _)| &line[..end])
 }
 
 /// Clears the line that [`show_status`] has shown.
@@ -128,5 +137,14 @@ mod tests {
         let name = "eth\x1b]0;mine\x07\u{9b}2J\r\u{7f}é";
         assert_eq!(plain(name), r"eth\u{1b}]0;mine\u{7}\u{9b}2J\r\u{7f}é");
         assert_eq!(plain("a line\n\tand another\n"), "a line\n\tand another\n");
+    }
+
+    #[test]
+    fn a_status_line_leaves_the_last_column_free() {
+        for (columns, shown) in
+            [(0, "aé€d"), (1, ""), (3, "aé"), (4, "aé€"), (5, "aé€d"), (80, "aé€d")]
+        {
+            assert_eq!(cut("aé€d", columns), shown, "{columns}");
+        }
     }
 }

@@ -94,6 +94,70 @@ fn traces_come_from_standard_input_and_compressed() {
     }
 }
 
+#[test]
+fn a_filter_may_come_from_a_file_and_sources_from_several_flags() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    let file = |text: &str| {
+        let path = folder.path().join("filter");
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let counts = |line: &str| {
+        let report = json(&run(&mut weir(line))).remove(0);
+        (number(&report, "captured"), number(&report, "filtered"))
+    };
+    let udp = file("# all of it\nudp # and\n  and not tcp\n");
+    assert_eq!(counts(&format!("capture -r {trace} --json -F {udp}")), (1000, 0));
+    let tcp = file("tcp");
+    assert_eq!(counts(&format!("capture -r {trace} --json --filter-file {tcp}")), (0, 1000));
+    let twice =
+        format!("capture -i file:{trace} -i gen:size=64,rate=10kpps -B 4096 -c 1500 --json");
+    let report = json(&run(&mut weir(&twice))).remove(0);
+    assert_eq!(report["sources"].as_array().expect("sources").len(), 2, "{report}");
+    for line in [
+        "-F missing",
+        "-F filter --filter udp",
+        "-F filter udp",
+        "-B 0",
+        "-B 8 --ring-size 8MiB",
+        "-Q up",
+    ] {
+        let mut command = weir(&format!("capture -r {trace} {line}"));
+        let output = command.current_dir(folder.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{line}");
+    }
+}
+
+#[test]
+fn the_interfaces_here_are_listed_without_rights() {
+    let text = String::from_utf8(run(&mut weir("capture -D")).stdout).unwrap();
+    let report = json(&run(&mut weir("capture --list-interfaces --json"))).remove(0);
+    let listed = report["interfaces"].as_array().expect("interfaces");
+    let here = fs::read_to_string("/proc/net/dev").unwrap();
+    let here: Vec<_> =
+        here.lines().skip(2).filter_map(|line| line.trim().split(':').next()).collect();
+    assert!(here.contains(&"lo"), "{here:?}");
+    for name in here {
+        let found = listed.iter().find(|one| one["name"] == name).expect(name);
+        assert_eq!(found["loopback"], name == "lo");
+        assert!(text.contains(&format!("{}.{name} [", found["number"])), "{name}: {text}");
+    }
+    assert_eq!(text.lines().count(), listed.len() + 1, "{text}");
+}
+
+#[test]
+fn the_direction_by_tcpdumps_letter_is_that_of_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = trace(folder.path());
+    // Frames that were made up went neither way.
+    for (way, captured) in [("-Q in", 0), ("--direction in", 0), ("-Q inout", 1000), ("", 1000)] {
+        let line = format!("capture -r {trace} --json {way}");
+        let report = json(&run(&mut weir(line.trim_end()))).remove(0);
+        assert_eq!(number(&report, "captured"), captured, "{way}");
+    }
+}
+
 fn wait_until(child: &mut Child, limit: Duration, is_so: impl Fn() -> bool) {
     let begin = Instant::now();
     while !is_so() {

@@ -305,10 +305,23 @@ fn lines_are_those_of_tcpdump_with_the_same_flags() {
         ("--time delta --nano", "-ttt --nano"),
         ("--time utc -X", "-X"),
         ("--time utc -XX", "-XX"),
+        ("-t", "-t"),
+        ("-tt", "-tt"),
+        ("-ttt --nano", "-ttt --nano"),
+        ("-tttt", "-tttt"),
+        ("--time date --nano", "-tttt --nano"),
+        ("-ttttt", "-ttttt"),
+        ("-tx", "-tx"),
+        ("-txx", "-txx"),
+        ("-tA", "-tA"),
+        ("-tAA", "-tAA"),
+        ("-tX -xx -A", "-tX -xx -A"),
+        ("-txx -A", "-txx -A"),
     ] {
         let ended = shell(&format!(
             "in_folder; weir capture gen: --frames 20 --write x 2>/dev/null >&2
-             weir capture file:x --print {ours} 2>/dev/null; echo ----; TZ=UTC tcpdump -nn {theirs} -r x 2>/dev/null"
+             export TZ=UTC
+             weir capture file:x --print {ours} 2>/dev/null; echo ----; tcpdump -nn {theirs} -r x 2>/dev/null"
         ));
         let text = String::from_utf8_lossy(&ended.stdout);
         let (found, wanted) = text.split_once("----\n").expect("two runs");
@@ -330,6 +343,24 @@ fn lines_are_coloured_on_a_terminal_and_not_with_no_color() {
         ));
         let says = String::from_utf8_lossy(&ended.stdout);
         assert_eq!(says.contains("\x1b[1mIP"), has_colors, "{set}: {says}");
+    }
+}
+
+#[test]
+fn the_status_line_of_a_narrow_terminal_does_not_wrap() {
+    let weir = env!("CARGO_BIN_EXE_weir");
+    for (columns, is_cut) in [(30, true), (200, false)] {
+        let ended = shell(&format!(
+            "script -qec 'stty cols {columns}; {weir} capture gen:rate=1kpps --duration 2500ms' /dev/null </dev/null"
+        ));
+        let says = String::from_utf8_lossy(&ended.stdout);
+        // Between a carriage return and the sequence that clears the rest.
+        let shown =
+            says.split('\r').filter_map(|part| part.split_once("\x1b[K")).map(|(line, _)| line);
+        let shown: Vec<_> = shown.filter(|line| line.starts_with("weir: ")).collect();
+        assert!(!shown.is_empty(), "{says}");
+        assert!(shown.iter().all(|line| line.chars().count() < columns), "{columns}: {says}");
+        assert_eq!(shown.iter().all(|line| !line.contains("lapped")), is_cut, "{columns}: {says}");
     }
 }
 

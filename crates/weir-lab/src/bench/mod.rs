@@ -15,6 +15,7 @@
 //! | `filter` | what filters cost, in the kernel and in user space |
 //! | `idle` | a capture that has nothing to do |
 //! | `wakeups` | how often it wakes up, and how soon it has a frame after silence |
+//! | `print` | frames as lines of text, beside tcpdump |
 //! | `serve` | a daemon and its clients, beside as many captures of tcpdump's |
 //! | `guests` | virtual machines that read the host's feeds, beside virtio-net |
 //! | `suricata` | Suricata on its own socket, and on a daemon's feed |
@@ -55,6 +56,7 @@ mod markdown;
 mod memory;
 mod page;
 mod percentiles;
+mod print;
 mod recorder;
 pub mod report;
 mod row;
@@ -102,7 +104,7 @@ struct Part {
 }
 
 /// The parts, in the order of the report.
-const PARTS: [Part; 23] = [
+const PARTS: [Part; 24] = [
     Part {
         name: wire::SECTION,
         measure: wire::measure,
@@ -186,6 +188,12 @@ const PARTS: [Part; 23] = [
         measure: wakeups::measure,
         bars: wakeups::bars,
         condition: wakeups::condition,
+    },
+    Part {
+        name: print::SECTION,
+        measure: print::measure,
+        bars: print::bars,
+        condition: print::condition,
     },
     Part {
         name: serve::SECTION,

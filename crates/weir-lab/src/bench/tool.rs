@@ -113,6 +113,12 @@ impl Tool {
         Tool::new(TCPDUMP, "tcpdump", &args, Kind::Tcpdump)
     }
 
+    /// tcpdump that prints a line a frame.
+    pub(super) fn tcpdump_lines() -> Tool {
+        let kib = (BUFFER_MIB * 1024).to_string();
+        Tool::new(TCPDUMP, "tcpdump", &["-i", IFACE, "-nn", "-B", &kib], Kind::Tcpdump)
+    }
+
     /// The tools that Weir is compared with, installed or not.
     pub(super) fn peers() -> Vec<Tool> {
         let (mib, mib_unit) = (BUFFER_MIB.to_string(), format!("{BUFFER_MIB}MiB"));

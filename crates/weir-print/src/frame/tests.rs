@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::options::DumpForm;
 use frames::{SYN, dns, ethernet, udp, v4};
 
 #[path = "../../tests/frames/mod.rs"]
@@ -215,6 +216,11 @@ fn more_of_the_headers_and_the_link_layer_are_shown_when_asked_for() {
          0, flags [DF], proto TCP (6), length 60) 10.0.0.1.4242 > 10.0.0.2.80: Flags [S], cksum 0x0000"
     );
     let sum = u16::from_str_radix(&tail[2..6], 16).unwrap();
+    let unchecked = text(ETHERNET, &frame, &Options { unchecked: true, ..options });
+    assert!(
+        unchecked.contains("Flags [S], seq 9, ") && !unchecked.contains("cksum"),
+        "{unchecked}"
+    );
     let mut segment = SYN;
     segment[16..18].copy_from_slice(&sum.to_be_bytes());
     let right = text(RAW, &v4(6, 0, &segment), &options);
@@ -228,6 +234,27 @@ fn more_of_the_headers_and_the_link_layer_are_shown_when_asked_for() {
     let mut out = Vec::new();
     write_line(&mut out, &unready, &options);
     assert!(String::from_utf8(out).unwrap().contains("cksum 0x0000 (left to the NIC)"));
+}
+
+#[test]
+fn bytes_of_the_packet_begin_behind_tags_and_802_2() {
+    let packet = v4(17, 0, &udp(5, 6, b"text\r\n"));
+    let snap = [&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &packet].concat();
+    for frame in [
+        ethernet(0x0800, &packet),
+        ethernet(0x8100, &[&[0x60, 5, 8, 0][..], &packet].concat()),
+        ethernet(0x88a8, &[&[0, 7, 0x81, 0, 0x10, 5, 8, 0][..], &packet].concat()),
+        ethernet(snap.len() as u16, &snap),
+    ] {
+        let shown =
+            |bytes, form| text(ETHERNET, &frame, &Options { bytes, form, ..Options::default() });
+        assert!(shown(Dump::Packet, DumpForm::Hex).contains("\n\t0x0000:  4500 "), "{frame:x?}");
+        assert!(shown(Dump::Packet, DumpForm::Text).contains("\nE."), "{frame:x?}");
+        assert!(shown(Dump::Frame, DumpForm::Text).ends_with("text\n"), "{frame:x?}");
+        assert!(shown(Dump::Frame, DumpForm::HexAndText).contains("\n\t0x0000:  02"), "{frame:x?}");
+    }
+    let tags = ethernet(0x8100, &[0, 1, 0x81, 0].repeat(3));
+    text(ETHERNET, &tags, &Options { bytes: Dump::Packet, ..Options::default() });
 }
 
 #[test]

@@ -37,6 +37,21 @@ pub fn write<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     Some(Next::TypeOrLength(kind, frame.after(14)))
 }
 
+/// Bytes before what an ethertype names.
+pub fn header_bytes(frame: &[u8]) -> usize {
+    let frame = Bytes::new(frame, frame.len());
+    let mut at = 14;
+    loop {
+        match frame.be16(at - 2) {
+            Some(ether_type::VLAN | ether_type::SERVICE_VLAN | ether_type::OLD_QINQ) => at += 4,
+            Some(length) if length < ether_type::LOWEST => {
+                return at + llc::header_bytes(frame.after(at));
+            }
+            _ => return at,
+        }
+    }
+}
+
 fn write_kind(line: &mut Line<'_>, kind: u16) {
     if kind < ether_type::LOWEST {
         line.out.put(", 802.3");

@@ -31,6 +31,17 @@ pub fn write<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Next<'a>> {
     None
 }
 
+/// Bytes of this header, with SNAP's behind it.
+pub fn header_bytes(rest: Bytes<'_>) -> usize {
+    match rest.head::<3>() {
+        Some(&[SNAP_SAP, SNAP_SAP, 3]) => 8,
+        // Frames without sequence numbers have one control byte, the others two. Source: IEEE 802.2, 5.4.
+        Some(&[.., control]) if control & 3 == 3 => 3,
+        Some(_) => 4,
+        None => 0,
+    }
+}
+
 fn write_snap<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Next<'a>> {
     let Some(&[a, b, c, k0, k1]) = rest.head::<5>() else {
         line.cut_off("snap");

@@ -80,11 +80,11 @@ fn loopback<'a>(
     }
 }
 
-/// Bytes of the link layer before the packet, as tcpdump counts them: tags are the packet's.
-pub fn header_bytes(link_type: u16) -> usize {
+/// Bytes of the link layer before the packet, as tcpdump counts them: with tags and with 802.2.
+pub fn header_bytes(link_type: u16, frame: &[u8]) -> usize {
     use link_type::*;
     match link_type {
-        ETHERNET => 14,
+        ETHERNET => ethernet::header_bytes(frame),
         LINUX_SLL => 16,
         LINUX_SLL2 => 20,
         PPP | PPP_HDLC | C_HDLC | NULL | LOOP => 4,

@@ -78,6 +78,7 @@ pub fn write_fragment(line: &mut Line<'_>, protocol: u8, offset: usize, len: usi
 /// `(tos 0x0, ttl 64, id 1, offset 0, flags [DF], proto TCP (6), length 60) `
 fn write_header(line: &mut Line<'_>, packet: &[u8], head: &[u8; 20], total: usize) {
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let is_checked = !line.options.unchecked;
     let out = &mut *line.out;
     out.put("(tos ");
     out.hex(head[1], 1);
@@ -107,6 +108,7 @@ fn write_header(line: &mut Line<'_>, packet: &[u8], head: &[u8; 20], total: usiz
         out.put(" bytes");
     }
     if let Some(header) = packet.get(..header_bytes)
+        && is_checked
         && fold(sum(header)) != 0
     {
         let wanted = fold(sum(&header[..10]) + sum(&header[12..]));

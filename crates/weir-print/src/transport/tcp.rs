@@ -36,7 +36,7 @@ pub fn write(line: &mut Line<'_>, above: Above<'_>) {
     }
     let (flags, len) = (head[13], segment.len() - header_bytes);
     write_flags(line, flags);
-    if line.options.verbose {
+    if line.options.verbose && !line.options.unchecked {
         write_checksum(line, &above, be16(16));
     }
     let out = &mut *line.out;

@@ -36,7 +36,7 @@ pub fn write<'a>(line: &mut Line<'_>, above: Above<'a>) -> Option<Next<'a>> {
         line.out.dec(datagram.len().saturating_sub(HEADER_BYTES) as u64);
         return None;
     }
-    if line.options.verbose {
+    if line.options.verbose && !line.options.unchecked {
         write_checksum(line, &above, len, found);
     }
     let data = datagram.up_to(len).after(HEADER_BYTES);

@@ -28,6 +28,9 @@ pub enum LatencyName {
 #[derive(Args, Debug)]
 #[command(override_usage = "weir capture [OPTIONS] <SOURCE>...")]
 pub struct CaptureArgs {
+    /// List the interfaces here and end; with --json as one object
+    #[arg(short = 'D', long)]
+    pub list_interfaces: bool,
     #[command(flatten)]
     pub print: PrintArgs,
     /// Count frames beside --print and --write; without these two, counting is the default
@@ -89,6 +92,7 @@ impl CaptureArgs {
 
     fn of(input: &InputArgs) -> CaptureArgs {
         CaptureArgs {
+            list_interfaces: false,
             print: PrintArgs::default(),
             count: false,
             write: Vec::new(),

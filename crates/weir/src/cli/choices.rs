@@ -82,5 +82,6 @@ pub enum DirectionName {
     /// Sent frames
     Out,
     /// Either
+    #[value(alias = "inout")]
     Both,
 }

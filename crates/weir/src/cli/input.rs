@@ -12,6 +12,7 @@ use weir_probe::CpuList;
 use super::choices::{
     DirectionName, EngineName, HookName, TcAttachName, TimestampName, XdpModeName,
 };
+use super::filter_file;
 use super::words::{self, Word};
 use crate::source_name::SourceName;
 use crate::units;
@@ -33,9 +34,9 @@ pub struct InputArgs {
     /// The sources among them, and those behind -i and -r.
     #[arg(skip)]
     pub sources: Vec<SourceName>,
-    /// A source, as tcpdump has it: -i eth0
+    /// A source, as tcpdump has it: -i eth0. May be given several times
     #[arg(short = 'i', long, value_name = "SOURCE")]
-    pub(super) interface: Option<SourceName>,
+    pub(super) interface: Vec<SourceName>,
     /// A capture file as the source, as tcpdump has it; - is standard input, as in file:-
     #[arg(short = 'r', long, value_name = "FILE")]
     pub(super) read: Option<String>,
@@ -46,6 +47,9 @@ pub struct InputArgs {
     /// possible
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
+    /// The filter is the text of this file; from # on, a line is a comment
+    #[arg(short = 'F', long, value_name = "FILE", conflicts_with = "filter")]
+    pub(super) filter_file: Option<PathBuf>,
     /// Wait for interfaces that are missing or down, and capture them again each time they come back
     #[arg(long)]
     pub follow: bool,
@@ -89,12 +93,18 @@ pub struct InputArgs {
     #[arg(short, long, value_name = "BYTES", default_value_t = CAPLEN_MAX, value_parser = units::snaplen)]
     pub snaplen: u32,
     /// Which frames are offered, as seen from this machine; of a file, by the direction that it records
-    #[arg(long, value_enum, default_value = "both")]
+    #[arg(short = 'Q', long, value_enum, default_value = "both")]
     pub direction: DirectionName,
     /// Memory of each feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs; 8MiB for one file
     /// alone; 256MiB for gen: alone at full speed]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
+    /// The same in units of 1024 bytes, as tcpdump has it
+    #[arg(
+        short = 'B', long, value_name = "KIB", conflicts_with = "ring_size",
+        value_parser = clap::value_parser!(u64).range(1..=u64::MAX >> 10)
+    )]
+    pub(super) buffer_size: Option<u64>,
     /// Run the threads that take frames on these CPUs, and allocate the rings near them: 0-3,8, or node:1 for the
     /// CPUs of a NUMA node [default: any]
     #[arg(long, value_name = "LIST")]
@@ -143,9 +153,16 @@ impl InputArgs {
     /// # Errors
     /// As [`words::settle`].
     pub(super) fn settle(&mut self) -> Result<(), clap::Error> {
-        self.sources = self.interface.iter().cloned().collect();
+        self.sources = std::mem::take(&mut self.interface);
         self.sources.extend(self.read.iter().map(|path| SourceName::File(PathBuf::from(path))));
+        if let Some(path) = self.filter_file.take() {
+            self.filter = Some(filter_file::read(&path)?);
+        }
         words::settle(&self.words, &mut self.sources, &mut self.filter)?;
+        // Both together are refused.
+        if let Some(kib) = self.buffer_size.take() {
+            self.ring_size = Some(kib << 10);
+        }
         self.words.clear();
         Ok(())
     }

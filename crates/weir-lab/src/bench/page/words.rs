@@ -1,7 +1,7 @@
 //! Explanations of the page's sections and columns.
 
 /// A section's name, and what it shows.
-const SECTIONS: [(&str, &str); 28] = [
+const SECTIONS: [(&str, &str); 29] = [
     (
         "wire",
         "Capture off one veth pair at all that the generator can send. The kernel half of every capture runs in \
@@ -141,6 +141,12 @@ const SECTIONS: [(&str, &str); 28] = [
         "wake-ups",
         "Voluntary context switches a second of a capture while its link is silent and while a thousand frames a \
          second come, and the latest of frames that came one by one, from the generator's stamp to the consumer.",
+    ),
+    (
+        "print",
+        "Frames as lines of text, beside tcpdump -nn: the CPU time of each at a rate that both can keep up with, and \
+         the frames that did not become a line; the time from the start of the program to its first line; and frames of \
+         mixed sizes for a minute, while tcpdump captures the same ones.",
     ),
     (
         "any",

@@ -1,0 +1,297 @@
+//! Frames as lines of text: what printing costs beside tcpdump, and how soon the first line is there.
+//!
+//! Lines go to a file in memory, from which those of frames are counted: a line that was not written is lost.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::bar::{Bar, Side};
+use super::child::{Child, Line, cpu_ns, pinned};
+use super::context::{Context, stopped};
+use super::counted::{self, weir_report};
+use super::row::{Frames, MPPS, Row, conclude, find, ratio_of, value_of};
+use super::tool::Tool;
+use crate::generator::mix::{self, MixOptions};
+use crate::generator::sizes::{IMIX, Sizes};
+use crate::generator::{self, GenEngine, GenOptions, Rate, SIZE_MIN};
+use crate::testbed::Testbed;
+use crate::{Error, Result};
+
+pub(super) const SECTION: &str = "print";
+const WEIR: &str = "weir capture --print";
+const WEIR_SOCKET: &str = "weir capture --print, af_packet";
+const TCPDUMP_LINES: &str = "tcpdump -nn";
+const TCPDUMP_FILE: &str = "tcpdump -w /dev/null, beside it";
+const START: &str = "start to the first line: ";
+const MIXED: &str = "mixed sizes: ";
+const RATE_PPS: f64 = 200_000.0;
+const MIXED_PPS: f64 = 20_000.0;
+const MIXED_SECONDS: f64 = 60.0;
+/// Before its start, so that there is a frame as soon as it captures.
+const FIRST_LINE_PPS: f64 = 2000.0;
+const FIRST_LINE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Measures all of it.
+///
+/// # Errors
+/// Only if there can be no testbed: a tool that fails is a row that says so.
+pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
+    let bed = Testbed::builder().gro(true).build()?;
+    let weir = &context.options.weir;
+    let tools = [
+        Tool::weir(weir, WEIR, "bpf", &["--print"]),
+        Tool::weir(weir, WEIR_SOCKET, "af_packet", &["--print"]),
+        Tool::tcpdump_lines().named(TCPDUMP_LINES),
+    ];
+    let cost = |tool: &Tool| Row::new(SECTION, tool.name, "% of a CPU").sized(SIZE_MIN);
+    let mut costs: Vec<Row> = tools.iter().map(cost).collect();
+    let start = |tool: &Tool| Row::new(SECTION, format!("{START}{}", tool.name), "ms");
+    let mut starts: Vec<Row> = tools.iter().map(start).collect();
+    for round in 0..context.rounds {
+        for (tool, (cost, start)) in tools.iter().zip(costs.iter_mut().zip(&mut starts)) {
+            if stopped(context.stop) || cost.absent.is_some() {
+                continue;
+            }
+            let found = one_round(context, &bed, tool, round, cost, start);
+            row_or_reason(found, cost)?;
+            context.say(&format!("{SECTION}, round {}: {}", round + 1, tool.name));
+        }
+    }
+    let mut mixed = [tools[0].name, TCPDUMP_FILE].map(row_of_mix);
+    if !stopped(context.stop) {
+        let found = mixed_sizes(context, &bed, &tools[0], &mut mixed);
+        row_or_reason(found, &mut mixed[0])?;
+    }
+    for rows in [&mut costs, &mut starts] {
+        let base = rows[2].what.clone();
+        conclude(rows, &base);
+    }
+    conclude(&mut mixed, "");
+    Ok(costs.into_iter().chain(starts).chain(mixed).collect())
+}
+
+fn row_of_mix(name: &str) -> Row {
+    Row::new(SECTION, format!("{MIXED}{name}"), MPPS)
+}
+
+/// A tool that failed is said in its row.
+fn row_or_reason(found: Result<()>, row: &mut Row) -> Result<()> {
+    match found {
+        Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
+        found => return found,
+    }
+    Ok(())
+}
+
+fn one_round(
+    context: &Context,
+    bed: &Testbed,
+    tool: &Tool,
+    round: u32,
+    cost: &mut Row,
+    start: &mut Row,
+) -> Result<()> {
+    let neighbours = context.calm();
+    let options = GenOptions {
+        rate: Rate::Pps(RATE_PPS),
+        duration: Some(Duration::from_secs_f64(context.seconds)),
+        ..generating(context)
+    };
+    let frames = printed(context, bed, tool, &options, None)?;
+    let percent = 100.0 * frames.cpu_seconds.unwrap_or_default() / frames.seconds.max(1e-9);
+    cost.add_counted(round, percent, frames, neighbours.done());
+    let neighbours = context.calm();
+    let took = first_line(context, bed, tool)?;
+    start.add(round, took.as_secs_f64() * 1e3, neighbours.done());
+    Ok(())
+}
+
+/// Once, for a minute: what a terminal is left with, while another tool captures the same.
+fn mixed_sizes(
+    context: &Context,
+    bed: &Testbed,
+    tool: &Tool,
+    [printing, beside]: &mut [Row; 2],
+) -> Result<()> {
+    let seconds = if context.options.quick { context.seconds } else { MIXED_SECONDS };
+    let sizes = Sizes::mix(&IMIX).map_err(|reason| failed(MIXED, reason))?;
+    let options = GenOptions {
+        sizes,
+        rate: Rate::Pps(MIXED_PPS),
+        duration: Some(Duration::from_secs_f64(seconds)),
+        ..generating(context)
+    };
+    let neighbours = context.calm();
+    let frames = printed(context, bed, tool, &options, Some(beside))?;
+    printing.add_frames(0, frames, neighbours.done());
+    printing.note = format!("{seconds} s");
+    context.say(&format!("{SECTION}, {MIXED}{seconds} s"));
+    Ok(())
+}
+
+fn generating(context: &Context) -> GenOptions {
+    GenOptions {
+        cpus: vec![context.cpus.generator],
+        engine: GenEngine::LiveFrames,
+        ..GenOptions::default()
+    }
+}
+
+/// Frames that became lines, and those that the tool in the other row got at the same time.
+fn printed(
+    context: &Context,
+    bed: &Testbed,
+    tool: &Tool,
+    options: &GenOptions,
+    beside: Option<&mut Row>,
+) -> Result<Frames> {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = folder.map_err(|why| failed(tool.name, why.to_string()))?;
+    let path = folder.path().join("lines");
+    let script = format!("exec \"$0\" \"$@\" > {}", path.display());
+    // The shell becomes the tool.
+    let redirected = tool.clone().behind(Path::new("/bin/sh"), &["-c", &script]);
+    let peer = beside.is_some().then(|| Tool::tcpdump().start(&bed.rx, context.cpus.tool));
+    let peer = peer.transpose();
+    let capturing = redirected.start(&bed.rx, context.cpus.tool)?;
+    let id = capturing.child.id();
+    let before = cpu_ns(id);
+    let sent = bed.tx.run(|| generator::run(&bed.tx.iface, options, context.stop))??;
+    let graces = [Some(tool.grace()), beside.is_some().then(|| Tool::tcpdump().grace())];
+    sleep(graces.into_iter().flatten().max().unwrap_or_default());
+    let used = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
+    let seconds = sent.duration.as_secs_f64();
+    if let Some(row) = beside {
+        match peer.and_then(|peer| peer.map(|peer| peer.finish()).transpose()) {
+            Ok(Some(got)) => {
+                let frames = Frames::new(sent.sent, got.kept, got.drops, seconds);
+                row.add_frames(0, frames, Default::default());
+            }
+            Ok(None) => {}
+            Err(error) => row.absent = Some(error.to_string()),
+        }
+    }
+    let said = capturing.child.interrupt()?;
+    let text = fs::read(&path).map_err(|why| failed(tool.name, why.to_string()))?;
+    let (kept, report) = lines_of_frames(&text);
+    let drops = match report {
+        Some(report) => weir_report(&[report]).map(|report| report.counted().drops),
+        None => counted::tcpdump(&said).map(|counted| counted.drops),
+    };
+    let drops = drops.ok_or_else(|| failed(tool.name, "no counts in its output".to_owned()))?;
+    let frames = Frames::new(sent.sent, kept, drops, seconds);
+    Ok(Frames { cpu_seconds: used.map(|ns| ns as f64 / 1e9), ..frames })
+}
+
+/// How many lines are frames, and the report behind them. A date has a line, too.
+fn lines_of_frames(text: &[u8]) -> (u64, Option<Line>) {
+    let (mut frames, mut report) = (0, None);
+    for line in text.split(|&byte| byte == b'\n') {
+        match line.first() {
+            None | Some(b'#') => {}
+            Some(b'{') => {
+                let text = String::from_utf8_lossy(line).into_owned();
+                report = Some(Line { at: SystemTime::now(), text, data: true });
+            }
+            Some(_) => frames += 1,
+        }
+    }
+    (frames, report)
+}
+
+/// From the call that starts it to its first line here. Frames come all the time.
+fn first_line(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
+    tool.installed()?;
+    let done = AtomicBool::new(false);
+    let options = MixOptions { rate_pps: FIRST_LINE_PPS, frames: None, duration: None };
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| bed.tx.run(|| mix::run(&bed.tx.iface, &options, &done)));
+        sleep(Duration::from_millis(100));
+        let took = start_and_wait(context, bed, tool);
+        done.store(true, Ordering::Release);
+        let sent = sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        sent??;
+        took
+    })
+}
+
+fn start_and_wait(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
+    // Each line as soon as it is there.
+    let line = tool.with(&["-l"]).command_line(&bed.rx.iface, context.cpus.tool);
+    let (begin, at) = (Instant::now(), SystemTime::now());
+    let mut child =
+        Child::start(tool.name, &bed.rx, pinned(context.cpus.tool, &line[0], &line[1..]))?;
+    let first = loop {
+        let first = child.lines().into_iter().find(|line| line.data && !line.text.starts_with('#'));
+        if let Some(first) = first {
+            break first.at;
+        }
+        if child.has_ended() || begin.elapsed() > FIRST_LINE_LIMIT {
+            return Err(failed(tool.name, "it printed no line".to_owned()));
+        }
+        sleep(Duration::from_millis(5));
+    };
+    child.interrupt()?;
+    Ok(first.duration_since(at).unwrap_or_default())
+}
+
+fn failed(what: &str, reason: String) -> Error {
+    Error::Measure { what: what.to_owned(), reason }
+}
+
+/// How it is measured.
+pub(super) fn condition(context: &Context) -> String {
+    format!(
+        "print: {RATE_PPS} frames/s, lines to a file in memory, 64 MiB of buffer each; generator on CPU {}, the tool \
+         on CPU {}; {MIXED_PPS} frames/s of the simple IMIX once, for {MIXED_SECONDS} s (--quick: less)",
+        context.cpus.generator, context.cpus.tool
+    )
+}
+
+/// What is asked of it.
+pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
+    let lost = |what: &str, size| {
+        let frames = find(rows, SECTION, what, size).and_then(Row::frames);
+        frames.map(|frames| frames.offered.saturating_sub(frames.kept) as f64)
+    };
+    let (size, mixed) = (Some(SIZE_MIN), format!("{MIXED}{WEIR}"));
+    let start = value_of(rows, SECTION, &format!("{START}{WEIR}"), None);
+    let cost = ratio_of(rows, SECTION, WEIR, size);
+    vec![
+        Bar::new(format!("{WEIR}: CPU / {TCPDUMP_LINES}"), cost, Side::AtMost, 1.0),
+        Bar::new(format!("{WEIR}: frames lost"), lost(WEIR, size), Side::AtMost, 0.0),
+        Bar::new(format!("{START}{WEIR}, ms"), start, Side::AtMost, 150.0),
+        Bar::new(format!("{mixed}: frames lost"), lost(&mixed, None), Side::AtMost, 0.0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_frames_are_counted_and_the_report_is_none() {
+        let text = b"# 2026-11-26 UTC\n12:00:00.000001 IP a\n12:00:00.000002 ARP\n{\"a\":1}\n";
+        let (frames, report) = lines_of_frames(text);
+        assert_eq!((frames, report.expect("a report").text.as_str()), (2, "{\"a\":1}"));
+        let (frames, report) = lines_of_frames(b"12:00:00.000001 IP a\n");
+        assert!(frames == 1 && report.is_none());
+    }
+
+    #[test]
+    fn a_frame_lost_or_more_cpu_than_tcpdump_falls_short() {
+        let row = |what, percent, kept| {
+            let mut row = Row::new(SECTION, what, "% of a CPU").sized(SIZE_MIN);
+            let frames = Frames::new(100, kept, [].into(), 1.0);
+            row.add_counted(0, percent, frames, Default::default());
+            row
+        };
+        let mut rows = [row(WEIR, 12.0, 99), row(TCPDUMP_LINES, 10.0, 100)];
+        conclude(&mut rows, TCPDUMP_LINES);
+        let met: Vec<_> = bars(&rows).iter().map(|bar| bar.met).collect();
+        assert_eq!(met, [Some(false), Some(false), None, None]);
+    }
+}
