@@ -71,6 +71,24 @@ pub struct Running<C: ?Sized> {
     thread: JoinHandle<Finished<C>>,
 }
 
+/// Looks at a consumer that runs, from any thread. Clones are the same.
+#[derive(Clone)]
+pub struct Observer(Arc<Shared>);
+
+impl Observer {
+    /// As [`Running::delivered`].
+    #[must_use]
+    pub fn delivered(&self) -> Delivered {
+        *self.0.delivered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it takes no more; of one that panicked [`Running::has_ended`] knows.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.ended.load(Ordering::Acquire)
+    }
+}
+
 /// A consumer that has ended.
 pub struct Finished<C: ?Sized> {
     /// The consumer; its rings can still be asked for the frames that it has not read.
@@ -135,6 +153,12 @@ impl<C: ?Sized> Running<C> {
     #[must_use]
     pub fn delivered(&self) -> Delivered {
         *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For threads that only look.
+    #[must_use]
+    pub fn observer(&self) -> Observer {
+        Observer(Arc::clone(&self.shared))
     }
 
     /// Whether it takes no more.

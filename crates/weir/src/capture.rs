@@ -1,9 +1,9 @@
 //! `weir capture`: a plan, a probe that opens its sources, consumers that read their feeds, and the report.
 
 mod live;
+mod metrics;
 mod reading;
 mod results;
-mod so_far;
 mod statistics;
 mod tagged;
 mod watched;
@@ -19,7 +19,6 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use weir_consumer::thread::{Plan, Running, take_changes};
 use weir_probe::{ConsumerId, Probe};
-use weir_ring::Ledger;
 use weir_ring::idle::SLEEP_MAX;
 use weir_ring::wake::RINGS_MAX;
 
@@ -30,8 +29,10 @@ use crate::ending::conclude;
 use crate::flows::watch::{Watch, say};
 use crate::interruptible_writer::Stop;
 use crate::journal::Journal;
+use crate::metrics::Metrics;
 use crate::plan::CapturePlan;
 use crate::run_result::RunResult;
+use crate::so_far::{RecorderSoFar, SoFar};
 use crate::source_name::SourceName;
 use crate::sources::Subscriptions;
 use crate::{pipes, privileges, signals, usage_hints};
@@ -46,6 +47,8 @@ const WATCHED_SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
+    // Sources may take a while to open; a report that is asked for meanwhile comes once they are open.
+    signals::report_flag()?;
     let _pipes = pipes::wait_for(&args.input.sources, &stop)?;
     let plan = CapturePlan::new(args)?;
     let result = execute(&plan, &stop, Rights::GiveUp)?;
@@ -93,10 +96,14 @@ struct Run<'a> {
     probe: &'a Arc<Probe>,
     journal: Arc<Journal>,
     subscriptions: Arc<Subscriptions>,
+    /// For all who ask while it goes on.
+    so_far: Arc<SoFar>,
     /// No feed joins any more.
     is_complete: Arc<AtomicBool>,
     /// Until the end of the run.
     control: Option<Control>,
+    /// Until then, too.
+    _metrics: Option<Metrics>,
     start_ns: u64,
     /// SIGUSR1 has come: somebody wants to know how it goes.
     report_asked: Arc<AtomicBool>,
@@ -118,7 +125,17 @@ impl<'a> Run<'a> {
         journal: Arc<Journal>,
     ) -> Result<Run<'a>> {
         let subscriptions = Arc::new(Subscriptions::open(probe, plan)?);
-        let control = Control::of(plan, probe, &journal, &subscriptions)?;
+        let so_far =
+            SoFar::new(Arc::clone(probe), Arc::clone(&journal), Arc::clone(&subscriptions));
+        let so_far = Arc::new(so_far);
+        let control = Control::of(plan, probe, &journal, &subscriptions, &so_far)?;
+        let metrics = match plan.metrics {
+            Some(address) => {
+                let so_far = Arc::clone(&so_far);
+                Some(Metrics::serve(address, move || metrics::text(&so_far))?)
+            }
+            None => None,
+        };
         let is_complete = Arc::new(AtomicBool::new(false));
         let start_ns = statistics::now_ns();
         let report_asked = signals::report_flag()?;
@@ -128,8 +145,10 @@ impl<'a> Run<'a> {
             probe,
             journal,
             subscriptions,
+            so_far,
             is_complete,
             control,
+            _metrics: metrics,
             start_ns,
             report_asked,
         })
@@ -162,6 +181,7 @@ impl<'a> Run<'a> {
             return Err(error);
         }
         let begin = Instant::now();
+        self.so_far.begins(begin);
         let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
         stop.end_at(end);
         // Only now: a terminal may be slow to take these lines.
@@ -173,7 +193,7 @@ impl<'a> Run<'a> {
         // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
         let stopped = Instant::now();
         working.iter().for_each(|consumer| consumer.running.drain());
-        self.count();
+        self.so_far.count();
         self.subscriptions.look(self.probe);
         // The panic of a thread is passed on at the very end: outputs keep the frames that they
         // have taken.
@@ -189,14 +209,14 @@ impl<'a> Run<'a> {
         }
         let last = finished.first().and_then(|(_, _, main)| main.last);
         let duration = last.unwrap_or(stopped).max(stopped).duration_since(begin);
-        let feeds = self.feeds();
+        let feeds = self.so_far.feeds(self.in_force());
         let result = |(name, id, finished)| self.conclude(name, id, finished, &feeds);
         let consumers = finished.into_iter().map(result).collect();
         if let Some(panic) = panics.into_iter().next() {
             resume_unwind(panic);
         }
-        let sources = self.sources(&feeds, Journal::take_fate);
-        Ok(RunResult { sources, feeds, consumers, duration })
+        let sources = self.so_far.sources(&feeds, Journal::take_fate);
+        Ok(RunResult { sources, feeds, consumers, duration, rates: None })
     }
 
     /// From here on frames come, and no rights are left that a running capture has no need of.
@@ -267,6 +287,9 @@ impl<'a> Run<'a> {
         let (main, id) = (thread::current(), reading.consumer.id);
         let leaving = Leaving(reading.progress.clone());
         let (journal, name, mut let_go) = (Arc::clone(&self.journal), named.name, 0);
+        let (recorder, mut due) = (RecorderSoFar::default(), None);
+        let recorder_so_far = recorder.clone();
+        let is_looked_at = self.plan.watch.is_some() || !self.plan.outputs.record.is_empty();
         let plan = Plan {
             waker: reading.consumer.sleeper.waker()?,
             source: Box::new(reading),
@@ -274,15 +297,18 @@ impl<'a> Run<'a> {
             slack: self.plan.merge_slack,
             progress: Box::new(move |consumer: &(dyn RunConsumer + 'static)| {
                 leaving.0.tell(consumer);
+                recorder_so_far.tell(&mut due, || consumer.recorder());
                 let before = std::mem::replace(&mut let_go, consumer.rings().let_go());
                 if let_go > before {
                     journal.note_let_go(name, let_go - before);
                 }
             }),
-            sleep_max: if self.plan.watch.is_some() { WATCHED_SLEEP_MAX } else { SLEEP_MAX },
+            sleep_max: if is_looked_at { WATCHED_SLEEP_MAX } else { SLEEP_MAX },
             ended: Box::new(move |_| main.unpark()),
         };
-        Ok(Working { name, id, running: named.spawn(plan)? })
+        let running = named.spawn(plan)?;
+        self.so_far.add_consumer(name, running.observer(), recorder);
+        Ok(Working { name, id, running })
     }
 
     /// Until the run is to end: it was asked to, its time is over, its frames are, or nobody takes any more.
@@ -313,21 +339,19 @@ impl<'a> Run<'a> {
             }
             watched::news(self);
             if self.report_asked.swap(false, Ordering::AcqRel) {
-                self.say_so_far(working, begin);
+                watched::say_so_far(self);
             }
             if let (Some(every), Some(at)) = (every, &mut report_at)
                 && Instant::now() >= *at
             {
                 *at = Instant::now() + every;
-                self.print_so_far(working, begin);
+                watched::print_so_far(self);
             }
             live.tick(main.delivered(), || {
-                self.count();
-                let mut total = Ledger::default();
-                let feeds = self.subscriptions.outputs();
-                feeds.for_each(|feed| total.add(&self.journal.ledger(feed.subscription)));
+                self.so_far.count();
+                self.so_far.read();
                 watched::tell(self, main.delivered().lapped);
-                total
+                self.so_far.ledger()
             });
             let others = [end, report_at].into_iter().flatten();
             let mut next = others.fold(live.next, Instant::min);
@@ -336,13 +360,6 @@ impl<'a> Run<'a> {
             }
             // Unparked by signals, by consumers that end, and by news.
             thread::park_timeout(next.saturating_duration_since(Instant::now()));
-        }
-    }
-
-    /// Records the present counts of the open feeds.
-    fn count(&self) {
-        if let Ok(ledgers) = self.probe.ledgers() {
-            self.journal.count(ledgers);
         }
     }
 }
@@ -366,7 +383,7 @@ mod tests {
     use weir_frame::record::Meta;
     use weir_probe::SourceSpec;
     use weir_ring::geometry::BLOCK_BYTES;
-    use weir_ring::{Clock, RingSpec, Words, Writer, WriterKind, memory};
+    use weir_ring::{Clock, Ledger, RingSpec, Words, Writer, WriterKind, memory};
 
     // Types of blocks. Source: draft-ietf-opsawg-pcapng, "Block Types".
     const ENHANCED_PACKET: u32 = 6;
@@ -397,6 +414,9 @@ mod tests {
         let subscriptions = Arc::new(Subscriptions::of_one(id, own[0]));
         let stop = Arc::new(AtomicBool::new(false));
         let is_complete = Arc::default();
+        let so_far =
+            SoFar::new(Arc::clone(&probe), Arc::clone(&journal), Arc::clone(&subscriptions));
+        let so_far = Arc::new(so_far);
         let (plan, stop, probe) = (&plan, &stop, &probe);
         let (control, start_ns) = (None, 0);
         let report_asked = Arc::default();
@@ -406,8 +426,10 @@ mod tests {
             probe,
             journal,
             subscriptions,
+            so_far,
             is_complete,
             control,
+            _metrics: None,
             start_ns,
             report_asked,
         };
@@ -475,6 +497,7 @@ mod tests {
             feeds: Vec::new(),
             consumers: vec![consumer_result],
             duration: Duration::from_secs(1),
+            rates: None,
         };
         assert_eq!((result.report().unexplained(), result.report().lost()), (0, 5));
         assert!(result.report().json().contains(r#""drops":{"ring":5,"store":0}"#));

@@ -1,4 +1,4 @@
-//! Changes to a capture that runs, asked for through a Unix socket beside it.
+//! Changes to a capture that runs, and questions how it goes, through a Unix socket beside it.
 //!
 //! The socket's permissions decide who may connect: only its owner. None of these processes can keep the others
 //! out: when all places are taken, the client that has been silent for the longest time is disconnected.
@@ -20,9 +20,9 @@ use weir_probe::Probe;
 
 use crate::journal::Journal;
 use crate::plan::CapturePlan;
-use crate::sources::Subscriptions;
+use crate::so_far::SoFar;
+use crate::sources::{InForce, Subscriptions};
 use clients::Clients;
-pub use served::InForce;
 use served::Served;
 
 /// How long either side waits for the other.
@@ -35,7 +35,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens where the plan has it for changes to these subscriptions of the probe's, which `journal` is kept of.
+    /// Listens where the plan has it for changes to these subscriptions of the probe's, which `journal` is kept of, and
+    /// for questions how it goes.
     ///
     /// # Errors
     /// If there is something at the path that is not a socket left behind.
@@ -44,6 +45,7 @@ impl Control {
         probe: &Arc<Probe>,
         journal: &Arc<Journal>,
         subscriptions: &Arc<Subscriptions>,
+        so_far: &Arc<SoFar>,
     ) -> Result<Option<Control>> {
         let Some(path) = &plan.control else { return Ok(None) };
         let name = || format!("--control {}", path.display());
@@ -51,7 +53,8 @@ impl Control {
         let (listener, file) = bind(path, 0o600).with_context(name)?;
         let asked = plan.outputs.look_back.as_ref().map(|look_back| look_back.asked.clone());
         let (probe, journal) = (Arc::clone(probe), Arc::clone(journal));
-        let served = Arc::new(Served::new(probe, journal, Arc::clone(subscriptions), asked));
+        let (subscriptions, so_far) = (Arc::clone(subscriptions), Arc::clone(so_far));
+        let served = Arc::new(Served::new(probe, journal, subscriptions, so_far, asked));
         let control = Control { _file: file, served: Arc::clone(&served) };
         thread::Builder::new()
             .name("weir-control".into())

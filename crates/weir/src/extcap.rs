@@ -104,6 +104,7 @@ fn snaplen_max(args: &ExtcapArgs) -> Result<u32> {
 /// `weir capture host:SOURCE --write FIFO` that says nothing unless something is wrong.
 fn capture(args: &ExtcapArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
+    signals::report_flag()?;
     let result = plan(args).and_then(|plan| execute(&plan, &stop, Rights::GiveUp));
     if let (Err(_), Some(fifo)) = (&result, &args.fifo) {
         release_reader(fifo, stop);

@@ -22,6 +22,7 @@ use watch::Watch;
 /// Runs the command.
 pub fn run(args: &FlowsArgs) -> Result<u8> {
     let (stop, end) = signals::stop_flag_and_end()?;
+    signals::report_flag()?;
     if args.in_kernel {
         return kernel::run(args, &stop, &end);
     }

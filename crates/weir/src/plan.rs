@@ -8,6 +8,7 @@ pub mod own_traffic;
 mod rotation;
 pub mod sources;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub struct CapturePlan {
     pub asks_before_consuming: bool,
     /// The socket that changes the run.
     pub control: Option<PathBuf>,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
     /// Where frames go.
     pub outputs: Outputs,
     /// How long a frame waits for older ones of another ring.
@@ -188,6 +191,7 @@ impl CapturePlan {
             follow: args.input.follow,
             asks_before_consuming: args.input.consume && !args.input.yes,
             control: args.input.control.clone(),
+            metrics: args.metrics,
             outputs: Outputs {
                 print: args.print.print.then(|| args.print.options(has_several(args))),
                 write: args.write.first().filter(|_| !is_recorder).cloned(),

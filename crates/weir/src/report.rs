@@ -13,7 +13,7 @@ use weir_store::recorder::RecorderReport;
 
 use crate::consumers::{LatencyReport, NetdevReport};
 use crate::flows::report::FlowsReport;
-use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
+use crate::run_result::{ConsumerResult, FeedResult, Rates, RunResult, SourceResult};
 pub use json::counts;
 
 /// Report of a run.
@@ -28,13 +28,15 @@ pub struct Report<'a> {
     /// that was later: a consumer that lags is not the faster for it. Waiting for a disk at the end is
     /// not in it.
     pub duration: Duration,
+    /// Those of late, of a run that goes on.
+    pub rates: Option<Rates>,
 }
 
 impl RunResult {
     /// The ledger and the delivered frames, to print.
     pub fn report(&self) -> Report<'_> {
-        let RunResult { sources, feeds, consumers, duration } = self;
-        Report { sources, feeds, consumers, duration: *duration }
+        let RunResult { sources, feeds, consumers, duration, rates } = self;
+        Report { sources, feeds, consumers, duration: *duration, rates: *rates }
     }
 }
 
@@ -121,6 +123,7 @@ fn per_second(amount: f64, duration: Duration) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run_result::SourceNow;
     use crate::source_name::Part;
     use crate::sources::Subscribed;
     use serde_json::Value;
@@ -182,7 +185,12 @@ mod tests {
             drops,
             ..Ledger::default()
         };
-        let source = SourceResult { ledger: ledger.clone(), lives: 2, ..SourceResult::default() };
+        let source = SourceResult {
+            ledger: ledger.clone(),
+            lives: 2,
+            now: Some(SourceNow::default()),
+            ..SourceResult::default()
+        };
         let delivered = Delivered {
             frames: 1,
             lapped: 1,
@@ -208,6 +216,7 @@ mod tests {
                 ..RecorderReport::default()
             }),
             waiting: None,
+            has_ended: Some(false),
             failure: None,
         };
         let asked = Subscribed {
@@ -229,6 +238,7 @@ mod tests {
             feeds: &[feed],
             consumers: &consumers,
             duration: Duration::from_secs(1),
+            rates: Some(Rates::default()),
         };
         assert_eq!(report.unexplained(), 0);
         let mut fields = Vec::new();
@@ -272,7 +282,7 @@ mod tests {
             let source = SourceResult { ledger: counts(3), ..SourceResult::default() };
             let (sources, consumers) = (&[source], &[consumer]);
             let duration = Duration::from_secs(1);
-            Report { sources, feeds: &[feed], consumers, duration }.unexplained()
+            Report { sources, feeds: &[feed], consumers, duration, rates: None }.unexplained()
         };
         assert_eq!((unexplained(3), unexplained(1)), (0, 2));
     }
@@ -305,6 +315,7 @@ mod tests {
             feeds: &[],
             consumers: &[ConsumerResult::default()],
             duration: Duration::from_secs(1),
+            rates: None,
         };
         assert!(report.json().contains(r#""engine":"bpf","#), "{}", report.json());
         let text = report.text();

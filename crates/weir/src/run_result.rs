@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use weir_capture::error::error_text;
 use weir_capture::{CaptureError, FilterLocation, Info, InterfaceLedger};
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
@@ -21,6 +22,27 @@ pub struct RunResult {
     /// The main one first.
     pub consumers: Vec<ConsumerResult>,
     pub duration: Duration,
+    /// Those of late, of a run that goes on.
+    pub rates: Option<Rates>,
+}
+
+/// Frames and bits a second of late.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Seconds up to now that they are of.
+    pub over_s: f64,
+    /// Offered frames.
+    pub offered_pps: f64,
+    /// Captured frames.
+    pub captured_pps: f64,
+    /// Bits of those on the wire.
+    pub captured_bps: f64,
+    /// Frames that were lost on the way into a ring.
+    pub dropped_pps: f64,
+    /// Frames that reached the main consumer.
+    pub delivered_pps: f64,
+    /// Frames that were overwritten before it had read them.
+    pub lapped_pps: f64,
 }
 
 /// Result of a source.
@@ -36,6 +58,17 @@ pub struct SourceResult {
     pub downs: u64,
     /// Why it ended, if not because it was told to or its frames were at an end.
     pub error: Option<CaptureError>,
+    /// How it is, of a run that goes on.
+    pub now: Option<SourceNow>,
+}
+
+/// How a source is by now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceNow {
+    /// Its frames are captured.
+    pub is_open: bool,
+    /// It brings no more frames. One that neither is open nor has ended is waited for.
+    pub has_ended: bool,
 }
 
 /// Result of a feed.
@@ -66,6 +99,8 @@ pub struct ConsumerResult {
     pub ring_drops: u64,
     /// Frames in the rings that it has not read yet, where it is still at work.
     pub waiting: Option<u64>,
+    /// Whether it takes no more, of a run that goes on.
+    pub has_ended: Option<bool>,
     /// Why it could not go on.
     pub failure: Option<ConsumerError>,
     /// How long frames took, if it timed them.

@@ -1,7 +1,6 @@
 //! `weir serve`: captures once, and hands feeds to other processes.
 
 mod consumed;
-mod metrics;
 pub mod systemd;
 
 use std::fs::DirBuilder;
@@ -9,7 +8,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -18,14 +17,14 @@ use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::by_name;
 use weir_capture::engines::options::EngineOptions;
 use weir_container::interface::owner_finder;
-use weir_plug::{Server, ServerLimits, socket};
+use weir_plug::{Server, ServerLimits, Serving, socket};
 use weir_serve::config::SourceConfig;
-use weir_serve::{Capture, Config, Daemon, Resolved, private, rights};
+use weir_serve::{Capture, Config, Daemon, Resolved, metrics, private, rights};
 
-use metrics::Metrics;
 use systemd::Manager;
 
 use crate::cli::ServeArgs;
+use crate::metrics::Metrics;
 use crate::plan::PlannedSource;
 use crate::plan::sources::{engine_of, target};
 use crate::source_name::{Part, SourceName};
@@ -65,8 +64,11 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     let server = server.managed_by(rights::manages_as);
     let serving = Arc::new(server.serve(listener)?);
     daemon.serve_guests(&serving)?;
-    let metrics = match args.metrics {
-        Some(address) => Some(Metrics::serve(address, &daemon, &serving)?),
+    let endpoint = match args.metrics {
+        Some(address) => {
+            let (daemon, serving) = (Arc::clone(&daemon), Arc::clone(&serving));
+            Some(Metrics::serve(address, move || metrics_text(&daemon, &serving))?)
+        }
         None => None,
     };
     let served = format!("serving {} at {}", sources_of(&daemon), args.socket.display());
@@ -90,11 +92,27 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     }
     manager.stopping();
     // Clients hear of it, and their feeds are closed, before the sources stop.
-    drop(metrics);
+    drop(endpoint);
     serving.end();
     daemon.end_guests();
     drop(serving);
     Ok(EXIT_RAN)
+}
+
+/// What Prometheus gets: the names of all sources and the user ids of all clients among it.
+fn metrics_text(daemon: &Daemon, serving: &Serving) -> String {
+    let status = daemon.status(&daemon.config().sources, |_| true);
+    let counters = serving.counters();
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let counts = metrics::Counts {
+        connections: serving.connections() as u64,
+        connected: count(&counters.connections),
+        connections_refused: count(&counters.refused),
+        malformed: count(&counters.malformed),
+        delayed: count(&counters.delayed),
+        feeds_refused: daemon.refusals(),
+    };
+    metrics::text(&status, &counts)
 }
 
 /// Makes the socket's folder if only that is missing: nothing else makes /run/weir where no service manager does.

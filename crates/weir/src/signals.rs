@@ -1,9 +1,9 @@
 //! Ctrl-C, SIGTERM and a terminal that goes away: the first asks for a tidy end, a later one for any end; where a tidy
 //! end takes long, the second for a short one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -87,21 +87,33 @@ fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()
     Ok(())
 }
 
-/// A flag that SIGUSR1 sets, which asks for a report and ends nothing. The calling thread is unparked then.
+/// A flag that SIGUSR1 sets, which asks for a report and ends nothing. It is the same at each call; the first one is made
+/// before anything is opened, for until then the signal ends the process. The thread that called last is unparked.
 pub fn report_flag() -> Result<Arc<AtomicBool>> {
-    let asked = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&asked);
+    static REPORT: Mutex<Option<Report>> = Mutex::new(None);
+    let mut report = REPORT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(report) = report.as_ref() {
+        *report.caller.lock().unwrap_or_else(PoisonError::into_inner) = thread::current();
+        return Ok(Arc::clone(&report.asked));
+    }
+    let new = Report { asked: Arc::default(), caller: Arc::new(Mutex::new(thread::current())) };
+    let (flag, caller) = (Arc::clone(&new.asked), Arc::clone(&new.caller));
     let mut signals = Signals::new([SIGUSR1]).context("handling signals")?;
-    let caller = thread::current();
     let run = move || {
         for _ in signals.forever() {
             flag.store(true, Ordering::Release);
-            caller.unpark();
+            caller.lock().unwrap_or_else(PoisonError::into_inner).unpark();
         }
     };
     let thread = thread::Builder::new().name("weir-signals".into());
     thread.spawn(run).context("starting a thread for signals")?;
-    Ok(asked)
+    Ok(Arc::clone(&report.insert(new).asked))
+}
+
+/// The handling of SIGUSR1.
+struct Report {
+    asked: Arc<AtomicBool>,
+    caller: Arc<Mutex<Thread>>,
 }
 
 /// For a daemon: a flag that a signal to end sets, and one that SIGHUP sets, which asks for its file to be read again.

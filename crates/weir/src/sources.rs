@@ -2,13 +2,13 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use weir_capture::engines::declaration::Target;
 use weir_capture::error::error_text;
 use weir_capture::kernel::netns::OwnerFinder;
-use weir_capture::{CaptureError, Feed, FilterLocation, Setup};
+use weir_capture::{CaptureError, Feed, Filter, FilterLocation, Setup};
 use weir_container::interface::{address_names, owner_finder, owners};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_probe::{LinkName, Opener, Probe, SourceId, SourceSpec, SubscriptionId, Wants};
@@ -62,6 +62,15 @@ pub struct Subscribed {
     pub changes: u64,
     /// The name of the feed that it shares its rings with.
     pub shares: Option<String>,
+}
+
+/// What a feed chooses by now.
+#[derive(Clone, Debug)]
+pub struct InForce {
+    /// Its filter; `None` takes all.
+    pub filter: Option<Arc<Filter>>,
+    /// How often that was changed; one that was taken back has been changed twice.
+    pub changes: u64,
 }
 
 impl Subscriptions {

@@ -1,10 +1,11 @@
 //! `weir status`: the open feeds of a daemon, or of a running capture.
 
+mod capture;
+
 use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Result;
-use serde_json::Value;
 use weir_capture::kernel::netns::Owner;
 use weir_client::protocol::Ledger;
 use weir_client::socket_path;
@@ -12,18 +13,17 @@ use weir_client::status::{ClientStatus, Status};
 
 use crate::change::ask;
 use crate::cli::StatusArgs;
-use crate::control::rpc::{Ledgers, Method};
+use crate::control::rpc::{Method, Status as StatusParams};
 use crate::units::grouped;
 use crate::{EXIT_RAN, daemon};
 
 /// Runs the command.
 pub fn run(args: &StatusArgs) -> Result<u8> {
     if let Some(control) = &args.control {
-        let statistics = ask(control, &Method::Ledgers(Ledgers {}))?;
-        if args.json {
-            println!("{statistics}")
-        } else {
-            print!("{}", of_capture(&statistics))
+        let status = ask(control, &Method::Status(StatusParams {}))?;
+        match args.json {
+            true => println!("{status}"),
+            false => print!("{}", capture::text(&status)),
         }
         return Ok(EXIT_RAN);
     }
@@ -56,10 +56,9 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
             true => String::new(),
             false => format!(" ({})", source.captures),
         };
-        let how = match (source.is_open, &source.hook) {
-            (false, _) => "closed: nobody reads it".to_owned(),
-            (true, None) => format!("captured with {}", source.engine),
-            (true, Some(hook)) => format!("captured with {} at {hook}", source.engine),
+        let how = match source.is_open {
+            false => "closed: nobody reads it".to_owned(),
+            true => captured_with(&source.engine, source.hook.as_deref()),
         };
         writeln!(text, "{}{captures}: {how}", source.source)?;
         if let Some(owner) =
@@ -97,6 +96,14 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
+/// How an open source is captured.
+fn captured_with(engine: &str, hook: Option<&str>) -> String {
+    match hook {
+        None => format!("captured with {engine}"),
+        Some(hook) => format!("captured with {engine} at {hook}"),
+    }
+}
+
 /// The client of a feed.
 fn who(client: &ClientStatus) -> String {
     match &client.guest {
@@ -121,30 +128,6 @@ fn ledger(ledger: Option<&Ledger>) -> String {
         grouped(ledger.captured),
         grouped(dropped)
     )
-}
-
-/// The answer of a capture's control socket, for people.
-fn of_capture(statistics: &Value) -> String {
-    let mut text = String::new();
-    for feed in statistics["feeds"].as_array().into_iter().flatten() {
-        let name = feed["feed"].as_str().filter(|name| !name.is_empty());
-        let name = name.map_or_else(String::new, |name| format!(" feed {name}"));
-        let count = |field: &str| grouped(feed[field].as_u64().unwrap_or_default());
-        let drops = feed["drops"].as_object().into_iter().flatten();
-        let dropped: u64 = drops.filter_map(|(_, count)| count.as_u64()).sum();
-        let ended = if feed["ended"] == true { " (ended)" } else { "" };
-        let _ = writeln!(
-            text,
-            "{}{name}{ended}: offered {}, filtered {}, blocked {}, captured {}, dropped {}",
-            feed["source"].as_str().unwrap_or_default(),
-            count("offered"),
-            count("filtered"),
-            count("blocked"),
-            count("captured"),
-            grouped(dropped)
-        );
-    }
-    text
 }
 
 #[cfg(test)]

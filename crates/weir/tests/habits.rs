@@ -1,6 +1,7 @@
 //! Habits of tcpdump's users, and the answers of a running capture. None of it needs rights.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -194,6 +195,40 @@ fn a_signal_asks_a_running_capture_and_ends_nothing() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", read());
     assert_eq!(number(&json(&output)[0], "unexplained"), 0);
+}
+
+/// Whether a process handles a signal.
+fn handles(pid: u32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[test]
+fn a_signal_before_the_source_is_open_is_answered_once_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = fs::read(trace(folder.path())).unwrap();
+    let said = folder.path().join("said");
+    let mut command = weir("capture file:- --json");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(fs::File::create(&said).unwrap()).spawn().unwrap();
+    let pid = child.id();
+    // Not even the header of the trace has come.
+    wait_until(&mut child, Duration::from_secs(30), || handles(pid, libc::SIGUSR1));
+    let sent = Command::new("kill").args(["-USR1", &pid.to_string()]).status().unwrap();
+    assert!(sent.success());
+    let read = || fs::read_to_string(&said).unwrap_or_default();
+    let mut input = child.stdin.take().unwrap();
+    // The end of the trace comes once it was answered.
+    let (begin, end) = bytes.split_at(bytes.len() - 20);
+    input.write_all(begin).unwrap();
+    wait_until(&mut child, Duration::from_secs(30), || read().contains("and it goes on"));
+    input.write_all(end).unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", read());
+    assert_eq!(number(&json(&output)[0], "delivered"), 1000);
 }
 
 #[test]

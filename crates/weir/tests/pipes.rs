@@ -128,25 +128,25 @@ fn comes_through(
     write(rest).expect("it reads");
     line_with(lines, " IP ");
     match ends {
-        Ends::BySignal => interrupt(&child),
-        Ends::ByTime => {}
-        Ends::ByWriter => drop(writer),
+        Ends::Signal => interrupt(&child),
+        Ends::Time => {}
+        Ends::Writer => drop(writer),
     }
     line_with(lines, "captured");
     assert_eq!(end(child), Some(0));
 }
 
 enum Ends {
-    BySignal,
-    ByTime,
-    ByWriter,
+    Signal,
+    Time,
+    Writer,
 }
 
 #[test]
 fn frames_of_standard_input_are_printed_as_they_come() {
     let dir = tempfile::tempdir().expect("a folder");
     for (flags, ends) in
-        [("", Ends::BySignal), (" --duration 3s", Ends::ByTime), (" udp", Ends::ByWriter)]
+        [("", Ends::Signal), (" --duration 3s", Ends::Time), (" udp", Ends::Writer)]
     {
         let (child, writer, lines) = start(&format!("capture file:- --print{flags}"));
         comes_through(child, &lines, writer, dir.path(), ends);
@@ -161,7 +161,7 @@ fn frames_of_a_named_pipe_are_printed_as_they_come() {
     let open = || OpenOptions::new().write(true).open(&fifo).expect("it is read");
     let line = format!("capture file:{} --print udp", fifo.display());
     let (child, _input, lines) = start(&line);
-    comes_through(child, &lines, open(), dir.path(), Ends::ByWriter);
+    comes_through(child, &lines, open(), dir.path(), Ends::Writer);
 
     // One who writes everything and goes at once loses nothing.
     let (child, _input, lines) = start(&line);

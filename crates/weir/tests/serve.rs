@@ -461,7 +461,7 @@ fn root_a_filter_and_a_block_list_of_a_running_client_are_changed() {
     generate(&bed.tx, "--frames 300 --rate 100kpps");
     settle();
     let told = change("status").text();
-    assert!(told.contains("host:lan: offered 1 800, filtered 500"), "{told}");
+    assert!(told.contains("; offered 1 800, filtered 500"), "{told}");
     let json = run.stop().expect(0).json();
     closes(&json);
     let of = |name| number(&json, name);

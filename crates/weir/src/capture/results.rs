@@ -1,17 +1,15 @@
-//! Results of a run: its consumers, its feeds and its sources.
+//! Results of the consumers of a run.
 
-use weir_capture::Info;
 use weir_consumer::ConsumerError;
 use weir_consumer::thread::Finished;
-use weir_probe::{ConsumerId, SourceId};
-use weir_ring::Ledger;
+use weir_probe::ConsumerId;
 
 use super::{Run, statistics};
 use crate::consumers::RunConsumer;
 use crate::control::Control;
-use crate::journal::{Fate, Journal, NotJoined};
-use crate::run_result::{ConsumerResult, FeedResult, SourceResult};
-use crate::sources::{OpenSource, Subscribed};
+use crate::journal::NotJoined;
+use crate::run_result::{ConsumerResult, FeedResult};
+use crate::sources::InForce;
 
 impl Run<'_> {
     /// Lets out the rest of an output, and draws the consumer's account, which is complete only then.
@@ -54,50 +52,8 @@ impl Run<'_> {
         result
     }
 
-    /// Results of the feeds, with the filters that are in force.
-    pub(super) fn feeds(&self) -> Vec<FeedResult> {
-        let locations = self.subscriptions.locations();
-        let result = |(asked, location): (&Subscribed, _)| FeedResult {
-            ledger: self.journal.ledger(asked.subscription),
-            asked: asked.clone(),
-            location,
-            interfaces: self.journal.interfaces(asked.subscription),
-        };
-        let mut feeds: Vec<_> =
-            self.subscriptions.feeds.iter().zip(locations).map(result).collect();
-        let in_force = self.control.iter().flat_map(Control::in_force);
-        for (feed, now) in feeds.iter_mut().zip(in_force) {
-            feed.asked.takes.filter = now.filter;
-            feed.asked.changes = now.changes;
-        }
-        feeds
-    }
-
-    /// Results of the sources.
-    pub(super) fn sources(
-        &self,
-        feeds: &[FeedResult],
-        fate: fn(&Journal, SourceId) -> Fate,
-    ) -> Vec<SourceResult> {
-        let result = |(number, source): (usize, &OpenSource)| {
-            let unknown = || Info { source: source.name.clone(), ..Info::default() };
-            let own = feeds
-                .iter()
-                .enumerate()
-                .filter(|(at, feed)| feed.asked.source == number && feed.asked.output == *at);
-            let mut ledger = Ledger::default();
-            own.clone().for_each(|(_, feed)| ledger.add(&feed.ledger));
-            // Of the source, and told to each of them.
-            ledger.missed_before = own.filter_map(|(_, feed)| feed.ledger.missed_before).max();
-            let fate = fate(&self.journal, source.id);
-            SourceResult {
-                info: self.probe.info_of(source.id).unwrap_or_else(unknown),
-                ledger,
-                lives: fate.lives,
-                downs: fate.downs,
-                error: fate.error,
-            }
-        };
-        self.subscriptions.sources.iter().enumerate().map(result).collect()
+    /// What feeds choose by now, where that can be changed.
+    pub(super) fn in_force(&self) -> Vec<InForce> {
+        self.control.as_ref().map(Control::in_force).unwrap_or_default()
     }
 }

@@ -1,5 +1,7 @@
 //! Messages of a run about its sources while it goes on, to viewers and on standard error.
 
+use std::path::Path;
+
 use weir_monitor::{SourceView, Sources};
 use weir_ring::Ledger;
 
@@ -7,6 +9,7 @@ use super::Run;
 use super::live::{self, introduce};
 use crate::flows::watch::{Watch, say};
 use crate::journal::News;
+use crate::out;
 use crate::sources::OpenSource;
 
 /// Tells them how the sources are, as far as it was counted.
@@ -37,6 +40,28 @@ fn view(run: &Run<'_>, number: usize, source: &OpenSource) -> SourceView {
         captured: ledger.captured,
         drops: drops.collect(),
         missed_before: ledger.missed_before,
+    }
+}
+
+/// Says for people, on standard error, what became of the frames up to now.
+pub fn say_so_far(run: &Run<'_>) {
+    if run.plan.watch.as_ref().is_some_and(Watch::has_screen) {
+        // It shows more than that, and the terminal is its own.
+        return;
+    }
+    let result = run.so_far.result(run.in_force());
+    out::talk(&format!("weir: up to now, and it goes on:\n{}", result.report().text()));
+}
+
+/// Says so in a line of JSON, where that of the end will stand.
+pub fn print_so_far(run: &Run<'_>) {
+    let line = run.so_far.result(run.in_force()).report().json();
+    let is_pipe = run.plan.outputs.write.as_deref() == Some(Path::new("-"));
+    if is_pipe {
+        out::talk(&(line + "\n"));
+    } else {
+        println!("{line}");
+        out::flush();
     }
 }
 

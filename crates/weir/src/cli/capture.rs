@@ -1,5 +1,6 @@
 //! The command line of `weir capture`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -63,6 +64,9 @@ pub struct CaptureArgs {
     /// `waiting`
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub json_every: Option<Duration>,
+    /// Serve metrics for Prometheus here, at /metrics: 127.0.0.1:9100
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
     /// Record the NIC queue of every frame
     #[arg(long)]
     pub record_queue: bool,
@@ -103,6 +107,7 @@ impl CaptureArgs {
             input: input.clone(),
             feed: Vec::new(),
             json_every: None,
+            metrics: None,
             record_queue: false,
             latency: None,
             tcpdump: TcpdumpFlags::default(),

@@ -26,6 +26,7 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
             example("weir capture any --follow --print", "all interfaces, also new ones"),
             example("weir capture file:out.pcapng --print", "read a file; needs no rights"),
             example("weir capture eth0 --duration 10s --json --fail-on-loss", "for scripts"),
+            example("weir capture eth0 -w dumps/ --metrics 127.0.0.1:9100", "for Prometheus"),
         ],
     ),
     (
@@ -46,7 +47,7 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
         "status",
         &[
             example("weir status", "of the daemon"),
-            example("weir status --control weir.sock --json", "of one capture"),
+            example("weir status --control weir.sock", "how a capture goes, and how fast"),
         ],
     ),
     (

@@ -10,7 +10,7 @@ pub struct StatusArgs {
     /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// Ask a `weir capture --control` socket instead
+    /// Ask a `weir capture --control` socket instead: how that capture goes
     #[arg(long, value_name = "PATH", conflicts_with = "socket")]
     pub control: Option<PathBuf>,
     /// Answer with one JSON object

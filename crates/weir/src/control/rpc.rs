@@ -19,6 +19,8 @@ pub enum Method {
     Block(Block),
     /// Give the ledgers of all feeds.
     Ledgers(Ledgers),
+    /// Tell how the capture goes: the JSON object of `--json-every`.
+    Status(Status),
     /// Record what lies around now.
     Trigger(Trigger),
 }
@@ -32,6 +34,11 @@ pub struct Trigger {}
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ledgers {}
+
+/// See [`Method::Status`].
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Status {}
 
 /// See [`Method::SetFilter`].
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,10 +101,13 @@ fn method(name: &str, params: Option<&Value>) -> Result<Method, (i32, String)> {
         "set_filter" => Ok(Method::SetFilter(SetFilter::deserialize(params).map_err(wrong)?)),
         "block" => Ok(Method::Block(Block::deserialize(params).map_err(wrong)?)),
         "ledgers" => Ok(Method::Ledgers(Ledgers::deserialize(params).map_err(wrong)?)),
+        "status" => Ok(Method::Status(Status::deserialize(params).map_err(wrong)?)),
         "trigger" => Ok(Method::Trigger(Trigger::deserialize(params).map_err(wrong)?)),
         _ => Err((
             NO_METHOD,
-            format!("there is no method '{name}'; there are: set_filter, block, ledgers, trigger"),
+            format!(
+                "there is no method '{name}'; there are: set_filter, block, ledgers, status, trigger"
+            ),
         )),
     }
 }

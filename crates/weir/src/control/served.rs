@@ -23,13 +23,15 @@ use super::rpc::{Block, Method, SetFilter};
 use crate::feeds::compile;
 use crate::journal::Journal;
 use crate::report::counts;
-use crate::sources::{Subscribed, Subscriptions};
+use crate::so_far::SoFar;
+use crate::sources::{InForce, Subscribed, Subscriptions};
 
 /// The feeds of a capture.
 pub struct Served {
     probe: Arc<Probe>,
     journal: Arc<Journal>,
     subscriptions: Arc<Subscriptions>,
+    so_far: Arc<SoFar>,
     lists: BlockLists,
     /// Message to a recorder that waits for a trigger.
     asked: Option<Asked>,
@@ -42,15 +44,6 @@ struct Now {
     in_force: InForce,
     /// Its source has ended: nothing more comes that a change would be for.
     has_ended: bool,
-}
-
-/// Settings of a feed that are in force.
-#[derive(Clone, Debug)]
-pub struct InForce {
-    /// Its filter; `None` takes all.
-    pub filter: Option<Arc<Filter>>,
-    /// How often that was changed; one that was taken back has been changed twice.
-    pub changes: u64,
 }
 
 /// A change of one feed.
@@ -66,6 +59,7 @@ impl Served {
         probe: Arc<Probe>,
         journal: Arc<Journal>,
         subscriptions: Arc<Subscriptions>,
+        so_far: Arc<SoFar>,
         asked: Option<Asked>,
     ) -> Served {
         let (changer, feeds) = (Arc::clone(&probe), Arc::clone(&subscriptions));
@@ -79,7 +73,7 @@ impl Served {
             has_ended: false,
         };
         let state = Mutex::new(subscriptions.feeds.iter().map(now).collect());
-        Served { probe, journal, subscriptions, lists, asked, state }
+        Served { probe, journal, subscriptions, so_far, lists, asked, state }
     }
 
     pub fn in_force(&self) -> Vec<InForce> {
@@ -91,6 +85,7 @@ impl Served {
             Method::SetFilter(SetFilter { feed, filter }) => self.set_filter(&feed, &filter),
             Method::Block(block) => self.block(block),
             Method::Ledgers(_) => self.ledgers(),
+            Method::Status(_) => self.status(),
             Method::Trigger(_) => self.trigger(),
         }
     }
@@ -103,6 +98,17 @@ impl Served {
         };
         asked.command.store(true, Ordering::Release);
         Ok(json!({ "triggered": true }))
+    }
+
+    /// The JSON object of `--json-every`, by now.
+    fn status(&self) -> Result<Value> {
+        if !self.so_far.has_begun() {
+            bail!(
+                "this capture has not begun yet: a source is still opened, or an output waits for its reader"
+            );
+        }
+        let in_force = self.in_force();
+        Ok(serde_json::from_str(&self.so_far.result(in_force).report().json())?)
     }
 
     /// The ledgers so far. While frames come, the counts of one are not of one instant.

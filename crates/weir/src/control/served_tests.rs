@@ -174,7 +174,9 @@ fn capture(sources: &[(&'static str, Answers)]) -> Capture {
         });
         probe.start(id).unwrap();
     }
-    let served = Served::new(probe, journal, Arc::new(subscriptions), None);
+    let subscriptions = Arc::new(subscriptions);
+    let so_far = SoFar::new(Arc::clone(&probe), Arc::clone(&journal), Arc::clone(&subscriptions));
+    let served = Served::new(probe, journal, subscriptions, Arc::new(so_far), None);
     Capture { served, taken }
 }
 

@@ -13,7 +13,7 @@ use weir_store::recorder::look_back::LookBackReport;
 use super::Report;
 use crate::consumers::{LatencyReport, NetdevReport};
 use crate::flows::report::FlowsReport;
-use crate::run_result::{ConsumerResult, FeedResult};
+use crate::run_result::{ConsumerResult, FeedResult, Rates};
 use crate::source_name::Part;
 
 /// The counts of a ledger: of all, of a source, of a feed.
@@ -72,6 +72,9 @@ struct Json<'a> {
     unexplained: Option<i128>,
     mpps: f64,
     gbps: f64,
+    /// Only of a run that goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rates: Option<Rates>,
     #[serde(skip_serializing_if = "Option::is_none")]
     latency: Option<LatencyReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,6 +174,8 @@ struct JsonConsumer {
     waiting: Option<u64>,
     late: u64,
     drops: BTreeMap<&'static str, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<bool>,
     error: Option<String>,
 }
 
@@ -185,6 +190,7 @@ impl From<&ConsumerResult> for JsonConsumer {
             waiting: consumer.waiting,
             late: consumer.delivered.late,
             drops: consumer.drops(),
+            ended: consumer.has_ended,
             error: consumer.failure.as_ref().map(|error| error_text(error)),
         }
     }
@@ -201,6 +207,11 @@ struct JsonSource<'a> {
     counts: Counts,
     lives: u64,
     downs: u64,
+    /// These two only of a run that goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_open: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ended: Option<bool>,
     error: Option<String>,
     owner: Option<protocol::Owner>,
 }
@@ -294,6 +305,8 @@ impl Report<'_> {
             counts: (&source.ledger).into(),
             lives: source.lives,
             downs: source.downs,
+            is_open: source.now.map(|now| now.is_open),
+            ended: source.now.map(|now| now.has_ended),
             error: source.error.as_ref().map(|error| error_text(error)),
             owner: source.info.owner.as_ref().map(protocol::Owner::from),
         });
@@ -312,6 +325,7 @@ impl Report<'_> {
             unexplained: (!self.is_of_a_moment()).then(|| self.unexplained()),
             mpps: self.mpps(),
             gbps: self.gbps(),
+            rates: self.rates,
             latency: self.latency(),
             netdev: self.netdev(),
             flows: self.flows(),

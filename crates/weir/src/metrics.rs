@@ -2,18 +2,17 @@
 //!
 //! Source: RFC 9112 for requests and responses. Not a library's server: those that were examined wait for ever for a
 //! client that sends nothing, or have a thread for each, and every client that can reach the port could take all
-//! descriptors of the daemon.
+//! descriptors of the process.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use weir_plug::Serving;
-use weir_serve::{Daemon, metrics};
+use weir_serve::metrics::exposition::TEXT_FORMAT;
 
 /// How long a client may take for its request, and as long again for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,65 +23,81 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 pub struct Metrics {
     listener: TcpListener,
     is_over: Arc<AtomicBool>,
+    client: Client,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Metrics {
-    /// Serves the daemon's metrics at this address. Everybody who can connect there sees the names of all sources
-    /// and the user ids of all clients.
+    /// Serves this text at this address. Everybody who can connect there can read it.
     pub fn serve(
         address: SocketAddr,
-        daemon: &Arc<Daemon>,
-        serving: &Arc<Serving>,
+        text: impl Fn() -> String + Send + 'static,
     ) -> Result<Metrics> {
         let listening = || format!("--metrics {address}");
         let listener = TcpListener::bind(address).with_context(listening)?;
         let own = listener.try_clone().with_context(listening)?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let (over, daemon, serving) =
-            (Arc::clone(&is_over), Arc::clone(daemon), Arc::clone(serving));
+        let client = Client::default();
+        let (over, served) = (Arc::clone(&is_over), client.clone());
         let thread = thread::Builder::new()
             .name("weir-metrics".into())
             .spawn(move || {
                 while !over.load(Ordering::Acquire) {
                     match listener.accept() {
-                        // A client that has gone, or takes too long, needs no answer.
-                        Ok((stream, _)) => drop(answer(&stream, || text(&daemon, &serving))),
+                        Ok((stream, _)) => {
+                            // Without a second descriptor there is none to cut it off by; it is told to go.
+                            if served.comes(&stream).is_ok() && !over.load(Ordering::Acquire) {
+                                // A client that has gone, or takes too long, needs no answer.
+                                let _ = answer(&stream, &text);
+                            }
+                            served.goes();
+                        }
                         // Out of descriptors, for a moment.
                         Err(_) => thread::sleep(Duration::from_millis(100)),
                     }
                 }
             })
             .context("starting a thread")?;
-        Ok(Metrics { listener: own, is_over, thread: Some(thread) })
+        Ok(Metrics { listener: own, is_over, client, thread: Some(thread) })
+    }
+}
+
+/// The connection that is served now. Clones are the same.
+#[derive(Clone, Default)]
+struct Client(Arc<Mutex<Option<TcpStream>>>);
+
+impl Client {
+    fn comes(&self, stream: &TcpStream) -> io::Result<()> {
+        *self.lock() = Some(stream.try_clone()?);
+        Ok(())
+    }
+
+    fn goes(&self) {
+        *self.lock() = None;
+    }
+
+    /// Cuts it off: whoever reads it or writes to it returns.
+    fn cut_off(&self) {
+        if let Some(stream) = self.lock().as_ref() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<TcpStream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Metrics {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // A thread that waits for a connection returns; a thread that waits for a client does within
-        // some seconds.
+        // A thread that waits for a connection returns; the connection of a client that hangs is cut off.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        self.client.cut_off();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
-}
-
-fn text(daemon: &Daemon, serving: &Serving) -> String {
-    let status = daemon.status(&daemon.config().sources, |_| true);
-    let counters = serving.counters();
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let counts = metrics::Counts {
-        connections: serving.connections() as u64,
-        connected: count(&counters.connections),
-        connections_refused: count(&counters.refused),
-        malformed: count(&counters.malformed),
-        delayed: count(&counters.delayed),
-        feeds_refused: daemon.refusals(),
-    };
-    metrics::text(&status, &counts)
 }
 
 /// Reads a request, and answers it.
@@ -93,7 +108,7 @@ fn answer(mut stream: &TcpStream, text: impl FnOnce() -> String) -> io::Result<(
         ["GET", ..] => ("404 Not Found", "see /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "GET /metrics\n".to_owned()),
     };
-    let (kind, length) = (metrics::TEXT_FORMAT, body.len());
+    let (kind, length) = (TEXT_FORMAT, body.len());
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );

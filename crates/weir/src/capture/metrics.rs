@@ -1,0 +1,119 @@
+//! A run that goes on as metrics. What a daemon has, too, has the daemon's names.
+
+use weir_client::protocol::{Ledger, Owner};
+use weir_client::status::SourceStatus;
+use weir_consumer::Delivered;
+use weir_serve::metrics::exposition::{
+    Labels, counter, encoded, gauge, label, of_ledgers, of_sources, one,
+};
+use weir_store::recorder::VolumeReport;
+
+use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
+use crate::so_far::SoFar;
+use crate::source_name::Part;
+
+/// The metrics of a run by now.
+pub fn text(so_far: &SoFar) -> String {
+    of(&so_far.result(Vec::new()))
+}
+
+fn of(result: &RunResult) -> String {
+    let sources: Vec<SourceStatus> = result.sources.iter().map(status_of).collect();
+    let mut all =
+        vec![gauge("uptime_seconds", "Since the capture's start", one(result.duration.as_secs()))];
+    all.extend(of_sources(&sources));
+    let missed = result.sources.iter().filter_map(|source| {
+        Some((label("source", &source.info.source), source.ledger.missed_before?))
+    });
+    all.push(counter(
+        "source_missed_before_frames",
+        "Frames that the NIC or its driver says it lost before the hook",
+        missed,
+    ));
+    let ledgers: Vec<(Labels, Ledger)> = result
+        .feeds
+        .iter()
+        .enumerate()
+        // Those that share their rings are one.
+        .filter(|(at, feed)| feed.asked.output == *at)
+        .map(|(at, feed)| (of_feed(result, at, feed), Ledger::from(&feed.ledger)))
+        .collect();
+    let ledgers: Vec<(Labels, &Ledger)> =
+        ledgers.iter().map(|(labels, ledger)| (labels.clone(), ledger)).collect();
+    all.extend(of_ledgers("feed", &ledgers));
+    let consumers = &result.consumers;
+    let lags = consumers.iter().filter_map(|one| Some((of_consumer(one), one.waiting?)));
+    all.push(gauge("consumer_lag_frames", "Frames that the consumer has not read yet", lags));
+    let ended =
+        consumers.iter().map(|one| (of_consumer(one), u64::from(one.has_ended == Some(true))));
+    all.push(gauge("consumer_ended", "1 once the consumer takes no more", ended));
+    let counts: [(&str, &str, fn(&Delivered) -> u64); 6] = [
+        ("delivered_frames", "Frames that reached the consumer", |counts| counts.frames),
+        ("delivered_bytes", "Bytes of those on the wire", |counts| counts.wire_bytes),
+        ("lapped_frames", "Frames overwritten before the consumer had read them", |counts| {
+            counts.lapped
+        }),
+        ("untriggered_frames", "Frames that no trigger asked for", |counts| counts.untriggered),
+        ("after_limit_frames", "Frames that were not asked for", |counts| counts.after_limit),
+        ("late_frames", "Delivered frames that are out of time order", |counts| counts.late),
+    ];
+    for (name, help, count) in counts {
+        let values = consumers.iter().map(|one| (of_consumer(one), count(&one.delivered)));
+        all.push(counter(&format!("consumer_{name}"), help, values));
+    }
+    if let Some(recorder) = consumers.iter().find_map(|one| one.recorder.as_ref()) {
+        all.push(counter("recorder_files", "Files begun", one(recorder.files)));
+        all.push(counter("recorder_bytes", "Bytes of files", one(recorder.bytes)));
+        all.push(counter(
+            "recorder_torn_blocks",
+            "Blocks overtaken while they were written",
+            one(recorder.torn_blocks),
+        ));
+        let volumes = |count: fn(&VolumeReport) -> u64| {
+            let of = move |one: &VolumeReport| {
+                (label("directory", &one.directory.display().to_string()), count(one))
+            };
+            recorder.volumes.iter().map(of)
+        };
+        all.push(counter(
+            "recorder_deleted_files",
+            "Files that the quota deleted",
+            volumes(|one| one.deleted_files),
+        ));
+        all.push(gauge(
+            "recorder_failed",
+            "1 once the directory is left out",
+            volumes(|one| u64::from(one.error.is_some())),
+        ));
+    }
+    encoded(all)
+}
+
+/// As the daemon's status has a source.
+fn status_of(source: &SourceResult) -> SourceStatus {
+    SourceStatus {
+        source: source.info.source.clone(),
+        captures: source.info.source.clone(),
+        is_open: source.now.is_some_and(|now| now.is_open),
+        engine: source.info.engine.to_owned(),
+        hook: source.info.hook.map(str::to_owned),
+        notes: Vec::new(),
+        owner: source.info.owner.as_ref().map(Owner::from),
+    }
+}
+
+/// The source, the names of all feeds that read these rings, and the part of the source.
+fn of_feed(result: &RunResult, output: usize, feed: &FeedResult) -> Labels {
+    let own = result.feeds.iter().filter(|other| other.asked.output == output);
+    let names: Vec<&str> = own.map(|other| other.asked.name.as_str()).collect();
+    let part = match feed.asked.part {
+        Part::Whole => String::new(),
+        part => part.to_string().trim_start_matches('@').to_owned(),
+    };
+    let source = &result.sources[feed.asked.source].info.source;
+    [label("source", source), label("feed", &names.join(",")), label("part", &part)].concat()
+}
+
+fn of_consumer(consumer: &ConsumerResult) -> Labels {
+    label("consumer", consumer.name)
+}
