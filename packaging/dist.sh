@@ -19,8 +19,8 @@ done
 libraries=$(packaging/libraries.sh)
 
 arch=$(dpkg --print-architecture)
-number=$("$weir" --version)
-number=${number#weir }
+# "weir 0.1.0 (39090c6a1b2c)"
+read -r _ number _ <<<"$("$weir" --version)"
 commit=$(git rev-parse --short=9 HEAD 2>/dev/null) || commit=
 if [[ -z ${SOURCE_DATE_EPOCH:-} ]]; then
     [[ -n $commit ]] || die 'this is no git checkout, so the time of the release is unknown; set SOURCE_DATE_EPOCH'

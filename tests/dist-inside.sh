@@ -27,9 +27,10 @@ dpkg --verify weir || die 'the files are not those that the package names'
 missing=$(ldd /usr/bin/weir | grep 'not found' || true)
 [[ -z $missing ]] || die "$missing"
 
-version=$(weir --version)
-[[ $version == 'weir '[0-9]* ]] || die "weir --version says '$version'"
-[[ $(dpkg-query -W -f='${Version}' weir) == "${version#weir }"[-~]* ]] ||
+said=$(weir --version)
+[[ $said =~ ^weir\ [0-9.]+(\ \([0-9a-f]+\))?$ ]] || die "weir --version says '$said'"
+read -r _ version _ <<<"$said"
+[[ $(dpkg-query -W -f='${Version}' weir) == "$version"[-~]* ]] ||
     die "the package is not of version '$version'"
 for page in weir weir-capture weir-gen weir-demo weir-lab; do
     zcat "/usr/share/man/man1/$page.1.gz" | grep -q '^\.TH' || die "no man page $page(1)"

@@ -54,8 +54,8 @@ headers=$(readelf --program-headers --dynamic --wide "$scratch/root/weir")
 if grep -E 'INTERP|\(NEEDED\)' <<<"$headers" >&2; then
     die 'the program is not static: it asks for what is listed above'
 fi
-version=$("$scratch/root/weir" --version)
-version=${version#weir }
+# "weir 0.1.0 (39090c6a1b2c)"
+read -r _ version _ <<<"$("$scratch/root/weir" --version)"
 # What the licences of the linked libraries and crates ask to go with the program.
 licenses=$scratch/root/licenses
 mkdir "$licenses"

@@ -72,7 +72,7 @@ pub use vm::{
 
 /// Capture a link once, read it many times, count every frame.
 #[derive(Parser, Debug)]
-#[command(name = "weir", version, about, max_term_width = 100)]
+#[command(name = "weir", version = env!("WEIR_VERSION"), about, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
