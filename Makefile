@@ -17,7 +17,7 @@ export REPEAT
 BEFORE ?=
 before = $(if $(BEFORE), --before $(BEFORE))
 
-.PHONY: help setup build demo test test-repeat lint fuzz mutants bench bench-full figures peers soak dist image install
+.PHONY: help setup build demo test test-repeat lint fuzz mutants bench bench-full figures peers soak book dist image install
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -87,6 +87,9 @@ soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a 
 	WEIR_KILLS=$(KILLS) cargo test --locked --release -p weir --test serve -- --test-threads=1 is_killed
 	WEIR_CYCLES=$(CYCLES) tests/vm.sh cycles
 	WEIR_GUEST_KILLS=$(GUEST_KILLS) tests/vm.sh kills
+
+book: ## docs/ as a book of web pages, in dist/book (needs mdbook)
+	packaging/book.sh dist/book
 
 dist: ## Debian packages, their debug symbols and a tarball, in dist/
 	@tests/setup.sh dist

@@ -39,6 +39,17 @@ else
     skip cargo-deny 'it is missing (cargo install --locked cargo-deny --root .cache/tools)'
 fi
 
+# The book of docs/, whose contents crates/weir/tests/tidy.rs looks at in any case.
+book=$(mktemp -d)
+rc=0
+packaging/book.sh "$book" || rc=$?
+rm -rf "$book"
+case $rc in
+0) ;;
+3) skip book 'mdbook is missing, see above' ;;
+*) exit "$rc" ;;
+esac
+
 # Every crate makes a package as it goes to a registry: files that it needs are inside of it, and what it depends on has a
 # version. Whether the packages compile takes as long as a build: `cargo package -p CRATE` without --no-verify.
 packed=$(mktemp -d)
