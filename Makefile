@@ -79,8 +79,8 @@ peers:
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
 soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), hold flows and lines of 256 traces of others against tshark and tcpdump, kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30); needs root
-	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))
-	$(WEIR) lab soak --seconds $(SOAK_SECONDS)
+	@$(call need_root,lab soak --duration $(SOAK_SECONDS))
+	$(WEIR) lab soak --duration $(SOAK_SECONDS)
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink
 	WEIR_TRACES=$$(tests/traces.sh) cargo test --locked --release -p weir --test flows traces_of_others
 	WEIR_TRACES=$$(tests/traces.sh) cargo test --locked --release -p weir-print --test tcpdump
