@@ -18,7 +18,7 @@ export REPEAT
 BEFORE ?=
 before = $(if $(BEFORE), --before $(BEFORE))
 
-.PHONY: help setup build demo test test-repeat lint fuzz mutants bench bench-full figures peers soak dist image install
+.PHONY: help setup build demo test test-repeat lint fuzz mutants bench bench-full figures peers soak book dist image install
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -80,8 +80,8 @@ peers:
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
 soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), hold flows and lines of 256 traces of others against tshark and tcpdump, kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30), fuzz every parser for SOAK_FUZZ_SECONDS each (120); needs root
-	@$(call need_root,lab soak --seconds $(SOAK_SECONDS))
-	$(WEIR) lab soak --seconds $(SOAK_SECONDS)
+	@$(call need_root,lab soak --duration $(SOAK_SECONDS))
+	$(WEIR) lab soak --duration $(SOAK_SECONDS)
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink
 	WEIR_TRACES=$$(tests/traces.sh) cargo test --locked --release -p weir --test flows traces_of_others
 	WEIR_TRACES=$$(tests/traces.sh) cargo test --locked --release -p weir-print --test tcpdump
@@ -89,6 +89,9 @@ soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a 
 	WEIR_CYCLES=$(CYCLES) tests/vm.sh cycles
 	WEIR_GUEST_KILLS=$(GUEST_KILLS) tests/vm.sh kills
 	FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) tests/fuzz.sh
+
+book: ## docs/ as a book of web pages, in dist/book (needs mdbook)
+	packaging/book.sh dist/book
 
 dist: ## Debian packages, their debug symbols and a tarball, in dist/
 	@tests/setup.sh dist

@@ -25,6 +25,32 @@ if command -v docker-compose >/dev/null; then
     docker-compose --file packaging/compose.yaml config --quiet
 fi
 
+# The same rules as in crates/weir/tests/dependencies.rs, by the tool that others know, and known weaknesses where there is
+# a database of them: nothing is fetched here.
+deny=$(command -v cargo-deny || echo .cache/tools/bin/cargo-deny)
+if [[ -x $deny ]]; then
+    checks=(licenses bans sources)
+    if compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*" >/dev/null; then
+        checks+=(--disable-fetch advisories)
+    else
+        say 'no database of advisories here; to get one, run: cargo deny fetch db'
+    fi
+    "$deny" --log-level error --offline --locked check --hide-inclusion-graph "${checks[@]}"
+else
+    skip cargo-deny 'it is missing (cargo install --locked cargo-deny --root .cache/tools)'
+fi
+
+# The book of docs/, whose contents crates/weir/tests/tidy.rs looks at in any case.
+book=$(mktemp -d)
+rc=0
+packaging/book.sh "$book" || rc=$?
+rm -rf "$book"
+case $rc in
+0) ;;
+3) skip book 'mdbook is missing, see above' ;;
+*) exit "$rc" ;;
+esac
+
 # Every crate makes a package as it goes to a registry: files that it needs are inside of it, and what it depends on has a
 # version. Whether the packages compile takes as long as a build: `cargo package -p CRATE` without --no-verify.
 packed=$(mktemp -d)

@@ -247,6 +247,9 @@ pub enum Command {
 }
 
 #[cfg(test)]
+mod manners_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -33,7 +33,7 @@ fn a_round_measures_each_part_and_leaves_nothing_behind() {
     let (folder, results) = (folder(), folder());
     let json = results.path().join("disk.json");
     let [path, json_arg] = [folder.path(), &json].map(|path| path.to_str().unwrap());
-    let args = [path, "--rounds", "1", "--seconds", "0.2s", "--block-sizes", "1MiB"];
+    let args = [path, "--rounds", "1", "--duration", "0.2s", "--block-sizes", "1MiB"];
     let output = run(&[&args[..], &["--drives", "2,4", "--json", json_arg]].concat());
     assert!(output.status.success(), "{output:?}");
     assert_eq!(entries(&folder), 0);
@@ -67,7 +67,7 @@ fn a_directory_that_is_none_or_in_memory_is_refused() {
     let folder = folder();
     let missing = folder.path().join("missing");
     let refused = |path: &str, words: &[&str]| {
-        let output = run(&[path, "--seconds", "0.1s"]);
+        let output = run(&[path, "--duration", "0.1s"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
         for word in words {
@@ -84,8 +84,8 @@ fn sizes_and_times_that_cannot_be_are_refused() {
     let path = folder.path().to_str().unwrap();
     for (flag, value) in [
         ("--rounds", "0"),
-        ("--seconds", "1ms"),
-        ("--seconds", "1h"),
+        ("--duration", "1ms"),
+        ("--duration", "1h"),
         ("--block-sizes", "1000"),
         ("--block-sizes", "128MiB"),
         ("--drives", "0"),
@@ -99,7 +99,7 @@ fn sizes_and_times_that_cannot_be_are_refused() {
 #[test]
 fn interrupted_it_ends_and_leaves_nothing_behind() {
     let folder = folder();
-    let mut command = command(&[folder.path().to_str().unwrap(), "--seconds", "0.2s"]);
+    let mut command = command(&[folder.path().to_str().unwrap(), "--duration", "0.2s"]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut running = Running::from(command.spawn().expect("it starts"));
     while entries(&folder) == 0 {

@@ -3,6 +3,7 @@
 //! shrink: one that is no longer needed fails, too.
 
 mod tidy {
+    pub mod book;
     pub mod circles;
     pub mod errors;
     pub mod exceptions;
@@ -18,7 +19,7 @@ use std::collections::BTreeSet;
 
 use tidy::exceptions::{CIRCLES, LONG_FILES, WIDE_FILES};
 use tidy::tree::{Tree, tree};
-use tidy::{circles, errors, links, security, sizes, tables, tcpdump};
+use tidy::{book, circles, errors, links, security, sizes, tables, tcpdump};
 
 /// Compares the findings with the named exceptions.
 fn only_exceptions(rule: &str, found: &BTreeSet<String>, exceptions: &[&str]) {
@@ -103,6 +104,17 @@ fn every_link_leads_somewhere() {
     let dead: BTreeSet<String> =
         dead.into_iter().chain(["docs/a.md: ../../l"]).map(str::to_owned).collect();
     assert_eq!(found, dead, "Makefile is there, and in no package");
+}
+
+#[test]
+fn every_page_is_in_the_book() {
+    let missing = book::not_once(&links::pages());
+    assert!(missing.is_empty(), "not once in docs/SUMMARY.md: {missing:?}");
+    let contents = "# Summary\n[w](../README.md)\n- [a](a.md)\n- [`a`](./a.md)\n- [0001: b](decisions/0001-b.md)\n";
+    let planted = [("docs/SUMMARY.md", contents), ("README.md", ""), ("docs/a.md", "")];
+    let planted = planted.into_iter().chain([("docs/decisions/0001-b.md", ""), ("docs/c.md", "")]);
+    let planted = planted.map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
+    assert_eq!(book::not_once(&planted), ["docs/a.md", "docs/c.md"]);
 }
 
 #[test]

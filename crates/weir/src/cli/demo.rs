@@ -14,7 +14,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = units::duration)]
     pub duration: Duration,
     /// Where the pcapng file goes
-    #[arg(long, value_name = "PATH", default_value = "weir-demo.pcapng")]
+    #[arg(short, long, value_name = "PATH", default_value = "weir-demo.pcapng")]
     pub write: PathBuf,
     /// Replay the bundled trace even as root
     #[arg(long)]

@@ -28,7 +28,7 @@ pub struct ExtractArgs {
     #[arg(long, value_name = "RECORD")]
     pub flow: Option<String>,
     /// Write to this file (- for standard output, the default where that is no terminal)
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "PATH")]
     pub write: Option<PathBuf>,
     /// Format of the output
     #[arg(long, value_name = "FORMAT", default_value = "pcapng")]

@@ -40,7 +40,7 @@ pub struct GenArgs {
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
     /// Stop after this many frames
-    #[arg(long, value_name = "N", value_parser = units::count)]
+    #[arg(short = 'c', long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
     /// Number of sending threads, which share rate and frame numbers [default: one for each CPU of --cpu, else 1]
     #[arg(long, value_name = "N", conflicts_with = "file")]

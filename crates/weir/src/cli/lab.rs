@@ -49,7 +49,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// Length of every measurement [default: 2, with --full 1.5]
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
+    #[arg(long = "duration", alias = "seconds", value_name = "TIME", value_parser = units::duration)]
     pub seconds: Option<Duration>,
     /// Length of a trial in the search for the highest rate without loss [default: 2]; RFC 2544 has 60
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
@@ -97,7 +97,8 @@ pub struct DiskArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
     /// Length of every measurement, 100ms to 60s
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = units::measured_time)]
+    #[arg(long = "duration", alias = "seconds", value_name = "TIME", default_value = "2s")]
+    #[arg(value_parser = units::measured_time)]
     pub seconds: Duration,
     /// Bytes of a write to the disk alone, multiples of 4KiB up to 64MiB
     #[arg(
@@ -126,7 +127,8 @@ pub struct CopiersArgs {
     #[arg(long, value_name = "BYTES", default_value_t = 64, value_parser = clap::value_parser!(u32).range(64..=1796))]
     pub size: u32,
     /// How long
-    #[arg(long, value_name = "TIME", default_value = "1", value_parser = units::duration)]
+    #[arg(long = "duration", alias = "seconds", value_name = "TIME", default_value = "1s")]
+    #[arg(value_parser = units::duration)]
     pub seconds: Duration,
     /// End with one JSON object on standard output
     #[arg(long)]
@@ -140,10 +142,10 @@ pub struct ChurnArgs {
     #[arg(long, value_enum, default_value = "gen")]
     pub source: ChurnSource,
     /// How many feeds to add and remove
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = units::count)]
     pub feeds: u64,
     /// How many consumers to attach and detach
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = units::count)]
     pub consumers: u64,
     /// End with one JSON object on standard output
     #[arg(long)]
@@ -157,7 +159,8 @@ pub struct RereadArgs {
     #[arg(value_name = "SOURCE")]
     pub source: String,
     /// How long to read; 0 times the first frame only
-    #[arg(long, value_name = "TIME", default_value = "2", value_parser = units::duration)]
+    #[arg(long = "duration", alias = "seconds", value_name = "TIME", default_value = "2s")]
+    #[arg(value_parser = units::duration)]
     pub seconds: Duration,
     /// The socket of the daemon [default: $WEIR_SOCKET, else /run/weir/weir.sock]
     #[arg(long, value_name = "PATH")]
@@ -183,7 +186,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N", required_unless_present = "seeds", conflicts_with = "seeds")]
     pub seed: Option<u64>,
     /// The runs of the numbers from 0 on, so many
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = units::count)]
     pub seeds: Option<u64>,
     /// How many events a run has; another number makes another run
     #[arg(long, value_name = "N", default_value_t = 10_000)]
@@ -198,6 +201,7 @@ pub struct SimulateArgs {
 #[derive(Args, Debug)]
 pub struct SoakArgs {
     /// How long each engine runs at each frame size
-    #[arg(long, value_name = "TIME", default_value = "30", value_parser = units::duration)]
+    #[arg(long = "duration", alias = "seconds", value_name = "TIME", default_value = "30s")]
+    #[arg(value_parser = units::duration)]
     pub seconds: Duration,
 }

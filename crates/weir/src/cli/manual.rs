@@ -165,7 +165,7 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
             example("weir lab bench --only wire --rounds 3", "one part"),
         ],
     ),
-    ("lab soak", &[example("weir lab soak --seconds 30", "each engine at each frame size")]),
+    ("lab soak", &[example("weir lab soak --duration 30s", "each engine at each frame size")]),
     ("lab disk", &[example("weir lab disk /var/tmp", "what this disk takes")]),
     (
         "lab simulate",

@@ -16,6 +16,6 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PATH", default_value = weir_client::SOCKET)]
     pub socket: PathBuf,
     /// Serve metrics for Prometheus here, at /metrics: 127.0.0.1:9100
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
 }

@@ -57,7 +57,7 @@ pub fn dead(pages: &BTreeMap<String, String>, is_file: impl Fn(&str) -> bool) ->
 }
 
 /// A link's path from the root; none if it leaves the tree.
-fn resolved(page: &str, link: &str) -> Option<String> {
+pub fn resolved(page: &str, link: &str) -> Option<String> {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
     for part in Path::new(link).iter() {
@@ -81,7 +81,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Targets of `[text](target)`, but for those in code.
-fn links(text: &str) -> Vec<&str> {
+pub fn links(text: &str) -> Vec<&str> {
     let of_line = |line| {
         // The text between two backticks is code.
         let plain = str::split(line, '`').step_by(2);

@@ -1,0 +1,18 @@
+//! The contents of the book, docs/SUMMARY.md. Whether its links lead somewhere is looked at with those of all pages.
+
+use std::collections::BTreeMap;
+
+use super::links;
+
+pub const CONTENTS: &str = "docs/SUMMARY.md";
+
+/// Pages that the contents do not name, or name twice.
+pub fn not_once(pages: &BTreeMap<String, String>) -> Vec<String> {
+    let contents = links::links(&pages[CONTENTS]);
+    let named = |page: &str| {
+        let is_it = |link: &&&str| links::resolved(CONTENTS, link).is_some_and(|it| it == page);
+        contents.iter().filter(is_it).count()
+    };
+    let pages = pages.keys().filter(|&page| page != CONTENTS && named(page) != 1);
+    pages.cloned().collect()
+}
