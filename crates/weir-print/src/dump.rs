@@ -36,7 +36,8 @@ fn write_lines(out: &mut Vec<u8>, bytes: &[u8], has_text: bool) {
     }
 }
 
-/// Characters, blanks, tabs and line ends as they are, the rest as dots. The line end of a protocol, CR and LF, is ours.
+/// Characters, blanks, tabs and line ends as they are, the rest as dots. The line end of a protocol, CR and LF, becomes
+/// LF.
 fn write_text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.put("\n");
     for (i, &byte) in bytes.iter().enumerate() {
