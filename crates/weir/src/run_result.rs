@@ -13,6 +13,7 @@ use weir_store::recorder::RecorderReport;
 use crate::consumers::{LatencyReport, NetdevReport};
 use crate::flows::report::FlowsReport;
 use crate::sources::Subscribed;
+use crate::units::{bit_rate, packet_rate};
 
 /// A run that has come to its end.
 pub struct RunResult {
@@ -43,6 +44,20 @@ pub struct Rates {
     pub delivered_pps: f64,
     /// Frames that were overwritten before it had read them.
     pub lapped_pps: f64,
+}
+
+impl Rates {
+    /// As text for people.
+    pub fn text(&self) -> String {
+        format!(
+            "last {:.1} s: {}, {} captured, {} dropped, {} lapped",
+            self.over_s,
+            packet_rate(self.captured_pps),
+            bit_rate(self.captured_bps),
+            packet_rate(self.dropped_pps),
+            packet_rate(self.lapped_pps)
+        )
+    }
 }
 
 /// Result of a source.

@@ -87,8 +87,9 @@ fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()
     Ok(())
 }
 
-/// A flag that SIGUSR1 sets, which asks for a report and ends nothing. It is the same at each call; the first one is made
-/// before anything is opened, for until then the signal ends the process. The thread that called last is unparked.
+/// A flag that SIGUSR1 sets, which asks for a report and ends nothing. It is the same at each call; the first one is
+/// made before anything is opened, for until then the signal ends the process. The thread that called last is
+/// unparked.
 pub fn report_flag() -> Result<Arc<AtomicBool>> {
     static REPORT: Mutex<Option<Report>> = Mutex::new(None);
     let mut report = REPORT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,9 +4,11 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Run, bed, closes, folder, generate, number, path, ready, settle, sh, weir};
+use weir_lab::testbed::require_tool;
 
 const ADDRESS: &str = "127.0.0.1:9101";
 
@@ -28,6 +30,20 @@ fn value(text: &str, name: &str) -> u64 {
     assert!(lines.peek().is_some(), "no {name} in {text}");
     let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok());
     lines.map(|line| value(line).expect(line)).sum()
+}
+
+/// Prometheus' own judgement, where it is installed.
+fn check_with_promtool(answer: &str) {
+    if !require_tool("root_a_running_capture_tells_how_it_goes", "promtool") {
+        return;
+    }
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let mut command = Command::new("promtool");
+    command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("promtool");
+    child.stdin.take().expect("a pipe").write_all(body.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -58,8 +74,19 @@ fn root_a_running_capture_tells_how_it_goes() {
     for round in 1..=2u64 {
         generate(&bed.tx, "--frames 1000 --rate 100kpps");
         settle();
-        last = common::within(&bed.rx, scraped);
+        // A recorder takes up to a second for a block that is not full, and tells 0.1 s later how far it is.
+        let begin = Instant::now();
+        loop {
+            last = common::within(&bed.rx, scraped);
+            let has_files = value(&last, "weir_recorder_files_total") > 0;
+            if has_files && value(&last, "weir_consumer_lag_frames") == 0 {
+                break;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(20), "{last}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let now = asked.map(|(_, name)| value(&last, name));
+        check_with_promtool(&last);
         assert!(now.iter().zip(&before).all(|(now, before)| now >= before), "{now:?} {before:?}");
         before = now;
         let json = status(" --json").json();

@@ -12,6 +12,9 @@ use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 use crate::so_far::SoFar;
 use crate::source_name::Part;
 
+/// One of a consumer's counts.
+type Count = fn(&Delivered) -> u64;
+
 /// The metrics of a run by now.
 pub fn text(so_far: &SoFar) -> String {
     of(&so_far.result(Vec::new()))
@@ -47,7 +50,7 @@ fn of(result: &RunResult) -> String {
     let ended =
         consumers.iter().map(|one| (of_consumer(one), u64::from(one.has_ended == Some(true))));
     all.push(gauge("consumer_ended", "1 once the consumer takes no more", ended));
-    let counts: [(&str, &str, fn(&Delivered) -> u64); 6] = [
+    let counts: [(&str, &str, Count); 6] = [
         ("delivered_frames", "Frames that reached the consumer", |counts| counts.frames),
         ("delivered_bytes", "Bytes of those on the wire", |counts| counts.wire_bytes),
         ("lapped_frames", "Frames overwritten before the consumer had read them", |counts| {

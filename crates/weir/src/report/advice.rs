@@ -67,7 +67,8 @@ mod tests {
         let consumers = [ConsumerResult { name, delivered, ..ConsumerResult::default() }];
         let sources = [SourceResult { ledger, ..SourceResult::default() }];
         let duration = Duration::from_secs(1);
-        let report = Report { sources: &sources, feeds: &[], consumers: &consumers, duration };
+        let report =
+            Report { sources: &sources, feeds: &[], consumers: &consumers, duration, rates: None };
         report.advice().join("\n")
     }
 

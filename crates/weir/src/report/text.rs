@@ -12,7 +12,7 @@ use super::Report;
 use crate::consumers::{LatencyReport, NetdevReport};
 use crate::flows::outlets::ExportReport;
 use crate::flows::report::{FlowsReport, NotFlowsReport};
-use crate::run_result::{FeedResult, Rates, SourceResult};
+use crate::run_result::{FeedResult, SourceResult};
 use crate::source_name::Part;
 use crate::sources::Subscribed;
 use crate::units::{bit_rate, grouped, packet_rate};
@@ -57,7 +57,7 @@ impl Report<'_> {
             packet_rate(self.mpps() * 1e6),
             bit_rate(self.gbps() * 1e9)
         ));
-        self.rates.as_ref().map(of_rates).into_iter().for_each(&mut line);
+        self.rates.map(|rates| rates.text()).into_iter().for_each(&mut line);
         line(String::new());
         let has_interfaces = self.feeds.iter().any(|feed| !feed.interfaces.is_empty());
         if self.sources.len() > 1 || self.feeds.len() > 1 || has_interfaces {
@@ -127,18 +127,6 @@ impl Report<'_> {
         self.flows().map(of_flows).into_iter().flatten().for_each(&mut line);
         out
     }
-}
-
-/// How it goes of late.
-pub fn of_rates(rates: &Rates) -> String {
-    format!(
-        "last {:.1} s: {}, {} captured, {} dropped, {} lapped",
-        rates.over_s,
-        packet_rate(rates.captured_pps),
-        bit_rate(rates.captured_bps),
-        packet_rate(rates.dropped_pps),
-        packet_rate(rates.lapped_pps)
-    )
 }
 
 /// What was recorded, and what of it is not there any more.

@@ -7,7 +7,6 @@ use serde_json::Value;
 use weir_client::protocol::{self, Ledger};
 
 use super::{captured_with, ledger, quoted};
-use crate::report::text::of_rates;
 use crate::run_result::Rates;
 use crate::units::{bit_rate, grouped, packet_rate};
 
@@ -106,7 +105,7 @@ fn write_whole(text: &mut String, status: &Value) -> std::fmt::Result {
         bit_rate(number("gbps") * 1e9)
     )?;
     if let Ok(rates) = Rates::deserialize(&status["rates"]) {
-        writeln!(text, "{}", of_rates(&rates))?;
+        writeln!(text, "{}", rates.text())?;
     }
     Ok(())
 }
@@ -179,7 +178,7 @@ mod tests {
                 { "source": "file:a", "engine": "replay", "is_open": false, "ended": true, "error": "broken" },
             ],
             "feeds": [feed("eth0", "web"), feed("eth1", "")],
-            "duration_s": 12.34, "mpps": 0.001, "gbps": 0.5,
+            "duration_s": 12.34, "mpps": 0.001, "gbps": 0.05,
             "rates": Rates { over_s: 1.0, captured_pps: 5000.0, captured_bps: 4e6, ..Rates::default() },
             "consumers": [
                 { "name": "record", "delivered": 1000, "lapped": 1, "waiting": 199, "ended": false, "late": 0,
@@ -188,7 +187,8 @@ mod tests {
                     "drops": { "store": 3, "ring": 0 } },
             ],
             "recorder": { "files": 3, "bytes": 4096, "torn_blocks": 0,
-                "volumes": [{ "directory": "dumps", "bytes": 4096, "deleted_files": 2, "deleted_bytes": 9, "error": null }] },
+                "volumes": [{ "directory": "dumps", "bytes": 4096, "deleted_files": 2, "deleted_bytes": 9,
+                    "error": null }] },
         });
         let text = text(&status);
         for line in [
@@ -197,7 +197,7 @@ mod tests {
              missed before the hook 7\n",
             "eth1: not there: waited for\n  feed 'udp'; offered",
             "file:a: ended\n  error: broken\n",
-            "for 12.3 s, 1.0 kpps, 500.0 Mbit/s reached the consumer\n",
+            "for 12.3 s, 1.0 kpps, 50.0 Mbit/s reached the consumer\n",
             "last 1.0 s: 5.0 kpps, 4.0 Mbit/s captured, 0.0 pps dropped, 0.0 pps lapped\n",
             "record: 199 frames behind; delivered 1 000, lapped 1\n",
             "print: ended; delivered 10, lapped 0, after limit 5, store 3\n",
