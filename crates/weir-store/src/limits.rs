@@ -34,10 +34,10 @@ pub const FREE_BYTES_MIN: u64 = 4 << 30;
 /// Files are deleted for a quota when it is reached but for so many bytes, or a 32nd of it: those that are written
 /// until the file system has deleted them.
 pub const DELETE_AHEAD_BYTES: u64 = 256 << 20;
-/// On a file system that tells its disk of all that is deleted (`discard`), the space of a file is given back in steps of
-/// so many bytes, for so long; what is left then, at once.
+/// On a file system that tells its disk of all that is deleted (`discard`), the space of a file is given back in steps
+/// of so many bytes.
 pub const DELETE_STEP_BYTES: u64 = 32 << 20;
-/// See [`DELETE_STEP_BYTES`].
+/// After this time the rest of the file is given back at once.
 pub const DELETE_STEPS_TIME_MAX: Duration = Duration::from_secs(3);
 /// A full file system on which so many deletions in a row free no space is given up.
 pub const FRUITLESS_DELETIONS_MAX: u32 = 3;

@@ -58,7 +58,7 @@ fn wait(pipe: BorrowedFd<'_>, name: &str, stop: &AtomicBool) -> Result<()> {
             bail!("{name}: stopped before a byte came");
         }
         if begin.elapsed() >= SILENT_WAIT && !is_said {
-            out::talk(&format!("{name}: waiting for the first frame (Ctrl-C ends it)"));
+            out::talk(&format!("weir: {name}: waiting for the first frame (Ctrl-C ends it)\n"));
             is_said = true;
         }
     }

@@ -260,7 +260,6 @@ fn sources_that_were_meant_otherwise_are_told_so() {
         ("weir capture net 10.0.0.0/8", "--filter 'net 10.0.0.0/8'"),
         ("weir capture lo --filter host 10.0.0.1", "weir capture lo --filter 'host 10.0.0.1'"),
         ("weir capture", "name a source"),
-        ("weir capture -D", "listed by: weir doctor"),
         ("weir capture lo -v", "--print"),
         ("in_folder; touch td.pcap; weir capture td.pcap", "say file:td.pcap"),
         ("in_folder; touch a_long_name.pcap; weir capture a_long_name.pcap", "say file:a_long"),

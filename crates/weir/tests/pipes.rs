@@ -65,7 +65,7 @@ fn parts(dir: &Path) -> [Vec<u8>; 3] {
     let read = |frames: u32| {
         let path = dir.join("trace.pcap");
         let line = format!(
-            "capture gen:size=60,flows=1,frames={frames} --json --write {}",
+            "capture gen:size=64,flows=1,frames={frames} --json --write {}",
             path.display()
         );
         let output: Output =

@@ -244,8 +244,8 @@ fn carry_out<D: Disk>(
     }
 }
 
-/// Gives the space of a removed file back. All at once, a disk that is told of 1 GiB of free blocks keeps writes waiting
-/// for 50 ms; in steps, for 15. Decision 0047.
+/// Gives the space of a removed file back. A disk that is told of 1 GiB of free blocks at once keeps writes waiting for
+/// 50 ms; in steps, for 15. Decision 0047.
 fn give_back<F: Files>(removed: &File, files: &F, mut pace: impl FnMut() -> Pace) {
     let begin = Instant::now();
     let mut length = removed.metadata().map_or(0, |meta| meta.len());

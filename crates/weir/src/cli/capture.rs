@@ -65,7 +65,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub json_every: Option<Duration>,
     /// Serve metrics for Prometheus here, at /metrics: 127.0.0.1:9100
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
     /// Record the NIC queue of every frame
     #[arg(long)]

@@ -11,8 +11,9 @@ pub fn page() -> String {
 
 /// Letters of tcpdump's flags in the command line's declarations.
 pub fn flags(tree: &Tree) -> BTreeSet<char> {
-    let declared = &tree.files["crates/weir/src/cli/tcpdump_flags.rs"];
-    let letters = declared.split("short = '").skip(1);
+    let files = ["capture", "input", "print", "rotate", "tcpdump_flags"];
+    let declared = files.map(|file| &tree.files[format!("crates/weir/src/cli/{file}.rs").as_str()]);
+    let letters = declared.iter().flat_map(|file| file.split("short = '").skip(1));
     letters.filter_map(|rest| rest.chars().next()).collect()
 }
 

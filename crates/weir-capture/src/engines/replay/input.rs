@@ -1,10 +1,11 @@
 //! The bytes of a capture file: from a file, a pipe or standard input, unpacked where they are compressed.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use flate2::read::MultiGzDecoder;
 use lz4_flex::frame::FrameDecoder;
@@ -22,8 +23,8 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 
-/// Standard input that was looked at, for the one who reads it from the start.
-static STANDARD: Mutex<Option<Chunks>> = Mutex::new(None);
+/// Pipes that were looked at, for whoever reads them from the start.
+static LOOKED_AT: Mutex<BTreeMap<PathBuf, Chunks>> = Mutex::new(BTreeMap::new());
 
 /// Bytes of a capture file.
 pub enum Input {
@@ -51,8 +52,12 @@ impl Read for Input {
     }
 }
 
-/// Whether it can be read only once.
-pub fn is_standard_input(path: &Path) -> bool {
+/// Whether it can be read only once: standard input, or a named pipe.
+pub fn is_pipe(path: &Path) -> bool {
+    is_standard_input(path) || path.metadata().is_ok_and(|meta| meta.file_type().is_fifo())
+}
+
+fn is_standard_input(path: &Path) -> bool {
     path == Path::new(STANDARD_INPUT)
 }
 
@@ -61,9 +66,34 @@ pub fn is_standard_input(path: &Path) -> bool {
 /// # Errors
 /// What the kernel says; `IsADirectory` for a folder.
 pub fn open(path: &Path) -> io::Result<Input> {
+    match looked_at().remove(path) {
+        Some(chunks) => Ok(Input::Pipe(chunks)),
+        None => open_anew(path),
+    }
+}
+
+/// Looks at the beginning, and leaves it to whoever opens it next.
+///
+/// # Errors
+/// As [`open`].
+pub fn peek<T>(path: &Path, look: impl FnOnce(&mut dyn Read) -> T) -> io::Result<T> {
+    let mut looked_at = looked_at();
+    if let Some(chunks) = looked_at.get_mut(path) {
+        return Ok(chunks.peek(look));
+    }
+    match open_anew(path)? {
+        Input::File(mut file) => Ok(look(&mut file)),
+        Input::Pipe(chunks) => Ok(looked_at.entry(path.to_owned()).or_insert(chunks).peek(look)),
+    }
+}
+
+fn looked_at() -> MutexGuard<'static, BTreeMap<PathBuf, Chunks>> {
+    LOOKED_AT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn open_anew(path: &Path) -> io::Result<Input> {
     if is_standard_input(path) {
-        let looked_at = STANDARD.lock().unwrap_or_else(PoisonError::into_inner).take();
-        return looked_at.map_or_else(standard_input, Ok).map(Input::Pipe);
+        return Chunks::start(|| unpacked(Box::new(io::stdin()))).map(Input::Pipe);
     }
     // A named pipe is opened whether somebody writes to it yet or not; it is the thread that waits.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
@@ -83,20 +113,7 @@ pub fn open(path: &Path) -> io::Result<Input> {
     .map(Input::Pipe)
 }
 
-/// Looks at the beginning of standard input and leaves it there.
-///
-/// # Errors
-/// No thread can be started.
-pub fn peek<T>(look: impl FnOnce(&mut dyn Read) -> T) -> io::Result<T> {
-    let mut standard = STANDARD.lock().unwrap_or_else(PoisonError::into_inner);
-    let chunks = match standard.take() {
-        Some(chunks) => chunks,
-        None => standard_input()?,
-    };
-    Ok(standard.insert(chunks).peek(look))
-}
-
-/// Until there are bytes, or whoever wrote them has gone: a named pipe that nobody has opened to write seems at its end.
+/// Waits until there are bytes, or the writer has gone. Before the first writer, a named pipe reads as if it had ended.
 fn wait_for_bytes(file: &File) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(file, PollFlags::IN)], None) {
@@ -104,10 +121,6 @@ fn wait_for_bytes(file: &File) -> io::Result<()> {
             other => return Ok(other.map(drop)?),
         }
     }
-}
-
-fn standard_input() -> io::Result<Chunks> {
-    Chunks::start(|| unpacked(Box::new(io::stdin())))
 }
 
 /// The bytes as they were before they were compressed, if they are.

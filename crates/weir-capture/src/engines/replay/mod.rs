@@ -90,8 +90,8 @@ impl Replay {
         options: ReplayOptions,
     ) -> Result<Replay, CaptureError> {
         check_options(&options)?;
-        if options.loops > 1 && input::is_standard_input(path) {
-            let text = "standard input can be gone through once only; use 1 loop, or a file";
+        if options.loops > 1 && input::is_pipe(path) {
+            let text = "a pipe can be gone through once only; use 1 loop, or a file";
             return Err(CaptureError::Options(text.to_owned()));
         }
         let file = open_file(path)?;
@@ -241,13 +241,9 @@ fn check_options(options: &ReplayOptions) -> Result<(), CaptureError> {
 /// # Errors
 /// [`CaptureError::File`] for a file that is not there or no capture file.
 pub fn link_type(path: &Path) -> Result<u16, CaptureError> {
-    if input::is_standard_input(path) {
-        // It is read later.
-        let look = |input: &mut dyn Read| FrameReader::open(input).map(|file| link_type_of(&file));
-        let link_type = input::peek(look).map_err(|error| cannot_open(path, &error))?;
-        return link_type.map_err(|error| file_error(path, &error));
-    }
-    Ok(link_type_of(&open_file(path)?))
+    let look = |input: &mut dyn Read| FrameReader::open(input).map(|file| link_type_of(&file));
+    let link_type = input::peek(path, look).map_err(|error| cannot_open(path, &error))?;
+    link_type.map_err(|error| file_error(path, &error))
 }
 
 fn link_type_of<R: Read>(file: &FrameReader<R>) -> u16 {
