@@ -15,6 +15,11 @@ pub const HOOK_FEEDS_MAX: usize = 16;
 /// for each at once, entries or not.
 pub const ENTRIES_OF_A_KIND_MAX: usize = 4 * ENTRIES_MAX;
 
+/// Bytes of a pipe that are read at a time: as many as a pipe holds. Source: pipe(7).
+pub const PIPE_CHUNK_BYTES: usize = 64 << 10;
+/// How many times that a pipe is read ahead of its frames.
+pub const PIPE_CHUNKS_AHEAD: usize = 8;
+
 /// Longest wait for a neighbour's Ethernet address. The kernel asks three times, a second apart, and gives up after
 /// three seconds.
 pub const NEIGHBOUR_WAIT_MAX: Duration = Duration::from_secs(4);

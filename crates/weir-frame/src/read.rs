@@ -108,6 +108,16 @@ enum Format {
     Pcapng(pcapng::Section),
 }
 
+impl Format {
+    /// Bytes before the window of a block that is being passed over.
+    fn passed(&self) -> u64 {
+        match self {
+            Format::Pcap(_) => 0,
+            Format::Pcapng(section) => section.passed(),
+        }
+    }
+}
+
 /// A frame found in the window; `data` counts from the window's start.
 #[derive(Debug)]
 struct Found {
@@ -196,7 +206,7 @@ impl<R: Read> FrameReader<R> {
             return Ok(Step::End);
         }
         self.window.consume(std::mem::take(&mut self.lent));
-        let offset = self.window.offset();
+        let offset = self.window.offset() - self.state.format.passed();
         let State { limits, format, interfaces } = &mut self.state;
         let step = match format {
             Format::Pcap(classic) => classic.step(&mut self.window, limits, interfaces),

@@ -102,10 +102,37 @@ fn a_pipe_that_brings_nothing_is_waited_for_and_the_wait_can_be_ended() {
                 start(&format!("{command} {source} --duration 1h --json"));
             line_with(&lines, "waiting for the first frame");
             interrupt(&child);
-            line_with(&lines, "stopped before a byte came");
+            line_with(&lines, "stopped before a capture file began there");
             assert_eq!(end(child), Some(2), "{command} {source}");
         }
     }
+}
+
+#[test]
+fn a_pipe_that_begins_and_goes_no_further_can_be_ended_too() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let [beginning, ..] = parts(dir.path());
+    let (child, mut writer, lines) = start("capture file:- --json");
+    writer.write_all(&beginning[..beginning.len() / 2]).expect("it reads");
+    line_with(&lines, "waiting for the first frame");
+    interrupt(&child);
+    assert_eq!(end(child), Some(2));
+
+    let (child, _silent, lines) = start("capture file:- --duration 2s -q");
+    line_with(&lines, "in the time of --duration");
+    assert_eq!(end(child), Some(2));
+}
+
+#[test]
+fn a_named_pipe_whose_writer_brings_nothing_is_an_empty_file() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let fifo = dir.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    let (child, _input, lines) = start(&format!("capture file:{}", fifo.display()));
+    line_with(&lines, "waiting for the first frame");
+    drop(OpenOptions::new().write(true).open(&fifo).expect("it is read"));
+    line_with(&lines, "the file is empty");
+    assert_eq!(end(child), Some(2));
 }
 
 /// The frames of a pipe are there when they were written, whatever comes after them.
@@ -146,7 +173,7 @@ enum Ends {
 fn frames_of_standard_input_are_printed_as_they_come() {
     let dir = tempfile::tempdir().expect("a folder");
     for (flags, ends) in
-        [("", Ends::Signal), (" --duration 3s", Ends::Time), (" udp", Ends::Writer)]
+        [("", Ends::Signal), (" --duration 10s", Ends::Time), (" udp", Ends::Writer)]
     {
         let (child, writer, lines) = start(&format!("capture file:- --print{flags}"));
         comes_through(child, &lines, writer, dir.path(), ends);

@@ -53,6 +53,11 @@ struct Block<'a> {
 }
 
 impl Section {
+    /// Bytes before the window of the block that is being passed over.
+    pub(super) fn passed(&self) -> u64 {
+        self.passed.map_or(0, |block| block.behind)
+    }
+
     /// Reads one block.
     pub(super) fn step<R: Read>(
         &mut self,

@@ -464,25 +464,30 @@ proptest! {
     #[test]
     fn an_input_that_hesitates_gives_the_same_frames(
         frames in any_frames(2), pieces in proptest::collection::vec(1usize..200, 1..20),
+        cut in any::<proptest::sample::Index>(),
     ) {
         let (file, _) = weir_file(&frames);
+        let cut = file[..cut.index(file.len() - 300) + 300].to_vec();
         let mut pcap = Build::pcap(Order::Little, 0xa1b2_3c4d, 1);
         for (meta, data) in &frames {
             pcap.record(meta.ts_ns as u32, 5, data.len() as u32, data);
         }
-        for file in [file, pcap.out] {
+        for file in [file, cut, pcap.out] {
             let input = Hesitant { bytes: &file, pieces: &pieces, reads: 0, hesitates: false };
             let mut reader = FrameReader::open(input).expect("a file");
             reader.get_mut().hesitates = true;
             let mut read: Vec<Owned> = Vec::new();
-            loop {
+            let ended = loop {
                 match reader.next() {
                     Ok(Some(frame)) => read.push(frame.into()),
-                    Ok(None) => break,
-                    Err(error) => prop_assert!(error.is_would_block(), "{error}"),
+                    Ok(None) => break None,
+                    Err(error) if error.is_would_block() => {}
+                    Err(error) => break Some(error.to_string()),
                 }
-            }
-            prop_assert_eq!(read, frames_of(&file));
+            };
+            let (frames, error) = read_all(&file);
+            prop_assert_eq!(read, frames);
+            prop_assert_eq!(ended, error.map(|error| error.to_string()));
         }
     }
 

@@ -1,16 +1,16 @@
-//! Bytes that somebody writes at some time, read by a thread: reading itself never waits longer than it is to.
+//! Bytes of a pipe. A thread reads them, so that the caller waits no longer than it wants to.
 
 use std::io::{self, Read};
-use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::time::Duration;
 
-/// As many bytes as a pipe holds. Source: pipe(7).
-const CHUNK_BYTES: usize = 64 << 10;
-/// Chunks that are read ahead.
-const CHUNKS_AHEAD: usize = 8;
+use crate::limits::{PIPE_CHUNK_BYTES, PIPE_CHUNKS_AHEAD};
 
 /// The bytes.
 pub struct Chunks {
     chunks: Receiver<io::Result<Vec<u8>>>,
+    /// One that has come while it was waited for.
+    next: Option<io::Result<Vec<u8>>>,
     /// The one that is being read, and the place in it.
     current: Vec<u8>,
     at: usize,
@@ -25,22 +25,45 @@ impl Chunks {
     pub fn start<R: Read>(
         open: impl FnOnce() -> io::Result<R> + Send + 'static,
     ) -> io::Result<Chunks> {
-        let (sender, chunks) = mpsc::sync_channel(CHUNKS_AHEAD);
+        let (sender, chunks) = mpsc::sync_channel(PIPE_CHUNKS_AHEAD);
         let thread = std::thread::Builder::new().name("weir-input".to_owned());
         thread.spawn(move || send_all(open, &sender))?;
-        Ok(Chunks { chunks, current: Vec::new(), at: 0, waits: true })
+        Ok(Chunks { chunks, next: None, current: Vec::new(), at: 0, waits: true })
     }
 
-    /// From now on, bytes that are not there yet are a [`WouldBlock`](io::ErrorKind::WouldBlock).
-    pub fn wait_no_more(&mut self) {
-        self.waits = false;
+    /// Whether reading waits for bytes; if not, it gives [`WouldBlock`](io::ErrorKind::WouldBlock) without any.
+    pub fn set_waiting(&mut self, waits: bool) {
+        self.waits = waits;
     }
 
-    /// Reads the beginning, and leaves it there.
+    /// Waits until there is something to read, or the end, or this time is over.
+    pub fn wait(&mut self, limit: Duration) {
+        if self.at == self.current.len() {
+            self.wait_for_more(limit);
+        }
+    }
+
+    /// The same for bytes behind those that are there.
+    pub fn wait_for_more(&mut self, limit: Duration) {
+        if self.next.is_some() {
+            return;
+        }
+        match self.chunks.recv_timeout(limit) {
+            Ok(next) => self.next = Some(next),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Reading gives the end.
+            Err(RecvTimeoutError::Disconnected) => {}
+        }
+    }
+
+    /// Reads the beginning, and leaves it there, also what is read before an error.
     pub fn peek<T>(&mut self, look: impl FnOnce(&mut dyn Read) -> T) -> T {
-        let mut copying = Copying { chunks: self, copy: Vec::new() };
+        let mut copying = Copying { chunks: self, copy: Vec::new(), failed: None };
         let found = look(&mut copying);
-        let mut copy = copying.copy;
+        let Copying { mut copy, failed, .. } = copying;
+        if let Some(error) = failed {
+            self.next = Some(Err(error));
+        }
         copy.extend_from_slice(&self.current[self.at..]);
         (self.current, self.at) = (copy, 0);
         found
@@ -50,7 +73,7 @@ impl Chunks {
 impl Read for Chunks {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.at == self.current.len() {
-            let next = match self.chunks.try_recv() {
+            let next = match self.next.take().map_or_else(|| self.chunks.try_recv(), Ok) {
                 Err(TryRecvError::Empty) if self.waits => self.chunks.recv().ok(),
                 Err(TryRecvError::Empty) => return Err(io::ErrorKind::WouldBlock.into()),
                 other => other.ok(),
@@ -69,11 +92,16 @@ impl Read for Chunks {
 struct Copying<'a> {
     chunks: &'a mut Chunks,
     copy: Vec<u8>,
+    failed: Option<io::Error>,
 }
 
 impl Read for Copying<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.chunks.read(buffer)?;
+        let bytes = self.chunks.read(buffer).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                self.failed = Some(io::Error::new(error.kind(), error.to_string()));
+            }
+        })?;
         self.copy.extend_from_slice(&buffer[..bytes]);
         Ok(bytes)
     }
@@ -88,7 +116,7 @@ fn send_all<R: Read>(
         Err(error) => return drop(sender.send(Err(error))),
     };
     loop {
-        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut chunk = vec![0; PIPE_CHUNK_BYTES];
         let sent = match input.read(&mut chunk) {
             Ok(0) => return,
             Ok(bytes) => {
@@ -130,7 +158,7 @@ mod tests {
         let mut buffer = [0; 16];
         writer.write_all(b"one").unwrap();
         assert_eq!(chunks.read(&mut buffer).unwrap(), 3);
-        chunks.wait_no_more();
+        chunks.set_waiting(false);
         assert_eq!(chunks.read(&mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         writer.write_all(b"three").unwrap();
         let read = loop {
@@ -154,7 +182,9 @@ mod tests {
     fn an_input_that_cannot_be_opened_is_an_error_and_then_an_end() {
         let failing = || Err::<&[u8], _>(io::Error::from_raw_os_error(5));
         let mut chunks = Chunks::start(failing).unwrap();
-        assert_eq!(chunks.read(&mut [0; 4]).unwrap_err().raw_os_error(), Some(5));
+        assert!(chunks.peek(|input| input.read(&mut [0; 4])).is_err());
+        assert!(chunks.peek(|input| input.read(&mut [0; 4])).is_err(), "it was only looked at");
+        assert!(chunks.read(&mut [0; 4]).unwrap_err().to_string().contains("Input/output"));
         assert_eq!(chunks.read(&mut [0; 4]).unwrap(), 0);
     }
 }

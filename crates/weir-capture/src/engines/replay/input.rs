@@ -1,19 +1,20 @@
 //! The bytes of a capture file: from a file, a pipe or standard input, unpacked where they are compressed.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Cursor, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use flate2::read::MultiGzDecoder;
-use lz4_flex::frame::FrameDecoder;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::chunks::Chunks;
+use super::lz4::Lz4;
 
 /// The path that means standard input.
 const STANDARD_INPUT: &str = "-";
@@ -22,6 +23,9 @@ const STANDARD_INPUT: &str = "-";
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
+
+/// How often whoever waits is asked whether to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Pipes that were looked at, for whoever reads them from the start.
 static LOOKED_AT: Mutex<BTreeMap<PathBuf, Chunks>> = Mutex::new(BTreeMap::new());
@@ -38,7 +42,14 @@ impl Input {
     /// From now on, bytes of a pipe that are not there yet are a [`WouldBlock`](io::ErrorKind::WouldBlock).
     pub fn wait_no_more(&mut self) {
         if let Input::Pipe(chunks) = self {
-            chunks.wait_no_more();
+            chunks.set_waiting(false);
+        }
+    }
+
+    /// Waits for more bytes of a pipe, no longer than this.
+    pub fn wait(&mut self, limit: Duration) {
+        if let Input::Pipe(chunks) = self {
+            chunks.wait(limit);
         }
     }
 }
@@ -52,9 +63,10 @@ impl Read for Input {
     }
 }
 
-/// Whether it can be read only once: standard input, or a named pipe.
+/// Whether it can be read only once: standard input, a named pipe, a device.
 pub fn is_pipe(path: &Path) -> bool {
-    is_standard_input(path) || path.metadata().is_ok_and(|meta| meta.file_type().is_fifo())
+    let is_stream = |meta: Metadata| !meta.is_file() && !meta.is_dir();
+    is_standard_input(path) || path.metadata().is_ok_and(is_stream)
 }
 
 fn is_standard_input(path: &Path) -> bool {
@@ -66,7 +78,8 @@ fn is_standard_input(path: &Path) -> bool {
 /// # Errors
 /// What the kernel says; `IsADirectory` for a folder.
 pub fn open(path: &Path) -> io::Result<Input> {
-    match looked_at().remove(path) {
+    let known = looked_at().remove(path);
+    match known {
         Some(chunks) => Ok(Input::Pipe(chunks)),
         None => open_anew(path),
     }
@@ -77,14 +90,41 @@ pub fn open(path: &Path) -> io::Result<Input> {
 /// # Errors
 /// As [`open`].
 pub fn peek<T>(path: &Path, look: impl FnOnce(&mut dyn Read) -> T) -> io::Result<T> {
-    let mut looked_at = looked_at();
-    if let Some(chunks) = looked_at.get_mut(path) {
-        return Ok(chunks.peek(look));
-    }
-    match open_anew(path)? {
+    match open(path)? {
         Input::File(mut file) => Ok(look(&mut file)),
-        Input::Pipe(chunks) => Ok(looked_at.entry(path.to_owned()).or_insert(chunks).peek(look)),
+        Input::Pipe(mut chunks) => {
+            let found = chunks.peek(look);
+            looked_at().insert(path.to_owned(), chunks);
+            Ok(found)
+        }
     }
+}
+
+/// Waits until the beginning of a pipe is there, or until `goes_on`, which is called every so often, returns false.
+/// Returns whether it is there. `look` says so: it returns false if it read a
+/// [`WouldBlock`](io::ErrorKind::WouldBlock). The beginning is left to whoever opens the pipe next.
+///
+/// # Errors
+/// As [`open`].
+pub fn wait_for(
+    path: &Path,
+    look: impl Fn(&mut dyn Read) -> bool,
+    mut goes_on: impl FnMut() -> bool,
+) -> io::Result<bool> {
+    let Input::Pipe(mut chunks) = open(path)? else { return Ok(true) };
+    chunks.set_waiting(false);
+    let is_there = loop {
+        if chunks.peek(&look) {
+            break true;
+        }
+        if !goes_on() {
+            break false;
+        }
+        chunks.wait_for_more(LOOK_EVERY);
+    };
+    chunks.set_waiting(true);
+    looked_at().insert(path.to_owned(), chunks);
+    Ok(is_there)
 }
 
 fn looked_at() -> MutexGuard<'static, BTreeMap<PathBuf, Chunks>> {
@@ -133,7 +173,7 @@ fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>>
     Ok(match (is_gzip, is_zstd, is_lz4) {
         (true, ..) => Box::new(MultiGzDecoder::new(whole)),
         (_, true, _) => Box::new(zstd::stream::read::Decoder::new(whole)?),
-        (.., true) => Box::new(FrameDecoder::new(whole)),
+        (.., true) => Box::new(Lz4::new(whole)),
         _ => whole,
     })
 }
@@ -170,7 +210,9 @@ mod tests {
             assert!(read(cut).is_err(), "a file that ends in the middle is no whole one");
         }
         // Two of them in a row are one file, as the tools have it.
-        assert!(read(&[&gzip[..], &gzip[..]].concat()).unwrap().len() == 2 * plain.len());
+        for packed in [&gzip, &lz4, &zstd] {
+            assert!(read(&packed.repeat(2)).unwrap().len() == 2 * plain.len());
+        }
         assert_eq!(read(b"abc").unwrap(), b"abc");
         assert_eq!(read(b"").unwrap(), b"");
     }

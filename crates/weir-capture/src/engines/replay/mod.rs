@@ -6,6 +6,7 @@
 mod chunks;
 pub(crate) mod declaration;
 mod input;
+mod lz4;
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -49,9 +50,6 @@ impl Default for ReplayOptions {
 
 /// Frames that become visible together, at top speed.
 const BURST: u64 = 64;
-
-/// A pause between looks at a pipe that has brought nothing.
-const PIPE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The source.
 pub struct Replay {
@@ -108,7 +106,8 @@ impl Replay {
             source: format!("file:{}", path.display()),
             engine: "replay",
             hook: None,
-            why: "the source is a file".into(),
+            why: if input::is_pipe(path) { "the source is a pipe" } else { "the source is a file" }
+                .into(),
             notes: Vec::new(),
             owner: None,
         };
@@ -236,6 +235,22 @@ fn check_options(options: &ReplayOptions) -> Result<(), CaptureError> {
     }
 }
 
+/// Waits until a pipe has brought the beginning of a capture file, or until `goes_on` says to wait no longer. True: the
+/// beginning is there, or something else that [`Replay::open`] has an error for; opening it waits for nothing then. Of
+/// files at once.
+///
+/// # Errors
+/// [`CaptureError::File`]: it cannot be opened.
+pub fn wait_for(path: &Path, goes_on: impl FnMut() -> bool) -> Result<bool, CaptureError> {
+    let look = |input: &mut dyn Read| match FrameReader::open(input) {
+        Err(error) => !error.is_would_block(),
+        Ok(_) => true,
+    };
+    input::wait_for(path, look, goes_on).map_err(|error| cannot_open(path, &error))
+}
+
+pub use input::is_pipe;
+
 /// The link type of the file's frames.
 ///
 /// # Errors
@@ -333,7 +348,7 @@ impl Source for Replay {
                     if left.is_zero() {
                         break Ok(Pumped::More);
                     }
-                    std::thread::sleep(PIPE_PAUSE.min(left));
+                    self.file.get_mut().wait(left);
                 }
                 Ok(Stepped::End) => break Ok(Pumped::Ended),
                 Err(error) => break Err(error),
