@@ -18,18 +18,25 @@ pub fn shorten(removed: &File, length: u64) -> io::Result<bool> {
 
 /// Whether this is the only open file description of the file, mappings included. Where the kernel does not say: false.
 fn is_only_ours(file: &File) -> io::Result<bool> {
-    // A write lease is only granted on a file that nobody else has open. It is given back at once: the file has no name
-    // by which anybody could open it, so the lease can't be broken meanwhile. Source: fcntl(2), "Leases".
-    if set_lease(file, libc::F_WRLCK).is_err() {
+    // A write lease is only granted on a file that nobody else has open, and it is given back at once. Who opens the
+    // file in between (it has no name, but there is /proc/PID/fd) breaks it: this process gets a signal that is
+    // ignored by default, in place of SIGIO, which would end it; and the other may see a file that gets shorter.
+    // Source: fcntl(2), "Leases".
+    control(file, F_SETSIG, libc::SIGURG)?;
+    if control(file, libc::F_SETLEASE, libc::F_WRLCK).is_err() {
         return Ok(false);
     }
-    set_lease(file, libc::F_UNLCK)?;
+    control(file, libc::F_SETLEASE, libc::F_UNLCK)?;
     Ok(true)
 }
 
-fn set_lease(file: &File, lease: libc::c_int) -> io::Result<()> {
-    // SAFETY: F_SETLEASE takes an integer and touches no memory of ours; the descriptor is open as long as `file` is.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, lease) } {
+/// Source: linux/fcntl.h (asm-generic), which libc does not have for every C library.
+const F_SETSIG: libc::c_int = 10;
+
+fn control(file: &File, command: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: F_SETSIG and F_SETLEASE take an integer and touch no memory of ours; the descriptor is open as long as
+    // `file` is.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, value) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -280,6 +280,7 @@ impl<D: Disk> Consumer for Recorder<D> {
     }
 
     fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError> {
+        self.shared.volumes.end_soon();
         let Recorder { streams, shared, .. } = self;
         for stream in streams.values_mut() {
             stream.submit_gathered(shared);

@@ -75,7 +75,7 @@ pub struct Housekeeping<D: Disk> {
     done: Sender<Outcome>,
     outcomes: Receiver<Outcome>,
     under_way: usize,
-    /// Writes wait for a deletion.
+    /// Something waits for a deletion.
     is_waited_for: Arc<AtomicBool>,
 }
 
@@ -109,7 +109,7 @@ impl<D: Disk> Housekeeping<D> {
         }
     }
 
-    /// Whether writes wait for a deletion: then it takes no longer than it must.
+    /// Whether something waits for a deletion: then it takes no longer than it must.
     pub fn set_waited_for(&self, is_waited_for: bool) {
         self.is_waited_for.store(is_waited_for, Relaxed);
     }
@@ -136,12 +136,15 @@ impl<D: Disk> Housekeeping<D> {
         let is_waited_for = Arc::clone(&self.is_waited_for);
         let thread = std::thread::Builder::new().name("weir-files".to_owned());
         let thread = thread.spawn(move || {
-            let mut asked = Asked { jobs, next: VecDeque::new(), is_over: false };
-            while let Some(job) = asked.wait() {
-                let pace = || match asked.has_deletion() {
-                    _ if is_waited_for.load(Relaxed) || asked.is_over => Pace::AtOnce,
-                    true => Pace::Steady,
-                    false => Pace::Gentle,
+            let mut queue = JobQueue { jobs, next: VecDeque::new(), is_over: false };
+            while let Some(job) = queue.wait() {
+                let pace = || {
+                    queue.receive();
+                    match is_waited_for.load(Relaxed) || queue.is_over {
+                        true => Pace::AtOnce,
+                        false if queue.next.is_empty() => Pace::Gentle,
+                        false => Pace::Steady,
+                    }
                 };
                 if done.send(carry_out(job, &files, &directory, pace)).is_err() {
                     return;
@@ -173,32 +176,31 @@ enum Pace {
 }
 
 /// The jobs of the thread.
-struct Asked<D: Disk> {
+struct JobQueue<D: Disk> {
     jobs: Receiver<Job<D>>,
     /// Those that were received before they could be done.
     next: VecDeque<Job<D>>,
     is_over: bool,
 }
 
-impl<D: Disk> Asked<D> {
+impl<D: Disk> JobQueue<D> {
     /// The next job, once there is one; `None` at the end.
     fn wait(&mut self) -> Option<Job<D>> {
         self.next.pop_front().or_else(|| self.jobs.recv().ok())
     }
 
-    /// Whether another file waits to be deleted.
-    fn has_deletion(&mut self) -> bool {
+    /// Receives the jobs that were asked for meanwhile, and notices the end of the recorder.
+    fn receive(&mut self) {
         loop {
             match self.jobs.try_recv() {
                 Ok(job) => self.next.push_back(job),
-                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => {
                     self.is_over = true;
-                    break;
+                    return;
                 }
             }
         }
-        self.next.iter().any(|job| matches!(job, Job::Delete(_)))
     }
 }
 

@@ -43,8 +43,14 @@ struct Volume<D: Disk> {
     /// Deletions so far, and how many of the last ones freed no space.
     deletions: u64,
     fruitless: u32,
+    /// Files that were cut off, and whose streams do not know it yet.
+    cuts: VecDeque<(usize, u64, io::Result<()>)>,
     /// Writes wait until a file is deleted for them.
     is_full: bool,
+    /// The recorder is at its end, and waits for all that is under way.
+    is_ending: bool,
+    /// The file system tells its disk of deletions.
+    discards: bool,
     pending: usize,
     /// Those of them that are longer than a page.
     long: usize,
@@ -98,7 +104,10 @@ impl<D: Disk> Volumes<D> {
                 deleting: 0,
                 deletions: 0,
                 fruitless: 0,
+                cuts: VecDeque::new(),
                 is_full: false,
+                is_ending: false,
+                discards: files.discards(directory),
                 pending: 0,
                 long: 0,
                 moved: Instant::now(),
@@ -175,7 +184,7 @@ impl<D: Disk> Volumes<D> {
     pub fn grow(&mut self, volume: usize, bytes: u64) {
         let own = &mut self.all[volume];
         own.recorded += bytes;
-        own.keep_quota();
+        own.keep_quota(self.file_bytes);
     }
 
     /// A file takes so many bytes less than it was to.
@@ -201,7 +210,7 @@ impl<D: Disk> Volumes<D> {
         // One that was deleted since then may be enough.
         let is_waiting = own.deleting > 0 || own.deletions != begun || own.delete_oldest();
         own.is_full = is_waiting && own.deleting > 0;
-        own.housekeeping.set_waited_for(own.is_full);
+        own.note_waiting();
         is_waiting
     }
 
@@ -221,13 +230,17 @@ impl<D: Disk> Volumes<D> {
         if !own.may_delete(error) || own.deleting == 0 && !own.delete_oldest() {
             return false;
         }
-        own.housekeeping.set_waited_for(true);
         while own.deleting > 0 {
+            own.housekeeping.set_waited_for(true);
             match own.housekeeping.next() {
-                Some(outcome) => drop(own.take(outcome)),
+                Some(outcome) => {
+                    let cut = own.take(outcome);
+                    own.cuts.extend(cut);
+                }
                 None => std::thread::sleep(LOCK_PAUSE),
             }
         }
+        own.note_waiting();
         own.error.is_none()
     }
 
@@ -246,6 +259,9 @@ impl<D: Disk> Volumes<D> {
     /// A file that was cut off: its stream, its number, its volume, whether it was.
     pub fn next_cut(&mut self) -> Option<(usize, u64, io::Result<()>)> {
         for own in &mut self.all {
+            if let Some(cut) = own.cuts.pop_front() {
+                return Some(cut);
+            }
             while let Some(outcome) = own.housekeeping.next() {
                 if let Some(cut) = own.take(outcome) {
                     return Some(cut);
@@ -253,6 +269,14 @@ impl<D: Disk> Volumes<D> {
             }
         }
         None
+    }
+
+    /// The recorder is at its end: it waits for all that is under way.
+    pub fn end_soon(&mut self) {
+        for own in &mut self.all {
+            own.is_ending = true;
+            own.note_waiting();
+        }
     }
 
     /// Whether some file is being completed, cut off or deleted.
@@ -321,10 +345,7 @@ impl<D: Disk> Volumes<D> {
 
     /// File systems on which the quota's deletions keep writes waiting.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        let discarding = self
-            .all
-            .iter()
-            .filter(|volume| volume.quota.is_some() && volume.files.discards(&volume.directory));
+        let discarding = self.all.iter().filter(|volume| volume.quota.is_some() && volume.discards);
         discarding.map(|volume| {
             format!(
                 "{}: the file system is mounted with `discard`, so that writes wait for the quota's deletions; mounted \

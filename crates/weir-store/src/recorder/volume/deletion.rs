@@ -13,10 +13,22 @@ use crate::recorder::housekeeping::{Job, Outcome, Past};
 impl<D: Disk> Volume<D> {
     /// Has the oldest files deleted until all are within the quota, with some bytes to spare: those that are written
     /// until the deletion is over.
-    pub(super) fn keep_quota(&mut self) {
+    pub(super) fn keep_quota(&mut self, file_bytes: u64) {
         let Some(quota) = self.quota else { return };
-        let most = quota - DELETE_AHEAD_BYTES.min(quota / 32);
+        // In steps it takes about as long as another file takes to be written.
+        let ahead = match self.discards {
+            true => (DELETE_AHEAD_BYTES + file_bytes).min(quota / 16),
+            false => DELETE_AHEAD_BYTES.min(quota / 32),
+        };
+        let most = quota - ahead;
         while self.recorded.saturating_sub(self.deleting_bytes) > most && self.delete_oldest() {}
+        self.note_waiting();
+    }
+
+    /// Deletions are not to be slow while writes wait for them, or the quota is exceeded.
+    pub(super) fn note_waiting(&self) {
+        let is_exceeded = self.quota.is_some_and(|quota| self.recorded > quota);
+        self.housekeeping.set_waited_for(self.is_full || self.is_ending || is_exceeded);
     }
 
     /// Whether files may be deleted because of this error.
@@ -81,8 +93,8 @@ impl<D: Disk> Volume<D> {
         self.fruitless = if has_freed || !is_full { 0 } else { self.fruitless + 1 };
         if self.deleting == 0 {
             self.is_full = false;
-            self.housekeeping.set_waited_for(false);
         }
+        self.note_waiting();
         if is_full && self.fruitless >= FRUITLESS_DELETIONS_MAX {
             let text = format!(
                 "the file system is full, and {} deleted files freed no space on it",
