@@ -42,11 +42,11 @@ pub fn commit_of(manifest: &Path) -> Option<String> {
 
 fn of_checkout(root: &Path) -> Option<String> {
     // The log of HEAD grows with each commit, even where the branch's own file is packed.
-    let mut watch = vec!["HEAD".to_owned(), "logs/HEAD".to_owned()];
-    watch.extend(git(root, &["symbolic-ref", "--quiet", "HEAD"]));
-    for name in watch {
+    let mut names = vec!["HEAD".to_owned(), "logs/HEAD".to_owned()];
+    names.extend(git(root, &["symbolic-ref", "--quiet", "HEAD"]));
+    for name in names {
         if let Some(path) = git(root, &["rev-parse", "--git-path", &name]) {
-            watched(&root.join(path));
+            watch(&root.join(path));
         }
     }
     first_digits(&git(root, &["rev-parse", "HEAD"])?)
@@ -58,11 +58,18 @@ fn git(root: &Path, args: &[&str]) -> Option<String> {
     output.status.success().then(|| said.trim().to_owned())
 }
 
-/// Text of a file whose change runs this script again; nothing if it is not there: cargo would run it every time.
+/// Has a change of the file run this script again. Not if it is not there: cargo would run it every time.
+fn watch(path: &Path) -> bool {
+    let exists = path.exists();
+    if exists {
+        println!("cargo::rerun-if-changed={}", path.display());
+    }
+    exists
+}
+
+/// Text of a file that is watched; nothing if it is not there.
 fn watched(path: &Path) -> String {
-    let Ok(text) = fs::read_to_string(path) else { return String::new() };
-    println!("cargo::rerun-if-changed={}", path.display());
-    text
+    if watch(path) { fs::read_to_string(path).unwrap_or_default() } else { String::new() }
 }
 
 /// None if `text` does not begin with a commit: `packaging/commit` of a checkout does not.

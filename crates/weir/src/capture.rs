@@ -29,7 +29,7 @@ use crate::ending::conclude;
 use crate::flows::watch::{Watch, say};
 use crate::interruptible_writer::Stop;
 use crate::journal::Journal;
-use crate::metrics::Metrics;
+use crate::metrics::{Address, Metrics};
 use crate::plan::CapturePlan;
 use crate::run_result::RunResult;
 use crate::so_far::{RecorderSoFar, SoFar};
@@ -49,7 +49,8 @@ pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
     // Sources may take a while to open; a report that is asked for meanwhile comes once they are open.
     signals::report_flag()?;
-    let _pipes = pipes::wait_for(&args.input.sources, &stop)?;
+    signals::bear_usr2()?;
+    pipes::wait_for(&args.input, &stop)?;
     let plan = CapturePlan::new(args)?;
     let result = execute(&plan, &stop, Rights::GiveUp)?;
     conclude(&plan, result, &stop)
@@ -102,8 +103,8 @@ struct Run<'a> {
     is_complete: Arc<AtomicBool>,
     /// Until the end of the run.
     control: Option<Control>,
-    /// Until then, too.
-    _metrics: Option<Metrics>,
+    /// Where its metrics are to be served.
+    metrics: Option<Address>,
     start_ns: u64,
     /// SIGUSR1 has come: somebody wants to know how it goes.
     report_asked: Arc<AtomicBool>,
@@ -129,13 +130,7 @@ impl<'a> Run<'a> {
             SoFar::new(Arc::clone(probe), Arc::clone(&journal), Arc::clone(&subscriptions));
         let so_far = Arc::new(so_far);
         let control = Control::of(plan, probe, &journal, &subscriptions, &so_far)?;
-        let metrics = match plan.metrics {
-            Some(address) => {
-                let so_far = Arc::clone(&so_far);
-                Some(Metrics::serve(address, move || metrics::text(&so_far))?)
-            }
-            None => None,
-        };
+        let metrics = plan.metrics.map(Address::bind).transpose()?;
         let is_complete = Arc::new(AtomicBool::new(false));
         let start_ns = statistics::now_ns();
         let report_asked = signals::report_flag()?;
@@ -148,14 +143,14 @@ impl<'a> Run<'a> {
             so_far,
             is_complete,
             control,
-            _metrics: metrics,
+            metrics,
             start_ns,
             report_asked,
         })
     }
 
     /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
-    fn drive(&self, rights: Rights) -> Result<RunResult> {
+    fn drive(mut self, rights: Rights) -> Result<RunResult> {
         // Until the run begins, an output waits for its reader as long as the run is to last.
         let at = self.plan.duration.and_then(|limit| Instant::now().checked_add(limit));
         let stop = Stop::new(Arc::clone(self.stop), at);
@@ -174,12 +169,15 @@ impl<'a> Run<'a> {
             let frames_max = self.plan.frames.filter(|_| working.is_empty());
             working.push(self.start(named, reading, frames_max)?);
         }
-        if let Err(error) = self.start_sources(rights) {
-            self.probe.stop();
-            self.is_complete.store(true, Ordering::Release);
-            working.into_iter().for_each(|consumer| drop(consumer.running.finish()));
-            return Err(error);
-        }
+        let _metrics = match self.start_sources(rights) {
+            Ok(metrics) => metrics,
+            Err(error) => {
+                self.probe.stop();
+                self.is_complete.store(true, Ordering::Release);
+                working.into_iter().for_each(|consumer| drop(consumer.running.finish()));
+                return Err(error);
+            }
+        };
         let begin = Instant::now();
         self.so_far.begins(begin);
         let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
@@ -193,7 +191,8 @@ impl<'a> Run<'a> {
         // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
         let stopped = Instant::now();
         working.iter().for_each(|consumer| consumer.running.drain());
-        self.so_far.count();
+        // Without new ones the last known ledgers stand.
+        let _ = self.so_far.count();
         self.subscriptions.look(self.probe);
         // The panic of a thread is passed on at the very end: outputs keep the frames that they
         // have taken.
@@ -220,7 +219,7 @@ impl<'a> Run<'a> {
     }
 
     /// From here on frames come, and no rights are left that a running capture has no need of.
-    fn start_sources(&self, rights: Rights) -> Result<()> {
+    fn start_sources(&mut self, rights: Rights) -> Result<Option<Metrics>> {
         for source in &self.subscriptions.sources {
             self.probe.start(source.id)?;
         }
@@ -230,7 +229,9 @@ impl<'a> Run<'a> {
             )?;
         }
         privileges::settle();
-        Ok(())
+        // Only now: this thread answers the network, and needs no rights for it.
+        let so_far = Arc::clone(&self.so_far);
+        self.metrics.take().map(|at| at.serve(move || metrics::text(&so_far))).transpose()
     }
 
     /// A consumer of all feeds.
@@ -288,8 +289,8 @@ impl<'a> Run<'a> {
         let leaving = Leaving(reading.progress.clone());
         let (journal, name, mut let_go) = (Arc::clone(&self.journal), named.name, 0);
         let (recorder, mut due) = (RecorderSoFar::default(), None);
-        let recorder_so_far = recorder.clone();
-        let is_looked_at = self.plan.watch.is_some() || !self.plan.outputs.record.is_empty();
+        let (recorder_so_far, recorder_at_end) = (recorder.clone(), recorder.clone());
+        let is_looked_at = self.plan.watch.is_some() || named.consumer.recorder().is_some();
         let plan = Plan {
             waker: reading.consumer.sleeper.waker()?,
             source: Box::new(reading),
@@ -304,10 +305,13 @@ impl<'a> Run<'a> {
                 }
             }),
             sleep_max: if is_looked_at { WATCHED_SLEEP_MAX } else { SLEEP_MAX },
-            ended: Box::new(move |_| main.unpark()),
+            ended: Box::new(move |finished| {
+                recorder_at_end.keep(finished.consumer.recorder());
+                main.unpark();
+            }),
         };
         let running = named.spawn(plan)?;
-        self.so_far.add_consumer(name, running.observer(), recorder);
+        self.so_far.add_consumer(name, id, running.observer(), recorder);
         Ok(Working { name, id, running })
     }
 
@@ -348,7 +352,7 @@ impl<'a> Run<'a> {
                 watched::print_so_far(self);
             }
             live.tick(main.delivered(), || {
-                self.so_far.count();
+                let _ = self.so_far.count();
                 self.so_far.read();
                 watched::tell(self, main.delivered().lapped);
                 self.so_far.ledger()
@@ -429,7 +433,7 @@ mod tests {
             so_far,
             is_complete,
             control,
-            _metrics: None,
+            metrics: None,
             start_ns,
             report_asked,
         };

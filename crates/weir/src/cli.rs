@@ -108,17 +108,16 @@ pub fn command_without_examples() -> clap::Command {
 }
 
 fn with_engines(argument: clap::Arg) -> clap::Arg {
-    let more = match argument.get_long() {
-        Some(long) => engines_of(&format!("--{long}")),
-        None if argument.is_positional() => {
-            examples_of_devices(&argument.get_help().map(ToString::to_string).unwrap_or_default())
-        }
-        None => String::new(),
-    };
-    let help = argument.get_help().cloned();
-    match help.filter(|_| !more.is_empty()) {
-        Some(help) => argument.help(format!("{help}{more}")),
-        None => argument,
+    let Some(help) = argument.get_help().map(ToString::to_string) else { return argument };
+    if argument.is_positional() {
+        // Behind the other sources, which are the first sentence.
+        let devices = examples_of_devices(&help);
+        let (sources, rest) = help.split_once(". ").unwrap_or((&help, ""));
+        return argument.help(format!("{sources}{devices}. {rest}").trim_end().to_owned());
+    }
+    match argument.get_long().map(|long| engines_of(&format!("--{long}"))) {
+        Some(more) if !more.is_empty() => argument.help(format!("{help}{more}")),
+        _ => argument,
     }
 }
 
@@ -172,7 +171,7 @@ impl Cli {
 }
 
 /// The hint for a source that stands where a verb should, as in `weir eth0`.
-pub fn capture_hint(error: &clap::Error) -> Option<String> {
+fn capture_hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
@@ -190,8 +189,32 @@ pub fn capture_hint(error: &clap::Error) -> Option<String> {
     is_there.then(|| format!("{word} is a source; capture it with: weir capture {word}"))
 }
 
+/// A hint for words that were meant otherwise.
+pub fn hint(error: &clap::Error) -> Option<String> {
+    let socket = || socket_hint(error).map(str::to_owned);
+    let flags = || flag_hint(error).map(str::to_owned);
+    capture_hint(error).or_else(socket).or_else(flags)
+}
+
+/// The hint for flags as in tcpdump, which prints unless it is told otherwise, and has letters of its own.
+fn flag_hint(error: &clap::Error) -> Option<&'static str> {
+    let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let flag = text(ContextKind::InvalidArg);
+    match error.kind() {
+        ErrorKind::MissingRequiredArgument if flag.contains("--print") => Some(
+            "flags such as -v, -e and -X say how lines are printed: add --print; without it frames are counted only",
+        ),
+        ErrorKind::UnknownArgument
+            if flag.len() == 2 && text(ContextKind::Usage).contains("weir capture") =>
+        {
+            Some("docs/from-tcpdump.md has the flags of tcpdump beside those of weir capture")
+        }
+        _ => None,
+    }
+}
+
 /// The hint for the daemon's socket, given to a verb that has none.
-pub fn socket_hint(error: &clap::Error) -> Option<&'static str> {
+fn socket_hint(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let is_so = error.kind() == ErrorKind::UnknownArgument
         && text(ContextKind::InvalidArg) == "--socket"
@@ -291,5 +314,16 @@ mod tests {
             assert!(hint.contains(&format!("weir capture {source}")), "{hint}");
         }
         assert_eq!((hint("captur"), hint("--no-such-flag")), (None, None));
+    }
+
+    #[test]
+    fn flags_as_in_tcpdump_say_the_way_out() {
+        let hint = |line: &str| {
+            hint(&command().try_get_matches_from(line.split(' ')).unwrap_err()).unwrap_or_default()
+        };
+        assert!(hint("weir capture lo -nnvv").contains("add --print"));
+        assert!(hint("weir capture lo -Z root").contains("docs/from-tcpdump.md"));
+        assert_eq!(hint("weir capture lo --frames"), "");
+        assert_eq!(hint("weir gen lo -Z"), "");
     }
 }

@@ -22,11 +22,11 @@ use watch::Watch;
 /// Runs the command.
 pub fn run(args: &FlowsArgs) -> Result<u8> {
     let (stop, end) = signals::stop_flag_and_end()?;
-    signals::report_flag()?;
     if args.in_kernel {
         return kernel::run(args, &stop, &end);
     }
-    let _pipes = pipes::wait_for(&args.input.sources, &stop)?;
+    signals::report_flag()?;
+    pipes::wait_for(&args.input, &stop)?;
     let mut plan = CapturePlan::new(&CaptureArgs::into_flows(&args.input, &args.flows))?;
     let show = Show::start(&args.show, plan.is_live() && !plan.json, &stop)?;
     let (show, watch) = show.unzip();

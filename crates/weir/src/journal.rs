@@ -29,14 +29,14 @@ struct Told {
 }
 
 /// Fate of a source.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Fate {
     /// How often it was opened: more than once if it is followed.
     pub lives: u64,
     /// How often its interface went down.
     pub downs: u64,
     /// Why it ended, or what went wrong on the way.
-    pub error: Option<CaptureError>,
+    pub error: Option<String>,
     /// It brings no more frames.
     is_over: bool,
     /// The probe has closed it: its ledgers are here.
@@ -94,7 +94,7 @@ impl Journal {
                 told.news.push((Some(source), News::NotWatched(error)));
             }
             Event::Trouble(source, error) => {
-                told.fate(source).error.get_or_insert(error);
+                told.fate(source).error.get_or_insert(error_text(&error));
             }
             Event::Closed(source) => {
                 let fate = told.fate(source);
@@ -137,12 +137,9 @@ impl Journal {
         self.lock().sources.get(&source).is_some_and(|fate| fate.is_over)
     }
 
-    /// How often a source was opened and its interface went down up to now, without an error that ended it.
+    /// Fate of a source up to now.
     pub fn fate(&self, source: SourceId) -> Fate {
-        let told = self.lock();
-        let own = told.sources.get(&source);
-        own.map(|fate| Fate { lives: fate.lives, downs: fate.downs, ..Fate::default() })
-            .unwrap_or_default()
+        self.lock().sources.get(&source).cloned().unwrap_or_default()
     }
 
     /// Fate of a source, to keep.
@@ -202,15 +199,16 @@ impl Told {
     }
 
     fn not_attached(&mut self, source: SourceId, error: CaptureError) {
-        self.news.push((Some(source), News::NotRead(error_text(&error))));
-        self.fate(source).error.get_or_insert(error);
+        let text = error_text(&error);
+        self.news.push((Some(source), News::NotRead(text.clone())));
+        self.fate(source).error.get_or_insert(text);
     }
 
     fn failed(&mut self, source: SourceId, error: CaptureError) {
         let text = error_text(&error);
         let fate = self.fate(source);
         fate.is_over = true;
-        fate.error = Some(error);
+        fate.error = Some(text.clone());
         if self.sources.values().any(|fate| !fate.is_over) {
             self.news.push((Some(source), News::Failed(text)));
         }

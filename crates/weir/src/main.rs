@@ -65,10 +65,7 @@ fn main() -> ExitCode {
         // Help and the version, too: they go to standard output.
         Err(error) => {
             out::printed(error.print());
-            if let Some(hint) = cli::capture_hint(&error) {
-                eprintln!("weir: {hint}");
-            }
-            if let Some(hint) = cli::socket_hint(&error) {
+            if let Some(hint) = cli::hint(&error) {
                 eprintln!("weir: {hint}");
             }
             Ok(error.exit_code() as u8)

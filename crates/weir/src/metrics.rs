@@ -19,22 +19,25 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest request, with its headers.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
-/// The endpoint. Dropping it closes it.
-pub struct Metrics {
+/// An address that is bound, and not served yet.
+pub struct Address {
+    address: SocketAddr,
     listener: TcpListener,
-    is_over: Arc<AtomicBool>,
-    client: Client,
-    thread: Option<JoinHandle<()>>,
 }
 
-impl Metrics {
-    /// Serves this text at this address. Everybody who can connect there can read it.
-    pub fn serve(
-        address: SocketAddr,
-        text: impl Fn() -> String + Send + 'static,
-    ) -> Result<Metrics> {
+impl Address {
+    /// Binds it.
+    pub fn bind(address: SocketAddr) -> Result<Address> {
+        let listener =
+            TcpListener::bind(address).with_context(|| format!("--metrics {address}"))?;
+        Ok(Address { address, listener })
+    }
+
+    /// Serves this text there, on a thread that has the rights which this one has now. Everybody who can connect can
+    /// read it.
+    pub fn serve(self, text: impl Fn() -> String + Send + 'static) -> Result<Metrics> {
+        let Address { address, listener } = self;
         let listening = || format!("--metrics {address}");
-        let listener = TcpListener::bind(address).with_context(listening)?;
         let own = listener.try_clone().with_context(listening)?;
         let is_over = Arc::new(AtomicBool::new(false));
         let client = Client::default();
@@ -59,6 +62,24 @@ impl Metrics {
             })
             .context("starting a thread")?;
         Ok(Metrics { listener: own, is_over, client, thread: Some(thread) })
+    }
+}
+
+/// The endpoint. Dropping it closes it.
+pub struct Metrics {
+    listener: TcpListener,
+    is_over: Arc<AtomicBool>,
+    client: Client,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Metrics {
+    /// Serves this text at this address. Everybody who can connect there can read it.
+    pub fn serve(
+        address: SocketAddr,
+        text: impl Fn() -> String + Send + 'static,
+    ) -> Result<Metrics> {
+        Address::bind(address)?.serve(text)
     }
 }
 

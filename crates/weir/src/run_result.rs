@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weir_capture::error::error_text;
-use weir_capture::{CaptureError, FilterLocation, Info, InterfaceLedger};
+use weir_capture::{FilterLocation, Info, InterfaceLedger};
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
 use weir_ring::Ledger;
 use weir_store::recorder::RecorderReport;
@@ -23,14 +23,14 @@ pub struct RunResult {
     /// The main one first.
     pub consumers: Vec<ConsumerResult>,
     pub duration: Duration,
-    /// Those of late, of a run that goes on.
+    /// Current rates, while the run lasts.
     pub rates: Option<Rates>,
 }
 
-/// Frames and bits a second of late.
+/// Frames and bits a second of the last moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Seconds up to now that they are of.
+    /// Length of that time in seconds.
     pub over_s: f64,
     /// Offered frames.
     pub offered_pps: f64,
@@ -72,12 +72,12 @@ pub struct SourceResult {
     /// How often its interface went down.
     pub downs: u64,
     /// Why it ended, if not because it was told to or its frames were at an end.
-    pub error: Option<CaptureError>,
-    /// How it is, of a run that goes on.
+    pub error: Option<String>,
+    /// Its present state, while the run lasts.
     pub now: Option<SourceNow>,
 }
 
-/// How a source is by now.
+/// Present state of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceNow {
     /// Its frames are captured.
@@ -114,7 +114,7 @@ pub struct ConsumerResult {
     pub ring_drops: u64,
     /// Frames in the rings that it has not read yet, where it is still at work.
     pub waiting: Option<u64>,
-    /// Whether it takes no more, of a run that goes on.
+    /// Whether it takes no more frames, while the run lasts.
     pub has_ended: Option<bool>,
     /// Why it could not go on.
     pub failure: Option<ConsumerError>,
@@ -139,7 +139,7 @@ impl RunResult {
         let flows = self.consumers.iter().filter_map(|consumer| consumer.flows.as_ref());
         let exports = flows.flat_map(|flows| &flows.exports);
         let exports = exports.filter_map(|export| export.error.clone());
-        outputs.chain(sources.map(|error| error_text(error))).chain(exports).collect()
+        outputs.chain(sources.cloned()).chain(exports).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGHUP, SIGUSR1, TERM_SIGNALS};
+use signal_hook::consts::{SIGHUP, SIGUSR1, SIGUSR2, TERM_SIGNALS};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use weir_export::EndAtOnce;
@@ -115,6 +115,13 @@ pub fn report_flag() -> Result<Arc<AtomicBool>> {
 struct Report {
     asked: Arc<AtomicBool>,
     caller: Arc<Mutex<Thread>>,
+}
+
+/// Has SIGUSR2 do no harm where nothing waits for it: tcpdump takes it as a wish to flush its file.
+pub fn bear_usr2() -> Result<()> {
+    let nobody = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGUSR2, nobody).context("handling signals")?;
+    Ok(())
 }
 
 /// For a daemon: a flag that a signal to end sets, and one that SIGHUP sets, which asks for its file to be read again.

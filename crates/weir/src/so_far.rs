@@ -1,4 +1,4 @@
-//! A run that goes on: what SIGUSR1, `--json-every`, `weir status --control` and `--metrics` tell of it.
+//! Counters of a run while it lasts, for SIGUSR1, `--json-every`, `weir status --control` and `--metrics`.
 
 mod rates;
 
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use weir_capture::Info;
 use weir_consumer::thread::Observer;
-use weir_probe::{Probe, SourceId};
+use weir_probe::{ConsumerId, Probe, ProbeError, SourceId};
 use weir_ring::Ledger;
 use weir_store::recorder::RecorderReport;
 
-use crate::journal::{Fate, Journal};
+use crate::journal::{Fate, Journal, NotJoined};
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceNow, SourceResult};
 use crate::sources::{InForce, OpenSource, Subscribed, Subscriptions};
 use rates::{Readings, Totals};
 
-/// How often a recorder says how far it is: what is told of it is as old at most.
+/// Interval of a recorder's reports.
 const RECORDER_EVERY: Duration = Duration::from_millis(100);
 
 /// The counters of a run, for any thread.
@@ -27,11 +27,15 @@ pub struct SoFar {
     begin: OnceLock<Instant>,
     consumers: Mutex<Vec<ConsumerSoFar>>,
     readings: Mutex<Readings>,
+    /// Held from reading the ledgers until they are recorded: counters of the older one of two readings are not to
+    /// replace those of the newer one.
+    counting: Mutex<()>,
 }
 
 /// A consumer at work.
 struct ConsumerSoFar {
     name: &'static str,
+    id: ConsumerId,
     observer: Observer,
     recorder: RecorderSoFar,
 }
@@ -48,7 +52,12 @@ impl RecorderSoFar {
             return;
         }
         *due = Some(now + RECORDER_EVERY);
-        *locked(&self.0) = report();
+        self.keep(report());
+    }
+
+    /// Keeps this report, the last one of a recorder that has ended for example.
+    pub fn keep(&self, report: Option<RecorderReport>) {
+        *locked(&self.0) = report;
     }
 }
 
@@ -58,13 +67,26 @@ impl SoFar {
         journal: Arc<Journal>,
         subscriptions: Arc<Subscriptions>,
     ) -> SoFar {
-        let (consumers, readings) = (Mutex::default(), Mutex::default());
-        SoFar { probe, journal, subscriptions, begin: OnceLock::new(), consumers, readings }
+        SoFar {
+            probe,
+            journal,
+            subscriptions,
+            begin: OnceLock::new(),
+            consumers: Mutex::default(),
+            readings: Mutex::default(),
+            counting: Mutex::default(),
+        }
     }
 
     /// A consumer has started; the main one is the first.
-    pub fn add_consumer(&self, name: &'static str, observer: Observer, recorder: RecorderSoFar) {
-        locked(&self.consumers).push(ConsumerSoFar { name, observer, recorder });
+    pub fn add_consumer(
+        &self,
+        name: &'static str,
+        id: ConsumerId,
+        observer: Observer,
+        recorder: RecorderSoFar,
+    ) {
+        locked(&self.consumers).push(ConsumerSoFar { name, id, observer, recorder });
     }
 
     /// The sources have started.
@@ -79,24 +101,29 @@ impl SoFar {
         self.begin.get().is_some()
     }
 
-    /// Takes down what the feeds that there are have counted so far.
-    pub fn count(&self) {
-        if let Ok(ledgers) = self.probe.ledgers() {
-            self.journal.count(ledgers);
-        }
+    /// Records the current ledgers of all open feeds.
+    ///
+    /// # Errors
+    /// An engine cannot read its counters.
+    pub fn count(&self) -> Result<(), ProbeError> {
+        let _counting = locked(&self.counting);
+        self.journal.count(self.probe.ledgers()?);
+        Ok(())
     }
 
-    /// Takes a reading, which later ones are held against. The main thread does so once a second.
+    /// Takes a reading that later ones are compared with. The main thread does so once a second.
     pub fn read(&self) {
         let totals = self.totals(&self.ledger(), &self.consumers());
         locked(&self.readings).take(Instant::now(), totals);
     }
 
-    /// What became of the frames up to now. What consumers have not read yet is `waiting`.
+    /// Result so far. Frames that consumers have not read yet are `waiting`.
     pub fn result(&self, in_force: Vec<InForce>) -> RunResult {
         // Consumers first: the ledger has all that they had then, and more.
         let mut consumers = self.consumers();
-        self.count();
+        let ids: Vec<ConsumerId> = locked(&self.consumers).iter().map(|one| one.id).collect();
+        // Without new ones the last known ledgers stand.
+        let _ = self.count();
         let feeds = self.feeds(in_force);
         let mut sources = self.sources(&feeds, Journal::fate);
         for (at, (source, open)) in sources.iter_mut().zip(&self.subscriptions.sources).enumerate()
@@ -109,8 +136,14 @@ impl SoFar {
         }
         let mut total = Ledger::default();
         sources.iter().for_each(|source| total.add(&source.ledger));
-        for consumer in &mut consumers {
-            let waiting = i128::from(total.captured) - consumer.accounted();
+        for (consumer, id) in consumers.iter_mut().zip(ids) {
+            // One that has ended reads no more.
+            if consumer.has_ended == Some(true) {
+                continue;
+            }
+            let NotJoined { refused, left, let_go } = self.journal.not_joined(id);
+            let past = refused + left + let_go.values().sum::<u64>();
+            let waiting = i128::from(total.captured) - consumer.accounted() - i128::from(past);
             consumer.waiting = Some(u64::try_from(waiting).unwrap_or(0));
         }
         let rates = locked(&self.readings).rates(Instant::now(), self.totals(&total, &consumers));
@@ -118,7 +151,7 @@ impl SoFar {
         RunResult { sources, feeds, consumers, duration, rates }
     }
 
-    /// What came of the feeds, with the filters that are in force.
+    /// Results of the feeds so far, with the filters that are in force.
     pub fn feeds(&self, in_force: Vec<InForce>) -> Vec<FeedResult> {
         let locations = self.subscriptions.locations();
         let result = |(asked, location): (&Subscribed, _)| FeedResult {
@@ -136,7 +169,7 @@ impl SoFar {
         feeds
     }
 
-    /// What came of the sources.
+    /// Results of the sources so far.
     pub fn sources(
         &self,
         feeds: &[FeedResult],

@@ -64,7 +64,7 @@ pub struct Subscribed {
     pub shares: Option<String>,
 }
 
-/// What a feed chooses by now.
+/// Filter of a feed that is in force.
 #[derive(Clone, Debug)]
 pub struct InForce {
     /// Its filter; `None` takes all.

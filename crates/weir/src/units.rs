@@ -144,9 +144,9 @@ pub fn snaplen(text: &str) -> Result<u32, String> {
     Ok(if bytes == 0 { CAPLEN_MAX } else { bytes })
 }
 
-/// A number of frames: `1000000`, `1_000_000`, `1M`, `10k`.
+/// A number of frames, feeds or the like: `1000000`, `1_000_000`, `1M`, `10k`.
 pub fn count(text: &str) -> Result<u64, String> {
-    let bad = || format!("'{text}' is no number of frames; write it like 1000, 10k or 1M");
+    let bad = || format!("'{text}' is no number, or none above 0; write it like 1000, 10k or 1M");
     let plain = text.replace('_', "");
     let (number, unit) = split(&plain);
     let scale = match unit {

@@ -132,15 +132,24 @@ fn a_filter_may_come_from_a_file_and_sources_from_several_flags() {
 
 #[test]
 fn the_interfaces_here_are_listed_without_rights() {
-    let text = String::from_utf8(run(&mut weir("capture -D")).stdout).unwrap();
-    let report = json(&run(&mut weir("capture --list-interfaces --json"))).remove(0);
+    let here = || fs::read_to_string("/proc/net/dev").unwrap();
+    let names = |text: &str| -> Vec<String> {
+        let lines = text.lines().skip(2);
+        lines.filter_map(|line| line.trim().split(':').next().map(str::to_owned)).collect()
+    };
+    // Other tests make interfaces: until there is a moment in which none comes or goes.
+    let (names, text, report) = loop {
+        let before = names(&here());
+        let text = String::from_utf8(run(&mut weir("capture -D")).stdout).unwrap();
+        let report = json(&run(&mut weir("capture --list-interfaces --json"))).remove(0);
+        if names(&here()) == before {
+            break (before, text, report);
+        }
+    };
     let listed = report["interfaces"].as_array().expect("interfaces");
-    let here = fs::read_to_string("/proc/net/dev").unwrap();
-    let here: Vec<_> =
-        here.lines().skip(2).filter_map(|line| line.trim().split(':').next()).collect();
-    assert!(here.contains(&"lo"), "{here:?}");
-    for name in here {
-        let found = listed.iter().find(|one| one["name"] == name).expect(name);
+    assert!(names.iter().any(|name| name == "lo"), "{names:?}");
+    for name in &names {
+        let found = listed.iter().find(|one| one["name"] == name.as_str()).expect(name);
         assert_eq!(found["loopback"], name == "lo");
         assert!(text.contains(&format!("{}.{name} [", found["number"])), "{name}: {text}");
     }
@@ -191,6 +200,9 @@ fn a_signal_asks_a_running_capture_and_ends_nothing() {
     }
     wait_until(&mut child, Duration::from_secs(30), || read().matches("delivered").count() == 2);
     assert!(!read().contains("DOES NOT CLOSE"), "{}", read());
+    // tcpdump's wish to flush its file: nothing of it is to be ended.
+    kill("-USR2", child.id());
+    sleep(Duration::from_millis(200));
     kill("-INT", child.id());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", read());

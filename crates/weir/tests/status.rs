@@ -123,7 +123,7 @@ fn root_a_running_capture_tells_how_it_goes() {
     let _hangs = common::within(&bed.rx, || TcpStream::connect(ADDRESS).expect("it listens"));
     let begin = Instant::now();
     let ended = run.stop().expect(0);
-    assert!(begin.elapsed() < Duration::from_millis(1900), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
     let json = ended.json();
     closes(&json);
     for ((field, _), before) in asked.iter().zip(before) {

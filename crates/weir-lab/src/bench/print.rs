@@ -55,8 +55,10 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             if stopped(context.stop) || cost.absent.is_some() {
                 continue;
             }
-            let found = one_round(context, &bed, tool, round, cost, start);
-            row_or_reason(found, cost)?;
+            row_or_reason(cost_of_round(context, &bed, tool, round, cost), cost)?;
+            if start.absent.is_none() {
+                row_or_reason(start_of_round(context, &bed, tool, round, start), start)?;
+            }
             context.say(&format!("{SECTION}, round {}: {}", round + 1, tool.name));
         }
     }
@@ -86,13 +88,12 @@ fn row_or_reason(found: Result<()>, row: &mut Row) -> Result<()> {
     Ok(())
 }
 
-fn one_round(
+fn cost_of_round(
     context: &Context,
     bed: &Testbed,
     tool: &Tool,
     round: u32,
     cost: &mut Row,
-    start: &mut Row,
 ) -> Result<()> {
     let neighbours = context.calm();
     let options = GenOptions {
@@ -103,6 +104,16 @@ fn one_round(
     let frames = printed(context, bed, tool, &options, None)?;
     let percent = 100.0 * frames.cpu_seconds.unwrap_or_default() / frames.seconds.max(1e-9);
     cost.add_counted(round, percent, frames, neighbours.done());
+    Ok(())
+}
+
+fn start_of_round(
+    context: &Context,
+    bed: &Testbed,
+    tool: &Tool,
+    round: u32,
+    start: &mut Row,
+) -> Result<()> {
     let neighbours = context.calm();
     let took = first_line(context, bed, tool)?;
     start.add(round, took.as_secs_f64() * 1e3, neighbours.done());
@@ -251,7 +262,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// What is asked of it.
+/// Targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let lost = |what: &str, size| {
         let frames = find(rows, SECTION, what, size).and_then(Row::frames);

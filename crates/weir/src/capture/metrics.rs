@@ -1,4 +1,4 @@
-//! A run that goes on as metrics. What a daemon has, too, has the daemon's names.
+//! Metrics of a run while it lasts. Those that a daemon also has use its names.
 
 use weir_client::protocol::{Ledger, Owner};
 use weir_client::status::SourceStatus;

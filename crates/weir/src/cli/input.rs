@@ -26,8 +26,8 @@ pub struct InputArgs {
     /// docker:NAME (all interfaces of a container but lo), docker:NAME/eth0, vm:NAME (the taps of a virtual machine),
     /// pod:NAMESPACE/NAME, pod:NAMESPACE/NAME/eth0,
     /// file:TRACE.pcapng, gen:size=64,flows=1000,
-    /// host:eth0 (what `weir serve` captures; read as any user whom its file allows)
-    /// A word behind them that a filter can begin with begins the filter, as with tcpdump: eth0 tcp port 80
+    /// host:eth0 (what `weir serve` captures; read as any user whom its file allows).
+    /// The first word behind them that a filter can begin with begins the filter, as with tcpdump: eth0 tcp port 80
     // One at least, which the plan checks: it has the better answer.
     #[arg(id = "sources", value_name = "SOURCE", value_parser = Word::parse)]
     pub(super) words: Vec<Word>,
@@ -39,7 +39,7 @@ pub struct InputArgs {
     pub(super) interface: Vec<SourceName>,
     /// A capture file as the source, as tcpdump has it; - is standard input, as in file:-
     #[arg(short = 'r', long, value_name = "FILE")]
-    pub(super) read: Option<String>,
+    pub(super) read: Vec<String>,
     /// Addresses and ports are numbers: so they are without this flag, too
     #[arg(short = 'n', action = clap::ArgAction::Count, hide = true)]
     _numbers: u8,

@@ -155,7 +155,7 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
         &[
             example("weir doctor eth0", "whether and how eth0 can be captured"),
             example("weir doctor eth0 --monitoring-port --apply", "apply the settings"),
-            example("weir doctor --undo", "restore them"),
+            example("weir doctor eth0 --undo", "restore them"),
         ],
     ),
     (

@@ -113,7 +113,7 @@ impl Served {
 
     /// The ledgers so far. While frames come, the counts of one are not of one instant.
     fn ledgers(&self) -> Result<Value> {
-        self.journal.count(self.probe.ledgers()?);
+        self.so_far.count()?;
         let of_one = |feed: &Subscribed| {
             let mut ledger = counts(&self.journal.ledger(feed.subscription));
             let source = &self.subscriptions.sources[feed.source];

@@ -307,7 +307,7 @@ impl Report<'_> {
             downs: source.downs,
             is_open: source.now.map(|now| now.is_open),
             ended: source.now.map(|now| now.has_ended),
-            error: source.error.as_ref().map(|error| error_text(error)),
+            error: source.error.clone(),
             owner: source.info.owner.as_ref().map(protocol::Owner::from),
         });
         let json = Json {

@@ -51,12 +51,14 @@ impl Report<'_> {
                     .for_each(&mut line);
             }
         }
-        line(format!(
-            "{:.3} s, {}, {} reached the consumer",
-            self.duration.as_secs_f64(),
+        let rates = format!(
+            ", {}, {} reached the consumer",
             packet_rate(self.mpps() * 1e6),
             bit_rate(self.gbps() * 1e9)
-        ));
+        );
+        // Of a few milliseconds they would say how fast memory is.
+        let rates = if self.duration.as_millis() < 10 { "" } else { &rates };
+        line(format!("{:.3} s{rates}", self.duration.as_secs_f64()));
         self.rates.map(|rates| rates.text()).into_iter().for_each(&mut line);
         line(String::new());
         let has_interfaces = self.feeds.iter().any(|feed| !feed.interfaces.is_empty());

@@ -1,4 +1,4 @@
-//! Rates of late: the difference of two readings of the counters.
+//! Current rates: the difference of two readings of the counters.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ impl Readings {
         self.0 = [self.0[1], Some((at, totals))];
     }
 
-    /// What counters that are these now have grown by. `None` before the first reading.
+    /// Rates since the last reading that is old enough, to these counters. `None` before the first reading.
     pub fn rates(&self, now: Instant, totals: Totals) -> Option<Rates> {
         let [older, newer] = self.0;
         let age = |(at, _): &(Instant, Totals)| now.saturating_duration_since(*at);
