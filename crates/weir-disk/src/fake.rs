@@ -141,9 +141,9 @@ impl Script {
         self.state().space = space;
     }
 
-    /// Says that its file system is mounted with `discard`.
-    pub fn set_discards(&self) {
-        self.state().discards = true;
+    /// Says whether its file system is mounted with `discard`.
+    pub fn set_discards(&self, discards: bool) {
+        self.state().discards = discards;
     }
 
     /// The lengths to which removed files were shortened, in order.

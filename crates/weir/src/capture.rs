@@ -49,7 +49,7 @@ pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
     // Sources may take a while to open; a report that is asked for meanwhile comes once they are open.
     signals::report_flag()?;
-    signals::bear_usr2()?;
+    signals::ignore_usr2()?;
     pipes::wait_for(&args.input, &stop)?;
     let plan = CapturePlan::new(args)?;
     let result = execute(&plan, &stop, Rights::GiveUp)?;

@@ -112,8 +112,10 @@ fn with_engines(argument: clap::Arg) -> clap::Arg {
     if argument.is_positional() {
         // Behind the other sources, which are the first sentence.
         let devices = examples_of_devices(&help);
-        let (sources, rest) = help.split_once(". ").unwrap_or((&help, ""));
-        return argument.help(format!("{sources}{devices}. {rest}").trim_end().to_owned());
+        return argument.help(match help.split_once(". ") {
+            Some((sources, rest)) => format!("{sources}{devices}. {rest}"),
+            None => format!("{help}{devices}"),
+        });
     }
     match argument.get_long().map(|long| engines_of(&format!("--{long}"))) {
         Some(more) if !more.is_empty() => argument.help(format!("{help}{more}")),

@@ -117,8 +117,8 @@ struct Report {
     caller: Arc<Mutex<Thread>>,
 }
 
-/// Has SIGUSR2 do no harm where nothing waits for it: tcpdump takes it as a wish to flush its file.
-pub fn bear_usr2() -> Result<()> {
+/// Ignores SIGUSR2 unless a recorder handles it, which makes it a trigger: tcpdump flushes its file on it.
+pub fn ignore_usr2() -> Result<()> {
     let nobody = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR2, nobody).context("handling signals")?;
     Ok(())

@@ -71,6 +71,8 @@ pub enum Outcome {
 pub struct Housekeeping<D: Disk> {
     files: D::Files,
     directory: PathBuf,
+    /// The file system tells its disk of deletions, so they are made in steps.
+    discards: bool,
     thread: Option<(Sender<Job<D>>, JoinHandle<()>)>,
     done: Sender<Outcome>,
     outcomes: Receiver<Outcome>,
@@ -82,9 +84,24 @@ pub struct Housekeeping<D: Disk> {
 impl<D: Disk> Housekeeping<D> {
     pub fn new(files: D::Files, directory: &Path) -> Housekeeping<D> {
         let (done, outcomes) = mpsc::channel();
-        let directory = directory.to_owned();
         let is_waited_for = Arc::default();
-        Housekeeping { files, directory, thread: None, done, outcomes, under_way: 0, is_waited_for }
+        let discards = files.discards(directory);
+        let directory = directory.to_owned();
+        Housekeeping {
+            files,
+            directory,
+            discards,
+            thread: None,
+            done,
+            outcomes,
+            under_way: 0,
+            is_waited_for,
+        }
+    }
+
+    /// Whether the file system tells its disk of deletions.
+    pub fn discards(&self) -> bool {
+        self.discards
     }
 
     /// Jobs whose outcome was not taken yet.
@@ -133,14 +150,14 @@ impl<D: Disk> Housekeeping<D> {
         let (asked, jobs) = mpsc::channel();
         let (files, directory, done) =
             (self.files.clone(), self.directory.clone(), self.done.clone());
-        let is_waited_for = Arc::clone(&self.is_waited_for);
+        let (discards, is_waited_for) = (self.discards, Arc::clone(&self.is_waited_for));
         let thread = std::thread::Builder::new().name("weir-files".to_owned());
         let thread = thread.spawn(move || {
             let mut queue = JobQueue { jobs, next: VecDeque::new(), is_over: false };
             while let Some(job) = queue.wait() {
                 let pace = || {
                     queue.receive();
-                    match is_waited_for.load(Relaxed) || queue.is_over {
+                    match !discards || is_waited_for.load(Relaxed) || queue.is_over {
                         true => Pace::AtOnce,
                         false if queue.next.is_empty() => Pace::Gentle,
                         false => Pace::Steady,
@@ -194,9 +211,8 @@ impl<D: Disk> JobQueue<D> {
         loop {
             match self.jobs.try_recv() {
                 Ok(job) => self.next.push_back(job),
-                Err(TryRecvError::Empty) => return,
-                Err(TryRecvError::Disconnected) => {
-                    self.is_over = true;
+                Err(none) => {
+                    self.is_over = none == TryRecvError::Disconnected;
                     return;
                 }
             }
@@ -236,7 +252,6 @@ fn carry_out<D: Disk>(
             }
             if let Some(file) = past.lock.take()
                 && result.is_ok()
-                && files.discards(directory)
             {
                 give_back(&file, files, pace);
             }
@@ -281,9 +296,10 @@ mod tests {
     }
 
     impl Rig {
-        fn new() -> Rig {
+        fn new(discards: bool) -> Rig {
             let directory = tempfile::tempdir().unwrap();
             let (fake, script) = Fake::new();
+            script.set_discards(discards);
             let housekeeping = Housekeeping::new(fake.files(), directory.path());
             Rig { directory, script, housekeeping }
         }
@@ -315,13 +331,13 @@ mod tests {
 
     #[test]
     fn where_the_disk_is_told_of_deletions_they_are_made_in_steps() {
-        let mut rig = Rig::new();
+        let mut rig = Rig::new(false);
         let (_, deletion) = rig.file("without discard");
         rig.housekeeping.ask(deletion);
         rig.wait();
         assert_eq!(rig.script.shortened(), []);
 
-        rig.script.set_discards();
+        let mut rig = Rig::new(true);
         let (path, deletion) = rig.file("with discard");
         rig.housekeeping.ask(deletion);
         rig.wait();
@@ -331,8 +347,7 @@ mod tests {
 
     #[test]
     fn a_deletion_that_something_waits_for_has_no_steps() {
-        let mut rig = Rig::new();
-        rig.script.set_discards();
+        let mut rig = Rig::new(true);
         rig.housekeeping.set_waited_for(true);
         let (_, deletion) = rig.file("writes wait");
         rig.housekeeping.ask(deletion);
@@ -359,8 +374,7 @@ mod tests {
 
     #[test]
     fn a_reader_keeps_a_file_that_is_deleted() {
-        let mut rig = Rig::new();
-        rig.script.set_discards();
+        let mut rig = Rig::new(true);
         let (path, deletion) = rig.file("read");
         let reader = File::open(&path).unwrap();
         rig.housekeeping.ask(deletion);

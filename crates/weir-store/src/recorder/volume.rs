@@ -49,8 +49,6 @@ struct Volume<D: Disk> {
     is_full: bool,
     /// The recorder is at its end, and waits for all that is under way.
     is_ending: bool,
-    /// The file system tells its disk of deletions.
-    discards: bool,
     pending: usize,
     /// Those of them that are longer than a page.
     long: usize,
@@ -107,7 +105,6 @@ impl<D: Disk> Volumes<D> {
                 cuts: VecDeque::new(),
                 is_full: false,
                 is_ending: false,
-                discards: files.discards(directory),
                 pending: 0,
                 long: 0,
                 moved: Instant::now(),
@@ -345,7 +342,10 @@ impl<D: Disk> Volumes<D> {
 
     /// File systems on which the quota's deletions keep writes waiting.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        let discarding = self.all.iter().filter(|volume| volume.quota.is_some() && volume.discards);
+        let discarding = self
+            .all
+            .iter()
+            .filter(|volume| volume.quota.is_some() && volume.housekeeping.discards());
         discarding.map(|volume| {
             format!(
                 "{}: the file system is mounted with `discard`, so that writes wait for the quota's deletions; mounted \

@@ -1,7 +1,7 @@
 //! Bytes of a pipe. A thread reads them, so that the caller waits no longer than it wants to.
 
 use std::io::{self, Read};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::time::Duration;
 
 use crate::limits::{PIPE_CHUNK_BYTES, PIPE_CHUNKS_AHEAD};
@@ -48,12 +48,8 @@ impl Chunks {
         if self.next.is_some() {
             return;
         }
-        match self.chunks.recv_timeout(limit) {
-            Ok(next) => self.next = Some(next),
-            Err(RecvTimeoutError::Timeout) => {}
-            // Reading gives the end.
-            Err(RecvTimeoutError::Disconnected) => {}
-        }
+        // Of a thread that has ended nothing comes any more, and reading gives the end.
+        self.next = self.chunks.recv_timeout(limit).ok();
     }
 
     /// Reads the beginning, and leaves it there, also what is read before an error.

@@ -16,7 +16,7 @@ impl<D: Disk> Volume<D> {
     pub(super) fn keep_quota(&mut self, file_bytes: u64) {
         let Some(quota) = self.quota else { return };
         // In steps it takes about as long as another file takes to be written.
-        let ahead = match self.discards {
+        let ahead = match self.housekeeping.discards() {
             true => (DELETE_AHEAD_BYTES + file_bytes).min(quota / 16),
             false => DELETE_AHEAD_BYTES.min(quota / 32),
         };
