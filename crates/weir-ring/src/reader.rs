@@ -211,6 +211,7 @@ impl<M: Words> Reader<M> {
                 (used, end) = again;
             }
             if used > 0 {
+                batch.fetch(self.block_words(), self.at + used, until);
                 if let Err(error) = self.check_interface(batch.highest_interface_id()) {
                     batch.clear();
                     return Err(error);
