@@ -9,8 +9,8 @@ use weir_frame::headers::{Addresses, Fragment, FrameView, Ip, protocol};
 
 use crate::counters::Counters;
 use crate::key::KeyWords;
+use crate::keyed_hash::HashKey;
 use crate::limits::{FRAGMENTED_PACKETS_MAX, REASSEMBLY_TIME_MAX};
-use crate::siphash::HashKey;
 
 /// Places of a packet. The one that began first gives way.
 const WAYS: usize = 4;
@@ -66,7 +66,7 @@ impl Fragments {
         };
         let [src_port, dst_port] = [(number >> 16) as u16, number as u16];
         let id = KeyWords::of(&FlowKey { src_port, dst_port, protocol, ..key }, vlan);
-        let set = id.hash(self.secret, 0) as usize % self.packets.len();
+        let set = id.hash(&self.secret) as usize % self.packets.len();
         let places = &mut self.packets[set];
         let is_alive = |packet: &Packet| {
             packet.id != KeyWords::default()

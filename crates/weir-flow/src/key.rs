@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::Addresses;
 
-use crate::siphash::HashKey;
+use crate::keyed_hash::{Block, HashKey, hash};
 
 const V6: u64 = 1;
 const TAGGED: u64 = 2;
@@ -77,7 +77,7 @@ impl KeyWords {
     /// Whether the addresses are IPv6.
     #[inline(always)]
     pub fn is_v6(self) -> bool {
-        self.rest & V6 != 0
+        rest_is_v6(self.rest)
     }
 
     /// The one of both directions whose source comes first; whether that is the other direction.
@@ -98,16 +98,41 @@ impl KeyWords {
         KeyWords { addresses, rest }
     }
 
-    /// The hash, `tail` included.
+    /// What is hashed first: of IPv4 it is all, unless an interface counts. It has the last word, which says whether more
+    /// follows.
     #[inline(always)]
-    pub fn hash(&self, secret: HashKey, tail: u16) -> u64 {
-        let [a, b, c, d] = self.addresses;
-        if self.is_v6() {
-            secret.hash([a, b, c, d, self.rest], u64::from(tail))
-        } else {
-            secret.hash([a, self.rest], u64::from(tail))
-        }
+    pub fn first_block(&self, interface: Option<u16>) -> Block {
+        let low = match interface {
+            None if !self.is_v6() => self.addresses[0],
+            interface => u64::from(interface.unwrap_or(0)),
+        };
+        block(low, self.rest)
     }
+
+    /// What is hashed after it.
+    #[inline(always)]
+    pub fn other_blocks(&self, interface: Option<u16>) -> Option<[Block; 2]> {
+        let [a, b, c, d] = self.addresses;
+        (self.is_v6() || interface.is_some()).then(|| [block(a, b), block(c, d)])
+    }
+
+    /// The hash.
+    pub fn hash(&self, secret: &HashKey) -> u64 {
+        let mut blocks = [self.first_block(None)];
+        secret.hash_all(&mut blocks, || [self.other_blocks(None)].into_iter());
+        hash(&blocks[0])
+    }
+}
+
+#[inline(always)]
+fn block(low: u64, high: u64) -> Block {
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes().into()
+}
+
+/// Whether the key with this last word is one of IPv6.
+#[inline(always)]
+pub fn rest_is_v6(rest: u64) -> bool {
+    rest & V6 != 0
 }
 
 #[cfg(test)]

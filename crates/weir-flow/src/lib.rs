@@ -20,7 +20,7 @@
 //! | `slots` | the memory of a table: lines of tags and ages, counts |
 //! | `ticks` | time as frames tell it, and steps of their clocks |
 //! | `fragments` | ports of packets whose fragments come |
-//! | `siphash` | the keyed hash |
+//! | `keyed_hash` | which line a key is in, for nobody to foresee |
 //! | `lines` | memory in cache lines; the only unsafe code |
 #![deny(unsafe_code)]
 
@@ -30,10 +30,10 @@ pub mod counters;
 mod fast;
 mod fragments;
 mod key;
+mod keyed_hash;
 pub mod limits;
 mod lines;
 pub mod record;
-mod siphash;
 mod slots;
 pub mod table;
 #[cfg(test)]

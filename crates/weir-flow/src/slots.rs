@@ -6,9 +6,11 @@
 //! | `counts` | a line | 0-3 addresses, 4 ports and the rest of the key; 5 last stamp; 6 packets; 7 bytes, flags |
 //! | `others` | 3 words | first stamp; packets of the other direction; its bytes, flags |
 //!
-//! 92 bytes. A frame of a known flow in its first direction touches one line of `index` and one of `counts`.
+//! 92 bytes. The addresses of IPv4 are one word: there `others` are words 1-3 of `counts`, so that a flow, also a new one
+//! or one that ends, takes one line of `index` and one of `counts`. Of IPv6 a frame of a known flow in its first direction
+//! does.
 
-use crate::key::KeyWords;
+use crate::key::{KeyWords, rest_is_v6};
 use crate::lines::{Line, Lines, NoMemory, prefetch};
 use crate::record::{EndReason, FlowRecord, Totals};
 
@@ -57,12 +59,14 @@ impl Slots {
         prefetch(&self.counts, slot);
     }
 
-    /// For a flow that begins.
+    /// For a flow of this key that begins.
     #[inline(always)]
-    pub fn prefetch_all(&self, slot: usize) {
+    pub fn prefetch_all(&self, slot: usize, key: &KeyWords) {
         prefetch(&self.counts, slot);
-        prefetch(&self.others, slot * 3 / 8);
-        prefetch(&self.others, (slot * 3 + 2) / 8);
+        if key.is_v6() {
+            prefetch(&self.others, slot * 3 / 8);
+            prefetch(&self.others, (slot * 3 + 2) / 8);
+        }
     }
 
     #[inline(always)]
@@ -75,7 +79,10 @@ impl Slots {
     pub fn is(&self, slot: usize, frame: &Counted, interface_counts: bool) -> bool {
         let [a, b, c, d, rest, _, packets, _] = self.counts[slot].0;
         let [e, f, g, h] = frame.key.addresses;
-        let differs = (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) | (rest ^ frame.key.rest);
+        let mut differs = (a ^ e) | (rest ^ frame.key.rest);
+        if frame.key.is_v6() {
+            differs |= (b ^ f) | (c ^ g) | (d ^ h);
+        }
         differs == 0 && (!interface_counts || (packets >> UPPER_SHIFT) as u16 == frame.interface)
     }
 
@@ -84,18 +91,19 @@ impl Slots {
     pub fn count(&mut self, slot: usize, frame: &Counted) {
         let counts = &mut self.counts[slot].0;
         if frame.ts_ns < counts[5] {
-            let first_ns = other_mut(&mut self.others, slot, 0);
+            let first_ns = self.other_mut(slot, 0);
             *first_ns = frame.ts_ns.min(*first_ns);
         } else {
             counts[5] = frame.ts_ns;
         }
+        let counts = &mut self.counts[slot].0;
         let flags = u64::from(frame.tcp_flags) << FLAGS_SHIFT;
         if (counts[6] & SWAPPED != 0) == frame.swapped {
             counts[6] += 1;
             counts[7] = (counts[7] + u64::from(frame.bytes)) | flags;
         } else {
-            *other_mut(&mut self.others, slot, 1) += 1;
-            let bytes = other_mut(&mut self.others, slot, 2);
+            *self.other_mut(slot, 1) += 1;
+            let bytes = self.other_mut(slot, 2);
             *bytes = (*bytes + u64::from(frame.bytes)) | flags;
         }
     }
@@ -103,17 +111,17 @@ impl Slots {
     /// A flow begins in this slot, with this frame.
     #[inline(always)]
     pub fn begin(&mut self, slot: usize, frame: &Counted) {
-        let [a, b, c, d] = frame.key.addresses;
         let swapped = if frame.swapped { SWAPPED } else { 0 };
         let packets = u64::from(frame.interface) << UPPER_SHIFT | swapped | 1;
         let bytes = u64::from(frame.tcp_flags) << FLAGS_SHIFT | u64::from(frame.bytes);
-        self.counts[slot] = Line([a, b, c, d, frame.key.rest, frame.ts_ns, packets, bytes]);
         let icmp = match frame.icmp {
             0 => 0,
             icmp => u64::from(icmp as u16) << UPPER_SHIFT | HAS_ICMP,
         };
+        let [a, b, c, d] = frame.key.addresses;
+        self.counts[slot] = Line([a, b, c, d, frame.key.rest, frame.ts_ns, packets, bytes]);
         for (word, value) in [frame.ts_ns, icmp, 0].into_iter().enumerate() {
-            *other_mut(&mut self.others, slot, word) = value;
+            *self.other_mut(slot, word) = value;
         }
     }
 
@@ -121,9 +129,13 @@ impl Slots {
     #[inline(never)]
     pub fn record(&self, slot: usize, reason: EndReason) -> FlowRecord {
         let [a, b, c, d, rest, last_ns, packets, bytes] = self.counts[slot].0;
-        let [first_ns, other_packets, other_bytes] =
-            [0, 1, 2].map(|word| self.others[(slot * 3 + word) / 8].0[(slot * 3 + word) % 8]);
-        let words = KeyWords { addresses: [a, b, c, d], rest };
+        let mut words = KeyWords { addresses: [a, b, c, d], rest };
+        let [first_ns, other_packets, other_bytes] = if words.is_v6() {
+            [0, 1, 2].map(|word| self.others[(slot * 3 + word) / 8].0[(slot * 3 + word) % 8])
+        } else {
+            words.addresses = [a, 0, 0, 0];
+            [b, c, d]
+        };
         let (key, vlan) = if packets & SWAPPED == 0 { words } else { words.reversed() }.parts();
         let [kind, code] = ((other_packets >> UPPER_SHIFT) as u16).to_be_bytes();
         FlowRecord {
@@ -138,6 +150,18 @@ impl Slots {
             reason,
         }
     }
+
+    /// Of the flow in this slot: 0 the first stamp, 1 packets and 2 bytes of the other direction.
+    #[inline(always)]
+    fn other_mut(&mut self, slot: usize, word: usize) -> &mut u64 {
+        let counts = &mut self.counts[slot].0;
+        if rest_is_v6(counts[4]) {
+            let at = slot * 3 + word;
+            &mut self.others[at / 8].0[at % 8]
+        } else {
+            &mut counts[1 + word]
+        }
+    }
 }
 
 fn totals(packets: u64, bytes: u64) -> Totals {
@@ -146,12 +170,6 @@ fn totals(packets: u64, bytes: u64) -> Totals {
         bytes: bytes & BYTES,
         tcp_flags: (bytes >> FLAGS_SHIFT) as u8,
     }
-}
-
-#[inline(always)]
-fn other_mut(others: &mut Lines, slot: usize, word: usize) -> &mut u64 {
-    let at = slot * 3 + word;
-    &mut others[at / 8].0[at % 8]
 }
 
 /// Which slots of a line are in use: a bit each.

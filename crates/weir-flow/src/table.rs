@@ -1,9 +1,9 @@
 //! The table: frames in, records of flows that have ended out.
 //!
 //! A key has two lines of 16 slots, one in each half of the table; a flow begins in the emptier one. Where all 32 are
-//! taken, the flow that was seen least recently ends early and is counted. The hash has a secret (`siphash`), so who
-//! sends frames cannot choose keys that share lines. Frames are taken 32 at a time, in three passes: parse and hash,
-//! look at tags, count; each fetches the memory that the next needs. Source: Vöcking, "How asymmetry helps load
+//! taken, the flow that was seen least recently ends early and is counted. The hash has a secret (`keyed_hash`), so who
+//! sends frames cannot choose keys that share lines. Frames are taken 32 at a time, in four passes: parse, hash, look at
+//! tags, count; each of the last three needs memory that the one before it fetched. Source: Vöcking, "How asymmetry helps load
 //! balancing", 1999 (two choices, the left of equals).
 //!
 //! Time-outs: a slot has the ticks of its first and last frame, 64 ticks a time-out, and a hand goes round all lines
@@ -19,10 +19,10 @@ pub use self::link::LinkLayer;
 use crate::config::{FlowConfig, FlowError, Octets};
 use crate::counters::Counters;
 use crate::fragments::Fragments;
+use crate::keyed_hash::{BATCH, Block, HashKey, hash};
 use crate::limits::{FLOWS_MAX, FLOWS_MIN, INTERFACE_MAX, TIMEOUT_MAX, TIMEOUT_MIN};
 use crate::lines::{Line, equal_tags, oldest_ages, prefetch};
 use crate::record::{EndReason, FlowRecord};
-use crate::siphash::HashKey;
 use crate::slots::{
     Counted, FIRST, LAST, LINE_SLOTS, SLOT_BYTES, Slots, set_tag, set_tick, tick, used,
 };
@@ -31,9 +31,6 @@ use crate::ticks::{OVER_TICKS, TableTime, Ticks};
 mod headers;
 mod link;
 mod sweep;
-
-/// Frames that are taken at a time.
-const BATCH: usize = 32;
 
 /// A frame as a table takes it.
 #[derive(Clone, Copy, Debug)]
@@ -71,10 +68,19 @@ struct Staged {
     was: (u16, u8),
 }
 
+/// What the passes work on.
+#[derive(Default)]
+struct Work {
+    staged: [Staged; BATCH],
+    blocks: [Block; BATCH],
+}
+
 /// Flows of the frames of one ring.
 pub struct FlowTable {
     config: FlowConfig,
     secret: HashKey,
+    /// Absent while `add` works on it.
+    work: Option<Box<Work>>,
     slots: Slots,
     half: u64,
     fragments: Fragments,
@@ -114,7 +120,7 @@ impl FlowTable {
         Ok(FlowTable {
             slots: Slots::new(2 * half as usize)?,
             half,
-            fragments: Fragments::new(secret),
+            fragments: Fragments::new(secret.clone()),
             time: TableTime::default(),
             sweep: Ticks::of(shorter),
             idle,
@@ -123,6 +129,7 @@ impl FlowTable {
             hand: 0,
             counters: Counters::default(),
             secret,
+            work: None,
             config,
         })
     }
@@ -158,19 +165,21 @@ impl FlowTable {
         ended: &mut impl FnMut(FlowRecord),
     ) {
         let mut frames = frames.into_iter();
-        let mut staged = [Staged::default(); BATCH];
+        let mut work = self.work.take().unwrap_or_default();
+        let Work { staged, blocks } = &mut *work;
         loop {
             let (mut count, mut taken, mut quiet_ns) = (0, 0, None);
             while taken < BATCH {
                 let Some(seen) = frames.next() else { break };
                 taken += 1;
-                if self.stage(&mut staged[count], &seen) {
+                if self.stage(&mut staged[count], &mut blocks[count], &seen) {
                     count += 1;
                 } else {
                     quiet_ns = Some(seen.ts_ns);
                 }
             }
             self.counters.frames += taken as u64;
+            self.locate(&mut staged[..count], &mut blocks[..count]);
             self.look(&mut staged[..count]);
             for frame in &staged[..count] {
                 self.count(frame, ended);
@@ -179,6 +188,7 @@ impl FlowTable {
                 self.go_to(ts_ns, ended);
             }
             if taken < BATCH {
+                self.work = Some(work);
                 return;
             }
         }
@@ -219,9 +229,9 @@ impl FlowTable {
         self.slots.index.len()
     }
 
-    /// First pass: the key, its hash, its lines. Whether the frame has a flow.
+    /// First pass: the key, and what of it is hashed first. Whether the frame has a flow.
     #[inline(always)]
-    fn stage(&mut self, frame: &mut Staged, seen: &Seen<'_>) -> bool {
+    fn stage(&mut self, frame: &mut Staged, block: &mut Block, seen: &Seen<'_>) -> bool {
         let Some(headers) = self.headers(seen) else { return false };
         let Headers { mut key, ip_bytes, tcp_flags, icmp } = headers;
         let mut swapped = false;
@@ -229,21 +239,35 @@ impl FlowTable {
             (key, swapped) = key.ordered();
         }
         let interface = seen.interface.min(INTERFACE_MAX) as u16;
-        let hash = key.hash(self.secret, if self.config.by_interface { interface } else { 0 });
-        let left = (((hash & 0xffff_ffff) * self.half) >> 32) as u32;
-        let right = (((hash >> 32) * self.half) >> 32) as u32 + self.half as u32;
-        prefetch(&self.slots.index, left as usize);
-        prefetch(&self.slots.index, right as usize);
+        *block = key.first_block(self.config.by_interface.then_some(interface));
         let bytes = if self.config.octets == Octets::Ip { ip_bytes } else { seen.wire_len };
         frame.counted =
             Counted { key, ts_ns: seen.ts_ns, bytes, interface, icmp, tcp_flags, swapped };
-        frame.lines = [left, right];
-        // Of each half of the hash the bits that its line depends on least. 0 is for free slots.
-        frame.tag = ((hash & 0xff | hash >> 24 & 0xff00) as u16).max(1);
         true
     }
 
-    /// Second pass: fetches the slots that may be those of these flows, or one that is free.
+    /// Second pass: the hashes, and the lines that they tell, which are fetched.
+    #[inline(always)]
+    fn locate(&self, staged: &mut [Staged], blocks: &mut [Block]) {
+        let by_interface = self.config.by_interface;
+        self.secret.hash_all(blocks, || {
+            staged.iter().map(|Staged { counted, .. }| {
+                counted.key.other_blocks(by_interface.then_some(counted.interface))
+            })
+        });
+        for (frame, block) in staged.iter_mut().zip(blocks) {
+            let hash = hash(block);
+            let left = (((hash & 0xffff_ffff) * self.half) >> 32) as u32;
+            let right = (((hash >> 32) * self.half) >> 32) as u32 + self.half as u32;
+            prefetch(&self.slots.index, left as usize);
+            prefetch(&self.slots.index, right as usize);
+            frame.lines = [left, right];
+            // Of each half of the hash the bits that its line depends on least. 0 is for free slots.
+            frame.tag = ((hash & 0xff | hash >> 24 & 0xff00) as u16).max(1);
+        }
+    }
+
+    /// Third pass: fetches the slots that may be those of these flows, or one that is free.
     #[inline(always)]
     fn look(&self, staged: &mut [Staged]) {
         for frame in staged {
@@ -259,12 +283,12 @@ impl FlowTable {
                 let (line, at) = self.place(lines, frame.tag);
                 let slot = line * LINE_SLOTS + at;
                 (frame.slot, frame.was) = (slot as u32, self.state(line, at));
-                self.slots.prefetch_all(slot);
+                self.slots.prefetch_all(slot, &frame.counted.key);
             }
         }
     }
 
-    /// Third pass.
+    /// Last pass.
     #[inline(always)]
     fn count(&mut self, frame: &Staged, ended: &mut impl FnMut(FlowRecord)) {
         self.go_to(frame.counted.ts_ns, ended);
@@ -294,7 +318,7 @@ impl FlowTable {
                 }
             }
         }
-        // The slot that the second pass chose, unless a frame since then changed it.
+        // The slot that the third pass chose, unless a frame since then changed it.
         let slot = frame.slot as usize;
         let mut place = (slot / LINE_SLOTS, slot % LINE_SLOTS);
         if frame.was.0 == frame.tag || self.state(place.0, place.1) != frame.was {
