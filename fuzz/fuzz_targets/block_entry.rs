@@ -1,5 +1,5 @@
-//! Any text is an entry of a block list or an error. An entry's own text gives the same entry; a list can add it, blocks
-//! by it, and can remove it.
+//! Any text is an entry of a block list or an error. An entry's own text gives the same entry; a list can add it,
+//! blocks by it, and can remove it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

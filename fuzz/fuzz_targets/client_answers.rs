@@ -73,8 +73,8 @@ impl Transport for Said {
 
 fuzz_target!(|bytes: &[u8]| {
     let framed = |body: &[u8]| [&(body.len() as u32).to_be_bytes()[..], body].concat();
-    // A hello, so that the next piece is the answer to a request of `capture`. Lengths are added here, because the fuzzer
-    // would spend its time on finding them; the last piece is sent unchanged.
+    // A hello, so that the next piece is the answer to a request of `capture`. Lengths are added here, because the
+    // fuzzer would spend its time on finding them; the last piece is sent unchanged.
     let hello: &[u8] =
         br#"{"jsonrpc": "2.0", "id": 1, "result": {"version": 1, "applications": ["capture"]}}"#;
     let mut pieces = bytes.split(|byte| *byte == 0).peekable();

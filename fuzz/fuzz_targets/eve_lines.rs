@@ -1,5 +1,5 @@
-//! Any bytes are lines, and any line is an alert or none. The entry that an alert leads to can be printed, and its texts
-//! are safe for terminals.
+//! Any bytes are lines, and any line is an alert or none. The entry that an alert leads to can be printed, and its
+//! texts are safe for terminals.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,7 @@
-//! Any bytecode is verified or refused. A verified program ends, and gives the same verdict interpreted and as machine
-//! code, alone and in a set. It can be converted for every place where filters run, or is too long for it. As a classic
-//! program for sockets it gives the same verdict in a model of the kernel, with and without a VLAN tag beside the bytes.
+//! Any bytecode is verified or refused. A verified program ends, and gives the same verdict interpreted and as
+//! machine code, alone and in a set. It can be converted for every place where filters run, or is too long for it.
+//! As a classic program for sockets it gives the same verdict in a model of the kernel, with and without a VLAN tag
+//! beside the bytes.
 #![no_main]
 
 #[path = "../../crates/weir-filter/tests/locations/model.rs"]

@@ -1,5 +1,5 @@
-//! A hostile host chooses the contents of a guest's devices, and the places that it names in them: headers, BARs and rings
-//! are found, read or refused. No panic, no hang, no access beyond a BAR.
+//! A hostile host chooses the contents of a guest's devices, and the places that it names in them: headers, BARs
+//! and rings are found, read or refused. No panic, no hang, no access beyond a BAR.
 #![no_main]
 
 #[allow(dead_code)]
@@ -61,7 +61,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         let text = String::from_utf8_lossy(edits);
         let _ = text.parse::<Token>();
-        // The kernel writes these files, so they are not fuzzed.
+        // The kernel writes this file; other contents must only not lead to a panic.
         let says_bars = how & 1 == 1;
         if says_bars {
             host.region.write("resource", &text);

@@ -1,5 +1,5 @@
-//! Any bytes are a request, and get a complete answer. A path is served only if `Host` is an address or localhost, and the
-//! answer repeats nothing of the request.
+//! Any bytes are a request, and get a complete answer. A path is served only if `Host` is an address or localhost,
+//! and the answer repeats nothing of the request.
 #![no_main]
 
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,5 @@
-//! Any bytes are messages, an end or an error. A parsed message that is written and parsed again has the same descriptors.
+//! Any bytes are messages, an end or an error. A parsed message that is written and parsed again has the same
+//! descriptors.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any bytes from a guest's port are sessions, bytes of messages and doorbells, or an error; the host answers each session
-//! once.
+//! Any bytes from a guest's port are sessions, bytes of messages and doorbells, or an error; the host answers each
+//! session once.
 #![no_main]
 
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Any bytes are the index of a recorded file with plausible pieces, or an error.
+//! Any bytes are the index of a recorded file, whose pieces are in order and not empty, or an error.
 #![no_main]
 
 use std::fs;
