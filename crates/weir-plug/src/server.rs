@@ -265,8 +265,8 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Finds a place for a connection; also returns the messages to write to it, and the guard that keeps the place for
-/// the writer.
+/// Finds a place for a connection. Also returns the queue of messages to write to it, and the guard by which the writer
+/// keeps the place.
 fn place(
     transport: &Arc<dyn Transport>,
     who: Who,
@@ -275,7 +275,7 @@ fn place(
     let number = shared.number.fetch_add(1, Ordering::Relaxed);
     let (uid, may_manage) = match &who {
         Who::Process(credentials) => (Some(credentials.uid), (shared.manages)(credentials)),
-        // It has one connection, on its port.
+        // A guest has only one connection, on its port.
         Who::Guest(_) => (None, false),
     };
     let (peer, queue) = Peer::new(number, who, Arc::clone(transport));
@@ -304,7 +304,7 @@ fn place(
     Ok((connection, queue, written))
 }
 
-/// Tells a peer that reads at once why there is no connection.
+/// Sends a refused peer the reason, without waiting for it to read.
 fn refuse(stream: &UnixStream, error: &RpcError) {
     let _ = stream.set_nonblocking(true);
     if let Ok(own) = stream.try_clone().and_then(UnixTransport::new) {
