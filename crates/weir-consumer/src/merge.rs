@@ -1,19 +1,19 @@
-//! Several rings read as one stream in timestamp order.
+//! Reads several rings as one stream in time stamp order.
 //!
-//! Each ring is in order, or nearly so; between rings a frame can become visible a little after a younger
-//! one of another ring. So a frame passes an *empty* ring only once it has been in its own ring for
-//! `slack`: whatever the empty one still had to publish of an earlier time is there by then. A frame
-//! that is older than one already passed on is *late*: passed on all the same, and counted. A clock that is set back
-//! makes no frame late (`lateness`).
+//! Each ring is in order, or nearly so. But a frame of one ring can become visible a little after a newer frame of
+//! another ring. So while a ring is *empty*, frames of other rings are passed on only after they have been in their own
+//! ring for `slack`: by then the empty ring has published its older frames. A frame that is older than one that was
+//! passed on already is *late*: it is passed on, too, and counted. No frame is late because a clock was set back
+//! (`lateness`).
 //!
-//! How long a frame has been in its ring is known without looking at clocks or stamps: several times in
-//! each slack the merge notes how far every ring is written, and a note that is a slack old releases
+//! The time that a frame has been in its ring is known without reading clocks or stamps for each frame: several
+//! times in each slack the merge records how far every ring is written, and a record that is a slack old releases
 //! the frames before it.
 //!
-//! A small ring can fill up within the slack. Then order gives way: once some ring is half full nothing
-//! waits, and what an empty ring publishes after that is late. A frame out of place can be put back; one
-//! that was overwritten is gone (decision 0004). The same holds for the rings of a feed that has left, when so many
-//! others have that it is the next one to be dropped unread.
+//! A small ring can fill up within the slack. So once a ring is half full, frames do not wait for empty rings any more,
+//! and frames that an empty ring publishes after that may be late. Frames out of order can be sorted later, but
+//! overwritten frames are lost (decision 0004). The same holds for the rings of a past feed that is the next one to be
+//! dropped unread.
 
 mod copied;
 mod lateness;
@@ -42,22 +42,21 @@ pub enum Turn {
     Passed(u64),
     /// Frames are there, but they must wait for a ring that may still have older ones.
     Waiting,
-    /// Nothing new.
+    /// No frames.
     Empty,
     /// Every ring was read to its end.
     Ended,
 }
 
-/// Bytes that are copied at a time of a ring that is read alone, for who takes frames in runs: a run should be worth a
-/// system call. With several rings less is copied: frames that pass at once make frames late that another ring brings
-/// meanwhile.
+/// Bytes that are copied at a time from a single ring, if the sink takes frames in runs: a run should be worth a system
+/// call. With several rings less is copied, because frames that other rings publish during a long run would be late.
 const RUN_BYTES: u32 = 256 * 1024;
 
-/// A ring that lies before its reader this far (`Reader::fill`) is not made to wait: the other half is for
-/// frames that the writer brings until the reader has caught up.
+/// From this fill on (`Reader::fill`), frames of a ring do not wait for other rings. The other half is for frames that
+/// come until the reader has caught up.
 const PRESSED: f64 = 0.5;
 
-/// Notes in each slack. More would make the wait more even, at some cost; fewer, longer.
+/// Records of positions in each slack. More of them cost time; with fewer, frames wait longer.
 const NOTES: u32 = 4;
 
 /// A merging reader of some rings.
@@ -66,11 +65,11 @@ pub struct Merge<M: Words = Mapping> {
     slack: Duration,
     /// Most frames that are passed on at a time.
     run_frames_max: u64,
-    /// When the rings' positions were noted last.
+    /// Time of the last record of the rings' positions.
     noted: Option<Instant>,
     passed: u64,
     lateness: Lateness,
-    /// Calls of `advance`.
+    /// Number of calls of `advance`.
     runs: u32,
     /// The frames that the last turn passed on.
     last: Option<Last>,
@@ -85,7 +84,7 @@ struct Last {
 }
 
 impl<M: Words> Merge<M> {
-    /// Reads nothing before a feed joins. `run_frames_max`: most frames that are passed on at a time, 1 or more.
+    /// A merge without rings. `run_frames_max`: most frames that are passed on at a time, 1 or more.
     #[must_use]
     pub fn new(slack: Duration, run_frames_max: u64) -> Merge<M> {
         Merge {
@@ -100,11 +99,11 @@ impl<M: Words> Merge<M> {
         }
     }
 
-    /// Reads the rings of this feed, too, from their oldest frames on. Frames that are older than one that was passed
-    /// on are late.
+    /// Adds the rings of a feed, which are read from their oldest frames on. Frames that are older than one that was
+    /// passed on already are late.
     ///
     /// # Errors
-    /// [`RingError`] for a ring that contradicts itself.
+    /// [`RingError`] for a ring that is inconsistent.
     pub fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), RingError> {
         self.lanes.join(feed)
     }
@@ -115,7 +114,7 @@ impl<M: Words> Merge<M> {
         &self.lanes
     }
 
-    /// The same, to let them go.
+    /// Its rings, to release some.
     pub fn rings_mut(&mut self) -> &mut dyn Rings<M> {
         self.last = None;
         &mut self.lanes
@@ -157,17 +156,17 @@ impl<M: Words> Merge<M> {
         self.lanes.by_interface()
     }
 
-    /// Frames copied out of the rings and not passed on: 0 after `Turn::Ended`.
+    /// Frames that were copied from the rings and not passed on: 0 after `Turn::Ended`.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.cursor.held()).sum()
     }
 
-    /// Passes on frames that are due, oldest first, at most `frames_max`. `pass` gets frames that follow each other,
-    /// and the interfaces of the output so far, of which each frame names one.
+    /// Passes on at most `frames_max` frames that are due, oldest first. `pass` gets consecutive frames, and the
+    /// interfaces of the output so far, of which each frame names one.
     ///
     /// # Errors
-    /// Whatever `pass` says, after which the frames that it refused are passed over; and [`RingError`].
+    /// The error of `pass`, after which the frames that it refused are skipped; and [`RingError`].
     pub fn turn<E: From<RingError>>(
         &mut self,
         frames_max: u64,
