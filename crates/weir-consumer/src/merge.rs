@@ -179,7 +179,8 @@ impl<M: Words> Merge<M> {
             let Some(choice) = self.choose()? else { break };
             let (lanes, numbering) = self.lanes.parts();
             let Lane { cursor, work, .. } = &mut lanes[choice.lane];
-            // Everything of this lane up to the next frame of another: one choice for many frames.
+            // All frames of this lane up to the next frame of another lane, so that one choice is enough for many
+            // frames.
             loop {
                 let left = frames_max - (self.passed - before);
                 let most = choice.until_ordinal.saturating_sub(cursor.ordinal()).min(left);
@@ -206,14 +207,14 @@ impl<M: Words> Merge<M> {
         self.lanes.iter().any(|lane| lane.work.is_waiting())
     }
 
-    /// Passes the frames on that are due next, of one ring, at most `frames_max`: for callers that ask for frames
-    /// instead of being handed them. [`run`](Merge::run) has them.
+    /// Passes on the next frames that are due, at most `frames_max`, all of one ring: for callers that ask for frames.
+    /// [`run`](Merge::run) has them.
     ///
     /// # Errors
     /// [`RingError`].
     pub fn advance(&mut self, frames_max: u64) -> Result<Turn, RingError> {
         self.last = None;
-        // With several busy rings a run may be one frame: the clock is not read for each.
+        // With several busy rings a run may be one frame, so the clock is not read for each run.
         self.runs = self.runs.wrapping_add(1);
         let mut choice = None;
         if !self.runs.is_multiple_of(RUNS_PER_UPKEEP) {
@@ -242,7 +243,7 @@ impl<M: Words> Merge<M> {
         Ok(Turn::Passed(count.frames))
     }
 
-    /// Whether [`advance`](Merge::advance) would pass anything on now.
+    /// Whether [`advance`](Merge::advance) would pass on a frame now.
     ///
     /// # Errors
     /// [`RingError`].
@@ -263,25 +264,25 @@ impl<M: Words> Merge<M> {
         Run { block_bytes: copied.unwrap_or_default(), count }
     }
 
-    /// How long until frames that wait for other rings are released, if none of those brings anything.
+    /// The time until frames that wait for other rings are released, if no frames come in those.
     #[must_use]
     pub fn due(&self) -> Duration {
         let notes =
             self.lanes.iter().filter_map(|lane| lane.work.notes.when_beyond(lane.cursor.ordinal()));
         match notes.min() {
             Some(taken) => self.slack.saturating_sub(taken.elapsed()),
-            // They came after the last note: the next one has them.
+            // They came after the last record of positions: the next one will include them.
             None => self.slack / NOTES,
         }
     }
 
-    /// Bytes of a ring that are copied at a time; 0: as usual.
+    /// Bytes of a ring that are copied at a time; 0: the default.
     fn chunk_bytes(&self) -> u32 {
         let reads_one = self.lanes.iter().len() == 1;
         if reads_one && self.run_frames_max > 1 { RUN_BYTES } else { 0 }
     }
 
-    /// Notes how far the rings are, and releases what an old enough note has.
+    /// Records the rings' positions, and releases the frames below an old enough record.
     fn release(&mut self, now: Instant) {
         let is_due = |noted| now.saturating_duration_since(noted) >= self.slack / NOTES;
         let is_due = self.noted.is_none_or(is_due);
@@ -296,7 +297,7 @@ impl<M: Words> Merge<M> {
         }
     }
 
-    /// The lane with the oldest frame, and how far it may be read without looking at the others again;
+    /// The lane with the oldest frame, and the time stamp up to which it may be read without checking the others again;
     /// `None` if there is no frame, or it must wait.
     fn choose(&mut self) -> Result<Option<Choice>, RingError> {
         let mut oldest: Option<(usize, u64)> = None;
@@ -306,7 +307,7 @@ impl<M: Words> Merge<M> {
         let (lanes, numbering) = self.lanes.parts();
         for (index, lane) in lanes.iter_mut().enumerate() {
             if !lane.fill(numbering, chunk_bytes)? {
-                // One that has left has published all that it will bring.
+                // A ring that has left gets no more frames.
                 somebody_may_come |= !lane.cursor.has_ended() && !lane.cursor.has_left();
                 continue;
             }
@@ -325,15 +326,15 @@ impl<M: Words> Merge<M> {
         let until_ordinal = match somebody_may_come {
             true if cursor.ordinal() < released => released,
             true if !is_pressed(lanes) => return Ok(None),
-            // Pressed: for as long as its batch lasts, and then this is asked again.
+            // A ring is nearly full: pass on the whole batch of this lane, then check again.
             _ => u64::MAX,
         };
         Ok(Some(Choice { lane: index, until_ns, until_ordinal: until_ordinal.min(cursor.until()) }))
     }
 }
 
-/// Whether some ring may soon be lapped or dropped. Any of them: the oldest frame, of whichever ring, holds up
-/// all others. Looked at only when a frame would wait, for it takes a line from each writer.
+/// Whether some ring may soon be lapped or dropped. All rings are checked, because the oldest frame, of whichever ring,
+/// delays all others. Checked only if a frame would wait, because it takes a cache line from each writer.
 fn is_pressed<M: Words>(lanes: &[Lane<Copied, M>]) -> bool {
     lanes.iter().any(|lane| {
         lane.is_next_to_go && !lane.cursor.is_read() || lane.cursor.reader().fill() >= PRESSED
