@@ -1,4 +1,4 @@
-# Every target that needs Debian packages installs the missing ones first, and says so.
+# Targets that need Debian packages install the missing ones first, and say so.
 
 SHELL := /bin/bash
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
@@ -14,7 +14,7 @@ CYCLES ?= 100
 GUEST_KILLS ?= 30
 REPEAT ?= 50
 export REPEAT
-# Another build of weir for the bench to hold this one against.
+# Another build of weir, with which the bench compares this one.
 BEFORE ?=
 before = $(if $(BEFORE), --before $(BEFORE))
 
@@ -27,7 +27,7 @@ help: ## this list
 setup: ## install the Debian packages that building and testing need
 	@tests/setup.sh test
 
-build: ## build target/release/weir and beside it the libraries for other programs
+build: ## build target/release/weir, and in the same folder the libraries for other programs
 	@tests/setup.sh build
 	cargo build --locked --release -p weir --bin weir
 	cargo build --locked --release -p weir-c -p weir-pcap --lib
@@ -38,26 +38,26 @@ demo: build ## build, then show a capture and its ledger (more of it as root)
 test: setup ## every check: lints, tests, models, static link, package, image, Debian 6.1 guest, fuzzing
 	@tests/all.sh
 
-test-repeat: setup ## every test with threads, processes or interfaces REPEAT times (50), in LANES at a time; over an hour; needs root
+test-repeat: setup ## run every test with threads, processes or interfaces REPEAT times (50), LANES runs at a time; over an hour; needs root
 	@tests/repeat.sh
 
-lint: setup ## formatting and clippy, warnings being errors
+lint: setup ## check formatting and lints; warnings are errors
 	@tests/lint.sh
 
 fuzz: setup ## fuzz every parser for FUZZ_SECONDS each (10)
 	@tests/fuzz.sh
 
-mutants: setup ## change the code piece by piece and see that a test fails each time: hours, for releases
+mutants: setup ## change the code piece by piece and check that a test fails each time; hours, for releases
 	@tests/mutants.sh
 
-# Suricata 7 is in no package of Debian 12: tests/setup.sh bench unpacks it here, where it can.
+# Debian 12 has no package of Suricata 7: tests/setup.sh bench unpacks it here, if it can.
 SURICATA := .cache/tools/suricata
 suricata = $(if $(wildcard $(SURICATA)/usr/bin/suricata), --suricata $(SURICATA))
 # A kernel for guests, as for the tests: tests/setup.sh bench unpacks it here.
 GUEST_KERNEL := .cache/guest/debian-6.1
 guests = $(if $(wildcard $(GUEST_KERNEL)/vmlinuz), --guest-kernel $(GUEST_KERNEL))
 
-bench: build peers ## measure every engine beside other tools, some 20 minutes (BEFORE=PROGRAM: beside another build, too); needs root
+bench: build peers ## compare every engine with other tools, some 20 minutes (BEFORE=PROGRAM: also with another build); needs root
 	@$(call need_root,lab bench$(before)$(suricata)$(guests))
 	$(WEIR) lab bench$(before)$(suricata)$(guests)
 
@@ -65,7 +65,7 @@ bench-full: build peers ## the same at six frame sizes, some 30 minutes, into be
 	@$(call need_root,lab bench --full$(before)$(suricata)$(guests))
 	$(WEIR) lab bench --full --json bench.json --html bench.html$(before)$(suricata)$(guests)
 
-# One run, one date, one commit: nothing that is not committed may be in the build.
+# The figures name one commit, so the build must contain no uncommitted change.
 figures: ## measure as bench-full does and put the tables into docs/figures.md; needs root and a tree without changes
 	@[ -z "$$(git status --porcelain --untracked-files=no)" ] || { \
 		echo 'error: files differ from the last commit; commit or stash them first: figures are of one commit' >&2; exit 1; }
@@ -74,12 +74,12 @@ figures: ## measure as bench-full does and put the tables into docs/figures.md; 
 	$(WEIR) lab bench --full --markdown $(TARGET_DIR)/figures.md$(suricata)$(guests)
 	tests/figures.sh $(TARGET_DIR)/figures.md docs/figures.md
 
-# A tool that cannot be installed is a row that says so. libweirpcap is loaded into those that read a daemon's feed.
+# The row of a tool that cannot be installed says so. Tools that read a daemon's feed load libweirpcap.
 peers:
 	cargo build --locked --release -p weir-pcap
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
-soak: build ## hold every engine's ledger against its generator, SOAK_SECONDS a frame size (30), simulate SIMULATE_SEEDS runs (10000), hold flows and lines of 256 traces of others against tshark and tcpdump, kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30), fuzz every parser for SOAK_FUZZ_SECONDS each (120); needs root
+soak: build ## compare every engine's ledger with its generator, SOAK_SECONDS for each frame size (30), simulate SIMULATE_SEEDS runs (10000), compare flows and lines of 256 traces with tshark and tcpdump, kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30), fuzz every parser for SOAK_FUZZ_SECONDS (120); needs root
 	@$(call need_root,lab soak --duration $(SOAK_SECONDS))
 	$(WEIR) lab soak --duration $(SOAK_SECONDS)
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink
@@ -102,8 +102,8 @@ image: ## a container image with the daemon and its clients, in dist/ (docs/cont
 	@tests/setup.sh dist
 	packaging/image/build.sh
 
-# Under sudo there is often no cargo, and a build by root would leave root's files in target/:
-# build as yourself, then `sudo make install`.
+# Under sudo there is often no cargo, and a build by root would leave files in target/ that belong to root.
+# So build as yourself, then run `sudo make install`.
 install: ## install to $(DESTDIR)$(PREFIX), default /usr/local
 	@if [ -z "$$SUDO_USER" ]; then $(MAKE) --no-print-directory build; \
 	elif [ ! -x $(WEIR) ] || [ ! -f $(TARGET_DIR)/release/libweir.so ] || [ ! -f $(TARGET_DIR)/release/libweirpcap.so ]; \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The af_packet engine's socket filter: counts every frame of the wanted directions, because the socket's
- * own statistics leave out what a filter rejects, and count what it lost by the same code that loses it;
- * and takes those that some feed wants. At stop the owner replaces this filter by one that takes nothing.
+ * The socket filter of the engine af_packet. It counts every frame of the wanted directions, and takes the frames
+ * that a feed wants. The socket's own statistics would not do: they omit frames that a filter rejects, and the code
+ * that loses frames also counts them. At stop the owner replaces this filter by one that takes nothing.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -11,14 +11,14 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define PACKET_OUTGOING 4	/* linux/if_packet.h */
 
-/* Set before loading: which directions are offered at all, and most bytes that the socket copies. */
+/* Set before loading: the directions that are offered, and the most bytes that the socket copies. */
 const volatile __u32 take_in;
 const volatile __u32 take_out;
 const volatile __u32 snaplen;
-const volatile __u32 with_filters;	/* ask weir_judge() whether any feed wants a frame */
+const volatile __u32 with_filters;	/* weir_judge() tells whether any feed wants a frame */
 
-/* Apart, because only outgoing frames interrupt each other: they are seen in process context too, where
- * a softirq may send in between. Incoming ones are seen in softirqs, which wait for each other. */
+/* Separate counters, because only outgoing frames need atomic ones: they also come in process context, where a
+ * softirq that sends may interrupt. Incoming frames come in softirqs, which do not interrupt each other. */
 enum { INCOMING, OUTGOING, UNWANTED_IN, UNWANTED_OUT, COUNTERS };
 
 struct {
@@ -28,7 +28,7 @@ struct {
 	__type(value, __u64);
 } offered SEC(".maps");
 
-/* Which feeds want the frame, as in bpf.bpf.c: the filters come in place of this body. */
+/* Tells which feeds want the frame. The owner replaces this body by the filters, as in bpf.bpf.c. */
 __noinline __weak int weir_judge(struct __sk_buff *skb)
 {
 	return -1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * The socket filter of the engine af_packet for interfaces by pattern. Its socket gets the frames of every
- * interface of the network namespace: this leaves out those that are no members, counts the others by member,
- * and takes those that some feed wants. See af_packet.bpf.c for why a filter counts.
+ * interface of the network namespace. The filter rejects frames of interfaces that are not members, counts the
+ * others by member, and takes those that a feed wants. See af_packet.bpf.c for why a filter counts.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -12,19 +12,19 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define PACKET_OUTGOING 4	/* linux/if_packet.h */
 #define INTERFACES_MAX 1024	/* weir-capture/src/limits.rs */
 
-/* Set before loading: which directions are offered at all, and most bytes that the socket copies. */
+/* Set before loading: the directions that are offered, and the most bytes that the socket copies. */
 const volatile __u32 take_in;
 const volatile __u32 take_out;
 const volatile __u32 snaplen;
-const volatile __u32 with_filters;	/* ask weir_judge() whether any feed wants a frame */
+const volatile __u32 with_filters;	/* weir_judge() tells whether any feed wants a frame */
 
-/* Apart, because only outgoing frames interrupt each other; see af_packet.bpf.c. */
+/* Separate counters, because only outgoing frames need atomic ones; see af_packet.bpf.c. */
 enum { INCOMING, OUTGOING, UNWANTED_IN, UNWANTED_OUT, COUNTERS };
 
 struct weir_counts { __u64 of[COUNTERS]; };
 _Static_assert(sizeof(struct weir_counts) == 32, "shared with Rust");
 
-/* By the kernel's index of an interface: its number in the rings, from 1. */
+/* Maps the kernel's index of an interface to its number in the rings, from 1. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, INTERFACES_MAX);
@@ -40,7 +40,7 @@ struct {
 	__type(value, struct weir_counts);
 } by_member SEC(".maps");
 
-/* Which feeds want the frame, as in bpf.bpf.c: the filters come in place of this body. */
+/* Tells which feeds want the frame. The owner replaces this body by the filters, as in bpf.bpf.c. */
 __noinline __weak int weir_judge(struct __sk_buff *skb)
 {
 	return -1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The af_xdp engine: frames of the queues that have a socket go to it, with a few words in front of
- * them that only the hook knows: when the frame came, and the VLAN tag that the driver took off.
+ * The program of the engine af_xdp. It redirects the frames of a queue to the queue's socket, with a few words in
+ * front of each frame that only the hook can give: its time stamp, and the VLAN tag that the driver removed.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -14,11 +14,10 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define WEIR_EOPNOTSUPP 95	/* asm-generic/errno.h */
 
-/* Set before loading: put words in front of frames. Without them the copier stamps. */
-const volatile __u32 with_words;
-/* The kernel takes frames in several parts (Linux 6.6). */
-const volatile __u32 takes_parts;
-const volatile __u32 with_filters;	/* ask weir_judge_xsk() whether any feed wants a frame */
+/* Set before loading. */
+const volatile __u32 with_words;	/* put words in front of frames; without them the copier stamps frames */
+const volatile __u32 takes_parts;	/* sockets take frames in several parts (Linux 6.6) */
+const volatile __u32 with_filters;	/* weir_judge_xsk() tells whether any feed wants a frame */
 
 /* By RX queue. */
 struct {
@@ -28,7 +27,7 @@ struct {
 	__type(value, __u32);
 } sockets SEC(".maps");
 
-/* [0] is shared by all CPUs, [1 + cpu] is that CPU's. */
+/* [0] is shared by all CPUs, [1 + cpu] belongs to that CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -37,23 +36,23 @@ struct {
 	__type(value, struct weir_control);
 } control SEC(".maps");
 
-/* What stands before a frame; crates/weir-capture/src/engines/af_xdp/words.rs in Rust. */
+/* The words in front of a frame. In Rust: crates/weir-capture/src/engines/af_xdp/words.rs. */
 struct weir_words {
 	__u64 ts_ns;	/* nanoseconds since the Unix epoch */
-	__u32 tag;	/* protocol and TCI as they stand on the wire */
+	__u32 tag;	/* protocol and TCI as on the wire */
 	__u32 kind;	/* WEIR_WORDS, WEIR_WORDS_TAG */
 };
 
 #define WEIR_WORDS 0x57656970u
 #define WEIR_WORDS_TAG 1u
 
-/* The tag that the driver took off the frame (Linux 6.8). Needs a program bound to the device. */
+/* The VLAN tag that the driver removed from the frame (Linux 6.8). Needs a program bound to the device. */
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
 
 /*
- * Which feeds want the frame, as in bpf.bpf.c: the filters come in place of this body. `tag`: what the driver took
- * off the frame, as it stands on the wire; 0: nothing.
+ * Tells which feeds want the frame. The owner replaces this body by the filters, as in bpf.bpf.c. `tag`: the VLAN tag
+ * that the driver removed from the frame, as on the wire; 0: none.
  */
 __noinline __weak int weir_judge_xsk(struct xdp_md *xdp, __u32 tag)
 {
@@ -71,8 +70,8 @@ static __always_inline int steer(struct xdp_md *ctx, const struct weir_words *wo
 	struct weir_words *before;
 
 	/*
-	 * A queue that nobody asked for is none of ours. Nor is what comes when the owner is about to detach:
-	 * veth clears its RX queues while the program still runs, and the redirect then fails uncounted.
+	 * Frames of other queues pass. So do frames that come when the owner is about to detach: veth clears its RX
+	 * queues while the program still runs, and the redirect then fails uncounted.
 	 */
 	if (*(volatile __u64 *)&all->closed || !bpf_map_lookup_elem(&sockets, &queue))
 		return XDP_PASS;
@@ -82,15 +81,15 @@ static __always_inline int steer(struct xdp_md *ctx, const struct weir_words *wo
 	/* One program at a time on a CPU: XDP runs with softirqs off. */
 	mine->offered++;
 	if (!takes_parts && bpf_xdp_get_buff_len(ctx) != end - data) {
-		/* Older kernels refuse such a frame after it was steered, and count it nowhere. */
+		/* Older kernels drop such a frame after the redirect, and do not count it. */
 		mine->in_parts++;
 		return XDP_PASS;
 	}
 	if (with_filters && !weir_judge_xsk(ctx, words->kind & WEIR_WORDS_TAG ? words->tag : 0)) {
 		mine->unwanted++;
-		return XDP_DROP;	/* where it would have been taken from the stack, it does not go on either */
+		return XDP_DROP;	/* the stack does not get it, as it does not get frames that feeds take */
 	}
-	/* Words of others in front of the frame make way: the copier looks right before it. */
+	/* Remove metadata of other programs: the copier expects the words directly before the frame. */
 	if (with_words && before_us)
 		bpf_xdp_adjust_meta(ctx, before_us);
 	if (with_words && bpf_xdp_adjust_meta(ctx, -(int)sizeof(*words)) == 0) {

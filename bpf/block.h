@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Block lists: which frames a feed leaves out by their addresses. crates/weir-filter/src/block.rs says the
- * same in Rust, crates/weir-capture/src/engines/bpf/block.rs owns the maps, and a test holds all to one another
+ * Block lists: the frames that a feed excludes by their addresses. crates/weir-filter/src/block.rs is the same
+ * in Rust, crates/weir-capture/src/engines/bpf/block.rs owns the maps, and a test compares them
  * (crates/weir-capture/tests/flow.rs).
  *
- * Entries are in three maps: addresses, prefixes, and flows (5-tuples with their ends in order). Before
- * them stands a front by feed, which says of nearly every frame that no entry can match: bits for each hash of
- * an address or flow, a cell for each 4,096 addresses of IPv4. It may suspect a frame in vain (how often:
- * docs/decisions/0010-block-front.md), never acquit one; what a cell says is covered, a prefix holds. Its
- * owner writes it; here it is only read.
+ * Entries are in three maps: addresses, prefixes, and flows (5-tuples with their ends in order). A front for each
+ * feed is read before the maps; for nearly every frame it shows that no entry can match. It has bits for the
+ * hashes of addresses and flows, and a cell for each 4,096 addresses of IPv4. False positives are possible (how
+ * often: docs/decisions/0010-block-front.md), false negatives are not. A cell that is marked as covered lies
+ * completely within a prefix. Only the owner writes the front.
  *
  * What a capture program does for a feed:
  *
@@ -32,9 +32,9 @@
 #define WEIR_BLOCKLIST_BITS (WEIR_BLOCKLIST_HASHES + 2 * WEIR_BLOCKLIST_CELLS)
 
 struct weir_blocklist_front {
-	__u64 entries;			/* of all kinds: 0, and nothing else is looked at */
+	__u64 entries;			/* of all kinds; if 0, the list is empty and nothing else is read */
 	__u64 prefixes_v4, prefixes_v6;
-	__u64 wide_v6;			/* prefixes that would need too many bits: all is suspected */
+	__u64 wide_v6;			/* prefixes that would need too many bits: then every address may match */
 	__u64 unused[4];
 	__u64 bits[WEIR_BLOCKLIST_BITS / 64];
 };
@@ -52,7 +52,7 @@ struct weir_blocklist_flow {
 };
 
 struct weir_blocklist_prefix {
-	__u32 bits;			/* of all that follows */
+	__u32 bits;			/* length of the prefix, which begins with the next field */
 	__u16 feed, version;
 	__u64 address[2];
 };
@@ -62,7 +62,7 @@ _Static_assert(sizeof(struct weir_blocklist_address) == 24, "shared with Rust");
 _Static_assert(sizeof(struct weir_blocklist_flow) == 40, "shared with Rust");
 _Static_assert(sizeof(struct weir_blocklist_prefix) == 24, "shared with Rust");
 
-/* By feed. The owner makes all four maps and has them used here. */
+/* By feed. The owner makes all four maps and puts them in place of these. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -101,16 +101,16 @@ enum {
 	WEIR_SUSPECT_FLOW = 4,
 	WEIR_SUSPECT_SRC_PREFIX = 8,
 	WEIR_SUSPECT_DST_PREFIX = 16,
-	WEIR_SUSPECT_COVERED = 32,	/* beyond doubt: a prefix holds all of the cell */
+	WEIR_SUSPECT_COVERED = 32,	/* a certain match: a prefix holds all of the cell */
 };
 
-/* Multipliers as in flow.h: the best bits of a product are its upper ones. */
+/* Multipliers as in flow.h. The upper bits of a product are mixed best. */
 static __always_inline __u64 weir_blocklist_number(const __u64 *address)
 {
 	return bpf_be64_to_cpu(address[1]) + bpf_be64_to_cpu(address[0]) * WEIR_MIX_1;
 }
 
-/* front.rs, address_bit. The bit after it, end_bit, says that some flow ends here: one look for both. */
+/* front.rs, address_bit. The bit after it, end_bit, is set if this is an end of a flow: one load reads both. */
 static __always_inline __u64 weir_blocklist_address_bit(const __u64 *address)
 {
 	return (weir_blocklist_number(address) * WEIR_MIX_0) >> 44 & ~1ull;
@@ -136,7 +136,7 @@ static __always_inline __u64 weir_blocklist_flow_bit(const struct weir_flow_key 
 	return ((ends + key->protocol) * WEIR_MIX_1) >> 44;
 }
 
-/* front.rs, cell_bit: that some prefix holds a part of the cell; the bit after it, that one holds all of it. */
+/* front.rs, cell_bit: set if a prefix holds a part of the cell; the bit after it: if a prefix holds all of it. */
 static __always_inline __u64 weir_blocklist_cell_bit(const __u64 *address)
 {
 	return WEIR_BLOCKLIST_HASHES + (bpf_ntohl(address[1] >> 32) >> 11 & ~1u);
@@ -158,7 +158,7 @@ static __always_inline __u64 weir_blocklist_bits(const struct weir_blocklist_fro
 {
 	__u64 word = bit >> 6;
 
-	/* As it is: of `bit >> 3 & ~7`, which clang would rather have, the verifier does not see the end. */
+	/* Keeps clang from computing `bit >> 3 & ~7`, for which the verifier finds no upper bound. */
 	weir_opaque(word);
 	return front->bits[word] >> (bit & 63);
 }
@@ -168,7 +168,7 @@ static __always_inline int weir_blocklist_bit(const struct weir_blocklist_front 
 	return weir_blocklist_bits(front, bit) & 1;
 }
 
-/* The feed's front if its list has entries, else 0: then there is no need of a key. */
+/* The feed's front if its list has entries, else 0: then no key is needed. */
 static __always_inline struct weir_blocklist_front *weir_blocklist_of(__u32 feed)
 {
 	struct weir_blocklist_front *front = bpf_map_lookup_elem(&block_front, &feed);
@@ -176,7 +176,7 @@ static __always_inline struct weir_blocklist_front *weir_blocklist_of(__u32 feed
 	return front && front->entries ? front : 0;
 }
 
-/* What of the key may be in the list. */
+/* The parts of the key that may be in the list, a bit each. */
 static __always_inline __u32 weir_blocklist_suspects(const struct weir_blocklist_front *front,
 						 const struct weir_flow_key *key)
 {
@@ -278,7 +278,7 @@ static __noinline int weir_blocklist_asks_maps(__u32 feed, const struct weir_flo
 	return suspects & WEIR_SUSPECT_DST_PREFIX && weir_blocklist_has_prefix(feed, key, key->dst);
 }
 
-/* Whether the list, which is not empty, holds the key. BlockList::contains. */
+/* Whether the list blocks the key. The list is not empty. In Rust: BlockList::contains. */
 static __always_inline int weir_blocked(const struct weir_blocklist_front *front, __u32 feed,
 					const struct weir_flow_key *key)
 {

@@ -15,17 +15,17 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Places of one hook, each for a feed; each whose feed takes the frame costs its CPU a copy. */
+/* Places of one hook, each for a feed. Each feed that takes a frame costs the CPU one copy. */
 #define WEIR_FEEDS_MAX 17
 
 struct weir_feed {
 	__u32 snaplen;
-	__u32 one_in;		/* of those that it chose, the first of each so many is kept */
-	__u32 flows_one_in;	/* and the frames of one flow in so many */
-	__u32 shard_index;	/* it chooses frames of this shard only, of */
-	__u32 shard_of;		/* so many; 1: all */
-	__u32 queue;		/* and of this RX queue only; all ones: of all */
-	__u32 list;		/* the number of its block list, which it keeps when it moves to another place */
+	__u32 one_in;		/* of the frames that it chose, one in so many is kept */
+	__u32 flows_one_in;	/* of the flows, the frames of one in so many are kept */
+	__u32 shard_index;	/* it chooses only frames of this shard */
+	__u32 shard_of;		/* number of shards; 1: all frames are of the shard */
+	__u32 queue;		/* it chooses only frames of this RX queue; all ones: of all queues */
+	__u32 list;		/* number of its block list, which stays the same if the feed moves to another place */
 };
 
 #define WEIR_ANY_QUEUE 0xffffffffu
@@ -34,27 +34,27 @@ struct weir_feed {
 #define WEIR_XDP_LOAD_MAX 0xffff
 
 /*
- * Set before loading; of a program with filters, anew for each generation of it, which has a map of its own for them. A
- * place that is not among those wanted is free.
+ * Set before loading. Each generation of a program with filters has its own map of these. A place whose bit is neither
+ * in `wanted_in` nor in `wanted_out` is free.
  */
 const volatile __u32 block_mask;	/* data blocks of a ring - 1 */
 const volatile struct weir_feed feed_of[WEIR_FEEDS_MAX];
-const volatile __u32 only;		/* the place of the only feed + 1, whose writer is inline; 0: there are several */
-const volatile __u32 shard_of;		/* every feed is a shard of so many, each another; 0: they are not */
-const volatile __u32 shard_place[WEIR_FEEDS_MAX];	/* and the place of each shard's feed; WEIR_FEEDS_MAX: it has none */
-const volatile __u32 generation;	/* below WEIR_GENERATIONS: which words count what is offered */
+const volatile __u32 only;		/* the place of the only feed, plus 1: its writer is inline; 0: several feeds */
+const volatile __u32 shard_of;		/* number of shards, if each feed is a different shard; else 0 */
+const volatile __u32 shard_place[WEIR_FEEDS_MAX];	/* the place of each shard's feed; WEIR_FEEDS_MAX: none */
+const volatile __u32 generation;	/* below WEIR_GENERATIONS: which words count offered frames */
 const volatile __u32 rings_per_feed;	/* highest possible CPU + 1 */
 const volatile __u32 wanted_in;		/* feeds of received frames, a bit each */
 const volatile __u32 wanted_out;	/* feeds of sent frames */
-const volatile __u32 by_flow;		/* some feed goes by the flow's hash */
-const volatile __u32 by_queue;		/* some feed goes by the RX queue */
-const volatile __u32 may_block;	/* feeds have block lists, though they may be empty */
-const volatile __u32 with_filters;	/* ask weir_judge_*() which feeds want a frame */
-const volatile __u32 chooses;		/* some feed leaves frames out: count what each takes */
+const volatile __u32 by_flow;		/* a feed selects by the flow's hash */
+const volatile __u32 by_queue;		/* a feed selects by the RX queue */
+const volatile __u32 may_block;	/* feeds have block lists, which may be empty */
+const volatile __u32 with_filters;	/* weir_judge_*() tells which feeds want a frame */
+const volatile __u32 chooses;		/* a feed excludes frames: count the frames that each feed takes */
 const volatile __u32 with_flags;	/* write epb_flags */
 const volatile __u32 with_queue;	/* write epb_queue */
 const volatile __u32 consume;		/* XDP: the frame ends here */
-const volatile __u32 several;		/* TC: interfaces by pattern, each with counts of its own */
+const volatile __u32 several;		/* TC: interfaces by pattern, each with its own counts */
 
 struct weir_ring_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -73,7 +73,7 @@ struct {
 	__array(values, struct weir_ring_map);
 } rings SEC(".maps");
 
-/* [0] is shared by all CPUs, [1 + ring] is that ring's. */
+/* [0] is shared by all CPUs, [1 + ring] belongs to that ring. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -82,13 +82,13 @@ struct {
 	__type(value, struct weir_control);
 } control SEC(".maps");
 
-/* A word for the owner: some sleeper's threshold is reached. */
+/* Wakes the owner with the number of the ring: a sleeper's threshold has been reached. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } doorbell SEC(".maps");
 
-/* Whose the frame is, once that was asked. */
+/* The flow key of the frame, once it was looked for. */
 struct found_key {
 	struct weir_flow_key key;
 	__u64 looked;
@@ -98,9 +98,9 @@ static __always_inline long load(void *ctx, enum weir_hook hook, __u32 from, voi
 				 __u64 len_max)
 {
 	/*
-	 * 1 <= len <= len_max. Left alone, clang tests both at once on `len - 1` and goes on with
-	 * `len`, and the verifier of Linux 6.1 has then bounded only the copy. So the step down
-	 * and up is made here, where the verifier follows it.
+	 * 1 <= len <= len_max. clang would test both bounds at once on a copy, `len - 1`, and then use
+	 * `len`, for which the verifier of Linux 6.1 then knows no bounds. So `len` itself is decremented,
+	 * tested and incremented.
 	 */
 	len -= 1;
 	weir_opaque(len);
@@ -132,7 +132,7 @@ static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u64 caplen
 			return -1;
 		*(__u64 *)(to + i * 8) = *(__u64 *)(data + i * 8);
 	}
-	/* Whatever the loop has made known of it: else the verifier goes on once for each of its ends. */
+	/* Hides what the loop has shown about `last`: else the verifier follows the rest once for each loop exit. */
 	last = weir_caplen_of(to - WEIR_HEADER_BYTES) - 8;
 	weir_opaque(last);
 	if (last > 120)
@@ -149,7 +149,7 @@ static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to,
 	if (hook == WEIR_XDP && caplen_max == WEIR_CAPLEN_SMALL && !tag && caplen >= 8 && caplen <= 128 &&
 	    copy_short(ctx, to, caplen) == 0)
 		return 0;
-	if (tag) {	/* back to behind the addresses */
+	if (tag) {	/* put the tag back behind the addresses */
 		long err = load(ctx, hook, 0, to, 12, 12);
 
 		*(__u32 *)(to + 12) = tag;
@@ -161,8 +161,8 @@ static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to,
 }
 
 /*
- * Opens the next block of a ring: once a MiB, so to look the ring up again costs nothing. Global, so that the kernel
- * verifies it once, and not again for each class: that was two fifths of the time that a program takes to load.
+ * Opens the next block of a ring. That happens once a MiB, so looking up the ring again costs nothing. Global, so that
+ * the kernel verifies it once instead of once for each size class, which was two fifths of a program's loading time.
  */
 __noinline int weir_next_block(__u32 number, __u64 first_ns)
 {
@@ -177,7 +177,7 @@ __noinline int weir_next_block(__u32 number, __u64 first_ns)
 	return weir_advance(ring, meta, meta + WEIR_WRITER_AT, block_mask, first_ns);
 }
 
-/* Writes one frame whose class is a constant, so that every bound is one too. */
+/* Writes one frame of a size class that is a constant, so that every bound is a constant, too. */
 static __always_inline int write_class(void *ctx, enum weir_hook hook, __u32 number, void *ring,
 				       void *meta, struct weir_writer *w, const struct weir_frame *frame,
 				       __u32 interface, __u32 caplen_max)
@@ -203,7 +203,7 @@ static __always_inline int write_class(void *ctx, enum weir_hook hook, __u32 num
 	return 0;
 }
 
-/* Wakes the owner if a sleeper waits for no more than what is there now. */
+/* Wakes the owner if a sleeper's threshold has been reached. */
 static __always_inline void ring_doorbell(struct weir_control *line, __u64 ordinal, __u32 number)
 {
 	__u64 armed = *(volatile __u64 *)&line->armed;
@@ -215,8 +215,8 @@ static __always_inline void ring_doorbell(struct weir_control *line, __u64 ordin
 }
 
 /*
- * Whether the feed's block list has the frame. `found` keeps the frame's key from one feed to the next; none is made
- * while all lists are empty.
+ * Whether the feed's block list has the frame. `found` keeps the frame's key from one feed to the next; the key is not
+ * looked for while all lists are empty.
  */
 static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 list,
 				      const struct weir_frame *frame, struct found_key *found)
@@ -240,7 +240,7 @@ static __always_inline int is_of_queue(__u32 feed, const struct weir_frame *fram
 	return !by_queue || feed_of[feed].queue == WEIR_ANY_QUEUE || feed_of[feed].queue == frame->queue;
 }
 
-/* Whether the frame is of the feed's part: its queue, its shard. Asked before a call is made for the feed. */
+/* Whether the frame is of the feed's queue and shard. Checked before a function is called for the feed. */
 static __always_inline int is_of_part(__u32 feed, const struct weir_frame *frame)
 {
 	const volatile struct weir_feed *setup;
@@ -252,7 +252,7 @@ static __always_inline int is_of_part(__u32 feed, const struct weir_frame *frame
 	       weir_shard_takes(frame->flow_hash, setup->shard_index, setup->shard_of);
 }
 
-/* The place of the feed whose shard the frame is of, where every feed is a shard of `shard_of`. */
+/* The place of the feed whose shard the frame is of. Every feed is one of `shard_of` shards. */
 static __always_inline __u32 place_of_shard(__u64 flow_hash)
 {
 	__u64 shard = weir_shard_index(flow_hash, shard_of);
@@ -262,10 +262,10 @@ static __always_inline __u32 place_of_shard(__u64 flow_hash)
 }
 
 /*
- * Writes the frame into this CPU's ring of a feed whose filter takes it, if the feed has no other objection. Inline
- * where one feed of one interface is served: each return costs where the kernel makes returns safe (SRSO, retbleed).
- * `number`: which ring; `line`: that ring's words in the control map; `interface`: the frame's interface in the rings,
- * 0 where the source has one.
+ * Writes the frame into this CPU's ring of a feed whose filter takes it, unless its block list or sampling excludes it.
+ * Inline if there is one feed of one interface: returns are slow where the kernel makes them safe (SRSO, retbleed).
+ * `number`: the ring; `line`: that ring's words in the control map; `interface`: number of the frame's interface in the
+ * rings, 0 if the source has only one.
  */
 static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 feed, __u32 number,
 				       struct weir_control *line, struct weir_frame *frame,
@@ -321,11 +321,11 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 			w->drops_unreadable++;
 			return;
 		}
-		/* The first of its feeds that keeps it stamps it for all; if none does, nobody reads the clock. */
+		/* The first feed that keeps the frame stamps it for all feeds; if none does, the clock is not read. */
 		frame->ts_ns = bpf_ktime_get_tai_ns() - all->tai_offset_ns;
 	}
 	frame->caplen = frame->wire_len < setup->snaplen ? frame->wire_len : setup->snaplen;
-	/* Of a longer one (BIG TCP, at generic XDP) the rest is cut. */
+	/* A longer frame (BIG TCP, at generic XDP) is cut. */
 	if (hook == WEIR_XDP && frame->caplen > WEIR_XDP_LOAD_MAX)
 		frame->caplen = WEIR_XDP_LOAD_MAX;
 	if (frame->caplen <= WEIR_CAPLEN_SMALL) {
@@ -387,23 +387,23 @@ __noinline int weir_write_xdp(struct xdp_md *xdp, __u32 feed, struct weir_frame 
 }
 
 /*
- * Which feeds' filters take the frame, a bit each. These bodies stand in for the filters: the owner puts code made of
- * those in their place before it loads the program, and loads it anew with others while it runs
- * (docs/decisions/0012-filters-in-the-program.md). Global, so that the kernel verifies them by themselves; weak, so that
- * clang knows nothing of what is in them.
+ * Tells which feeds' filters take the frame, a bit each. The owner replaces these bodies by the compiled filters before
+ * it loads the program. To change filters while it runs, it loads a new program and exchanges them
+ * (docs/decisions/0012-filters-in-the-program.md). Global, so that the kernel verifies these functions separately;
+ * weak, so that clang does not use what it sees in the bodies.
  */
 __noinline __weak int weir_judge_tc(struct __sk_buff *skb)
 {
 	return -1;
 }
 
-/* `tag`: what the driver took off the frame, as it stands on the wire; 0: nothing. Weir's filters put it back. */
+/* `tag`: the VLAN tag that the driver removed, as on the wire; 0: none. The filters see it as part of the frame. */
 __noinline __weak int weir_judge_xdp(struct xdp_md *xdp, __u32 tag)
 {
 	return -1;
 }
 
-/* Which flow the frame is of, as shards and samples have it; a stack of its own. */
+/* The hash of the frame's flow, for shards and samples. Not inline, so that the key has its own stack frame. */
 static __noinline __u64 flow_hash_tc(struct __sk_buff *skb, __u32 tag_protocol)
 {
 	struct weir_flow_key key;
@@ -421,8 +421,8 @@ static __noinline __u64 flow_hash_xdp(struct xdp_md *xdp, __u32 tag_protocol)
 }
 
 /*
- * 1 unless the number is 0, without a branch: what is known of a frame before it is written, the verifier would follow
- * through the writer once for each way that led there.
+ * 1 unless the number is 0, without a branch: after a branch, the verifier would follow the writer once for each way
+ * that leads to it.
  */
 static __always_inline __u32 weir_is_set(__u32 number)
 {
@@ -463,8 +463,8 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		if (!own)
 			return;
 	}
-	/* Counted at the hook, whatever becomes of the frame. `busy` keeps all others of this CPU away from
-	 * `offered`; re-entries can interrupt one another, so they add atomically. At XDP there are none:
+	/* Counted at the hook, whatever becomes of the frame. `busy` keeps re-entries on this CPU from changing
+	 * `offered`. Re-entries can interrupt one another, so they add atomically. At XDP there are none:
 	 * it runs with softirqs off. */
 	if (hook == WEIR_TC) {
 		if (mine->busy) {
@@ -487,7 +487,7 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 	}
 	if (!wanted)
 		goto done;
-	/* Here, and not before: most frames may be wanted by nobody, and are spared it. */
+	/* Not earlier: often no feed wants the frame, and then this work is saved. */
 	if (hook == WEIR_XDP)
 		describe_xdp(ctx, frame, tag);
 	if (by_flow) {
@@ -499,7 +499,7 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		struct found_key found;
 
 		found.looked = 0;
-		/* At the first place the ring's number is the CPU's: its line is the one that counts what came. */
+		/* At the first place, the ring's number is the CPU's: its line is the one that counts offered frames. */
 		if (place) {
 			__u32 ring_line = number + 1;
 
@@ -543,7 +543,7 @@ done:
 
 static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 {
-	/* A missing protocol means 802.1Q, as for the rest of the kernel's users. */
+	/* A missing protocol means 802.1Q, as elsewhere in the kernel. */
 	__u32 protocol = skb->vlan_proto, interface = 0;
 	__u32 present = weir_is_set(skb->vlan_present);
 	struct weir_frame frame = {
@@ -562,7 +562,7 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 	}
 	protocol |= bpf_htons(ETH_P_8021Q) & (weir_is_set(protocol) - 1);
 	frame.tag = tag_of(protocol, bpf_htons(skb->vlan_tci), present);
-	/* Received skbs carry their queue plus one, 0 for none. Of a sent one the queue is chosen later. */
+	/* Received skbs have their queue plus one, 0 for none. The queue of a sent one is chosen later. */
 	if ((with_queue || by_queue) && direction == WEIR_FLAG_INBOUND) {
 		frame.has_queue = with_queue & weir_is_set(skb->queue_mapping);
 		frame.queue = skb->queue_mapping - 1;	/* 0: WEIR_ANY_QUEUE */
@@ -571,7 +571,7 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
 }
 
-/* Keeps a place at a hook from opening until the capture starts: frames go by, uncounted. */
+/* Holds the place at the hook until the capture starts. Frames pass, uncounted. */
 SEC("tc")
 int weir_tc_wait(struct __sk_buff *skb)
 {
@@ -606,7 +606,7 @@ int weir_xdp(struct xdp_md *ctx)
 
 #define WEIR_EOPNOTSUPP 95	/* asm-generic/errno.h */
 
-/* The tag that the driver took off the frame (Linux 6.8). Needs a program bound to the device. */
+/* The VLAN tag that the driver removed from the frame (Linux 6.8). Needs a program bound to the device. */
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_proto,
 					__u16 *vlan_tci) __ksym __weak;
 
@@ -632,8 +632,8 @@ struct close_args {
 };
 
 /*
- * The owner's hand in a frozen ring, once no program writes it any more: ends the open block and says
- * that nothing more will come.
+ * Called by the owner, which cannot write a frozen ring itself, once no program writes the ring any more: closes the
+ * open block and marks the ring as closed.
  */
 SEC("syscall")
 int weir_close(struct close_args *args)
@@ -669,13 +669,13 @@ int weir_close(struct close_args *args)
 
 struct store_args {
 	__u32 ring;
-	__u32 index;	/* of a word of block 0 */
+	__u32 index;	/* number of a word of block 0 */
 	__u64 value;
 };
 
 /*
- * Stores a word of the pcapng header, or the word that counts the interfaces, with release: how the owner describes one
- * more interface in a frozen ring (weir-ring, header.rs, `Append`). Every other word stays the writer's.
+ * Stores a word of the pcapng header, or the word that counts the interfaces, with release. The owner uses it to
+ * describe one more interface in a frozen ring (weir-ring, header.rs, `Append`). It cannot change any other word.
  */
 SEC("syscall")
 int weir_store(struct store_args *args)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Whose frame is it: the flow key of a frame at TC or XDP, its hashes, and what shards and samples make
- * of them. crates/weir-frame (headers.rs, flow.rs, shard.rs) says the same in Rust; a test holds the two
- * together (crates/weir-capture/tests/flow.rs).
+ * The flow key of a frame at TC or XDP, its hashes, and how shards and samples use them. crates/weir-frame
+ * (headers.rs, flow.rs, shard.rs) does the same in Rust; a test compares the two
+ * (crates/weir-capture/tests/flow.rs).
  *
- * Two ways lead to the key. Nearly all frames have one VLAN tag or none in their bytes, no IP options, no
- * extension headers, and lie where they can be read directly: weir_flow_fast. All others, also those whose
- * headers are not in the linear part, are walked header by header through the kernel's helper:
- * weir_flow_walk, which knows everything that FrameView::parse knows, with the same bounds.
+ * There are two ways to find the key. weir_flow_fast reads the bytes directly; it is for nearly all frames: at
+ * most one VLAN tag in the bytes, no IP options, no extension headers, all headers in the linear part.
+ * weir_flow_walk is for all others: it walks header by header through the kernel's helper, and knows everything
+ * that FrameView::parse knows, with the same bounds.
  */
 #ifndef WEIR_FLOW_H
 #define WEIR_FLOW_H
@@ -24,17 +24,17 @@ struct weir_flow_key {
 	__u64 src[2], dst[2];		/* as in the packet; IPv4 as ::ffff:a.b.c.d */
 	__u16 src_port, dst_port;	/* in host order; 0 where there are none */
 	__u8 protocol;			/* behind the extension headers */
-	__u8 version;			/* 4 or 6; 0: no IP packet, and all else is 0 */
-	__u8 fragment;			/* part of a packet, be it the first */
+	__u8 version;			/* 4 or 6; 0: no IP packet, and all other fields are 0 */
+	__u8 fragment;			/* a fragment of a packet, also the first one */
 	__u8 unused;			/* 0: keys are compared byte by byte */
 };
 
 _Static_assert(sizeof(struct weir_flow_key) == 40, "shared with Rust");
 
-/* How a hook's context gives up its bytes. */
+/* The hook decides which helper reads the bytes of a frame. */
 enum weir_hook { WEIR_TC, WEIR_XDP };
 
-/* What of a key's IPv4 address comes before it: the bytes 00 00 ff ff. */
+/* Comes before an IPv4 address in a key: the bytes 00 00 ff ff. */
 #define WEIR_V4_MAPPED 0xffff0000ull
 
 enum weir_protocol {
@@ -85,7 +85,7 @@ static __always_inline void weir_put_ports(struct weir_flow_key *key, __u32 port
 	key->dst_port = bpf_ntohs(ports >> 16);
 }
 
-/* 1: `key`, which was zero, has the key; 0: the frame has none; -1: not to be had this way. */
+/* `key` is zero before. 1: it has the key; 0: the frame has none; -1: only weir_flow_walk can tell. */
 static __always_inline int weir_flow_fast(void *data, void *end, struct weir_flow_key *key)
 {
 	void *ip = data + ETH_HLEN;
@@ -106,7 +106,7 @@ static __always_inline int weir_flow_fast(void *data, void *end, struct weir_flo
 			return -1;
 		total = bpf_ntohs(*(__be16 *)(ip + 2));
 		protocol = *(__u8 *)(ip + 9);
-		/* Options; a fragment; a packet too short for ports, unless of unknown length. */
+		/* Options; a fragment; a packet too short for ports, unless its length is unknown (0). */
 		if (*(__u8 *)ip != 0x45 || *(__be16 *)(ip + 6) & bpf_htons(0x3fff) ||
 		    (total && total < 24) || protocol == WEIR_AH)
 			return -1;
@@ -147,15 +147,15 @@ static __always_inline long weir_peek(void *ctx, enum weir_hook hook, __u32 at, 
 	return bpf_xdp_load_bytes(ctx, at, to, bytes);
 }
 
-/* How far the walk has come: ip.rs, Chain. */
+/* The state of the walk: ip.rs, Chain. */
 struct weir_chain {
 	__u32 at;
 	__u32 end;	/* of the packet, or of the frame if that comes first */
-	__u32 later;	/* a later fragment: nothing above IP is in it */
+	__u32 later;	/* a later fragment, without headers above IP */
 	__u32 identified_at;	/* where a fragment header has the packet's identification; 0: there is none */
 };
 
-/* Reads the fixed part of an IP header. 0: there is no packet; -1: its addresses are all there is to it. */
+/* Reads the fixed part of an IP header. 0: there is no packet; -1: only its addresses can be read. */
 static __always_inline int weir_flow_ip(void *ctx, enum weir_hook hook, __u32 len, __be16 type,
 					struct weir_chain *chain, struct weir_flow_key *key)
 {
@@ -195,11 +195,11 @@ static __always_inline int weir_flow_ip(void *ctx, enum weir_hook hook, __u32 le
 }
 
 /*
- * Steps over extension headers as ip.rs, walk_extensions, does. Non-zero: what follows them cannot be
- * reached. What was reached of the chain stays in the key.
+ * Steps over extension headers as ip.rs, walk_extensions, does. Non-zero: the headers that follow them cannot be
+ * reached. The key keeps the protocol of the last header that was reached.
  *
  * Loops here are unrolled. clang may put a loop's head behind its body, so that the body falls into it, and
- * Linux 6.1 takes that for a back-edge and refuses it; jumps backwards are fine with it.
+ * Linux 6.1 refuses that as a back-edge; it accepts jumps backwards.
  */
 static __always_inline int weir_flow_extensions(void *ctx, enum weir_hook hook,
 						struct weir_chain *chain,
@@ -243,7 +243,7 @@ static __always_inline int weir_flow_extensions(void *ctx, enum weir_hook hook,
 	return -1;
 }
 
-/* As weir_flow_fast, for any frame. `len` is the frame's length at this hook; `tags` lie beside it. */
+/* Like weir_flow_fast, for any frame. `len`: the frame's length at this hook; `tags`: number of VLAN tags beside it. */
 static __always_inline int weir_flow_walk(void *ctx, enum weir_hook hook, __u32 len, __u32 tags,
 					  struct weir_flow_key *key)
 {
@@ -271,7 +271,7 @@ static __always_inline int weir_flow_walk(void *ctx, enum weir_hook hook, __u32 
 	return 1;
 }
 
-/* Functions of their own: seldom called, and not to be walked by the verifier in each place. */
+/* Not inline: they are seldom called, and the verifier would follow them at each place of a call. */
 static __noinline int weir_flow_walk_tc(struct __sk_buff *skb, __u32 tags, struct weir_flow_key *key)
 {
 	return weir_flow_walk(skb, WEIR_TC, skb->len, tags, key);
@@ -284,7 +284,7 @@ static __noinline int weir_flow_walk_xdp(struct xdp_md *ctx, __u32 tags, struct 
 
 /*
  * Finds the flow key of the frame at a hook. `tag` is the protocol, as on the wire, of a VLAN tag that was
- * taken off the frame and lies beside its bytes; 0: there is none. Non-zero: there is a key. If not, `key`
+ * removed from the frame and is kept beside its bytes; 0: there is none. Non-zero: there is a key. If not, `key`
  * is all zero.
  */
 static __always_inline int weir_flow(void *ctx, enum weir_hook hook, __be16 tag,
@@ -308,7 +308,7 @@ static __always_inline int weir_flow(void *ctx, enum weir_hook hook, __be16 tag,
 	}
 }
 
-/* The halves of a 128-bit product, combined: flow.rs, multiply_fold. BPF multiplies 64 bits. */
+/* XOR of the two halves of a 128-bit product: flow.rs, multiply_fold. BPF multiplies 64 bits. */
 static __always_inline __u64 weir_multiply_fold(__u64 a, __u64 b)
 {
 	__u64 a_low = (__u32)a, a_high = a >> 32, b_low = (__u32)b, b_high = b >> 32;
@@ -318,7 +318,7 @@ static __always_inline __u64 weir_multiply_fold(__u64 a, __u64 b)
 	return (a_high * b_high + (first >> 32) + (second >> 32) + (carry >> 32)) ^ (a * b);
 }
 
-/* wyhash's; flow.rs, MIX. */
+/* Constants of wyhash; flow.rs, MIX. */
 #define WEIR_MIX_0 0x2d358dccaa6c78a5ull
 #define WEIR_MIX_1 0x8bb84b93962eacc9ull
 #define WEIR_MIX_2 0x4b33a62ed433d4a3ull
@@ -348,13 +348,13 @@ static __always_inline __u64 weir_flow_hash_of(const struct weir_flow_key *key, 
 				  WEIR_MIX_1);
 }
 
-/* FlowKey::symmetric_hash, of a key that was found. */
+/* FlowKey::symmetric_hash. The frame must have a key. */
 static __always_inline __u64 weir_flow_hash(const struct weir_flow_key *key)
 {
 	return weir_flow_hash_of(key, key->src_port, key->dst_port, key->protocol);
 }
 
-/* flow.rs, shard_hash: keeps the fragments of a packet together. 0 where there is no key. */
+/* flow.rs, shard_hash: the same for all fragments of a packet. 0 if there is no key. */
 static __always_inline __u64 weir_shard_hash(const struct weir_flow_key *key)
 {
 	__u8 whole = !key->fragment;
@@ -365,7 +365,7 @@ static __always_inline __u64 weir_shard_hash(const struct weir_flow_key *key)
 				 whole ? key->protocol : 0);
 }
 
-/* Which of so many shards the frame is of. */
+/* The frame's shard, of `of` shards. */
 static __always_inline __u32 weir_shard_index(__u64 shard_hash, __u32 of)
 {
 	return ((shard_hash >> 32) * of) >> 32;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What a flow table takes of the headers of a frame: the key as words, a keyed hash of it, the length of the IP packet,
- * TCP flags, ICMP type and code; or why the frame has no flow. crates/weir-flow (table/headers.rs, fast.rs,
- * fragments.rs) says the same in Rust; a test holds the two together (crates/weir-flow-kernel/tests/differential.rs).
+ * The header fields of a frame that a flow table uses: the key as words, a keyed hash of it, the length of the IP
+ * packet, TCP flags, ICMP type and code; or why the frame has no flow. crates/weir-flow (table/headers.rs, fast.rs,
+ * fragments.rs) does the same in Rust; a test compares the two (crates/weir-flow-kernel/tests/differential.rs).
  */
 #ifndef WEIR_FLOW_HEADERS_H
 #define WEIR_FLOW_HEADERS_H
@@ -10,8 +10,8 @@
 #include "flow.h"
 
 /*
- * [0..4]: addresses as in the packet, of IPv4 both in the first. [4]: ports as in the packet 32 bits, protocol 8, VLAN
- * 12, whether there is one, whether IPv6, interface 10.
+ * [0] to [3]: addresses as in the packet; two of IPv4 are both in [0]. [4], from the lowest bit on: ports as in the
+ * packet (32 bits), protocol (8), VLAN (12), whether there is a VLAN (1), whether it is IPv6 (1), interface (10).
  */
 #define WEIR_KEY_WORDS 5
 #define WEIR_KEY_PROTOCOL_SHIFT 32
@@ -36,19 +36,19 @@ enum weir_fragment { WEIR_WHOLE, WEIR_ATTRIBUTED, WEIR_UNATTRIBUTED };
 struct weir_headers {
 	__u64 key[WEIR_KEY_WORDS];
 	__u32 ip_bytes;
-	__u32 icmp;		/* code 8 bits, type 8, whether there are those 1 */
+	__u32 icmp;		/* code (8 bits), type (8), whether there are code and type (1) */
 	__u8 tcp_flags;
 	__u8 fragment;
 };
 
 const volatile __u32 by_vlan;	/* set before loading */
 
-/* The ports of packets whose fragments come. Source: RFC 791, section 3.2, and RFC 8200, section 4.5. */
+/* Identifies a fragmented packet. Source: RFC 791, section 3.2, and RFC 8200, section 4.5. */
 struct weir_fragment_id {
 	__u64 addresses[4];
 	__u32 number;
 	__u16 vlan;
-	__u16 protocol;		/* 0: IPv6, where it is not part of this */
+	__u16 protocol;		/* plus 1; 0: IPv6, where the protocol does not identify the packet */
 };
 
 struct weir_fragment_ports {
@@ -57,7 +57,7 @@ struct weir_fragment_ports {
 	__u32 protocol;
 };
 
-/* Fragments come on any CPU. The first of those that were used least recently gives way. */
+/* Shared by all CPUs, because the fragments of a packet may come on several. The least recently used is evicted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);	/* weir_flow::limits::FRAGMENTED_PACKETS_MAX */
@@ -69,8 +69,8 @@ struct {
 #define WEIR_REASSEMBLY_NS 60000000000ull
 
 /*
- * The headers of most frames, without a walk: TCP or UDP in a whole packet without IP options, extension headers or
- * VLAN tag. Non-zero: not to be had this way.
+ * Reads the headers of most frames without a walk: TCP or UDP in a whole packet without IP options, extension headers
+ * or VLAN tag. Non-zero: the frame is different, and must be walked.
  */
 static __always_inline int weir_headers_fast(void *data, void *end, struct weir_headers *headers)
 {
@@ -115,7 +115,7 @@ static __always_inline int weir_headers_fast(void *data, void *end, struct weir_
 	} else {
 		return -1;
 	}
-	/* Longer than what is here: cut off, or in further buffers. */
+	/* The packet is longer than the linear part: cut off, or in further buffers. */
 	if (bytes > (__u64)(end - ip))
 		return -1;
 	headers->ip_bytes = bytes;
@@ -124,7 +124,7 @@ static __always_inline int weir_headers_fast(void *data, void *end, struct weir_
 	return 0;
 }
 
-/* Why there is no IP header where one should be. */
+/* The reason why an IP header could not be read. */
 static __always_inline int weir_no_ip(void *ctx, enum weir_hook hook, __u32 len, __u32 at, __u32 version)
 {
 	__u8 first;
@@ -136,7 +136,7 @@ static __always_inline int weir_no_ip(void *ctx, enum weir_hook hook, __u32 len,
 	return at + (version == 4 ? 20 : 40) > len ? WEIR_CUT_OFF : WEIR_MALFORMED;
 }
 
-/* Gives a fragment the ports of its packet, or remembers those of a first one. */
+/* Gives a later fragment the ports of its packet; remembers the ports of a first fragment. */
 static __always_inline void weir_fragment_of(void *ctx, enum weir_hook hook, __u32 packet_at,
 					     const struct weir_chain *chain, struct weir_headers *headers)
 {
@@ -175,8 +175,9 @@ static __always_inline void weir_fragment_of(void *ctx, enum weir_hook hook, __u
 }
 
 /*
- * As weir_headers_fast, for any frame. `len` is the frame's length at this hook; `beside` a VLAN tag that lies beside
- * it: protocol, as on the wire, in the low half, TCI in the other; 0: none. Below 0: there is a flow; else why not.
+ * Like weir_headers_fast, for any frame. `len` is the frame's length at this hook. `beside` is a VLAN tag that is kept
+ * beside the bytes: protocol, as on the wire, in the low half, TCI in the upper one; 0: none. Returns -1 if the frame
+ * has a flow, else the reason (enum weir_not_flow).
  */
 static __always_inline int weir_headers_walk(void *ctx, enum weir_hook hook, __u32 len, __u32 beside,
 					     struct weir_headers *headers)
@@ -246,8 +247,8 @@ static __always_inline int weir_headers_walk(void *ctx, enum weir_hook hook, __u
 }
 
 /*
- * Not static: the verifier then looks at it once, by itself, and not once more for whatever comes behind each of its
- * ways. Linux 6.1 gave up after a million instructions.
+ * Not static: so the verifier checks the function separately and once. Otherwise it would follow the caller once for
+ * each path through it; Linux 6.1 gave up after a million instructions.
  */
 __noinline int weir_headers_walk_tc(struct __sk_buff *skb, __u32 beside, struct weir_headers *headers)
 {
@@ -261,15 +262,16 @@ static __noinline int weir_headers_walk_xdp(struct xdp_md *ctx, struct weir_head
 	return weir_headers_walk(ctx, WEIR_XDP, bpf_xdp_get_buff_len(ctx), 0, headers);
 }
 
-/* The coarse clock as a CPU has read it. */
+/* The last reading of the coarse clock by a CPU. */
 struct weir_clock {
 	__u64 jiffies;
 	__u64 ns;
 };
 
 /*
- * CLOCK_MONOTONIC_COARSE. It goes on when jiffies do, which the verifier makes a load of: asking only then takes 20 ns off
- * a frame. A frame between the two steps of a timer interrupt leaves its CPU a tick behind, until the next one.
+ * CLOCK_MONOTONIC_COARSE. It advances when jiffies do, and reading jiffies is a plain load: the clock is read only when
+ * jiffies have changed, which saves 20 ns a frame. A timer interrupt updates jiffies before the clock: a CPU that takes
+ * a frame between the two is one tick behind until the next one.
  */
 static __always_inline __u64 weir_coarse_ns(struct weir_clock *clock)
 {
@@ -284,9 +286,10 @@ static __always_inline __u64 weir_coarse_ns(struct weir_clock *clock)
 
 #define WEIR_SECRET_WORDS 22
 
-/* Volatile: clang would take the secret for what it is before it is set. */
-
-/* One of the two sums: 32 bits of it that are any two keys' with chance. */
+/*
+ * One of the two sums: 32 bits, which are the same for two different keys only by chance. The secret is volatile,
+ * because clang would otherwise use its value from before it is set.
+ */
 static __always_inline __u64 weir_pair_sum(const __u64 *key, const volatile __u64 *secret)
 {
 	__u64 sum = (secret[0] + (key[0] >> 32)) * (secret[1] + (__u32)key[0]) +
@@ -301,10 +304,10 @@ static __always_inline __u64 weir_pair_sum(const __u64 *key, const volatile __u6
 }
 
 /*
- * The hash of a key: two sums of Thorup's pair-multiply-shift, so that any two keys are where chance has them, whoever
- * made them without knowing the secret; then a bijection with a secret of its own, which takes away that sums of keys
- * in a row are in a row. Multiplications of 64 bits are what BPF does fast; SipHash-1-3 takes six times as long here.
- * docs/decisions/0042-the-table-in-the-kernel.md.
+ * The hash of a key: two sums of Thorup's pair-multiply-shift. Without knowledge of the secret, nobody can choose keys
+ * that collide more often than by chance. Sums of consecutive keys are consecutive, too; a bijection with its own
+ * secret mixes them. 64-bit multiplications are fast in BPF; SipHash-1-3 takes six times as long here
+ * (docs/decisions/0042-the-table-in-the-kernel.md).
  *
  * Source: Thorup, "High speed hashing for integers and strings", 2015, section 3.3.
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Frames counted by flow where they are: at XDP in the driver, or at TC on their way. No frame leaves the kernel; user
- * space maps the table and reads it (crates/weir-flow-kernel).
+ * Counts frames by flow in the kernel, at XDP or TC. No frame is copied to user space, which maps the table and reads
+ * it (crates/weir-flow-kernel).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -30,7 +30,7 @@ static __always_inline struct weir_flow_counts *begin_frame(struct weir_counted 
 	return counts;
 }
 
-/* A frame that was walked: `not_flow` says why it has no flow, if it has none. */
+/* Counts the result of a walk. `not_flow`: why the frame has no flow, or below 0. Non-zero: it has no flow. */
 static __always_inline int was_walked(struct weir_flow_counts *counts, int not_flow,
 				      const struct weir_headers *headers)
 {
@@ -55,7 +55,7 @@ int weir_flow_at_xdp(struct xdp_md *ctx)
 	if (!counts)
 		return verdict;
 	if (weir_headers_fast(data, end, &frame.headers)) {
-		/* Its own memory, so that what most frames have stays in registers. */
+		/* Separate memory, so that the headers of most frames stay in registers. */
 		struct weir_headers walked;
 
 		if (was_walked(counts, weir_headers_walk_xdp(ctx, &walked), &walked))

@@ -3,15 +3,16 @@
  * The flow table in the kernel: its memory, which user space maps and only reads
  * (crates/weir-flow-kernel/src/layout.rs), and how a frame is counted there.
  *
- * Each CPU has a table of its own, which only programs on that CPU write: they run with bottom halves off, so
- * nothing interrupts one but hard interrupts, which run none. So there are no atomics but for order on arm64.
+ * Each CPU has its own table, which only programs on that CPU write. They run with bottom halves off, so only hard
+ * interrupts can interrupt one, and those run no such program. So atomics are needed only for memory order on arm64.
  *
  * A flow has two buckets, one in each half of the table, and begins in the emptier one (Voecking, "How asymmetry
- * helps load balancing", 1999). Where both are full, the flow that was seen least recently is recorded and gives way.
- * Flows that ended by a time-out stay where they are until then; user space finds and reports them.
+ * helps load balancing", 1999). If both are full, the flow that was seen least recently is recorded and evicted.
+ * Flows that ended by a time-out keep their slots until they are evicted; user space finds and reports them.
  *
- * What readers rely on: `changes` of a bucket is odd while a flow of it begins or ends; WEIR_BUSY of `packets` is set
- * while a frame is counted; a record is whole before `head` says so, and written before its slot is used again.
+ * Readers rely on this: `changes` of a bucket is odd while a flow of the bucket begins or ends; WEIR_BUSY of `packets`
+ * is set while a frame is counted; a record is complete before `head` includes it, and is written before its slot is
+ * used again.
  */
 #ifndef WEIR_FLOW_TABLE_H
 #define WEIR_FLOW_TABLE_H
@@ -21,23 +22,23 @@
 
 #define WEIR_BUCKET_SLOTS 8
 
-/* A frame of a known flow reads the first line of a bucket, and reads and writes this one. */
+/* A frame of a known flow reads the first cache line of a bucket, and reads and writes this one. */
 struct weir_flow_slot {
 	__u64 key[WEIR_KEY_WORDS];
 	__u64 last_ns;		/* CLOCK_MONOTONIC_COARSE, as are all times here */
-	__u64 packets;		/* and WEIR_BUSY */
-	__u64 bytes;		/* 56 bits, TCP flags above */
+	__u64 packets;		/* top bit: WEIR_BUSY */
+	__u64 bytes;		/* 56 bits; TCP flags in the upper 8 */
 };
 
-/* What is written when the flow begins. */
+/* Written when the flow begins. */
 struct weir_flow_origin {
 	__u64 first_ns;
-	__u64 id;		/* interface 16 bits, ICMP code 8, type 8, whether there are those 1 */
-	__u64 serial;		/* of the flows of this CPU; from 1 on */
+	__u64 id;		/* interface (16 bits), ICMP code (8), type (8), whether there are code and type (1) */
+	__u64 serial;		/* number of the flow on this CPU, from 1 on */
 };
 
 struct weir_flow_bucket {
-	__u64 tags[2];		/* 15 bits of the hash, 16 a slot; 0: no flow was ever there */
+	__u64 tags[2];		/* 16 bits a slot: 15 bits of the hash; 0: the slot never had a flow */
 	__u16 last[WEIR_BUCKET_SLOTS];	/* ticks */
 	__u16 first[WEIR_BUCKET_SLOTS];
 	__u64 changes;
@@ -57,7 +58,7 @@ _Static_assert(sizeof(struct weir_flow_bucket) == 768, "shared with Rust");
 struct weir_flow_record {
 	struct weir_flow_slot slot;
 	struct weir_flow_origin origin;
-	__u64 place;		/* number of its slot in the table of all CPUs; reason 8 bits above 56 */
+	__u64 place;		/* 56 bits: number of its slot in the table of all CPUs; 8 bits: the reason */
 };
 
 _Static_assert(sizeof(struct weir_flow_record) == 96, "shared with Rust");
@@ -67,7 +68,7 @@ _Static_assert(sizeof(struct weir_flow_record) == 96, "shared with Rust");
 /* flowEndReason (IPFIX 136). */
 enum weir_reason { WEIR_GOES_ON = 0, WEIR_IDLE = 1, WEIR_ACTIVE = 2, WEIR_EVICTED = 5 };
 
-/* Of one CPU. */
+/* Counts of one CPU. */
 struct weir_flow_counts {
 	__u64 frames;
 	__u64 not_flows[WEIR_NOT_FLOWS];
@@ -126,8 +127,8 @@ struct {
 } flow_counts SEC(".maps");
 
 struct weir_flow_tail {
-	__u64 records;		/* that user space has read */
-	__u64 unused[15];	/* a line of its own, and its neighbour, which is fetched with it */
+	__u64 records;		/* number of records that user space has read */
+	__u64 unused[15];	/* pads to two cache lines: the neighbour is fetched together with the first */
 };
 
 /* By CPU; the only memory here that user space writes. */
@@ -139,15 +140,15 @@ struct {
 	__type(value, struct weir_flow_tail);
 } flow_tails SEC(".maps");
 
-/* Lanes of 16 bits that are 0, as their top bits. No lane has its top bit set. */
+/* Sets the top bit of each 16-bit lane that is 0, and no other bit. In `lanes`, no top bit may be set. */
 static __always_inline __u64 weir_zero_lanes(__u64 lanes)
 {
 	return ~(lanes + 0x7fff7fff7fff7fffull) & 0x8000800080008000ull;
 }
 
 /*
- * The slot, 0 to 7, of one bit: at the top of a lane of the first word, or below it for the second. BPF cannot count
- * zeroes; a multiplication moves the digit of that lane to the top.
+ * The slot, 0 to 7, of one bit: the top bit of a lane stands for a slot of the first word, the bit below it for one of
+ * the second word. BPF has no instruction that counts zeroes; a multiplication moves the lane's number to the top.
  */
 static __always_inline __u32 weir_lane(__u64 bit)
 {
@@ -157,14 +158,14 @@ static __always_inline __u32 weir_lane(__u64 bit)
 	return ((0x0000000100020003ull * bit >> 48) & 3) + second * 4;
 }
 
-/* How many bits, of those that weir_lane takes. */
+/* The number of bits, in the form that weir_lane takes. */
 static __always_inline __u32 weir_count_lanes(__u64 bits)
 {
 	bits = (bits >> 15 & 0x0001000100010001ull) + (bits >> 14 & 0x0001000100010001ull);
 	return bits * 0x0001000100010001ull >> 48;
 }
 
-/* Writes one word behind all that was written before, and before all that is written later. */
+/* Stores a word after all earlier stores and before all later ones. */
 static __always_inline void weir_store_ordered(__u64 *word, __u64 value)
 {
 #if defined(__TARGET_ARCH_arm64)
@@ -178,14 +179,14 @@ static __always_inline void weir_store_ordered(__u64 *word, __u64 value)
 
 static __always_inline int weir_is_key(const struct weir_flow_slot *slot, const __u64 *key)
 {
-	/* Of IPv4 the other words are 0 in both. */
+	/* The other words of an IPv4 key are 0. */
 	if (slot->key[4] != key[4] || slot->key[0] != key[0])
 		return 0;
 	return !(key[4] & WEIR_KEY_V6) ||
 	       !((slot->key[1] ^ key[1]) | (slot->key[2] ^ key[2]) | (slot->key[3] ^ key[3]));
 }
 
-/* The first of these slots, if it is the flow's, or -1; it is taken off the others. */
+/* Removes the first slot from `slots`, and returns it if it has the key, else -1. */
 static __always_inline int weir_try(const struct weir_flow_bucket *bucket, const __u64 *key, __u64 *slots)
 {
 	__u64 lowest = *slots & -*slots;
@@ -196,15 +197,15 @@ static __always_inline int weir_try(const struct weir_flow_bucket *bucket, const
 }
 
 /*
- * The slot of the flow, or -1. Of slots with the same tag four are looked at: five of eight there are less than once in
- * 10^18 looks, and a flow that is then not found begins again beside itself, in two records.
+ * The slot of the flow, or -1. Only four slots with the same tag are compared. Five of eight have the same tag less
+ * than once in 10^18 lookups; a flow that is then not found begins a second time, and is reported in two records.
  */
 static __always_inline int weir_find(struct weir_flow_bucket *bucket, __u64 tag, const __u64 *key)
 {
 	__u64 same = tag * 0x0001000100010001ull, equal;
 	int slot;
 
-	/* Both words in one: the second's lanes are a bit lower. */
+	/* Both words in one: the bits of the second word are shifted by one. */
 	equal = weir_zero_lanes(bucket->tags[0] ^ same) | weir_zero_lanes(bucket->tags[1] ^ same) >> 1;
 	if (!equal)
 		return -1;
@@ -226,7 +227,7 @@ static __always_inline __u64 weir_free(const struct weir_flow_bucket *bucket)
 	return weir_zero_lanes(bucket->tags[0]) | weir_zero_lanes(bucket->tags[1]) >> 1;
 }
 
-/* All ones if `a` is below `b`, both below 2^63: no jump, for each of which the verifier would go on twice. */
+/* All ones if `a` < `b`, both below 2^63. Without a jump: the verifier would follow both branches. */
 static __always_inline __u64 weir_below(__u64 a, __u64 b)
 {
 	__s64 difference = a - b;
@@ -235,16 +236,16 @@ static __always_inline __u64 weir_below(__u64 a, __u64 b)
 	return difference >> 63;
 }
 
-/* The slot that was seen least recently in the low 3 bits, its ticks above 6; how many have ended. */
+/* Low 3 bits: the slot that was seen least recently; from bit 6 on: its age in ticks. `ended`: ended flows. */
 static __always_inline __u64 weir_oldest(const struct weir_flow_bucket *bucket, __u64 tick, __u64 turn, __u64 *ended)
 {
 	__u64 oldest = 0, count = 0, i;
 
 #pragma unroll
 	for (i = 0; i < WEIR_BUCKET_SLOTS; i++) {
-		/* Volatile: else all are read first and wait on the stack, which is short. */
+		/* Volatile: else clang reads all of them first, and keeps them on the stack, which is small. */
 		__u64 age = (tick - ((const volatile __u16 *)bucket->last)[i]) & 0xffff;
-		/* Of several that are as old, the frame's hash chooses. Not known to clang, which would keep all eight. */
+		/* If several are equally old, the frame's hash selects one. Opaque: else clang keeps all eight values. */
 		weir_opaque(turn);
 		__u64 rank = age << 6 | ((i + turn) & 7) << 3 | i;
 
@@ -264,7 +265,7 @@ struct weir_counted {
 	__u32 tick;
 };
 
-/* Hands over the flow of a slot, or counts its loss. */
+/* Writes the record of the flow in a slot, or counts its loss. */
 static __always_inline void weir_emit(__u32 cpu, struct weir_flow_counts *counts, const struct weir_flow_slot *slot,
 				      const struct weir_flow_origin *origin, __u64 place)
 {
@@ -288,7 +289,7 @@ static __always_inline void weir_emit(__u32 cpu, struct weir_flow_counts *counts
 	weir_store_ordered(&counts->head, head + 1);
 }
 
-/* The flow of a frame begins in a slot; the one that is there ends for this reason, if there is one. */
+/* Begins the flow of a frame in a slot. If `reason` is not 0, the flow that is there ends for that reason. */
 static __always_inline void weir_begin(struct weir_flow_counts *counts, struct weir_flow_bucket *bucket, __u32 number,
 				       __u32 at, __u64 reason, __u64 tag, const struct weir_counted *frame)
 {
@@ -320,7 +321,7 @@ static __always_inline void weir_begin(struct weir_flow_counts *counts, struct w
 	weir_store_ordered(&bucket->changes, changes + 2);
 }
 
-/* Counts a frame of the flow in a slot; why that flow has ended, if it has: then the frame begins another. */
+/* Counts a frame of the flow in a slot. If that flow has ended, returns why and counts nothing: a new flow begins. */
 static __always_inline __u64 weir_add(struct weir_flow_bucket *bucket, __u32 at, const struct weir_counted *frame)
 {
 	struct weir_flow_slot *slot = &bucket->slots[at & 7];
@@ -337,13 +338,13 @@ static __always_inline __u64 weir_add(struct weir_flow_bucket *bucket, __u32 at,
 	slot->bytes = (slot->bytes + frame->bytes) | (__u64)frame->headers.tcp_flags << WEIR_FLAGS_SHIFT;
 	slot->last_ns = frame->now_ns;
 	weir_store_ordered(&slot->packets, packets);
-	/* Readers look at that line for all its slots: it is written only if there is something new. */
+	/* Readers read this cache line for all slots of the bucket, so it is written only if the value changes. */
 	if (bucket->last[at & 7] != (__u16)frame->tick)
 		bucket->last[at & 7] = frame->tick;
 	return WEIR_GOES_ON;
 }
 
-/* Begins a flow in the bucket with more room, or in the place of the one that was seen least recently. */
+/* Begins a flow in the emptier bucket, or in place of the flow that was seen least recently. */
 static __always_inline void weir_place(struct weir_flow_counts *counts, struct weir_flow_bucket *left,
 				       struct weir_flow_bucket *right, __u32 left_number, __u32 right_number,
 				       __u64 tag, const struct weir_counted *frame)
@@ -362,7 +363,7 @@ static __always_inline void weir_place(struct weir_flow_counts *counts, struct w
 		__u64 oldest = weir_oldest(left, frame->tick, tag, &ended);
 		__u64 other = weir_oldest(right, frame->tick, tag, &others_ended);
 
-		/* From the bucket with more that have ended; else the older one. */
+		/* Evict from the bucket in which more flows have ended; if equal, evict the older flow. */
 		if ((others_ended << 32 | other) > (ended << 32 | oldest)) {
 			left = right;
 			left_number = right_number;
@@ -387,7 +388,7 @@ static __always_inline void weir_count(struct weir_flow_counts *counts, struct w
 
 	if (by_interface)
 		frame->headers.key[4] |= (__u64)interface << WEIR_KEY_INTERFACE_SHIFT;
-	/* Frames come in trains: often it is the flow of the frame before. */
+	/* Often the frame is of the same flow as the one before it. */
 	number = (recent - 1) / WEIR_BUCKET_SLOTS;
 	if (recent) {
 		at = (recent - 1) & 7;
@@ -398,7 +399,7 @@ static __always_inline void weir_count(struct weir_flow_counts *counts, struct w
 	if (!bucket) {
 		hash = weir_keyed_hash(frame->headers.key, secret);
 		number = base + (__u32)((hash & 0xffffffff) * half_buckets >> 32);
-		/* Of each half of the hash the bits on which its bucket depends least. */
+		/* Those bits of each half of the hash on which its bucket depends least. */
 		tag = (hash & 0xff) | (hash >> 24 & 0x7f00);
 		tag += !tag;
 		bucket = bpf_map_lookup_elem(&flow_table, &number);

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Interfaces by pattern: the number that each has in the rings, and what is counted of it;
- * crates/weir-capture/src/engines/bpf/members/counts.rs in Rust.
+ * Interfaces by pattern: the number that each has in the rings, and its counts. In Rust:
+ * crates/weir-capture/src/engines/bpf/members/counts.rs.
  */
 #ifndef WEIR_MEMBERS_H
 #define WEIR_MEMBERS_H
 
 #define WEIR_INTERFACES_MAX 1024	/* weir-capture/src/limits.rs */
-/* Number 0 is the pattern itself, which no frame is of. */
+/* Number 0 is the pattern itself, which has no frames. */
 #define WEIR_ROWS (WEIR_INTERFACES_MAX + 1)
 
-/* What came of an interface on a CPU: as `offered_by` and `nested_by` of struct weir_control. */
+/* Frames of an interface that came to a CPU: like `offered_by` and `nested_by` of struct weir_control. */
 struct weir_came {
 	__u64 judged[WEIR_GENERATIONS];
 	__u64 nested[WEIR_GENERATIONS];
 };
 
-/* What became of it in a ring. */
+/* Counts of an interface's frames in a ring. */
 enum weir_share_word {
 	WEIR_CHOSEN, WEIR_BLOCKED, WEIR_SAMPLED, WEIR_CAPTURED, WEIR_KEPT_BYTES, WEIR_WIRE_BYTES,
 	WEIR_SUPER_FRAMES, WEIR_UNREADABLE, WEIR_SHARE_WORDS,
@@ -26,7 +26,7 @@ struct weir_share { __u64 of[WEIR_SHARE_WORDS]; };
 
 _Static_assert(sizeof(struct weir_came) == 128 && sizeof(struct weir_share) == 64, "shared with Rust");
 
-/* By the kernel's index of an interface: its number. */
+/* Maps the kernel's index of an interface to its number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, WEIR_INTERFACES_MAX);
@@ -34,7 +34,7 @@ struct {
 	__type(value, __u32);
 } members SEC(".maps");
 
-/* Rows of a CPU, one behind the other. */
+/* The rows of one CPU, then those of the next. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -43,7 +43,7 @@ struct {
 	__type(value, struct weir_came);
 } came SEC(".maps");
 
-/* Rows of a ring, one behind the other. */
+/* The rows of one ring, then those of the next. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

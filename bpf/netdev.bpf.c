@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The interface of `weir attach` (crates/weir-netdev): one program that frames come in by, and three that let no frame
- * get further than the packet sockets.
+ * The interface of `weir attach` (crates/weir-netdev): one program by which frames are received, and three that let no
+ * frame get further than the packet sockets.
  *
  * `weir_netdev_feed` is run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, once a frame: it takes the next frame
- * out of `staged`, and the kernel then receives it on the interface. It is also attached there, which spares each run
- * two RCU grace periods (programs.rs), and lets by what is written into the tap. Two others are at TC. Packet sockets
+ * from `staged`, and the kernel then receives it on the interface. It is also attached there, which saves each run two
+ * RCU grace periods (programs.rs); frames that are written into the tap pass. Two others are at TC. Packet sockets
  * see a frame before the programs at ingress do, and after those at egress. The last one is the filter of the tap
- * (TUNSETFILTEREBPF), where frames come that are sent around TC.
+ * (TUNSETFILTEREBPF), to which frames come that are sent around TC.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -23,12 +23,12 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define SHORTEST 14		/* an Ethernet header */
 
 struct staged {
-	__u64 next;		/* number of the frame that comes next, in this run */
+	__u64 next;		/* number of the next frame in this run */
 	__u64 is_running;	/* whether there is a run */
 	__u64 received;		/* frames that have come as far as TC ingress, since the start */
 	__u64 sent_into;	/* frames that somebody sent into the interface, since the start */
-	__u64 largest;		/* bytes of the longest one: what the kernel puts before the program */
-	__u64 places[FRAMES];	/* where each begins in `bytes`, in the upper half; how long it is, in the lower one */
+	__u64 largest;		/* bytes of the longest frame of the run: the length of what the kernel passes in */
+	__u64 places[FRAMES];	/* of each frame: upper half: its offset in `bytes`; lower half: its length */
 	__u8 bytes[BYTES + LONGEST];
 };
 
@@ -64,7 +64,7 @@ int weir_netdev_feed(struct xdp_md *ctx)
 	bytes = place & 0xffffffff;
 	weir_opaque(at);
 	weir_opaque(bytes);
-	/* Shorter ones the kernel refuses. Compared by size: Linux 6.1's verifier learns nothing from an == 0. */
+	/* The kernel refuses shorter frames. Not `!bytes`: Linux 6.1's verifier derives no bound from a test for 0. */
 	if (at >= BYTES || bytes < SHORTEST || bytes > LONGEST)
 		return XDP_DROP;
 	if (bpf_xdp_adjust_tail(ctx, (int)bytes - (int)staged->largest))
@@ -99,11 +99,11 @@ int weir_netdev_out(struct __sk_buff *skb)
 	return TC_ACT_SHOT;
 }
 
-/* Of a packet socket with PACKET_QDISC_BYPASS, of AF_XDP, of the kernel's pktgen. */
+/* Frames from packet sockets with PACKET_QDISC_BYPASS, from AF_XDP, and from the kernel's pktgen. */
 SEC("socket")
 int weir_netdev_bypass(struct __sk_buff *skb)
 {
 	count_sent_into();
-	/* The bytes that the tap's reader may see: none, and the kernel drops the frame. */
+	/* The number of bytes that the tap's reader may see. With 0, the kernel drops the frame. */
 	return 0;
 }

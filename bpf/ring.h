@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The writer of a Weir ring, in BPF. crates/weir-ring/src/geometry.rs says the same in Rust; a test
- * holds the two together byte for byte.
+ * The writer of a Weir ring, in BPF. crates/weir-ring/src/geometry.rs has the same layout in Rust; a test
+ * compares the two byte by byte.
  *
  * One ring per CPU and feed, one writer per ring: the program that runs on that CPU. TC and XDP programs
  * run with softirqs off, so they do not interrupt each other; control.h's busy word counts it if they do.
  *
  * Ordering. clang 14 has neither BPF fences nor release stores. On x86 stores are seen in program order,
  * so a compiler barrier and a plain store are a release. On arm64 they are not, so a release is an xchg,
- * which orders everything around it. A load may still pass an earlier store on both: the doorbell can
- * miss a threshold that is set in the same instant (weir-ring, doorbell.rs), and the sleeper's time limit
- * answers for that.
+ * which orders everything around it. On both, a load may still be reordered before an earlier store: the doorbell
+ * can miss a threshold that is set in the same instant (weir-ring, doorbell.rs). The sleeper's time limit covers
+ * that case.
  */
 #ifndef WEIR_RING_H
 #define WEIR_RING_H
@@ -30,13 +30,13 @@
 #define WEIR_PADDING_TYPE 0x80005745u
 #define WEIR_HEADER_BYTES 28
 
-/* Longest frame of each size class, and the room its records are given: 28 header, 20 options,
- * 4 length, 12 for the padding block behind it. */
+/* Longest frame of each size class, and the room for its record: 28 header, 20 options, 4 length,
+ * 12 for the padding block behind it. */
 #define WEIR_CAPLEN_SMALL 2048
 #define WEIR_CAPLEN_JUMBO 10240
 #define WEIR_CAPLEN_SUPER 69632		/* super-frames of 64 KiB */
-#define WEIR_CAPLEN_BIG_TCP 200704	/* BIG TCP as it is mostly set up */
-#define WEIR_CAPLEN_MAX 528384		/* all that it may be */
+#define WEIR_CAPLEN_BIG_TCP 200704	/* BIG TCP with usual settings */
+#define WEIR_CAPLEN_MAX 528384		/* the longest frame of BIG TCP */
 #define WEIR_ROOM(caplen_max) ((caplen_max) + 64)
 
 #define WEIR_OPT_FLAGS 2
@@ -62,7 +62,7 @@ struct weir_entry {
 _Static_assert(sizeof(struct weir_entry) == 64, "shared with Rust");
 _Static_assert(__builtin_offsetof(struct weir_writer, offset) == 128, "shared with Rust");
 
-/* What a record says about its frame. */
+/* The description of a frame in its record. */
 struct weir_frame {
 	__u64 ts_ns;	/* 0: no feed has stamped it yet */
 	__u32 caplen;
@@ -70,12 +70,12 @@ struct weir_frame {
 	__u32 flags;	/* epb_flags; written if with_flags */
 	__u32 queue;	/* epb_queue; written if has_queue */
 	__u32 has_queue;
-	__u32 tag;		/* VLAN tag beside the bytes, as it stands on the wire; 0: none */
-	__u64 flow_hash;	/* not written: feeds go by it */
+	__u32 tag;		/* VLAN tag beside the bytes, as on the wire; 0: none */
+	__u64 flow_hash;	/* not written; feeds with shards or samples select by it */
 };
 
-/* No holes: before Linux 6.3 a function may be given nothing that was not written. */
-_Static_assert(sizeof(struct weir_frame) == 40, "all of it has a name");
+/* No padding: before Linux 6.3, memory that a function is given must be initialized completely. */
+_Static_assert(sizeof(struct weir_frame) == 40, "no padding");
 
 static __always_inline void weir_store_release(__u64 *word, __u64 value)
 {
@@ -253,7 +253,7 @@ static __always_inline void weir_put_header(__u8 *record, const struct weir_fram
 	words[6] = frame->wire_len;
 }
 
-/* The length that weir_put_header wrote, of which the verifier knows nothing. */
+/* The length that weir_put_header wrote. The verifier has no bounds for it yet. */
 static __always_inline __u64 weir_caplen_of(const __u8 *record)
 {
 	return *(const volatile __u32 *)(record + 20);
@@ -266,7 +266,7 @@ static __always_inline void weir_put_tail(__u8 *record, const struct weir_frame 
 	__u8 *end = record + WEIR_HEADER_BYTES + (caplen & ~3ull);
 	__u32 *words;
 
-	/* Zero what follows the frame in its last word; if nothing does, this word is overwritten. */
+	/* Zero the rest of the frame's last word. If the frame fills it, this is the next word, which is overwritten. */
 	*(__u32 *)end &= (1u << ((caplen & 3) * 8)) - 1;
 	words = (__u32 *)(record + WEIR_HEADER_BYTES + ((caplen + 3) & ~3ull));
 	if (with_flags) {

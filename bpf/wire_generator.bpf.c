@@ -4,8 +4,8 @@
  * BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES; `weir_sink` counts and drops them at a
  * receiving interface. User space loads one or the other.
  *
- * The frame's form is told in crates/weir-lab/src/generator/template.rs, which makes the same frames for
- * AF_PACKET. Change both together; a test compares them byte by byte.
+ * crates/weir-lab/src/generator/template.rs describes the frames, and makes the same ones for AF_PACKET.
+ * Change both together; a test compares them byte by byte.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -26,14 +26,14 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Set before loading, constant afterwards. */
 const volatile __u32 out_ifindex;
 const volatile __u32 with_stamp;
-const volatile __u64 flow_count;	/* 0: each frame its own, 2^32 of them */
+const volatile __u64 flow_count;	/* 0: each frame has its own flow, of 2^32 */
 const volatile __u32 check_base;	/* sum of the IP header without source address */
 const volatile __u64 header[5];		/* frame bytes 0..40 */
 
-/* A mix: sizes without FCS in the order of the numbers. No frames: all are as they come in. */
+/* A mix: frame sizes without FCS, by frame number modulo `turn_frames`. If that is 0, all frames have the same size. */
 #define TURN_MAX 4096		/* generator/sizes.rs has the same */
 const volatile __u32 turn_frames;
-const volatile __u32 largest_bytes;	/* what comes in, header and check_base are of this size */
+const volatile __u32 largest_bytes;	/* the size of the frame that the program gets, and of header and check_base */
 const volatile __u16 turn_bytes[TURN_MAX];
 
 /* The number of the next frame. One thread runs the program, so it needs no atomics. */
@@ -86,9 +86,9 @@ int weir_gen(struct xdp_md *ctx)
 	sum = (sum & 0xffff) + (sum >> 16);
 
 	/*
-	 * The kernel uses a call's pages again and again and fills them only once, and whoever had
-	 * one in between may have changed it (a router the time to live, a bridge the VLAN): write
-	 * every byte up to the payload each time. Unaligned, which BPF allows on x86-64 and arm64.
+	 * The kernel reuses the pages of a call and fills them only once. Meanwhile a receiver may have
+	 * changed a frame (a router the time to live, a bridge the VLAN), so every byte up to the payload
+	 * is written each time. Unaligned, which BPF allows on x86-64 and arm64.
 	 */
 	*(__u64 *)(data + 0) = header[0];
 	*(__u64 *)(data + 8) = header[1];
@@ -110,8 +110,8 @@ int weir_gen(struct xdp_md *ctx)
 }
 
 /*
- * Frames to addresses of the user's choice: crates/weir-frame/src/datagram.rs, which makes the same ones for AF_PACKET.
- * All of this is constant when the program is loaded, so the verifier knows every offset.
+ * The form of frames to addresses that the user chose; crates/weir-frame/src/datagram.rs makes the same ones for
+ * AF_PACKET. It is constant when the program is loaded, so the verifier knows every offset.
  */
 struct form {
 	__u32 payload_at;	/* the end of the headers: 42 to 70, even */
@@ -123,13 +123,13 @@ struct form {
 	__u32 varies_source;
 	__u32 varies_port;
 	__u32 has_number;
-	__u32 ip_sum;		/* without what comes from flow and number */
+	__u32 ip_sum;		/* without the parts that depend on flow and number */
 	__u32 udp_sum;
 };
 _Static_assert(sizeof(struct form) == 44, "shared with Rust");
 const volatile struct form form;
-const volatile __u64 headers[8];	/* the whole words of the headers */
-const volatile __u16 headers_end[3];	/* what is left of them */
+const volatile __u64 headers[8];	/* the headers, in whole words */
+const volatile __u16 headers_end[3];	/* the rest of the headers */
 
 static __always_inline __u64 words(__u64 number)
 {
@@ -219,15 +219,15 @@ int weir_gen_addressed(struct xdp_md *ctx)
 	return bpf_redirect(out_ifindex, 0);
 }
 
-/* What one CPU has seen. Same layout in src/generator/sink.rs. */
+/* Counts of one CPU. Same layout in src/generator/sink.rs. */
 struct sink_counts {
 	__u64 frames;
 	__u64 bytes;		/* without FCS */
-	__u64 foreign;		/* frames that are not the generator's, not in the rest */
-	__u64 sum;		/* of the numbers, modulo 2^64 */
+	__u64 foreign;		/* frames that are not from the generator; no other field includes them */
+	__u64 sum;		/* of the frame numbers, modulo 2^64 */
 	__u64 lowest;
 	__u64 highest;
-	__u64 jumps;		/* a number that is not the last one plus one */
+	__u64 jumps;		/* frames whose number is not the last one plus one */
 	__u64 flows;		/* 5-tuples seen for the first time, if asked for */
 	__u64 flows_full;	/* the table had no room */
 	__u64 last;

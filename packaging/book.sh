@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the book: book.sh FOLDER. Its pages stand beside each other as in this tree: mdbook copies what is in one folder,
-# and turns links to pages outside of it into links to nothing. Exit status 3: mdbook is missing.
+# Builds the book: book.sh FOLDER. The pages keep their places relative to each other, because mdbook copies only one
+# folder, and links to pages outside of it would be broken. Exit status 3: mdbook is missing.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"

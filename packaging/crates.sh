@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints every crate that is linked into PACKAGEs of this workspace, its licence, and the notices that it carries:
-# crates.sh PACKAGE... Their licences ask for it, of Debian packages (debs.sh) as of the image (image/build.sh).
+# Prints every crate that is linked into PACKAGEs of this workspace, its licence, and its notices: crates.sh PACKAGE...
+# The licences require that for the Debian packages (debs.sh) and for the image (image/build.sh).
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prints the folder of a small system of another Debian release: debian-tree.sh SUITE PACKAGE,... It is made by
 # debootstrap once, into .cache/debian (remove that for newer packages), which needs root and a Debian mirror
-# (WEIR_DEBIAN_MIRROR=URL names another). Others use it later: nothing may be written into it.
+# (WEIR_DEBIAN_MIRROR=URL names another). It is used again later, so nothing may be written into it.
 # Exit 3: it cannot be made here, and standard error says why.
 set -euo pipefail
 # shellcheck source=tests/common.sh
@@ -25,9 +25,9 @@ make_tree() { # SCRATCH
         mount -t tmpfs -o mode=755,size=1g tmpfs "$1/memory"
         debootstrap --variant=minbase --include="$4" "$3" "$1/memory" "$2" >"$1/log" 2>&1
         cd "$1/memory"
-        # Package lists and packages would be half of it.
+        # Package lists and packages would be half of the folder.
         rm -rf var/cache/apt/archives/*.deb var/cache/apt/*.bin var/lib/apt/lists/*
-        # Links from / would lead a linker of this system out of the tree.
+        # With absolute links, a linker of this system would use files outside of the tree.
         find usr/lib* -maxdepth 2 -lname "/*" | while IFS= read -r link; do
             ln -sfnr ".$(readlink "$link")" "$link"
         done
@@ -35,7 +35,7 @@ make_tree() { # SCRATCH
         die "debootstrap $suite failed: $(tail -5 "$1/log")"
 }
 
-# Everything that goes into the tree is in its name.
+# The name depends on everything that goes into the tree.
 recipe=$({ printf '%s\n' "$suite" "$packages" && sed -n '/^make_tree/,/^}/p' "${BASH_SOURCE[0]}"; } | sha256sum)
 tree=$cache/$suite-${recipe:0:12}
 if [[ ! -d $tree ]]; then
@@ -51,7 +51,7 @@ if [[ ! -d $tree ]]; then
     begin=$SECONDS
     mkdir "$scratch/memory" "$scratch/tree"
     make_tree "$scratch"
-    # Under its name only once it is whole.
+    # It gets its name only once it is complete.
     mv "$scratch/tree" "$tree"
     say "Debian $suite with $packages in $((SECONDS - begin)) s: $(du -sh "$tree" | cut -f1)"
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Splits what stage.sh lays out into Debian packages: debs.sh WEIR LIBRARIES VERSION MAINTAINER OUT. What belongs to each
-# is said in debian/. dist.sh calls this, and has set SOURCE_DATE_EPOCH: the same files give the same packages.
+# Splits the files of stage.sh into Debian packages: debs.sh WEIR LIBRARIES VERSION MAINTAINER OUT. debian/ has the contents
+# of each. dist.sh calls this, and has set SOURCE_DATE_EPOCH: the same files give the same packages.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"
@@ -31,12 +31,12 @@ debian_changelog() {
     printf '\n -- %s  %s\n' "$maintainer" "$(date -R -d "@$SOURCE_DATE_EPOCH")"
 }
 
-# Debian's tools want to be where a source package is.
+# Debian's tools expect to run in the folder of a source package.
 mkdir "$scratch/debian"
 debian_changelog >"$scratch/debian/changelog"
 sed "s|@MAINTAINER@|$maintainer|" packaging/debian/control >"$scratch/debian/control"
 
-take() { # PACKAGE PATH...: from the tree of weir, which has everything at first
+take() { # PACKAGE PATH...: moves files from the tree of weir, which has all files at first
     local path
     for path in "${@:2}"; do
         mkdir -p "$scratch/$1/$(dirname "$path")"
@@ -44,7 +44,7 @@ take() { # PACKAGE PATH...: from the tree of weir, which has everything at first
     done
 }
 
-document() { # PACKAGE: what every package has to have
+document() { # PACKAGE: the documents that every package must have
     local doc=$scratch/$1/usr/share/doc/$1
     install -D -m 644 -t "$doc" packaging/copyright
     gzip -9nc CHANGELOG.md >"$doc/changelog.gz"
@@ -54,7 +54,7 @@ document() { # PACKAGE: what every package has to have
     fi
 }
 
-# Moves the symbols of a program or a library into a debug package, where gdb finds them by the build id, as Debian's own.
+# Moves the symbols of a program or a library into a debug package, in which gdb finds them by the build id.
 split_symbols() { # PACKAGE FILE
     local id debug
     id=$(readelf -n "$2" | sed -n 's/.*Build ID: //p')
@@ -68,7 +68,7 @@ split_symbols() { # PACKAGE FILE
     echo "$id" >>"$scratch/debian/$1.build-ids"
 }
 
-pack() { # FOLDER PACKAGE OPTION...: the fields are those of PACKAGE, as the options change them
+pack() { # FOLDER PACKAGE OPTION...: with the fields of PACKAGE, which the options change
     local dir=$scratch/$1
     mkdir -p "$dir/DEBIAN"
     touch "$scratch/debian/$2.substvars"
@@ -84,7 +84,7 @@ pack_symbols() { # PACKAGE OPTION...
         -DSection=debug -DAuto-Built-Package=debug-symbols "-DBuild-Ids=$ids" -URecommends -USuggests "${@:2}"
 }
 
-script_of() { # PACKAGE: what dpkg runs and is told
+script_of() { # PACKAGE: maintainer scripts, and other control files of dpkg
     local part
     for part in postinst prerm postrm; do
         [[ ! -f packaging/debian/$1.$part ]] || install -D -m 755 "packaging/debian/$1.$part" "$scratch/$1/DEBIAN/$part"
@@ -126,11 +126,11 @@ for file in "$scratch/libweir1/usr/lib/$triplet"/{libweir.so.*.*,weir/libweirpca
     binaries+=("-e$file")
 done
 mkdir "$scratch/libweir1/DEBIAN"
-# Programs that are linked with it depend on the release that brought the functions that they call.
+# Programs that are linked with it depend on the release in which the functions that they call were added.
 (cd "$scratch" && dpkg-gensymbols -plibweir1 "-P$scratch/libweir1" "-I$root/packaging/debian/libweir1.symbols" "-v$version" -c4)
 echo 'libweir 1 libweir1 (>= 0.1.0~)' >"$scratch/libweir1/DEBIAN/shlibs"
 echo 'activate-noawait ldconfig' >"$scratch/libweir1/DEBIAN/triggers"
-# The C library that they are linked with, if it is not this system's.
+# The C library with which the libraries are linked, if it is not that of this system.
 libc=()
 if [[ -d $libraries/libc6 ]]; then libc=("-S$libraries/libc6"); fi
 (cd "$scratch" && dpkg-shlibdeps -Tdebian/libweir1.substvars "${libc[@]}" "${binaries[@]}")
@@ -144,7 +144,7 @@ pack libweir-dev libweir-dev
 
 # python3-weir
 document python3-weir
-# By which pip and importlib.metadata know the module.
+# pip and importlib.metadata find the module by this.
 info=$scratch/python3-weir/$module-$("$weir" --version | cut -d' ' -f2).dist-info
 mkdir "$info"
 sed -n 's/^name = "\(.*\)"/Metadata-Version: 2.1\nName: \1/p; s/^version = "\(.*\)"/Version: \1/p

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Packs the release binary and the libraries: Debian packages (debs.sh), everything as a tarball, and SHA256SUMS, all in
 # dist/. `make dist` builds the binary first. The same files give the same packages: every time in them is the commit's,
-# or SOURCE_DATE_EPOCH. DEBFULLNAME and DEBEMAIL name the packager, as they do for dch; without them it is whoever
-# packs, on this machine, which is right for packages that stay here.
+# or SOURCE_DATE_EPOCH. DEBFULLNAME and DEBEMAIL name the packager, as they do for dch; without them it is the user on
+# this machine, which is enough for packages that are not published.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"
@@ -27,7 +27,7 @@ if [[ -z ${SOURCE_DATE_EPOCH:-} ]]; then
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 fi
 export SOURCE_DATE_EPOCH
-# A build between releases sorts before the release that it leads to, and after those that are older.
+# The version of a build between releases sorts after the last release and before the next one.
 version=$number-1
 if [[ -n $commit && $(git describe --tags --exact-match 2>/dev/null) != "v$number" ]]; then
     version=$number~$(date -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).g$commit-1
@@ -39,7 +39,7 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/out"
 packaging/debs.sh "$weir" "$libraries" "$version" "$maintainer" "$scratch/out"
 
-# The tarball unpacks to a tree that goes anywhere; only the units and weir.pc say where: in /usr/local.
+# The tarball can be unpacked anywhere; only the units and weir.pc contain a path, /usr/local.
 name=weir-${version%-1}-linux-$arch
 tree=$scratch/$name
 packaging/stage.sh "$weir" "$libraries" "$tree" /usr/local
@@ -51,7 +51,7 @@ gzip -9n "$tree"/share/man/man1/*.1
 tar -C "$scratch" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner --format=ustar \
     -c "$name" | gzip -9n >"$scratch/out/$name.tar.gz"
 
-# One build at a time is there: what SHA256SUMS names is all.
+# dist/ has only one build: the files of SHA256SUMS.
 mkdir -p "$out"
 rm -f "$out"/{weir,libweir,python3-weir}*.deb "$out"/weir-*.tar.gz
 mv "$scratch"/out/* "$out/"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds libweir.so and libweirpcap.so for the systems of others, and prints the folder that they are in. They are linked
-# with the C library of Debian 11, glibc 2.31, so that they load with every later one: programs in containers are often
-# older than the host. Where there is no Debian 11 to link with, they need this system's C library, which is said aloud.
+# Builds libweir.so and libweirpcap.so for other systems, and prints their folder. They are linked with the C library of
+# Debian 11, glibc 2.31, so that they load with every later one: programs in containers are often older than the host.
+# Without a Debian 11 to link with, they need this system's C library, and a message says so.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../tests/common.sh"
@@ -10,7 +10,7 @@ cd "$root"
 glibc=2.31
 # tests/dist.sh runs this tcpdump with the library.
 packages=libc6-dev,libpcap0.8,tcpdump
-# A folder of its own: cargo gives a library that is linked otherwise the same name.
+# A separate folder, because cargo gives libraries the same names, however they are linked.
 build=$target_dir/libraries
 libraries=(libweir.so libweirpcap.so)
 
@@ -19,7 +19,7 @@ triplet=$(gcc -print-multiarch)
 rc=0
 tree=$(packaging/debian-tree.sh bullseye "$packages") || rc=$?
 case $rc in
-0) # The compiler's own folders come before those of the tree, unless the tree is named with -B, too.
+0) # -B puts the folders of the tree before those of the compiler.
     link_args=(-C "link-arg=--sysroot=$tree" -C "link-arg=-B$tree/usr/lib/$triplet")
     ;;
 3) say "warning: libweir and libweirpcap are linked with this system's C library: they load with no older one" ;;
@@ -39,7 +39,7 @@ for library in "${libraries[@]}"; do
     fi
     say "$library loads with glibc $newest and later"
 done
-# As an unpacked package, for debs.sh: dpkg-shlibdeps looks up there which release of libc6 the libraries need.
+# In the form of an unpacked package, in which dpkg-shlibdeps (debs.sh) finds the release of libc6 that the libraries need.
 rm -rf "$build/release/libc6"
 if [[ ${#link_args[@]} -gt 0 ]]; then
     install -D -m 644 "$tree"/var/lib/dpkg/info/libc6:*.symbols "$build/release/libc6/DEBIAN/symbols"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What `make test` runs: every stage, each with its time, whatever became of the one before; then
-# the summary. Stages named as arguments run alone: `tests/all.sh lint guest`.
+# Runs the stages of `make test`, each with its time, also after one has failed, and prints a summary.
+# With arguments, runs only those stages: `tests/all.sh lint guest`.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
 cd "$root"
 
-# A stage that hangs must not hold the machine for ever, nor keep the summary from being printed: a stage has
+# A stage that hangs must not occupy the machine for ever or prevent the summary: each stage may take
 # `stage_limit_s`, and all of them together `total_limit_s`.
 stage_limit_s=1500
 total_limit_s=4800
@@ -16,7 +16,7 @@ total_limit_s=4800
 plain_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=2
     --skip root_ --skip docker_ --skip hw_)
 root_tests=(cargo test --locked --workspace --no-fail-fast -- --test-threads=1 root_ docker_ hw_)
-# Explores interleavings of the very code that runs in service. Optimised: it takes millions of them.
+# Explores interleavings of the code that runs in service. Optimised, because there are millions of them.
 loom_tests=(env "RUSTFLAGS=${RUSTFLAGS:-} --cfg loom"
     cargo test --locked --release -p weir-ring -p weir-guest
     --test loom --test loom_segments --test loom_wakeups --test loom_bells)
@@ -40,7 +40,7 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-# Everything is built once here, so what would make a second build faster only takes time and space.
+# Everything is built only once here, so data for faster second builds would only take time and space.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 export WEIR_SKIP_LOG=$scratch/skips
 : >"$WEIR_SKIP_LOG"
@@ -52,7 +52,7 @@ stage() { # NAME COMMAND...
     local limit_s=$((total_limit_s - SECONDS))
     shift
     if [[ $limit_s -gt $stage_limit_s ]]; then limit_s=$stage_limit_s; fi
-    # What is left once the others have used it all up is enough to be told so.
+    # If no time is left, the stage still gets some seconds, so that the summary reports a time-out.
     if [[ $limit_s -lt 5 ]]; then limit_s=5; fi
     say ""
     say "=== $name: $*"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by the scripts beside it: how they talk, stop and skip.
+# Sourced by the other scripts: functions for messages, errors and skips.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Where cargo builds, as an absolute path, whatever the caller's CARGO_TARGET_DIR is relative to.
@@ -15,7 +15,7 @@ die() {
     exit 1
 }
 
-# The same line as the Rust tests write: aloud, and into the log that tests/skips.sh holds against
+# The same line as the Rust tests write: to standard error, and into the log that tests/skips.sh compares with
 # tests/SKIPS.
 skip() {
     local line="SKIPPED $1: $2"

@@ -1,4 +1,4 @@
-/* Counts the frames of host:SOURCE: what a user of libweir-dev writes first. */
+/* Counts the frames of host:SOURCE: a first program of a user of libweir-dev. */
 #include <stdio.h>
 #include <stdlib.h>
 

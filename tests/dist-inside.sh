@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# The half of dist.sh that runs inside the clean system: installs /check/weir.deb alone, uses it, purges it; then all four
-# packages, which are used together, and removed in several orders. Prints `ledger NAME JSON` and `frames READER N` lines
-# for dist.sh to judge. The clean system has nothing of ours to source.
+# The part of dist.sh that runs inside the clean system: installs /check/weir.deb alone, uses it, purges it; then installs
+# all four packages, uses them together, and removes them in several orders. Prints lines `ledger NAME JSON` and
+# `frames READER N`, which dist.sh checks. It sources nothing, because the clean system does not have our scripts.
 set -euo pipefail
 
 export DEBIAN_FRONTEND=noninteractive
-# Twenty times faster, and the system does not outlive this.
+# Twenty times faster, and safe, because the system is deleted afterwards.
 echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/check
 die() {
     printf 'error: in the clean system: %s\n' "$*" >&2
     exit 1
 }
-# Every path but those of apt, dpkg and the kernel, which keep their own books of what they did.
+# Every path, except those in which apt, dpkg and the kernel keep their own data.
 paths() {
     find / -xdev \( -path /check -o -path /proc -o -path /dev -o -path /var/lib/apt -o -path /var/cache -o -path /var/log \
         -o -path /var/lib/dpkg -o -path /tmp \) -prune -o -print | sort
@@ -23,7 +23,7 @@ apt-get install -y -qq --no-install-recommends /check/weir.deb >&2
 state=$(dpkg-query -W -f='${db:Status-Status}' weir)
 [[ $state == installed ]] || die "the package is $state"
 dpkg --verify weir || die 'the files are not those that the package names'
-# Every library that it asks for is there by what it depends on, and no capability came with it.
+# Its dependencies bring every library that it needs, and it has no capabilities.
 missing=$(ldd /usr/bin/weir | grep 'not found' || true)
 [[ -z $missing ]] || die "$missing"
 
@@ -42,7 +42,7 @@ done
 for file in bash-completion/completions/weir zsh/vendor-completions/_weir fish/vendor_completions.d/weir.fish; do
     [[ -s /usr/share/$file ]] || die "no /usr/share/$file"
 done
-# The daemon: for systemd to find, not enabled, and with a file that allows nobody anything.
+# The daemon: systemd finds the unit, it is not enabled, and its file allows no access.
 looked=$(dpkg -L weir | grep -E '^(/usr)?/lib/s|^/etc' | xargs -I{} find {} -maxdepth 0 -type f | sort)
 [[ $looked == /etc/weir/weir.toml$'\n'/usr/lib/systemd/system/weir-guest.service$'\n'/usr/lib/systemd/system/weir.service$'\n'/usr/lib/sysusers.d/weir.conf ]] ||
     die "where systemd and the administrator look, the package puts: $looked"
@@ -74,11 +74,11 @@ paths >/check/after
 stayed=$(comm -13 /check/before /check/after)
 [[ -z $stayed ]] || die "not there before the package was installed: $stayed"
 
-# All of them, beside what uses them: an unchanged tool, a compiler, Python.
+# All packages, with programs that use them: an unchanged tool, a compiler, Python.
 packages=(weir libweir1 libweir-dev python3-weir)
 debs=("${packages[@]/#//check/}")
 debs=("${debs[@]/%/.deb}")
-# With what they depend on, so that the removals below have nothing to do with that.
+# The dependencies stay, so that the removals below remove only our packages.
 apt-get satisfy -y -qq --no-install-recommends 'tcpdump, tcc, libc6-dev, pkgconf, python3' \
     "$(dpkg-deb -f /check/weir.deb Depends)" "$(dpkg-deb -f /check/libweir1.deb Depends)" >&2
 apt-get autoclean -qq >&2
@@ -133,7 +133,7 @@ nothing_left() { # ORDER
     [[ -z $stayed ]] || die "$1: not there before the packages were installed: $stayed"
     [[ $(ldconfig -p) != *libweir* ]] || die "$1: the loader still knows libweir"
 }
-# What needs the library goes with it; the program does not need it.
+# Packages that need the library are removed with it; the program does not need it.
 apt-get remove -y -qq libweir1 >&2
 left=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' | grep weir)
 [[ $left == 'weir installed' ]] || die "libweir1 removed, and then there are: $left"

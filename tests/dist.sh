@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Packs Weir twice, which must give the same bytes, and has lintian look at the packages; installs them with apt on a
-# clean Debian 12, uses each of them there, removes them, and looks for what stayed; has the libraries used by programs of
-# Debian 11 (libraries.sh). The clean system is a folder made by debootstrap that is entered with chroot in namespaces
-# of its own: nothing of it outlives the script.
+# Makes the packages twice, which must give the same bytes, and checks them with lintian. Installs them with apt on a
+# clean Debian 12, uses each of them, removes them, and checks that no files remain. Uses the libraries with programs of
+# Debian 11 (libraries.sh). The clean system is a folder made by debootstrap, entered with chroot in separate namespaces;
+# all of it is gone when the script ends.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -32,17 +32,17 @@ for package in "${packages[@]}" weir-dbgsym libweir1-dbgsym; do
     dpkg-deb -R "${deb[0]}" "$scratch/$package"
     [[ $package == *-dbgsym ]] || cp "${deb[0]}" "$scratch/check/$package.deb"
 done
-# Whose address is in them is the packager's affair, and nobody releases these.
+# The packager's address is not checked: these packages are not published.
 lintian --allow-root --fail-on error,warning \
     --suppress-tags bogus-mail-host,bogus-mail-host-in-debian-changelog,root-in-contact "$scratch"/dist/*.deb ||
     die 'lintian objects, see above'
 
-# Faults in a page show only when it is set.
+# Errors in a man page are found only by formatting it.
 for page in "$scratch"/weir/usr/share/man/man1/*.gz; do
     said=$(LC_ALL=C.UTF-8 MANWIDTH=80 man --warnings -l "$page" 2>&1 >/dev/null)
     [[ -z $said ]] || die "$(basename "$page"): $said"
 done
-# What systemd would say of the units, where there is a systemd. The stage `systemd` runs them.
+# Checks the units, if systemd is installed. The stage `systemd` runs them.
 if command -v systemd-analyze >/dev/null; then
     unit=$scratch/weir-capture@eth0.service
     sed "s|/usr/bin/weir|$scratch/weir/usr/bin/weir|" "$root/packaging/weir-capture@.service" >"$unit"
@@ -54,14 +54,14 @@ if command -v systemd-analyze >/dev/null; then
     done
 fi
 for script in postinst prerm postrm; do [[ -x $scratch/weir/DEBIAN/$script ]] || die "the package has no $script"; done
-# A local install has its program and its libraries elsewhere.
+# A local install has the program and the libraries in other folders.
 local=$scratch/local/opt/weir
 packaging/stage.sh "$target_dir/release/weir" "$target_dir/libraries/release" "$local" /opt/weir
 grep -qx 'ExecStart=/opt/weir/bin/weir serve .*' "$local/lib/systemd/system/weir.service" ||
     die 'the unit of an install to /opt/weir runs another program'
 [[ $(PKG_CONFIG_PATH=$local/lib/pkgconfig pkg-config --libs weir) == *-L/opt/weir/lib* ]] ||
     die 'pkg-config looks elsewhere than in /opt/weir'
-# The debug symbols are those of these files.
+# The debug symbols belong to these files.
 triplet=$(dpkg-architecture -q DEB_HOST_MULTIARCH)
 for file in weir/usr/bin/weir "libweir1/usr/lib/$triplet/libweir.so.1" "libweir1/usr/lib/$triplet/weir/libweirpcap.so"; do
     id=$(LC_ALL=C readelf -n "$scratch/$file" | sed -n 's/.*Build ID: //p')
@@ -89,10 +89,10 @@ cp -a "$clean" "$system"
 mv "$scratch/check" "$system/check"
 cp crates/weir/demo/trace.pcapng tests/dist-inside.sh tests/dist-inside.c "$system/check/"
 cp /etc/resolv.conf "$system/etc/resolv.conf"
-# What apt fetches is fetched once.
+# apt downloads each package only once.
 archives=$root/.cache/debian/archives
 mkdir -p "$archives/partial"
-# /proc and /dev of its own; with the last process of the namespaces they are gone.
+# With its own /proc and /dev, which are gone with the last process of the namespaces.
 # shellcheck disable=SC2016  # for the inner shell to expand
 env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C unshare --mount --pid --fork --kill-child --uts --ipc -- bash -euc '
     mount -t proc proc "$1/proc"
@@ -107,9 +107,9 @@ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C unshare --mount --pid --fork 
     mount --bind "$2" "$1/var/cache/apt/archives"
     exec chroot "$1" bash /check/dist-inside.sh' inner "$system" "$archives" >"$scratch/run" || die 'see above'
 
-# Its ledgers, read out here: the clean system has no jq.
+# The ledgers are checked here, because the clean system has no jq.
 ledger() { sed -n "/^ledger $1 /s///p" "$scratch/run"; }
-# NAME N: it ran, N frames reached the consumer, and every other one is accounted for.
+# NAME N: N frames reached the consumer, and every other frame is accounted for.
 whole() {
     local said
     said=$(ledger "$1")

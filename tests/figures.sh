@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts the tables of a run of the bench into docs/figures.md, in the place of those of the run before:
-# figures.sh TABLES PAGE. `make figures` calls it.
+# Replaces the tables in docs/figures.md by those of a new run of the bench: figures.sh TABLES PAGE. `make figures` calls
+# it.
 set -euo pipefail
 usage='usage: tests/figures.sh TABLES PAGE'
 tables=${1:?$usage}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every target in fuzz/fuzz_targets for FUZZ_SECONDS (default 10; `make soak` has more), as many at a time as there
-# are CPUs. Fuzzing needs nightly Rust and cargo-fuzz; nothing else here does.
+# are CPUs. Only fuzzing needs nightly Rust and cargo-fuzz.
 # `fuzz.sh TARGET...` runs only those.
 set -euo pipefail
 # shellcheck source=tests/common.sh
@@ -48,7 +48,7 @@ trap 'exit 143' TERM
 cargo "+$nightly" fuzz build --target-dir "$target_dir/fuzz"
 triple=$(rustc "+$nightly" -vV | sed -n 's/^host: //p')
 
-# The program itself rather than `cargo fuzz run`, so that the pid to end is the fuzzer's own.
+# Runs the program itself rather than `cargo fuzz run`, so that the pid is the fuzzer's.
 start() { # TARGET
     local target=$1
     local corpora=("fuzz/corpus/$target")

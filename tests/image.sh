@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the container image, twice with the same bytes, and runs it by a Docker daemon of its own, in a network
-# namespace of its own: clients without rights read what a daemon on the host captures, then what one in a container
-# captures that has the rights and the file of the Kubernetes manifest; then the same by docker-compose.
+# Makes the container image twice, which must give the same bytes, and runs it with a separate Docker daemon in a separate
+# network namespace: clients without capabilities read from a daemon on the host, then from one in a container with the
+# capabilities and the file of the Kubernetes manifest; then the same with docker-compose.
 set -euo pipefail
 # shellcheck source=tests/live.sh
 source "$(dirname "$0")/live.sh"
@@ -35,7 +35,7 @@ if [[ $EUID -ne 0 ]]; then
     exit 0
 fi
 
-# The tree of the image: for the host's part, and for runc, which makes mount points in it.
+# The unpacked image: for programs on the host, and for runc, which makes mount points in it.
 mkdir "$scratch/root"
 tar -xOf "$tarball" layer.tar | tar -x -C "$scratch/root"
 weir=$scratch/root/weir
@@ -53,11 +53,11 @@ serve() { # LOG COMMAND...: a daemon on the host's part, in the network namespac
 say '=== a daemon that does not see the processes of its clients'
 run=$scratch/run
 mkdir -m 755 "$run"
-# As in a container: to the daemon, the client's process id is 0.
+# As in a container, the daemon sees the client's process id as 0.
 serve "$scratch/apart.log" unshare --pid --fork --kill-child
 said=$("$weir" status --json --socket "$run/weir.sock") || die "it refuses clients: $(cat "$scratch/apart.log")"
 [[ $(jq -r '.sources[].source' <<<"$said") == lan ]] || die "it serves something else: $said"
-# `unshare` itself takes no notice of signals.
+# `unshare` itself ignores signals.
 end "$(pgrep --parent "$daemon_pid")"
 end "$daemon_pid"
 daemon_pid=
@@ -91,7 +91,7 @@ client() { # NAME [docker run's options] -- ARGUMENTS: starts one, and waits unt
 }
 reads_or_ended() { docker logs "$1" 2>&1 | grep -q '^weir: .*: '; }
 
-# The report of a client that ends by itself (--frames): every frame, none lost, and the ledger closes.
+# Checks a client that ends by itself (--frames): it has every frame, lost none, and its ledger closes.
 expect_every_frame() { # NAME
     local code report
     code=$(timeout "$limit_s" docker wait "$1") || die "$1 did not get every frame within $limit_s s"
@@ -116,7 +116,7 @@ generate() {
 }
 
 say '=== the image alone'
-# Its filter compiler is a child in a sandbox, for which it starts itself again.
+# To compile a filter, it starts itself again as a child in a sandbox.
 timeout "$limit_s" docker run --rm "${unprivileged[@]}" weir capture gen:size=64 --frames 10 --json \
     --filter 'udp and not host 203.0.113.1' 2>/dev/null |
     jq -e '.delivered == 10' >/dev/null || die 'it does not capture gen: with a filter'
@@ -140,7 +140,7 @@ end "$daemon_pid"
 daemon_pid=
 
 say '=== the daemon in a container, with the rights and the file of packaging/kubernetes'
-# By runc, as a kubelet has it run: older Docker daemons know no CAP_BPF.
+# With runc, as a kubelet does: older Docker daemons do not know CAP_BPF.
 python=/usr/bin/python3
 $python tests/manifests.py weir.toml >"$scratch/weir.toml"
 rights=$($python tests/manifests.py rights | jq -R '"CAP_" + .' | jq -s .)

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Programs of Debian 11 (glibc 2.31) read a daemon of this machine: libraries.sh FOLDER, which has libweir1.deb and
-# libweir-dev.deb. Debian 11's own tcpdump with libweirpcap loaded into it, and a program that is linked with libweir
-# there, in a folder that is entered with chroot. All that the daemon captures goes over a veth of two namespaces.
-# dist.sh calls this.
+# Programs of Debian 11 (glibc 2.31) read from a daemon of this machine: libraries.sh FOLDER, which has libweir1.deb and
+# libweir-dev.deb. The programs are Debian 11's tcpdump with libweirpcap, and a program that is linked with libweir there;
+# they run in a folder that is entered with chroot. The daemon captures a veth between two namespaces. dist.sh calls this.
 set -euo pipefail
 # shellcheck source=tests/live.sh
 source "$(dirname "$0")/live.sh"
@@ -62,9 +61,9 @@ printf '[sources.old]\nsource = "netns:%s/eth0"\neverybody = true\nring_mib = 64
 daemon_pid=$!
 until_true 'the socket of the daemon' test -S "$socket"
 
-# The socket's folder is where programs look for it, in a mount namespace that ends with the reader. /proc tells the
-# reader that memory which the engine bpf fills cannot change under it.
-read_by() { # NAME COMMAND...: which reads all frames that are sent
+# A mount namespace, which ends with the reader, has the socket's folder at its usual place. /proc must be there, because
+# the reader checks in it that the BPF maps of the rings are frozen.
+read_by() { # NAME COMMAND...: the command must read every frame that is sent
     # shellcheck disable=SC2016  # for the inner shell to expand
     timeout --kill-after=5 "$limit_s" unshare --mount -- bash -euc '
         mount --bind "$1" "$2/run/weir"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting and lints, warnings being errors.
+# Formatting and lints; warnings are errors.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -11,7 +11,7 @@ if [[ -f fuzz/Cargo.toml ]]; then
 fi
 cargo clippy --locked --workspace --all-targets -- -D warnings
 if pkg-config --exists 'libdpdk >= 22.11'; then
-    # Only what has code for it; weir-ring is named for the reason that dpdk.sh gives.
+    # Only the crates that have code for this feature; dpdk.sh says why weir-ring is named.
     cargo clippy --locked -p weir-capture -p weir -p weir-ring --features weir/dpdk --all-targets -- -D warnings
 fi
 if command -v shellcheck >/dev/null; then
@@ -19,14 +19,14 @@ if command -v shellcheck >/dev/null; then
 else
     skip shellcheck 'it is missing (tests/setup.sh lint)'
 fi
-# Debian's Python: that is what Debian's modules are for.
+# Debian's Python, which finds Debian's modules.
 /usr/bin/python3 tests/manifests.py
 if command -v docker-compose >/dev/null; then
     docker-compose --file packaging/compose.yaml config --quiet
 fi
 
-# The same rules as in crates/weir/tests/dependencies.rs, by the tool that others know, and known weaknesses where there is
-# a database of them: nothing is fetched here.
+# The same rules as in crates/weir/tests/dependencies.rs, checked by the usual tool. It also reports known vulnerabilities
+# if their database is on this machine; nothing is downloaded here.
 deny=$(command -v cargo-deny || echo .cache/tools/bin/cargo-deny)
 if [[ -x $deny ]]; then
     checks=(licenses bans sources)
@@ -40,7 +40,7 @@ else
     skip cargo-deny 'it is missing (cargo install --locked cargo-deny --root .cache/tools)'
 fi
 
-# The book of docs/, whose contents crates/weir/tests/tidy.rs looks at in any case.
+# The book of docs/. crates/weir/tests/tidy.rs checks its table of contents even without mdbook.
 book=$(mktemp -d)
 rc=0
 packaging/book.sh "$book" || rc=$?
@@ -51,8 +51,8 @@ case $rc in
 *) exit "$rc" ;;
 esac
 
-# Every crate makes a package as it goes to a registry: files that it needs are inside of it, and what it depends on has a
-# version. Whether the packages compile takes as long as a build: `cargo package -p CRATE` without --no-verify.
+# Every crate can be packed for a registry: the package has all files that the crate needs, and every dependency has a
+# version. Compiling the packages would take as long as a build: `cargo package -p CRATE` without --no-verify.
 packed=$(mktemp -d)
 trap 'rm -rf "$packed"' EXIT
 cargo package --workspace --no-verify --offline --locked --allow-dirty --target-dir "$packed" >"$packed/said" 2>&1 || {

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154  # $scratch is the callers'
-# What the scripts share that run daemons at the end of a veth and in containers; to be sourced. All of it lies in the
+# Functions of the scripts that run daemons at the end of a veth and in containers; to be sourced. All files are in the
 # folder $scratch.
 # shellcheck source=tests/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-# Longest time that anything is waited for, seconds.
+# Seconds that any wait may take.
 limit_s=60
 dockerd_pid=
 
@@ -17,7 +17,7 @@ end() { # PID, or nothing
     wait "$1" 2>/dev/null || true
 }
 
-# Waits for a command to succeed, or ends with what the logs say.
+# Waits until a command succeeds; on a time-out prints the logs and ends.
 until_true() { # WHAT COMMAND...
     local what=$1 end=$((SECONDS + limit_s))
     shift
@@ -30,7 +30,7 @@ until_true() { # WHAT COMMAND...
     done
 }
 
-# Two network namespaces, and a veth between them whose ends are called eth0. Nothing but what is sent is on it.
+# Two network namespaces, and a veth between them whose ends are called eth0. The kernel itself sends nothing on it.
 make_link() { # NAMESPACE NAMESPACE
     local namespace
     for namespace in "$1" "$2"; do
@@ -66,6 +66,6 @@ stop_dockerd() {
     [[ -n $dockerd_pid ]] || return 0
     docker ps -aq 2>/dev/null | xargs -r docker rm -f >/dev/null 2>&1 || true
     end "$dockerd_pid"
-    # It leaves the network namespace of containers that have the host's, and more where it was killed.
+    # It leaves mounts behind: network namespaces of containers, and more if it was killed.
     awk -v under="$scratch/" 'index($2, under) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount || true
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Holds packaging/kubernetes/*.yaml against the schema of Kubernetes, in which unknown fields are errors.
+"""Checks packaging/kubernetes/*.yaml with the schema of Kubernetes, in which unknown fields are errors.
 
-That it would find a misspelt field is proven each time: every field is misspelt once, and must be refused.
+Each run proves that it finds misspelt fields: every field is misspelt once, and must be refused.
 `manifests.py rights` prints the daemon's capabilities, `manifests.py weir.toml` its file, for tests/image.sh.
 """
 
@@ -16,12 +16,12 @@ import yaml
 
 ROOT = pathlib.Path(__file__).parent.parent
 SCHEMA = json.loads((ROOT / "tests/kubernetes-1.25.schema.json").read_text())
-# Maps whose keys are the writer's own.
+# Maps whose keys are free to choose.
 FREE = {"labels", "matchLabels", "nodeSelector", "annotations", "data", "requests", "limits"}
 
 
 class Strict(yaml.SafeLoader):
-    """YAML in which a key stands once."""
+    """YAML in which duplicate keys are errors."""
 
 
 def mapping(loader, node):
@@ -47,7 +47,7 @@ def fault(document):
 
 
 def misspelt(document):
-    """The document with one field misspelt, for each of its fields, and which one it is."""
+    """For each field of the document: a copy with that field misspelt, and the field."""
 
     def walk(part, path):
         if isinstance(part, list):

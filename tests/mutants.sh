@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Changes the code of the crates that read what others wrote, one operator or function at a time, and runs
-# the crate's tests on each change: where none of them fails, a test is missing. It takes hours, so it is for
-# releases and no part of `make test`. `tests/mutants.sh CRATE...` changes only those.
+# Changes the code of crates that parse outside data, one operator or function at a time, and runs the crate's
+# tests on each change: if no test fails, one is missing. It takes hours, so it is for releases and not part of
+# `make test`. `tests/mutants.sh CRATE...` changes only those crates.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -26,7 +26,7 @@ for crate in "${crates[@]}"; do packages+=(--package "$crate"); done
 say "changing ${crates[*]}: this takes hours; results are in $target_dir/mutants.out as they come"
 
 mkdir -p "$target_dir"
-# Status 2: some changes went unnoticed; 3: some tests ran into the time limit, as loops without an end do.
+# Status 2: no test failed for some changes; 3: some tests ran into the time limit, for example in an endless loop.
 status=0
 cargo mutants "${packages[@]}" --cargo-arg=--locked --output "$target_dir" || status=$?
 case $status in

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs every test that has threads, processes or interfaces REPEAT times (50), and stops at the first
 # failure: a test that fails once in fifty runs is a bug. `tests/repeat.sh FILTER...` repeats only tests
-# whose names contain a FILTER. KEEP_GOING=1 goes on behind a failure, and names all of them at the end.
+# whose names contain a FILTER. With KEEP_GOING=1 it goes on after a failure, and names all failures at the end.
 #
 # LANES runs (two a CPU) go at the same time, each at another place of the list of test binaries: tests wait more
-# than they compute, and meet other neighbours in every run. WEIR_REPEATED=1 tells the tests that send much
-# to send a fifth (weir_lab::testbed::volume). A run takes some 80 s of two CPUs, so 50 take 70 minutes.
+# than they compute, and each run has different tests at the same time. With WEIR_REPEATED=1, tests that send many
+# frames send a fifth (weir_lab::testbed::volume). A run takes some 80 s of two CPUs, so 50 take 70 minutes.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -17,11 +17,11 @@ lanes=${LANES:-$((2 * $(nproc)))}
 [[ $lanes =~ ^[1-9][0-9]*$ ]] || die "LANES=$lanes: how many runs go at the same time, 1 or more"
 if ((lanes > times)); then lanes=$times; fi
 cpus=$(nproc)
-# A test that hangs must not hold the machine. The slowest binary takes about a minute alone; where lanes
-# share a CPU, it takes longer.
+# A test that hangs must not occupy the machine. The slowest binary takes about a minute alone, and longer if lanes
+# share a CPU.
 binary_limit_s=$((600 * ((lanes + cpus - 1) / cpus)))
 
-# Tests that change something which the whole machine has once: these run when the lanes are done, one by one.
+# Tests that change something of the whole machine: they run one by one after the lanes.
 # PACKAGE BINARY TEST
 alone=(
     'weir quiet root_stamps_do_not_mind_leap_seconds' # the clock's TAI offset
@@ -31,8 +31,8 @@ scratch=$(mktemp -d)
 lane_pids=()
 export WEIR_SKIP_LOG=$scratch/skips WEIR_REPEATED=1
 
-# Ends the lanes and all that they started: a lane is a process group (`set -m` below). The tests get the time to
-# end; their namespaces are removed by the next testbed.
+# Ends the lanes and everything that they started: a lane is a process group (`set -m` below). The tests get time to
+# end; the next testbed removes their namespaces.
 stop_lanes() {
     local pid tries
     for pid in "${lane_pids[@]}"; do kill -TERM -- "-$pid" 2>/dev/null || true; done
@@ -57,10 +57,10 @@ test_binaries() { # CARGO_ARGUMENT...
                | "\(.manifest_path | split("/")[-2]) \(.target.name) \(.executable)"'
 }
 
-# Of those, the ones that have anything to repeat, as `PACKAGE NAME PATH [FILTER]`.
+# Selects the ones to repeat, as `PACKAGE NAME PATH [FILTER]`.
 #
-# Tests of pure functions give the same result every time, and so does a simulation: of these crates, what is left is
-# to be run as root. Of the build with DPDK, what only that has.
+# Tests of pure functions and simulations give the same result every time, so of these crates only tests that need root
+# are repeated. Of the build with DPDK, only tests that need DPDK.
 chosen() { # < binaries of the usual build
     local package name path
     while read -r package name path; do
@@ -82,11 +82,11 @@ chosen_with_dpdk() { # < binaries of the build with DPDK
     done
 }
 
-# Runs a test binary, or says in $scratch/failed what failed: the first failure of all lanes.
+# Runs a test binary. If it fails and is the first of all lanes, writes what failed into $scratch/failed.
 run_binary() { # LANE RUN PACKAGE NAME PATH ARGUMENT...
     local output=$scratch/output.$1 run=$2 package=$3 name=$4 path=$5 status=0 how=failed
     shift 5
-    # In the foreground of its lane's group, so that the group's end is its end, too.
+    # In the process group of its lane, so that it ends with the group.
     (cd "crates/$package" && exec timeout --foreground --kill-after=10 "$binary_limit_s" \
         "$path" --test-threads=1 "$@") >"$output" 2>&1 </dev/null || status=$?
     if ((status == 0)); then return; fi
@@ -103,7 +103,7 @@ run_binary() { # LANE RUN PACKAGE NAME PATH ARGUMENT...
     return 1
 }
 
-# Every LANES-th run, each of the whole list from this lane's place on.
+# Every LANES-th run. A run has the whole list of binaries, beginning at this lane's place.
 run_lane() { # LANE FILTER...
     local lane=$1 run i begin count=${#binaries[@]} package name path filter
     shift
@@ -111,7 +111,7 @@ run_lane() { # LANE FILTER...
         begin=$SECONDS
         for ((i = 0; i < count; i++)); do
             read -r package name path filter <<<"${binaries[(i + lane * count / lanes) % count]}"
-            # Those of the command line take its place.
+            # Filters of the command line replace it.
             if (($# > 0)); then filter=; fi
             run_binary "$lane" "$run" "$package" "$name" "$path" "${skips[@]}" ${filter:+"$filter"} "$@"
         done
@@ -119,7 +119,7 @@ run_lane() { # LANE FILTER...
     done
 }
 
-# Whether one of the filters takes this test; no filter takes all.
+# Whether a filter selects this test. Without filters, all tests are selected.
 is_wanted() { # TEST FILTER...
     local test=$1 filter
     shift
@@ -159,7 +159,7 @@ wait_for_lanes() {
     lane_pids=()
 }
 
-# Takes as `binaries` what CHOSEN leaves of a build.
+# Sets `binaries` to those of a build that CHOSEN selects.
 build() { # CHOSEN CARGO_ARGUMENT...
     local chosen=$1
     shift
@@ -171,7 +171,8 @@ build() { # CHOSEN CARGO_ARGUMENT...
     ((${#binaries[@]} > 0)) || die 'cargo named no test binary'
 }
 
-# Starts `COMMAND...` as a job of its own group, which also has SIGINT as tests expect it: bash has others ignore it.
+# Starts `COMMAND...` as a job with its own process group. Its SIGINT has the default action, which tests expect; bash
+# makes other background jobs ignore it.
 start() { # COMMAND...
     (
         trap - EXIT INT TERM
@@ -193,7 +194,7 @@ build chosen
 run_lanes "$@"
 start run_alone "$@"
 wait_for_lanes
-# The program that these start stands where the usual one does, so they come last.
+# These tests come last, because their program replaces the usual one.
 if pkg-config --exists 'libdpdk >= 22.11'; then
     say 'now what only the build with DPDK has'
     build chosen_with_dpdk --features weir/dpdk

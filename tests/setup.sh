@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building (`setup.sh build`), packing (`setup.sh dist`), testing
-# (`setup.sh test`) or measuring beside other tools (`setup.sh bench`) needs, and only those that are
-# missing. Says what it installs and what for. `setup.sh lint` is what linting needs beside that for building.
+# Installs the missing Debian packages for building (`setup.sh build`), packing (`setup.sh dist`), testing
+# (`setup.sh test`) or comparing with other tools (`setup.sh bench`). Says what it installs and for what.
+# `setup.sh lint`: the packages for linting, in addition to those for building.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -56,7 +56,7 @@ test_packages=(
     'python3-ipfix   reads the flows that are exported over TCP: an independent opinion'
 )
 
-# Weir is measured without them, too: what is not there is a row that says so.
+# The bench also runs without them; the row of a missing tool says so.
 bench_packages=(
     'tcpdump         captures through libpcap: the tool that all others are compared with'
     'tshark          brings dumpcap, which Wireshark captures with'
@@ -98,8 +98,8 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     exit 0
 fi
 
-# Metrics are shown to Prometheus' own checker, and flows to nfdump's collector. Their packages start servers, so only
-# the programs are taken out of them.
+# Prometheus' checker checks our metrics, and nfdump's collector receives our flows. Their packages start servers, so only
+# the programs are extracted from them.
 fetch_programs() { # PACKAGE WHAT-IS-NOT-DONE-WITHOUT-IT PROGRAM...
     local package=$1 without=$2 scratch
     shift 2
@@ -114,7 +114,7 @@ if [[ $1 == test ]] && can_be_root; then
     command -v nfcapd >/dev/null || fetch_programs nfdump 'its collector reads no flows in tests' nfcapd nfdump
 fi
 
-# It gives a guest a vsock without the kernel's vhost. 45 s on two processors.
+# vhost-device-vsock gives a guest a vsock without the kernel's vhost. Building it takes 45 s on two processors.
 vsock_version=0.3.0
 build_vsock_device() {
     cargo install --quiet --locked --root "$root/.cache/tools" --version "$vsock_version" vhost-device-vsock >&2 ||
@@ -133,7 +133,7 @@ fetch_for_guests() {
 }
 if [[ $1 == test ]]; then fetch_for_guests; fi
 
-# Suricata 7 for the bench, unpacked anew when its image is another one.
+# Suricata 7 for the bench, unpacked again if its image has changed.
 unpack_suricata() {
     local image tree=$root/.cache/tools/suricata
     if ! image=$("$root/tests/tools/suricata-image.sh"); then
@@ -148,7 +148,7 @@ unpack_suricata() {
     printf '%s\n' "$image" >"$tree.image"
 }
 
-# DuckDB is in no package of Debian's: its wheel goes into a Python beside the tools, and the system's stays as it is.
+# Debian has no package of DuckDB: its wheel is installed into a separate Python environment.
 duckdb_version=2.0.1
 install_duckdb() {
     local tree=$root/.cache/tools/duckdb

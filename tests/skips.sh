@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds the skips that were logged (`SKIPPED name: reason` lines of the file LOG) against
-# tests/SKIPS. A test may skip only if it is named there: a green run says what it did not run.
+# Compares the logged skips (`SKIPPED name: reason` lines of the file LOG) with tests/SKIPS. Only tests that are named
+# there may skip, so a successful run lists everything that did not run.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -10,7 +10,7 @@ allowed=()
 while IFS=$'\t' read -r name reason; do
     [[ -n $name && $name != '#'* ]] || continue
     [[ -n $reason ]] || die "tests/SKIPS: no reason (after a tab) for '$name'"
-    # Without root there is nothing to be done about them. With root they must run.
+    # Without root these tests cannot run. With root they must run.
     if [[ $name == 'root_*' && $EUID -eq 0 ]]; then continue; fi
     allowed+=("$name")
 done <"$root/tests/SKIPS"

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The consumers' crates must go into a static program without any C: a guest image or a container
-# from scratch has no libraries to offer. Links such a program, runs it, and looks for C in the
-# dependency tree.
+# The crates that consumers use must link into a static program without any C, because a guest image or a container
+# from scratch has no libraries. This script links and runs such a program, and searches the dependency tree for C.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -12,11 +11,11 @@ arch=$(uname -m)
 gnu=$arch-unknown-linux-gnu
 musl=$arch-unknown-linux-musl
 
-# Crates that compile C, look for C libraries, or bind one. linux-raw-sys is constants, no library.
+# Crates that compile C, search for C libraries, or bind one. linux-raw-sys has only constants.
 c_crates='^(cc|cmake|bindgen|pkg-config|vcpkg|pcap|libbpf-[a-z]+|[a-z0-9_-]+-sys) v'
 for crate in "${crates[@]}"; do
     tree=$(cargo tree --locked -p "$crate" -e normal,build --prefix none --target "$gnu")
-    # zstd is C, compiled in by the recorder's crate for compressed files (decision 0045): it asks for no library.
+    # zstd is C that weir-store compiles in for compressed files (decision 0045); it needs no library.
     allowed='^linux-raw-sys '
     [[ $crate == weir-store ]] && allowed='^(linux-raw-sys|zstd-sys|cc|pkg-config) '
     if found=$(grep -E "$c_crates" <<<"$tree" | grep -vE "$allowed"); then
@@ -32,7 +31,7 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/src"
 {
     printf '[package]\nname = "weir-static-check"\nversion = "0.0.0"\nedition = "2024"\n\n'
-    # An own workspace: cargo would otherwise look for one in the directories above.
+    # A workspace of its own: otherwise cargo would search for one in the parent directories.
     printf '[workspace]\n\n[dependencies]\n'
     for crate in "${crates[@]}"; do
         printf '%s = { path = "%s" }\n' "$crate" "$root/crates/$crate"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tools that know nothing of Weir, in a container of a newer Debian: Suricata 7 sees every frame of known traffic and
-# raises its alert, from a file, with AF_PACKET, with libpcap, and on a feed of a daemon by libweirpcap.so and by `weir
-# attach`; tcpdump captures it byte for byte; and `weir block` takes the flow of an alert out of the feed at the host. By
-# a Docker daemon of its own, in a network namespace of its own, at the end of a veth.
+# Unchanged tools in a container of a newer Debian. Suricata 7 must see every frame of known traffic and raise its alert:
+# from a file, with AF_PACKET, with libpcap, and on a feed of a daemon by libweirpcap.so and by `weir attach`. tcpdump must
+# capture the same bytes. `weir block` excludes the flow of an alert from the feed at the host. The containers have a
+# separate Docker daemon in a network namespace at the end of a veth.
 set -euo pipefail
 # shellcheck source=tests/live.sh
 source "$(dirname "$0")/live.sh"
@@ -11,7 +11,7 @@ cd "$root"
 scratch=
 daemon_pid=
 attach_pid=
-# Of what reads from the daemon.
+# Containers that read from the daemon.
 block_pid=
 rx=weir-tools-rx-$$
 tx=weir-tools-tx-$$
@@ -86,15 +86,15 @@ reads_or_ended() {
     [[ $running != true ]] || docker logs "$1" 2>&1 | grep -q 'Engine started'
 }
 
-# The last counts that it has written.
+# The last counts that Suricata has written.
 counts() { jq -c 'select(.event_type == "stats").stats' "$scratch/$1/eve.json" | tail -n 1; }
-# Its own counts would not do: with libpcap it writes them only at the end.
+# Not Suricata's own counts: with libpcap it writes them only at the end.
 settle() { # NAME
     until_true "the alert of Suricata ($1)" grep -q '"event_type":"alert"' "$scratch/$1/eve.json"
     sleep 1
 }
 
-# It ends without an error, has seen every frame, and has raised the one alert that the trace is worth.
+# Checks that Suricata ends without an error, has seen every frame, and has raised exactly the one expected alert.
 expect_alert() { # NAME
     local code alerts
     docker kill --signal=TERM "$1" >/dev/null 2>&1 || true
@@ -114,7 +114,7 @@ capture_by_tcpdump() { # NAME INTERFACE docker run's options: until it has as ma
     local name=$1 interface=$2
     shift 2
     mkdir "$scratch/$name"
-    # Not as another user, who could not write there.
+    # Not as another user, who could not write to this folder.
     docker run --detach --name "$name" --read-only --cap-drop=ALL "$@" --volume "$scratch/tools:/tools:ro" \
         --volume "$scratch/$name:/log" weir-test-suricata \
         tcpdump -Z root -ni "$interface" -c "$frames" -w /log/out.pcap >/dev/null
@@ -122,7 +122,7 @@ capture_by_tcpdump() { # NAME INTERFACE docker run's options: until it has as ma
 }
 listens() { docker logs "$1" 2>&1 | grep -q 'listening on'; }
 
-# It has every byte of every frame, in the order of the trace.
+# Checks that tcpdump has captured every byte of every frame, in the order of the trace.
 expect_same_frames() { # NAME
     local sums code
     code=$(timeout "$limit_s" docker wait "$1") || die "$1 did not get every frame within $limit_s s"
@@ -136,7 +136,7 @@ expect_same_frames() { # NAME
     say "$1: $frames frames, every one, byte for byte"
 }
 
-# So many clients read the daemon's feeds.
+# Whether N clients read the daemon's feeds.
 reads_feed() { "$weir" status --json --socket "$scratch/run/weir.sock" | jq -e ".clients | length == $1"; }
 
 say '=== Suricata reads the file'
@@ -200,7 +200,7 @@ until_true 'Suricata to read the feed' reads_feed 1
 block_pid=$!
 send_trace
 settle ids
-# It says what it has blocked.
+# `weir block` prints what it has blocked.
 until_true 'the flow to be blocked' grep -q 40007 "$scratch/block.log"
 send_trace
 sleep 1

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints a folder of some 250 traces that others have taken, of many protocols, some of them damaged on purpose: those that
-# nDPI tests itself with, from the source of Debian's package (LGPL; 127 MB, once, into .cache/tools). Exit 3: they cannot be had.
+# Prints a folder with some 250 traces by others, of many protocols, some of them damaged on purpose: the test traces of
+# nDPI, from the source of Debian's package (LGPL; 127 MB, downloaded once into .cache/tools). Exit 3: the download failed.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"

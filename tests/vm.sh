@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A virtual machine reads what a daemon on the host captures: QEMU as it is, a stock Debian kernel, a port and a hot-plugged
-# device between both, nothing else. What was sent over a veth on the host is read in the guest, frame by frame, by
-# several applications at once; filters of the guest act at the host; brokers, daemons and readers come and go.
+# Virtual machines read feeds of a daemon on the host, with unchanged QEMU and stock Debian kernels, by a port and a
+# hot-plugged device only. Frames are sent over a veth on the host; several applications in the guest read every frame at
+# the same time; filters of the guest act at the host; brokers, daemons and readers are stopped and started.
 #
 #     tests/vm.sh [PART]...     all that `all_parts` names, unless named
 #
-# Several parts run WEIR_VM_LANES (one a CPU) at a time, each as a process with a daemon, a link and machines of its own:
-# a part waits more than it computes. What one says is printed when it ends.
+# WEIR_VM_LANES parts (one a CPU) run at a time, each as a process with its own daemon, link and machines: a part waits
+# more than it computes. The output of a part is printed when it ends.
 #
 # WEIR_GUEST_KILLS=N: how often the part `kills` kills something (3).
 # WEIR_CYCLES=N: how often the part `cycles` opens and closes a feed, on each of two machines (5).
@@ -16,28 +16,28 @@ source "$(dirname "$0")/live.sh"
 # shellcheck source=tests/vm/machine.sh
 source "$(dirname "$0")/vm/machine.sh"
 cd "$root"
-# The longest first, so that no lane is left with one at the end.
+# The longest first, so that all lanes end at about the same time.
 all_parts=(life kills libvirt feeds cycles migrate cpus vsock kernel suricata)
 parts=("$@")
 if [[ $# -eq 0 ]]; then parts=("${all_parts[@]}"); fi
 for part in "${parts[@]}"; do
     [[ " ${all_parts[*]} " == *" $part "* ]] || die "no such part: $part; there are: ${all_parts[*]}"
 done
-# It has a mount namespace of its own, and so is a script by itself.
+# This part needs its own mount namespace, so it is a separate script.
 if [[ ${parts[*]} == libvirt ]]; then exec tests/vm/libvirt.sh; fi
 
 limit_s=120
 scratch=
 daemon_pid=
 guest_pid=
-# Parts that run, by their process.
+# Running parts, by process id.
 part_of=()
 rx=weir-vm-rx-$$
 tx=weir-vm-tx-$$
 
 # shellcheck disable=SC2317  # by the trap
 tidy() {
-    # Each part tidies up itself.
+    # Each part cleans up itself.
     local pid
     for pid in "${!part_of[@]}"; do kill "$pid" 2>/dev/null || true; done
     for pid in "${!part_of[@]}"; do wait "$pid" || true; done
@@ -51,7 +51,7 @@ trap tidy EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# One part reaches its host by this.
+# The part `vsock` reaches its host by this.
 PATH=$PATH:$root/.cache/tools/bin
 if [[ $EUID -ne 0 ]]; then
     skip vm_feeds 'a daemon that captures needs root'
@@ -77,7 +77,7 @@ weir=${WEIR_BIN:-$target_dir/release/weir}
 [[ -n ${WEIR_BIN:-} ]] || cargo build --locked --release -p weir -p weir-pcap -p weir-c
 library=$(dirname "$weir")/libweirpcap.so
 
-# The daemon's file: a source for the guests named, and one for none of them.
+# The daemon's file: a source for the named guests, and one for no guest.
 configure() { # RING-MIB REGION-MIB GUEST...
     local ring_mib=$1 region_mib=$2 names name
     shift 2
@@ -103,7 +103,7 @@ region_mib = $region_mib
 CONFIG
     done
 }
-# Has the daemon run as another user: a command that runs its arguments.
+# A command that runs its arguments as another user, for the daemon.
 as_daemon=()
 serve() {
     ip netns exec "$rx" "${as_daemon[@]}" "$weir" serve --config "$scratch/weir.toml" --socket "$scratch/run/weir.sock" \
@@ -122,7 +122,7 @@ feeds_of() { [[ $(status | jq "[.clients[] | select(.guest == \"$1\")] | length"
 
 if [[ ${#parts[@]} -eq 1 ]]; then
     make_link "$rx" "$tx"
-    # QEMU 10 beside this Debian's 7.2, where it can be had.
+    # QEMU 10 in addition to this Debian's 7.2, if it could be downloaded.
     # shellcheck disable=SC2034  # used by the parts
     qemu10=$(tests/vm/fetch.sh qemu10) || qemu10=
     kernel_folder=$(tests/guest/kernel.sh)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* For tests and measurements only: which feeds' block lists hold a frame, and what that costs. */
+/* For tests and measurements only: which feeds' block lists block a frame, and what the lookup costs. */
 #include "block.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -40,9 +40,9 @@ int block_xdp(struct xdp_md *ctx)
 }
 
 /*
- * For measurements. Every run gives the frame, UDP in IPv4 or IPv6, other addresses: base + anything below
- * range; in IPv6, as the first and the last 32 bits. A frame that stays the same would find all it needs in the first cache, and each
- * branch foreseen.
+ * For measurements. Each run gives the frame, UDP in IPv4 or IPv6, new random addresses from base to base + range;
+ * in IPv6 they are the first and the last 32 bits. With a frame that stays the same, all data would be in the
+ * first-level cache, and every branch would be predicted.
  */
 struct weir_ends {
 	__u32 src_base, src_range, dst_base, dst_range;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * For the benchmark of the flow table only: what counting costs without flows, and with flows in the kernel's own table.
- * Both take the frames as bpf/flow_table.bpf.c does, and end them.
+ * For the benchmark of the flow table only: the cost of counting frames without flows, and with flows in a hash map of
+ * the kernel. Both programs receive frames as bpf/flow_table.bpf.c does, and drop them.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -31,7 +31,7 @@ struct weir_lru_key {
 	__u64 words[WEIR_KEY_WORDS];
 };
 
-/* As much as a slot of flow_table.h has beside its key. */
+/* As many bytes as a slot of flow_table.h has in addition to its key. */
 struct weir_lru_flow {
 	__u64 first_ns;
 	__u64 last_ns;

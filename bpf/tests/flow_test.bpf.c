@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* For tests only: what flow.h finds in a frame, told to user space. */
+/* For tests only: reports to user space what flow.h finds in a frame. */
 #include "flow.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -1,5 +1,5 @@
-//! Any text is an entry of a block list or an error; an entry's own text is the same entry, and a list takes it
-//! in, blocks by it and lets it go.
+//! Any text is an entry of a block list or an error. An entry's own text gives the same entry; a list can add it,
+//! blocks by it, and can remove it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A client whose daemon says anything: calls end with an answer or an error, and feeds end.
+//! A client whose daemon sends any bytes: calls end with an answer or an error, and feeds end.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -11,10 +11,10 @@ use weir_client::Connection;
 use weir_client::protocol::Open;
 use weir_plug::Transport;
 
-/// A daemon that says nothing for so long ends.
+/// How long the daemon waits for a request before it ends.
 const SILENCE: Duration = Duration::from_millis(2);
 
-/// A daemon that says one of these each time that it is asked, and ends behind the last.
+/// A daemon that answers each request with the next of these pieces, and ends after the last.
 struct Said {
     state: Mutex<State>,
     changed: Condvar,
@@ -24,7 +24,7 @@ struct Said {
 struct State {
     answers: VecDeque<Vec<u8>>,
     readable: VecDeque<u8>,
-    /// Bytes of the request that are still to come; a request begins with their number.
+    /// Bytes of the request that have not come yet; a request begins with its length.
     left: usize,
     is_over: bool,
 }
@@ -60,7 +60,7 @@ impl Transport for Said {
         let waits = |state: &mut State| state.readable.is_empty() && !state.is_over;
         let waited = self.changed.wait_timeout_while(state, SILENCE, waits);
         let (mut state, timeout) = waited.expect("nobody panics");
-        // What was said was no answer, so whoever asked would wait for its own limit.
+        // The piece was not an answer, so the client would wait until its time limit.
         state.is_over |= timeout.timed_out();
         Ok(true)
     }
@@ -73,8 +73,8 @@ impl Transport for Said {
 
 fuzz_target!(|bytes: &[u8]| {
     let framed = |body: &[u8]| [&(body.len() as u32).to_be_bytes()[..], body].concat();
-    // A hello, so that what follows is the answer to what is asked of `capture`. Framed, or the fuzzer would look for
-    // lengths all the time; the last piece is as it is.
+    // A hello, so that the next piece is the answer to a request of `capture`. Lengths are added here, because the
+    // fuzzer would spend its time on finding them; the last piece is sent unchanged.
     let hello: &[u8] =
         br#"{"jsonrpc": "2.0", "id": 1, "result": {"version": 1, "applications": ["capture"]}}"#;
     let mut pieces = bytes.split(|byte| *byte == 0).peekable();

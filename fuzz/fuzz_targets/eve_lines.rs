@@ -1,5 +1,5 @@
-//! Any bytes are lines, and any line an alert or none: what is blocked because of one can be said, and its texts go to
-//! terminals.
+//! Any bytes are lines, and any line is an alert or none. The entry that an alert leads to can be printed, and its
+//! texts are safe for terminals.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,7 @@
-//! Any bytecode is verified or refused. What is verified ends, and gives the same verdict interpreted and
-//! as machine code, alone and in a set; it converts for every place where filters run, or is too long for it.
-//! As a classic program for sockets it gives the same verdict in a model of the kernel, with a tag beside the
-//! bytes and without.
+//! Any bytecode is verified or refused. A verified program ends, and gives the same verdict interpreted and as
+//! machine code, alone and in a set. It can be converted for every place where filters run, or is too long for it.
+//! As a classic program for sockets it gives the same verdict in a model of the kernel, with and without a VLAN tag
+//! beside the bytes.
 #![no_main]
 
 #[path = "../../crates/weir-filter/tests/locations/model.rs"]
@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((bytes, code)) = rest.split_at_checked(usize::from(len)) else { return };
     let insns: Vec<Insn> = code.chunks_exact(8).map(insn).collect();
     let Ok(program) = Program::new(&insns[..]) else { return };
-    // Jumps go forward, so what is left of a program without its first instructions is one, too.
+    // Jumps go forward, so a program without its first instructions is still a program.
     let rests =
         (0..insns.len().min(6)).map(|from| Program::new(&insns[from..]).expect("the end of one"));
     let rests: Vec<_> = rests.collect();
@@ -35,7 +35,7 @@ fuzz_target!(|input: &[u8]| {
     let _ = interpret::run(&program, &Frame { bytes, wire_len: 9000, tag });
     if let Ok(code) = classic::convert(&program, 1500) {
         assert!(model::is_taken(&code), "{program:?} as {code:?}");
-        // No frame is tagged that has no addresses.
+        // A frame without MAC addresses has no VLAN tag.
         for tag in [None, tag].into_iter().filter(|tag| tag.is_none() || bytes.len() >= 12) {
             let frame = Frame { bytes, wire_len: bytes.len() as u32, tag };
             let (found, expected) =
@@ -52,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(UserFilter::new(program).run(bytes, 1500), expected);
 });
 
-/// Codes are 16 bits wide; nearly always the upper half is zero here, so that programs come about.
+/// Codes are 16 bits wide. The upper half is nearly always zero here, so that many programs are valid.
 fn insn(bytes: &[u8]) -> Insn {
     let code = u16::from(bytes[0]) | if bytes[1] > 250 { 0x100 } else { 0 };
     let k = u32::from_le_bytes(bytes[4..8].try_into().expect("4 bytes"));

@@ -1,4 +1,4 @@
-//! Any frames at any time: each is in one record, or counted by the name of why it has none.
+//! Any frames at any time: each is in exactly one record, or counted by the reason why it has no flow.
 #![no_main]
 
 use std::time::Duration;

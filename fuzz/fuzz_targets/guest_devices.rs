@@ -1,5 +1,5 @@
-//! What a hostile host puts into the devices of a guest, and names as places: headers, BARs and rings are found, read or
-//! refused. No panic, no hang, no byte behind a BAR.
+//! A hostile host chooses the contents of a guest's devices, and the places that it names in them: headers, BARs
+//! and rings are found, read or refused. No panic, no hang, no access beyond a BAR.
 #![no_main]
 
 #[allow(dead_code)]
@@ -16,13 +16,13 @@ use weir_region::limits::WORDS_BYTES;
 use weir_region::{Header, Kind, Place, Token};
 use weir_ring::{Batch, Reader, Start};
 
-/// Of a ring: its header area, and its own words with the beginning of the index.
+/// Bytes of a ring that are fuzzed: its header area, and its own words with the beginning of the index.
 const RING_BYTES: usize = 0x1_2000;
 
 struct State {
     host: Host,
     place: Place,
-    /// What the ring begins with.
+    /// The bytes at the beginning of the ring.
     ring: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         let text = String::from_utf8_lossy(edits);
         let _ = text.parse::<Token>();
-        // The kernel's own words, which are true of its files: what they say is only looked at.
+        // The kernel writes this file; other contents must only not lead to a panic.
         let says_bars = how & 1 == 1;
         if says_bars {
             host.region.write("resource", &text);

@@ -1,5 +1,5 @@
-//! Any bytes are a request, and its answer is whole: a path is served only to whoever names this machine by an address or
-//! as localhost, and nothing of the request comes back.
+//! Any bytes are a request, and get a complete answer. A path is served only if `Host` is an address or localhost,
+//! and the answer repeats nothing of the request.
 #![no_main]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,7 +10,7 @@ use weir_monitor::page::http::{Answer, Site, respond};
 
 const BODY: &[u8] = b"body";
 
-/// Has something at `/` and below `/a`; counts what it is asked for.
+/// A site with pages at `/` and below `/a`; it counts the requests that reach it.
 #[derive(Default)]
 struct Pages(usize);
 
@@ -23,7 +23,7 @@ impl Site for Pages {
     }
 }
 
-/// Whether a value of `Host` has an address or localhost, whatever comes behind its colon.
+/// Whether a value of `Host` is an address or localhost, with anything after a colon.
 fn is_ours(host: &str) -> bool {
     if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         return address.parse::<Ipv6Addr>().is_ok();
@@ -41,7 +41,7 @@ fuzz_target!(|request: &[u8]| {
     let status = lines.next().and_then(|line| line.strip_prefix("HTTP/1.1 ")).expect("a status");
     let header =
         |name: &str| lines.clone().filter_map(|line| line.strip_prefix(name)).collect::<Vec<_>>();
-    // Every header is ours, and there once.
+    // Every header is one that we write, and appears once.
     let own =
         ["Content-Type: ", "Content-Length: ", "Cache-Control: no-store", "Connection: close"];
     assert!(own.iter().all(|name| header(name).len() == 1), "{head:?}");

@@ -1,5 +1,5 @@
-//! Any bytes are a pcap or pcapng file, or an error with a place in it; what was read can be
-//! written and is read back the same.
+//! Any bytes are a pcap or pcapng file, or an error that names the offset. Frames that were read can be written,
+//! and are the same when they are read again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

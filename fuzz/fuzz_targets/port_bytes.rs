@@ -1,5 +1,5 @@
-//! What a guest sends over its port: whatever it is, it makes sessions, messages' bytes and bells, or an error, and the
-//! host answers each session once.
+//! Any bytes from a guest's port are sessions, bytes of messages and doorbells, or an error; the host answers each
+//! session once.
 #![no_main]
 
 use std::io::Write;
@@ -12,11 +12,11 @@ use weir_plug::Transport;
 use weir_plug::port::Port;
 
 fuzz_target!(|bytes: &[u8]| {
-    // What a socket holds without a reader.
+    // A socket buffers this much without a reader.
     let bytes = &bytes[..bytes.len().min(32 << 10)];
     let (host, mut guest) = UnixStream::pair().unwrap();
     guest.write_all(bytes).unwrap();
-    // The end, so that nothing is waited for.
+    // Close it, so that no read waits.
     guest.shutdown(Shutdown::Write).unwrap();
     let port = Port::new(host.into(), || ()).unwrap();
     let mut read = 0;

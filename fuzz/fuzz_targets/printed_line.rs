@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use weir_frame::record::Flags;
 use weir_print::{Frame, Options, write_line};
 
-/// Raw IP, Ethernet, PPP, PPP in HDLC, null, loop, Linux cooked 1 and 2, IPv4, IPv6, and one that is unknown.
+/// Link types: raw IP, Ethernet, PPP, PPP in HDLC, null, loop, Linux cooked 1 and 2, IPv4, IPv6, and an unknown one.
 const LINK_TYPES: [u16; 11] = [101, 1, 9, 50, 0, 108, 113, 276, 228, 229, 147];
 
 fuzz_target!(|bytes: &[u8]| {
@@ -21,6 +21,6 @@ fuzz_target!(|bytes: &[u8]| {
     write_line(&mut line, &frame, &options);
     let text = String::from_utf8(line).expect("ASCII");
     assert!(text.chars().all(|c| !c.is_control()) && !text.is_empty());
-    // A DNS message of 64 KiB is the longest: names of 255 bytes, four characters each.
+    // A DNS message of 64 KiB makes the longest line: names of 255 bytes, four characters for each byte.
     assert!(text.len() < 200_000);
 });

@@ -1,4 +1,4 @@
-//! What QEMU says at its monitor: whatever it is, it makes answers, events or an error, in bounded time and memory.
+//! Any bytes from QEMU's monitor are answers, events or an error, in bounded time and memory.
 #![no_main]
 
 use std::io::Write;
@@ -10,17 +10,17 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 use weir_vm::{Monitor, Qmp, VmError, find_plugged};
 
-/// What a QEMU begins with, up to the answer to the first command.
+/// The first output of QEMU, up to the answer to the first command.
 const BEGIN: &[u8] =
     br#"{"QMP": {"version": {"qemu": {"micro": 22, "minor": 2, "major": 7}}, "capabilities": []}}
 {"return": {}, "id": 1}
 "#;
-/// For what never comes: the stream ends instead, so nobody waits as long.
+/// A time limit that is never reached, because the stream ends before.
 const LIMIT: Duration = Duration::from_secs(1);
 
 fuzz_target!(|bytes: &[u8]| {
     let [how, bytes @ ..] = bytes else { return };
-    // What a socket holds without a reader.
+    // A socket buffers this much without a reader.
     let bytes = &bytes[..bytes.len().min(32 << 10)];
     let (host, mut qemu) = UnixStream::pair().unwrap();
     if how & 1 == 0 {
@@ -41,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
         match qmp.execute("query-status", json!({}), LIMIT) {
             Ok(_) | Err(VmError::Refused { .. }) => {}
             Err(error) => {
-                // Its text is told.
+                // The text of the error is shown to users.
                 assert!(error.to_string().len() < 4096, "{error}");
                 break;
             }

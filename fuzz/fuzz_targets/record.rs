@@ -1,5 +1,5 @@
-//! Any bytes are a record or an error; a record's frame and block lie within them, and a reader of
-//! files sees the same frame.
+//! Any bytes are a record or an error. The frame and the block of a record lie within the bytes, and the file reader
+//! finds the same frame.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

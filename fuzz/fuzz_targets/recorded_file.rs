@@ -1,4 +1,4 @@
-//! A recorded file and its index, from any bytes: what is extracted is in order, and nothing is worse than a note.
+//! A recorded file and its index, of any bytes: extracted frames are in order, and faults lead to notes, not to errors.
 #![no_main]
 
 use std::fs;
@@ -11,7 +11,7 @@ use weir_store::Names;
 use weir_store::catalog::Catalog;
 use weir_store::extract::{Options, Query, extract};
 
-/// Frames must come in order, each of an interface that was described.
+/// Checks that frames come in order, and that each interface was described before.
 #[derive(Default)]
 struct Check {
     interfaces: u32,

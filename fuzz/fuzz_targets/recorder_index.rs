@@ -1,4 +1,4 @@
-//! The index of a recorded file, from any bytes: an error, or pieces that can be.
+//! Any bytes are the index of a recorded file, whose pieces are in order and not empty, or an error.
 #![no_main]
 
 use std::fs;
@@ -9,7 +9,7 @@ use weir_store::index;
 fuzz_target!(|bytes: &[u8]| {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("a.pcapng.index");
-    // Such bytes as they are, and behind a header that is right.
+    // The bytes alone, and after a correct header.
     fs::write(&path, bytes).expect("a file");
     let _ = index::read(&path);
     let file = directory.path().join("a.pcapng");

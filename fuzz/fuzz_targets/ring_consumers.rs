@@ -1,5 +1,5 @@
-//! Rings whose memory their owners change at will, merged, printed and written to a file: frames or errors, no panic,
-//! no hang, and whole lines and blocks.
+//! Rings whose owners change the memory at will are merged, printed and written to a file: frames or errors, complete
+//! lines and blocks, no panic, no hang.
 #![no_main]
 
 #[path = "../../crates/weir-ring/tests/common/mod.rs"]

@@ -1,5 +1,5 @@
-//! A ring whose memory its owner changes at will gives a reader frames, counts or errors: no panic, no
-//! hang, no count that does not add up.
+//! A ring whose owner changes the memory at will gives a reader frames, counts or errors: no panic, no hang, and the
+//! counts add up.
 #![no_main]
 
 #[path = "../../crates/weir-ring/tests/common/mod.rs"]

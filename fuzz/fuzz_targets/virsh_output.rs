@@ -1,4 +1,4 @@
-//! What virsh prints: whatever it is, it makes an event, an answer, a path, or an error that can be told.
+//! Any output of virsh is an event, an answer, a path, or an error whose text can be shown.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,6 +13,6 @@ fuzz_target!(|bytes: &[u8]| {
     if let Err(error) = answer("query-status", &text) {
         assert!(error.to_string().len() < 4096, "{error}");
     }
-    // Escapes become shorter.
+    // Escape sequences become shorter when they are decoded.
     assert!(attribute(&text).is_none_or(|path| path.as_os_str().len() <= text.len()));
 });

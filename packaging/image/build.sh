@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the container image: one static program, and the licences of what is linked into it. `make image` runs this.
-# Writes dist/weir-image-VERSION-ARCH.tar, which `docker load` and `podman load` read. No Docker is needed for it, and
-# the same program gives the same bytes: every time in it is the commit's, or SOURCE_DATE_EPOCH.
+# Writes dist/weir-image-VERSION-ARCH.tar, which `docker load` and `podman load` read. It needs no Docker. The same program
+# gives the same bytes, because every time stamp in it is that of the commit, or SOURCE_DATE_EPOCH.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../../tests/common.sh"
@@ -12,7 +12,7 @@ export LC_ALL=C TZ=UTC
 out=${WEIR_DIST:-$root/dist}
 build=$target_dir/static
 target=$(uname -m)-unknown-linux-gnu
-# The user of clients. Not 65534: processes whose user the daemon's user namespace does not know look like that one.
+# The user of clients. Not 65534, which users that are unknown in the daemon's user namespace are shown as.
 user=65532
 
 for tool in dpkg jq readelf strip gcc; do
@@ -27,8 +27,8 @@ commit=$(git rev-parse HEAD 2>/dev/null) || commit=
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# Debian's libpcap without D-Bus: no-dbus.c says why. The folder is named after what is in it, so that cargo links
-# anew when that changes.
+# Debian's libpcap without D-Bus: no-dbus.c says why. The folder's name depends on its contents, so that cargo links
+# again when they change.
 pcap=$(gcc -print-file-name=libpcap.a)
 [[ -f $pcap ]] || die 'libpcap.a is missing; run: tests/setup.sh build'
 sum=$(cat "$pcap" packaging/image/no-dbus.c | sha256sum)
@@ -42,8 +42,8 @@ if [[ ! -f $libpcap/libpcap.a ]]; then
     mv "$scratch/libpcap.a" "$libpcap/"
 fi
 
-# With --target, flags are for the program alone: procedural macros are libraries, which cannot be static. The image
-# has no debug information, so none is made.
+# With --target, the flags apply only to the program: procedural macros are libraries, which cannot be static. The image
+# needs no debug information, so none is made.
 env LIBPCAP_LIBDIR="$libpcap" LIBPCAP_VER="$(pkg-config --modversion libpcap)" CARGO_PROFILE_RELEASE_DEBUG=false \
     RUSTFLAGS="${RUSTFLAGS:-} -C target-feature=+crt-static" \
     cargo build --locked --release -p weir --bin weir --target "$target" --target-dir "$build"
@@ -56,7 +56,7 @@ if grep -E 'INTERP|\(NEEDED\)' <<<"$headers" >&2; then
 fi
 # "weir 0.1.0 (39090c6a1b2c)"
 read -r _ version _ <<<"$("$scratch/root/weir" --version)"
-# What the licences of the linked libraries and crates ask to go with the program.
+# Texts that the licences of the linked libraries and crates require.
 licenses=$scratch/root/licenses
 mkdir "$licenses"
 install -m 644 -t "$licenses" LICENSE-APACHE LICENSE-MIT packaging/copyright

@@ -1,6 +1,6 @@
 /*
- * Debian's libpcap captures D-Bus messages, too, and asks libdbus and libsystemd for them. libsystemd has no static
- * archive, so the static program has these two functions in place of that part of libpcap: no device is D-Bus.
+ * Debian's libpcap also captures D-Bus messages, with libdbus and libsystemd. libsystemd has no static archive, so in
+ * the static program these two functions replace that part of libpcap: no device is a D-Bus device.
  * Signatures: libpcap 1.10, pcap-dbus.h.
  */
 #include <pcap/pcap.h>

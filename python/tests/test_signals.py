@@ -17,7 +17,7 @@ from weir import _library
 
 
 class FakeLibrary:
-    """Notes uses of what is closed. A block's memory is freed by the next call that reads, and by the closing."""
+    """Records each use of a closed feed. A block's memory is freed by the next read and by closing the feed."""
 
     def __init__(self) -> None:
         self.open: set[int] = set()
@@ -50,7 +50,7 @@ class FakeLibrary:
         block = pointer._obj.contents = _library.Block()  # type: ignore[attr-defined]
         block.data = block.head = ctypes.addressof(self.text)
         block.bytes, block.head_bytes, block.frames = 64, 0, 1
-        # It is copied behind this, and must be there still.
+        # The caller copies the block after this call, so the feed must still be open.
         self._number(handle, "read")
         return 1
 
@@ -76,9 +76,9 @@ class Signals(unittest.TestCase):
         self.addCleanup(faulthandler.cancel_dump_traceback_later)
 
     def alarms(self, seconds: float, handle: Callable[[], None]) -> None:
-        """Has `handle` called each time that so many seconds, more or less, have passed."""
+        """Calls `handle` again and again, after random pauses of up to `seconds`."""
 
-        # CPython may overlook one that comes while it begins to handle another, until the next one.
+        # CPython may miss a signal that comes while it begins to handle another: the timer repeats it.
         again = 10 * seconds
 
         def on_alarm(_number: int, _frame: Optional[FrameType]) -> None:
@@ -94,7 +94,7 @@ class Signals(unittest.TestCase):
         signal.setitimer(signal.ITIMER_REAL, seconds, again)
 
     def feeds(self, count: int, current: list[weir.Feed]) -> Iterator[weir.Feed]:
-        """Feeds, one after the other, until so many handlers have run."""
+        """Opens feeds, one after the other, until `count` handlers have run."""
         while self.handled < count:
             try:
                 feed = weir.open("host:live", start=False)
@@ -106,7 +106,7 @@ class Signals(unittest.TestCase):
             current.clear()
 
     def read_on(self, feed: weir.Feed) -> None:
-        """Until the handler has closed it."""
+        """Reads until the handler has closed the feed."""
         try:
             while True:
                 try:
@@ -151,7 +151,7 @@ class Signals(unittest.TestCase):
     def test_close_while_a_daemon_is_read(self) -> None:
         current: list[weir.Feed] = []
         self.alarms(0.02, lambda: [feed.close() for feed in current] and None)
-        # The daemon counts by the second: the tests behind this one need feeds, too.
+        # The daemon limits the feeds opened in a second: leave some for the tests after this one.
         self.addCleanup(time.sleep, 1.1)
         for feed in self.feeds(300, current):
             self.read_on(feed)

@@ -15,7 +15,7 @@ import weir
 
 
 def frames_of_file() -> Iterator[tuple[int, int, bytes]]:
-    """Time, bytes on the wire, data: of a pcapng file of one section, little-endian."""
+    """Time, bytes on the wire and data of each frame of a pcapng file (one section, little-endian)."""
     with open(os.environ["WEIR_TEST_FILE"], "rb") as file:
         content = file.read()
     at = 0
@@ -37,7 +37,7 @@ class Reading(unittest.TestCase):
             self.assertIsNone(feed.interface_name(99))
             with self.assertRaises(weir.EndOfSource):
                 feed.next_frame()
-        # They are there, though the feed is closed.
+        # Frames stay valid after the feed is closed.
         found = [(frame.time_ns, frame.wire_length, bytes(frame.data)) for frame in frames]
         self.assertEqual(found, list(frames_of_file()))
         self.assertEqual([frame.direction for frame in frames[:3]], ["in", "out", "in"])
@@ -85,7 +85,7 @@ class Waiting(unittest.TestCase):
     def test_a_signal_of_python_ends_a_wait(self) -> None:
         main = threading.main_thread().ident
         assert main is not None
-        # Programs that a shell starts in the background begin without it.
+        # A program that a shell starts in the background ignores SIGINT.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         self.addCleanup(signal.signal, signal.SIGINT, before)
         with weir.open("host:live", filter="tcp port 9") as feed:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs in the guest: the oldest supported kernel must take every BPF program, a capture there must see
-# what was sent and account for it, and the tests that TESTS names must pass.
+# Runs in the guest. The oldest supported kernel must accept every BPF program, a capture must receive and
+# account for every frame that was sent, and the tests of TESTS must pass.
 set -eu
 
 fail() {
@@ -15,8 +15,8 @@ esac
 [ -s /sys/kernel/btf/vmlinux ] || fail 'this kernel has no BTF'
 command -v weir >/dev/null || fail 'no weir in this guest: build it (cargo build -p weir), or set WEIR_BIN'
 
-# 1. The verifier of this kernel and every object we ship.
-#    A refused program brings thousands of lines of verifier log; its last ones name the reason.
+# 1. Every BPF program that we ship, against this kernel's verifier.
+#    The verifier's log of a refused program has thousands of lines; the last ones name the reason.
 weir lab load-bpf >/tmp/loaded 2>/tmp/verifier || {
     grep -B 8 -A 1 '^processed [0-9]* insns' /tmp/verifier || tail -n 40 /tmp/verifier
     cat /tmp/loaded
@@ -25,8 +25,8 @@ weir lab load-bpf >/tmp/loaded 2>/tmp/verifier || {
 cat /tmp/loaded
 grep -q '^loaded ' /tmp/loaded || fail "'weir lab load-bpf' loaded nothing"
 
-# 2. A live capture into a file: pings plain, in a VLAN, and in a VLAN in another (QinQ). The far end is
-#    in a namespace: the kernel would otherwise deliver pings to its own addresses over lo.
+# 2. A live capture into a file: pings without a VLAN tag, with one, and with two (QinQ). The far end is
+#    in a namespace, because the kernel would otherwise deliver pings to its own addresses by lo.
 ip netns add far
 ip link add near0 type veth peer name far0 netns far
 set_up() { # HOST IFACE IP...: the last is how `ip` is called at this end
@@ -86,7 +86,7 @@ weir capture file:/out/pings.pcapng --json >/tmp/read ||
     fail 'weir reads another number of frames from its file than it wrote'
 }
 
-# 3. Tests as they run on the host. Each is shown with its time; one that fails, with its last words.
+# 3. The tests that also run on the host. Each is shown with its time, and if it fails, with its last output.
 export WEIR_TEST_SLOWNESS=3
 failed=
 while read -r package binary name; do

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts that start QEMU share; to be sourced.
+# Functions of the scripts that start QEMU; to be sourced.
 # shellcheck source=tests/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
@@ -7,8 +7,8 @@ scratch=
 qemu_pid=
 host_pid=
 
-# Makes the folder $scratch; it is gone with the script, and so are QEMU, whose process id is $qemu_pid, and a
-# daemon beside it, $host_pid.
+# Makes the folder $scratch. When the script ends, the folder is removed, and QEMU ($qemu_pid) and a daemon on the host
+# ($host_pid) are killed.
 make_scratch() {
     scratch=$(mktemp -d)
     trap stop_guest EXIT

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds the pings that check.sh captured in the guest (FILE, and LEDGER of the run) against what the
-# host's tools read: every frame, and the tags of the VLANs.
+# Checks with the host's tools that FILE has every ping that check.sh captured in the guest (LEDGER of that run), with
+# its VLAN tags.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../common.sh"

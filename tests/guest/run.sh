@@ -5,21 +5,21 @@
 #     tests/guest/run.sh [--add FILE]... [--out DIR | --initramfs FILE] [--] COMMAND [ARGUMENT]...
 #
 # --add FILE puts FILE on the guest's PATH, with its shared libraries. busybox, ip, tc, jq and weir are
-# there anyway. --out DIR: what the command leaves in the guest's /out, at most 64 MiB, comes into DIR.
-# --initramfs FILE writes what would be booted there, and boots nothing.
+# always there. --out DIR: files that the command writes to the guest's /out, at most 64 MiB, are copied to DIR.
+# --initramfs FILE writes the initramfs to FILE, and boots nothing.
 # Environment:
 #     WEIR_BIN            the weir binary (target/debug/weir, else target/release/weir)
-#     WEIR_GUEST_ACCEL    accelerators, best first (tcg); kvm:tcg on a host whose KVM works. Not by
-#                         default: a /dev/kvm that opens and then boots nothing is common in VMs
+#     WEIR_GUEST_ACCEL    accelerators, best first (tcg); kvm:tcg on a host whose KVM works. KVM is not the
+#                         default, because in VMs /dev/kvm can often be opened but boots nothing
 #     WEIR_GUEST_CPU      QEMU's -cpu (max); QEMU 7.2 needs max,-cx16 for Linux 6.12
 #     WEIR_GUEST_CPUS     how many (2)
 #     WEIR_GUEST_TIMEOUT  seconds until the guest is ended (180)
-#     WEIR_GUEST_MODULES  more kernel modules to take along
-#     WEIR_GUEST_QEMU     more arguments of QEMU's, a list of words
+#     WEIR_GUEST_MODULES  further kernel modules for the guest
+#     WEIR_GUEST_QEMU     further arguments for QEMU, a list of words
 #     WEIR_GUEST_MACHINE  QEMU's -machine (pc)
 #     WEIR_GUEST_PROGRAM  another qemu-system-x86_64
-#     WEIR_GUEST_VERBOSE  1: the kernel's messages too
-# Exit 124: time-out. 125: the guest did not get as far as a status, or could not be started.
+#     WEIR_GUEST_VERBOSE  1: print the kernel's messages, too
+# Exit 124: time-out. 125: the guest could not be started, or ended without a status.
 set -euo pipefail
 # shellcheck source=tests/guest/common.sh
 source "$(dirname "$0")/common.sh"
@@ -84,13 +84,13 @@ tree=$scratch/tree
 mkdir -p "$tree"/{bin,dev,proc,sys,tmp,run,root,etc,lib/modules/"$version"}
 ln -s bin "$tree/sbin"
 
-# Programs land in /bin, their libraries at the path that they have here.
+# Copies programs to /bin, and their libraries to the paths that they have here.
 add_program() { # FILE [NAME]
     local file=$1 name=${2:-$(basename "$1")} library
     install -m 755 "$(realpath "$file")" "$tree/bin/$name"
-    # Debug information is nine tenths of ours, and the guest unpacks it all into memory. Scripts have none.
+    # Nine tenths of our programs are debug information, and the guest unpacks everything into memory.
     strip --strip-debug "$tree/bin/$name" 2>/dev/null || true
-    # ldd fails on scripts and static programs: they need no libraries.
+    # ldd fails for scripts and static programs, which need no libraries.
     while IFS= read -r library; do
         install -D -m 755 "$(realpath "$library")" "$tree$library"
     done < <(ldd "$file" 2>/dev/null | grep -o '/[^ )]*')
@@ -112,7 +112,7 @@ for file in "${add[@]}"; do
 done
 if [[ -n $weir ]]; then
     add_program "$weir" weir
-    # Tests that were built here know it by its path here.
+    # Tests that were built here contain this path.
     mkdir -p "$tree$(dirname "$(realpath "$weir")")"
     ln -s /bin/weir "$tree$(realpath "$weir")"
 fi
@@ -123,14 +123,14 @@ fi
 # shellcheck disable=SC2086  # a list of words
 add_modules "$kernel" "$tree" $modules
 
-# Single quotes survive every shell; bash's own %q may write $'...', which not every ash knows.
+# Every shell understands single quotes; bash's %q may write $'...', which not every ash knows.
 quoted=
 for word in "$@"; do quoted+="'${word//\'/\'\\\'\'}' "; done
 printf '%s\n' "$quoted" >"$tree/etc/command"
 
 cat >"$tree/init" <<'INIT'
 #!/bin/sh
-# The guest's first process: mounts, runs the command, hands its status to the host, ends the guest.
+# The guest's first process: mounts file systems, runs the command, reports its status to the host, ends the guest.
 export PATH=/bin HOME=/root
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -180,7 +180,7 @@ read -ra more <<<"${WEIR_GUEST_QEMU:-}"
 mkfifo "$scratch/console"
 sed -u 's/\r$//' <"$scratch/console" &
 console_pid=$!
-# Through `timeout`, which hands on the signal that it gets: the pid to end is the one we started.
+# By `timeout`, which passes on the signals that it gets, so its pid is the one to kill.
 timeout --kill-after=5 "$timeout_s" "${WEIR_GUEST_PROGRAM:-qemu-system-x86_64}" -nodefaults -no-user-config -no-reboot \
     -display none -machine "${WEIR_GUEST_MACHINE:-pc}" "${accel[@]}" -cpu "$cpu" -smp "$cpus" -m 1G "${disk[@]}" \
     "${more[@]}" \

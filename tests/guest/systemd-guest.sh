@@ -1,22 +1,22 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154  # $nobody is of the script that sources this
-# Sourced by systemd-inside.sh: weir-guest.service, which offers what a daemon outside of this machine has (systemd.sh).
+# Sourced by systemd-inside.sh: tests weir-guest.service, which offers the feeds of a daemon on the host (systemd.sh).
 
 guest_property() { systemctl show --value -p "$1" weir-guest; }
 guest_serves() { [[ $(guest_property ActiveState) == active && $(guest_property StatusText) == "serving made"* ]]; }
-# As as_nobody.
+# Like as_nobody.
 of_group() { exec setpriv --reuid "$nobody" --regid "$nobody" --groups weir --inh-caps=-all "$@"; }
-# Any process that has the device's memory mapped, or the broker's own thread for it.
+# Processes that have the device's memory mapped, or the broker's thread for it.
 region_is_mapped() { grep -lq resource2 /proc/[0-9]*/maps 2>/dev/null; }
 
 [[ $(systemctl is-enabled weir-guest || true) == disabled ]] || die 'installing the package enables weir-guest'
 said=$(systemd-analyze --man=no verify weir-guest.service 2>&1)
 [[ -z $said ]] || die "systemd-analyze verify: $said"
-# It is root's, and has CAP_SYS_ADMIN for the file `enable` of devices. Where a line goes, the figure rises.
+# It runs as root, and has CAP_SYS_ADMIN for the file `enable` of devices. If a line of the unit is lost, the figure rises.
 said=$(systemd-analyze --no-pager --threshold=21 security weir-guest.service) || die "systemd-analyze security: $said"
 grep 'Overall exposure' <<<"$said"
 
-# Without a port it is not started, and that is no failure.
+# Without a port it is not started, which is not a failure.
 mkdir -p /etc/systemd/system/weir-guest.service.d
 printf '[Unit]\nConditionPathExists=/dev/virtio-ports/none\n' >/etc/systemd/system/weir-guest.service.d/none.conf
 systemctl daemon-reload
@@ -43,12 +43,12 @@ said=$(as_nobody weir capture host:made --frames 1 2>&1) && die 'nobody can read
     die "group weir cannot read: $(cat /tmp/made.talk)"
 [[ $(jq .delivered /tmp/made.json) == 500 ]] || die "$(cat /tmp/made.json)"
 grep -h 'memory is there' <(journalctl -u weir-guest -o cat --no-pager)
-# The port is taken: another broker is told by whom.
+# The port is in use: the error of another broker says by which process.
 said=$(weir guest --socket /tmp/other/weir.sock 2>&1) && die 'two brokers have one port'
 [[ $said == *'another program has it open'*'weir-guest'* ]] || die "the second broker says: $said"
 done_with 'weir-guest starts with its port, and the group weir reads what the host captures'
 
-# It is told to end: its reader goes on with its successor.
+# The broker is stopped: its reader goes on with the next one.
 of_group weir capture host:made --follow --json >/tmp/follow.json 2>/tmp/follow.talk &
 reader=$!
 until_true 'a reader' grep -q 'made: host' /tmp/follow.talk
@@ -71,7 +71,7 @@ until_true 'another one after the watchdog' sleep_is_over
 rm -r /etc/systemd/system/weir-guest.service.d
 systemctl daemon-reload
 
-# Of both daemons one serves.
+# Only one of the two daemons can run.
 systemctl start weir
 [[ $(guest_property ActiveState) == inactive ]] || die 'both daemons run'
 systemctl stop weir

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The half of systemd.sh that runs in the guest, as root: installs /check/weir.deb, runs the daemon under systemd,
-# purges it.
-# Clients are user nobody, without any right. The guest has nothing of ours to source.
+# The part of systemd.sh that runs in the guest, as root: installs /check/weir.deb, runs the daemon under systemd,
+# purges the package. Clients run as nobody, without capabilities. It sources nothing except systemd-guest.sh.
 set -euo pipefail
 
 nobody=65534
@@ -13,7 +12,7 @@ die() {
     tail -n 20 /tmp/*.talk 2>/dev/null || true
     exit 1
 }
-# A command that fails where nobody looks at it.
+# For commands whose status is not checked.
 trap 'die "line $LINENO: $BASH_COMMAND"' ERR
 
 begin=$SECONDS
@@ -28,13 +27,13 @@ until_true() { # WHAT COMMAND...
     done
 }
 property() { systemctl show --value -p "$1" weir; }
-# Every path but those of dpkg and the kernel, and logs.
+# Every path, except those of dpkg, of the kernel, and logs.
 paths() {
     find / -xdev \( -path /check -o -path /proc -o -path /dev -o -path /var/cache -o -path /var/log \
         -o -path /var/lib/dpkg -o -path /tmp -o -path /var/tmp \) -prune -o -print | sort
 }
 
-# In a process of its own: `exec`, for signals to find the client.
+# `exec`, so that signals reach the client itself.
 as_nobody() { exec setpriv --reuid $nobody --regid $nobody --clear-groups --inh-caps=-all "$@"; }
 declare -A client
 start() { # NAME COMMAND...: a client, which reads when this returns
@@ -47,7 +46,7 @@ start() { # NAME COMMAND...: a client, which reads when this returns
 }
 readers() { weir status --json | jq '.clients | length'; }
 has_readers() { [[ $(readers) == "$1" ]]; }
-# Frames of the youngest feed that a client has.
+# Frames of the client's newest feed.
 newest_offered() { weir status --json | jq '.clients | max_by(.number) | .ledger.offered'; }
 has_offered() { [[ $(newest_offered) -ge $1 ]]; }
 send() { # FRAMES [RATE]: to near0, whose other end is in a namespace
@@ -64,7 +63,7 @@ finish() { # NAME JQ-CONDITION: it ends by Ctrl-C, its ledger closes, and the co
         and .captured == .delivered + .lapped and ($2)" "/tmp/$name.json" >/dev/null ||
         die "$name: not ($2), or the ledger does not close: $(cat "/tmp/$name.json")"
 }
-# How many of our filters are attached to near0, on both sides.
+# The number of our filters that are attached to near0, on both sides.
 filters() { for side in ingress egress; do tc filter show dev near0 $side; done | grep -c ' weir_tc_' || true; }
 programs() { bpftool prog list | grep -c ' name weir_' || true; }
 is_clean() { [[ $(filters) == 0 && $(programs) == 0 ]]; }
@@ -85,7 +84,7 @@ dpkg -i /check/weir.deb >/check/dpkg 2>&1 || die "$(cat /check/dpkg)"
 dpkg --verify weir || die 'the files are not those that the package names'
 said=$(systemd-analyze --man=no verify weir.service 2>&1)
 [[ -z $said ]] || die "systemd-analyze verify: $said"
-# Tenths. Where a line goes from the unit, or a right comes to it, the figure rises.
+# In tenths. The figure rises if the unit loses a line or gets a capability.
 said=$(systemd-analyze --no-pager --threshold=28 security weir.service) || die "systemd-analyze security: $said"
 grep 'Overall exposure' <<<"$said"
 systemctl start weir
@@ -94,7 +93,7 @@ systemctl stop weir
 done_with 'the package brings a unit that is off, and a file that allows nothing'
 
 # 2. The daemon: its user, its rights, its sandbox.
-# Without IPv6 the kernel sends nothing of its own.
+# Without IPv6 the kernel itself sends nothing.
 echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
 ip netns add far
 ip netns exec far bash -c 'echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6'
@@ -116,7 +115,7 @@ grep -Eqx 'Seccomp:\s+2' "/proc/$pid/status" || die 'no filter of system calls'
 [[ $(stat -c '%a %U' /run/weir) == '755 weir' ]] || die "$(ls -ld /run/weir)"
 done_with 'runs as user weir with four capabilities'
 
-# 3. Every frame by every engine, with filters that a child compiles, which has a sandbox of its own.
+# 3. Every engine captures every frame, with filters that are compiled by a child in a sandbox of its own.
 for engine in bpf af_packet pcap; do
     start "$engine" as_nobody weir capture host:$engine --filter udp --json
     start "$engine-none" as_nobody weir capture host:$engine --filter ip6 --json
@@ -124,13 +123,13 @@ for engine in bpf af_packet pcap; do
     send 2000
     until_true "$engine counts the frames" has_offered 2000
     finish $engine '.offered == 2000 and .delivered == 2000'
-    # It is seen in /proc that nobody can load programs: the rings are the capture's own.
+    # /proc shows that the client cannot load BPF programs, so it may map the capture's own rings.
     grep -q 'copied into sealed memory' "/tmp/$engine.talk" && die "$engine: $(cat "/tmp/$engine.talk")"
     finish $engine-none '.offered == 2000 and .filtered == 2000'
     until_true 'the feeds are closed' has_readers 0
     done_with "nobody reads every frame by $engine"
 done
-# It takes frames away from the stack, which no client may ask for.
+# It takes frames away from the stack, which clients may not request.
 said=$(as_nobody weir capture host:af_xdp --json 2>&1) && die 'af_xdp watches a link'
 [[ $said == *refused*af_xdp*--consume* ]] || die "af_xdp says: $said"
 done_with 'af_xdp is refused: it would take the frames away'
@@ -178,9 +177,9 @@ until_true 'all frames' has_offered 6000
 finish stays '.offered == 6000 and .delivered == 6000 and .sources[0].lives == 1'
 done_with 'a reload loses no frame'
 
-# 5. Watchdog, SIGKILL, upgrade: a client that has the socket's folder mounted, as a container has, reads on each time.
-# Shorter than the unit's, and longer than the kernel's verifier takes for a program on a slow guest: the daemon cannot
-# say that it is alive while a source opens.
+# 5. Watchdog, SIGKILL, upgrade: each time a client reads on that has the socket's folder mounted, as containers have.
+# The time of the watchdog is shorter than the unit's, but longer than the verifier takes for a program on a slow guest,
+# because the daemon cannot report to the watchdog while a source opens.
 drop_in watchdog <<<$'[Service]\nWatchdogSec=10'
 systemctl restart weir
 # shellcheck disable=SC2016  # for the inner shell to expand
@@ -200,7 +199,7 @@ for how in STOP KILL upgrade; do
         [[ $(property NRestarts) == $((restarts + 1)) ]] || die "$how: started $(property NRestarts) times"
     fi
     until_true "the client is back after $how" has_readers 1
-    # Those of the one that was killed are gone: it wrote them down, in the folder that systemd keeps.
+    # The filters of the killed daemon are gone: it had recorded them in the folder that systemd keeps.
     [[ $(filters) == 2 ]] || die "after $how, near0 has $(filters) filters"
     send 1000
     until_true "frames after $how" has_offered 1000
@@ -234,7 +233,7 @@ END
 printf '[sources.other]\nsource = "netns:late/late0"\nusers = [%d]\n' $nobody >/etc/weir/weir.toml
 systemctl start weir
 [[ $(stat -c '%a' /run/weir) == 750 ]] || die "$(ls -ld /run/weir)"
-# Made when the daemon has its mounts already.
+# This namespace is made after the daemon has set up its mounts.
 ip netns add late
 ip -n late link add late0 type veth peer name more0
 ip -n late link set late0 up
@@ -242,7 +241,7 @@ said=$(as_nobody weir capture host:other --frames 1 --json 2>&1) && die 'without
 [[ $said == *'ermission denied'* ]] || die "without the group: $said"
 start group setpriv --reuid $nobody --regid $nobody --groups weir --inh-caps=-all weir capture host:other --json
 finish group '.offered == 0'
-# A process of root's in that namespace.
+# A process of root in that namespace.
 ip netns exec late sleep infinity &
 sleeper=$!
 printf '[sources.process]\nsource = "netns:%d/late0"\nusers = [%d]\n' "$sleeper" $nobody >/etc/weir/weir.toml
@@ -281,7 +280,7 @@ rm -r /var/lib/weir /etc/systemd/system/weir-capture@.service
 systemctl daemon-reload
 done_with 'weir-capture@ writes every frame'
 
-# 9. In a guest, what the host captures.
+# 9. weir-guest.service, with feeds of the host.
 # shellcheck source=tests/guest/systemd-guest.sh
 source /check/systemd-guest.sh
 

@@ -13,8 +13,8 @@ cd "$root"
 
 mirror=${WEIR_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 timeout_s=${WEIR_GUEST_TIMEOUT:-600}
-# Beside what the package depends on: bpftool and tc tell what is attached, jq reads ledgers, tcpdump has a profile of
-# AppArmor.
+# In addition to the package's dependencies: bpftool and tc list attached programs, jq reads ledgers, tcpdump has an
+# AppArmor profile.
 packages=systemd,systemd-sysv,udev,dbus,kmod,iproute2,bpftool,jq,apparmor,tcpdump,libelf1,libpcap0.8,zlib1g,libgcc-s1
 modules=(virtio_pci virtio_blk virtio_console veth sch_ingress cls_bpf)
 
@@ -43,10 +43,10 @@ make_system() { # IMAGE
     unshare --mount -- debootstrap --variant=minbase --include="$packages" bookworm "$system" "$mirror" \
         >"$scratch/debootstrap" 2>&1 || die "debootstrap failed: $(tail -5 "$scratch/debootstrap")"
     rm -rf "$system"/var/cache/apt/archives/*.deb "$system"/var/lib/apt/lists/*
-    # With an identity this is not the first boot, at which systemd asks questions and enables every unit.
+    # With a machine id, systemd does not treat this as a first boot, at which it would ask questions and enable every unit.
     echo 0123456789abcdef0123456789abcdef >"$system/etc/machine-id"
     echo guest >"$system/etc/hostname"
-    # They would use the processor meanwhile, or wait for a network.
+    # These units would use CPU time during the test, or wait for a network.
     for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer \
         serial-getty@.service getty@.service systemd-networkd.service apparmor.service; do
         ln -sf /dev/null "$system/etc/systemd/system/$unit"
@@ -67,10 +67,10 @@ UNIT
     mkdir -p "$system/etc/systemd/system/multi-user.target.wants"
     ln -s ../check.service "$system/etc/systemd/system/multi-user.target.wants/check.service"
     add_modules "$kernel" "$system/usr" "${modules[@]}"
-    # Not busybox's: modprobe of Debian reads the index in a form that only its own depmod writes.
+    # depmod of Debian, because its modprobe reads an index that busybox's depmod does not write.
     chroot "$system" depmod "$version"
     truncate -s 1G "$scratch/image"
-    # No journal: nothing that this file system holds is needed after a crash.
+    # No journal: nothing in this file system is needed after a crash.
     mke2fs -q -t ext4 -O ^has_journal -d "$system" "$scratch/image"
     say "a Debian 12 with systemd in $((SECONDS - begin)) s"
     mv "$scratch/image" "$1.$$"
@@ -78,7 +78,7 @@ UNIT
     rm -rf "$system"
 }
 
-# Everything that goes into the image is in its name.
+# The name depends on everything that goes into the image.
 recipe=$(sed -n '/^packages=/,/^modules=/p; /^make_system/,/^}/p' "${BASH_SOURCE[0]}" | sha256sum | cut -c1-12)
 image=$root/.cache/guest/systemd-$version-$recipe.ext4
 if [[ ! -f $image ]]; then
@@ -104,7 +104,7 @@ cp tests/guest/systemd-inside.sh tests/guest/systemd-guest.sh "$scratch/check/"
 tar -C "$scratch/check" -cf "$scratch/check.tar" .
 truncate -s %1M "$scratch/check.tar"
 
-# The drivers of the disks are modules of this kernel, so a first file system loads them.
+# The disk drivers are modules of this kernel, so an initramfs loads them.
 first=$scratch/first
 mkdir -p "$first"/{bin,dev,proc,sys,root}
 cp "$(command -v busybox)" "$first/bin/busybox"
@@ -132,7 +132,7 @@ for name in "${names[@]}"; do accel+=(-accel "$name"); done
 kernel_args='console=ttyS0 panic=-1 systemd.show_status=false'
 if [[ ${WEIR_GUEST_VERBOSE:-0} != 1 ]]; then kernel_args+=' quiet loglevel=1'; fi
 
-# A daemon of its host, for weir-guest.service. Its frames are made up, so that it needs no rights.
+# A daemon on the host, for weir-guest.service. Its source is `gen:`, so it needs no capabilities.
 start_host() { # WEIR
     mkdir -m 755 "$scratch/host"
     cat >"$scratch/host/weir.toml" <<CONFIG

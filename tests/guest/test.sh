@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The guest stage of `make test`: builds weir and the tests that TESTS names, and runs check.sh on the
-# Debian 6.1 kernel; then file.sh looks at the file that came out of it.
+# The guest stage of `make test`: builds weir and the tests of TESTS, runs check.sh on the Debian 6.1 kernel, and
+# checks the captured file with file.sh.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../common.sh"
@@ -21,8 +21,8 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# With the features of the whole workspace, as the stage `tests` builds them: nothing is built twice. The
-# tests of the package weir bring its binary.
+# With the features of the whole workspace, as in the stage `tests`, so that nothing is built twice. Building the
+# tests of the package weir also builds its binary.
 list=tests/guest/TESTS
 names=$(sed '/^#/d' "$list" | cut -d' ' -f1,2 | sort -u)
 wanted=()

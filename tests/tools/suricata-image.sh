@@ -3,7 +3,7 @@
 # that are newer than this machine's, with a newer C library (glibc 2.41).
 #
 # It is made by debootstrap once, into .cache/tools (remove that for newer packages), which needs root and a Debian mirror
-# (WEIR_DEBIAN_MIRROR=URL names another). Exit 3: there is none.
+# (WEIR_DEBIAN_MIRROR=URL names another). Exit 3: the mirror cannot be reached.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../common.sh"
@@ -15,11 +15,11 @@ packages=suricata,tcpdump
 make_tree() { # TREE LOG
     unshare --mount -- debootstrap --variant=minbase --include="$packages" "$suite" "$1" "$mirror" >"$2" 2>&1 ||
         die "debootstrap failed: $(tail -5 "$2")"
-    # Two thirds of it are never looked at here.
+    # Two thirds of the files are not needed here.
     rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/* "$1"/usr/share/{doc,info,locale,man}/*
 }
 
-# Everything that goes into the tree is in its name.
+# The name depends on everything that goes into the tree.
 recipe=$(sed -n '/^suite=/,/^}/p' "${BASH_SOURCE[0]}" | sha256sum | cut -c1-12)
 image=$root/.cache/tools/suricata-$recipe.tar
 if [[ ! -f $image ]]; then
@@ -33,7 +33,7 @@ if [[ ! -f $image ]]; then
     trap 'rm -rf "$scratch"' EXIT
     begin=$SECONDS
     make_tree "$scratch/tree" "$scratch/log"
-    # Under its name only once it is whole.
+    # It gets its name only once it is complete.
     tar -C "$scratch/tree" -cf "$scratch/image" .
     mv "$scratch/image" "$image.$$"
     mv "$image.$$" "$image"

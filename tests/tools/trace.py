@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Writes a pcap file of known traffic for an intrusion detection system: trace.py OUT [FLOWS]
 
-HTTP over TCP with handshake and end (FLOWS of them: 40 unless told, 60000 at most), DNS, and UDP of several sizes as
-filler, all mixed. One HTTP flow, from 10.1.0.7 port 40007, asks for /evil; nothing else does. Checksums are right, as on
-a wire. Needs nothing but Python's own library.
+HTTP over TCP with handshake and end (FLOWS connections: by default 40, at most 60000), DNS, and UDP of several sizes,
+all mixed. Only one HTTP flow, from 10.1.0.7 port 40007, requests /evil. Checksums are right, as on a wire. Needs only
+Python's standard library.
 
-To measure with, take as many flows as the run needs, and not `weir gen --loop`: what comes again is to an intrusion
-detection system a connection that has ended, and it does not look into it.
+For measurements, write as many flows as the run needs, and do not use `weir gen --loop`: an intrusion detection system
+takes repeated frames as parts of a connection that has ended, and does not inspect them.
 """
 
 import itertools
@@ -36,12 +36,12 @@ def address(text):
 
 
 def host(network, number):
-    """Of a network, such as 10.1, the host of this number."""
+    """The address of the host with this number in a network such as 10.1."""
     return f"{network}.{number // 250}.{number % 250}"
 
 
 def frame(source, target, protocol, segment, checksum_at):
-    """An Ethernet frame with IPv4 around a segment, whose checksum is filled in."""
+    """An Ethernet frame with IPv4 and this segment, whose checksum is filled in."""
     ends = address(source) + address(target)
     value = checksum(ends + struct.pack("!BBH", 0, protocol, len(segment)) + segment)
     if protocol == 17 and value == 0:
@@ -60,7 +60,7 @@ def udp(source, source_port, target, target_port, payload):
 
 
 class TcpEnd:
-    """One end of a TCP connection: it knows what it has sent, and what it has seen."""
+    """One end of a TCP connection, with its sequence and acknowledgement numbers."""
 
     def __init__(self, ip, port, sequence):
         self.ip, self.port, self.sequence, self.seen = ip, port, sequence, 0
@@ -114,7 +114,7 @@ def filler(number):
 
 
 def mixed(flows):
-    """A frame of each conversation in turn, eight at a time."""
+    """Interleaves the conversations: a frame of each in turn, eight conversations at a time."""
     waiting = itertools.chain.from_iterable((http(at), dns(at), filler(at)) for at in range(flows))
     active = list(itertools.islice(waiting, 8))
     while active:

@@ -1,10 +1,10 @@
 #!/bin/sh
 # Runs in the guests of tests/vm: carries out, one after the other, the commands that come from the host over the second
-# serial port (machine.sh), each in this shell: what one of them defines or starts is there for the next.
+# serial port (machine.sh). All run in this shell, so later ones can use what earlier ones have defined or started.
 
 modprobe virtio_pci
 modprobe virtio_console
-# tcpdump looks for the user whom it becomes.
+# tcpdump needs an entry for the user that it changes to.
 echo 'root:x:0:0::/root:/bin/sh' >/etc/passwd
 
 within() { # SECONDS COMMAND...
@@ -29,7 +29,7 @@ start() { # NAME COMMAND...
     "$@" </dev/null >"/tmp/$name.json" 2>"/tmp/$name.err" 3>&- &
     eval "pid_$name=$!"
 }
-# Its exit status, once it has ended.
+# Waits until a program has ended, and returns its exit status.
 ended() { # NAME
     eval "wait \$pid_$1"
 }
@@ -44,12 +44,12 @@ start_broker() {
     pid_broker=$!
 }
 broker() {
-    # What one before it said, which may have been killed and so has left its socket, too, is not meant.
+    # Empty the log, so that only messages of this broker count. An earlier one that was killed has left its socket, too.
     : >/tmp/guest.err
     start_broker "$@"
     within 20 test -S /run/weir/weir.sock && within 20 grep -q 'serving .* of the host' /tmp/guest.err
 }
-# A capture of the host's source, whose feed is open at the host when this returns.
+# Starts a capture of the host's source; its feed is open at the host when this returns.
 reads() { # NAME SOURCE ARGUMENTS...
     name=$1 source=$2
     shift 2
@@ -59,7 +59,7 @@ reads() { # NAME SOURCE ARGUMENTS...
 is_open() { # NAME
     within 20 grep -q ' host at tc: ' "/tmp/$1.err"
 }
-# What a capture says. Where it has had several sources or lives, of all together.
+# The counts of a capture, summed over its sources and lives.
 counts() { # NAME
     jq -c '[.offered, .filtered, .captured, .delivered, .lapped, .drops.relay, .unexplained]' "/tmp/$1.json"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks a daemon one thing, as docs/protocol.md says, and prints the result: ask.py SOCKET METHOD [PARAMS]
+"""Sends one request to a daemon (docs/protocol.md), and prints the result: ask.py SOCKET METHOD [PARAMS]
 
 An error that it answers is printed, too, and the status is 1.
 """

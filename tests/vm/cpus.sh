@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# A guest with two virtual CPUs, on which readers of every kind are at once, in C and in Python, too; readers that have a
-# queue of the host's interface each; and applications of its own at its socket.
+# A guest with two virtual CPUs, in which readers of every kind run at the same time, also in C and in Python; readers of
+# one queue each of the host's interface; and an application at the guest's own socket.
 
 say '=== cpus: two virtual CPUs, many readers'
 cat >"$scratch/read_by_c.c" <<'PROGRAM'
@@ -72,7 +72,7 @@ LD_LIBRARY_PATH=$scratch/lib initramfs_of cpus --add "$scratch/read_by_c" --add 
     --add "$scratch/read_by_python" --add "$scratch/python.tar" --add "$target_dir/release/examples/count_for_others"
 initramfs=$scratch/cpus.initramfs
 
-# A TAP device with two queues, which the kernel notes on frames: a veth does not say by which one a frame came.
+# A TAP device with two queues: the kernel records the queue of each frame, which it does not for a veth.
 queued=no
 mkfifo "$scratch/queues.in"
 ip netns exec "$rx" tests/vm/queues.py queued 300 200 <"$scratch/queues.in" >"$scratch/queues.out" 2>"$scratch/queues.log" &
@@ -96,7 +96,7 @@ guests = ["one"]
 ring_mib = 8
 CONFIG
 serve
-# The other pair than that of the part `feeds`.
+# Not the same pair as in the part `feeds`.
 if [[ -n $qemu10 ]]; then qemu=$qemu10; fi
 cpus=2 start_machine one pc
 qemu="qemu-system-x86_64"
@@ -113,7 +113,7 @@ guest one "export LD_LIBRARY_PATH=/bin; start c read_by_c host:lan $frames; is_o
 guest one "start python read_by_python host:lan $frames; is_open python"
 guest one "start dump env LD_PRELOAD=/bin/libweirpcap.so tcpdump -Z root -ni host:lan -c $frames -w /tmp/dump.pcap udp"
 guest one 'within 20 grep -q "listening on" /tmp/dump.err'
-# The tap of an interface that is fed, and what a packet socket reads there. Segments that belong to nobody are on it.
+# An interface of `weir attach`, which needs tun, and a tcpdump that reads a packet socket on it.
 attached=no readers=7
 if in_guest one 'modprobe tun && echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6' >/dev/null; then
     attached=yes readers=8
@@ -123,7 +123,7 @@ if in_guest one 'modprobe tun && echo 1 >/proc/sys/net/ipv6/conf/default/disable
 else
     skip vm_attach 'this kernel has no tun'
 fi
-# Readers that want the same share a feed of the host's.
+# Readers with the same settings share a feed at the host.
 guest one "within 20 sh -c '[ \$(weir status --json | jq \".clients | length\") -eq $readers ]'"
 send "$frames" --rate 1kpps --size 100 --flows "$flows"
 
@@ -139,7 +139,7 @@ count_in() { # FILE
     guest one "tcpdump -Z root -nr $1 2>/dev/null | wc -l"
 }
 [[ $(count_in /tmp/dump.pcap) -eq $frames ]] || die "tcpdump has $(count_in /tmp/dump.pcap)"
-# Every frame of both halves, and none of them twice.
+# Both halves together have every frame, and none twice.
 halves=$(guest one 'jq -sc "[map(.offered)[], (map(.captured) | add), (map(.lapped) | add), (map(.drops.relay) | add)]" /tmp/first.json /tmp/second.json')
 [[ $halves == "[$frames,$frames,$frames,0,0]" ]] || die "the halves: $halves: $(guest one 'cat /tmp/first.json /tmp/second.json')"
 distinct=$(guest one 'for one in first second; do tcpdump -Z root -nr /tmp/$one.pcapng -txx 2>/dev/null |
@@ -156,7 +156,7 @@ if [[ $attached == yes ]]; then
     [[ $(count_in /tmp/tap.pcap) -eq $frames ]] || die "weir attach: $(count_in /tmp/tap.pcap)"
     guest one 'kill $pid_attach; ended attach'
 fi
-# Each reader of a queue has the frames of its queue, and no other: their source address says which one it was.
+# Each reader of a queue has exactly the frames of its queue: their source address shows the queue.
 if [[ $queued == yes ]]; then
     until_true 'the feeds to be closed' feeds_of one 0
     for number in 0 1; do guest one "reads queue$number host:queued@q$number --write /tmp/queue$number.pcapng"; done
@@ -173,7 +173,7 @@ if [[ $queued == yes ]]; then
     done
 fi
 exec {to_queues}>&-
-# An application that has nothing to do with capture: its server and three clients, each with descriptors.
+# An application without captures: a server and three clients, each with descriptors.
 counted=$(guest one 'count_for_others')
 [[ $counted == '{"number":1} 1
 {"number":2} 2

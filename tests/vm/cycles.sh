@@ -1,16 +1,16 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# Feeds are opened and closed again and again, each time with devices that are plugged in and unplugged: nothing leaks, in the
-# daemon, in QEMU or in the guest. WEIR_CYCLES of them (5) on each of two machines; `make soak` has 100.
+# Feeds are opened and closed again and again, and each time devices are plugged in and unplugged: nothing may leak in the
+# daemon, in QEMU or in the guest. WEIR_CYCLES (5) cycles on each of two machines; `make soak` has 100.
 
 rounds=${WEIR_CYCLES:-5}
-# The first ones load what stays.
+# The first cycles load what stays loaded.
 warm=2
 
 initramfs_of plain
 initramfs=$scratch/plain.initramfs
 count_of() { find "/proc/$1/fd" -mindepth 1 2>/dev/null | wc -l; }
-# Files that have no name any more, of memory or of /dev/shm, beside those that QEMU has for itself.
+# Open files without a name, memfds or in /dev/shm, except QEMU's own.
 maps_of() { grep -c -e weir -e memfd "/proc/$1/maps" || true; }
 kib_of() { awk '/^VmRSS/ { print $2 }' "/proc/$1/status"; }
 broker_fds() { guest one 'ls /proc/$pid_broker/fd | wc -l'; }
@@ -23,7 +23,7 @@ no_more_than() { # LIMIT COMMAND...
 
 cycle() { # NUMBER
     guest one "reads cycle host:lan --frames 20"
-    # Readers of one daemon look at each other's devices: one more that comes while they are there.
+    # A second reader joins while the devices of the first one are there.
     send 20 --rate 5kpps
     guest one 'ended cycle'
     [[ $(guest one 'counts cycle') == '[20,0,20,20,0,0,0]' ]] || die "cycle $1: $(guest one 'counts cycle')"
@@ -48,7 +48,7 @@ for machine in pc q35; do
     until_true "QEMU's descriptors (${before[0]})" no_more_than "${before[0]}" count_of "$qemu_pid"
     until_true "QEMU's mappings (${before[1]})" no_more_than "${before[1]}" maps_of "$qemu_pid"
     until_true "the daemon's descriptors (${before[2]})" no_more_than "${before[2]}" count_of "$daemon_pid"
-    # 40 KiB a cycle are less than a ring of the smallest size that were kept.
+    # 40 KiB a cycle are less than one leaked ring of the smallest size.
     no_more_than $((before[3] + 4096 + 40 * rounds)) kib_of "$daemon_pid" ||
         die "the daemon has $(kib_of "$daemon_pid") KiB, and had ${before[3]}"
     until_true "the broker's descriptors (${before[4]})" no_more_than "${before[4]}" broker_fds

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# Guests of both machines and both QEMUs read a source of the host by several applications at once; filters of the guest
-# act at the host; brokers, daemons and readers come and go (inside.sh).
+# Guests of both machine types and both QEMUs read a source of the host with several applications at once; filters of the
+# guest act at the host; brokers, daemons and readers are stopped and started (inside.sh).
 
-# The guest's script and this one speak by lines of its console: it says a word when it waits for frames.
+# The guest's script prints a line on its console when it waits for frames; this script then sends them.
 waits_for() { grep -qx "WAITS $1" "$scratch/guest.log" || ! kill -0 "$guest_pid" 2>/dev/null; }
 
 run_guest() { # MACHINE [QEMU's arguments]
@@ -44,11 +44,11 @@ reads_feeds() { # MACHINE
     until_true 'a reader whose daemon is killed' waits_for daemon
     send 500 --rate 2kpps
     until_true 'all to be read' all_read
-    # Killed on one machine, told to end on the other.
+    # SIGKILL on one machine, SIGTERM on the other.
     kill "-$signal" "$daemon_pid"
     wait "$daemon_pid" 2>/dev/null || true
     serve
-    # The reader says that it goes on.
+    # The reader reports that it goes on.
     until_true 'the reader at the next daemon' waits_for successor
     send 500 --rate 2kpps
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetches what guests are tested with beside this Debian's own, into .cache/tools, and prints its path. Nothing is
-# installed, and apt's own sources and lists stay as they are. Exit 3: it cannot be had here.
+# Downloads a further QEMU or kernel for the tests with guests into .cache/tools, and prints its path. Nothing is
+# installed, and apt's sources and lists do not change. Exit 3: the download failed.
 #
 #     tests/vm/fetch.sh qemu10     QEMU 10 of bookworm-backports, as a program to start
 #     tests/vm/fetch.sh linux510   the kernel package of Debian 11, Linux 5.10 (for WEIR_GUEST_KERNEL_DEB)
@@ -15,13 +15,13 @@ security=http://deb.debian.org/debian-security
 what=${1:-}
 kept=$root/.cache/tools/$what
 
-# apt with sources and lists of its own. It knows what is installed here, and so takes only what is missing or older.
+# apt with its own sources and lists. It knows the installed packages, and so downloads only missing or newer ones.
 with_sources() { # COMMAND...
     "$1" -q -o Dir::Etc::SourceList="$scratch/sources" -o Dir::Etc::SourceParts=/dev/null \
         -o Dir::State::Lists="$scratch/lists" -o Dir::Cache="$scratch/cache" \
         -o APT::Sandbox::User="$(id -un)" "${@:2}" >&2
 }
-fetch() { # SUITE-LINES PACKAGE...: the packages' files are in $scratch/cache/archives then
+fetch() { # SUITE-LINES PACKAGE...: downloads the packages into $scratch/cache/archives
     printf '%s\n' "$1" >"$scratch/sources"
     shift
     with_sources apt-get update || exit 3
@@ -33,7 +33,7 @@ qemu10() {
     fetch "deb $keys $mirror bookworm main
 deb $keys $mirror bookworm-backports main" qemu-system-{x86,common,data}/bookworm-backports
     for package in "$scratch"/cache/archives/*.deb; do dpkg -x "$package" "$scratch/kept"; done
-    # Its modules and firmware, and not those of the QEMU that is installed.
+    # It must use its own modules and firmware, not those of the installed QEMU.
     cat >"$scratch/kept/qemu-system-x86_64" <<'PROGRAM'
 #!/bin/sh
 here=${0%/*}
@@ -48,7 +48,7 @@ linux510() {
     local keys='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]' package
     printf '%s\n' "deb $keys $mirror bullseye main" "deb $keys $security bullseye-security main" >"$scratch/sources"
     with_sources apt-get update || exit 3
-    # The meta package depends on the kernel's own, which has the version in its name.
+    # The meta package depends on the package of the kernel, which has the version in its name.
     package=$(with_sources apt-cache depends linux-image-cloud-amd64/bullseye-security 2>&1 |
         sed -n 's/.*Depends: \(linux-image-5\.10\.[^ ]*\)/\1/p')
     [[ -n $package ]] || exit 3
@@ -68,7 +68,7 @@ if [[ ! -d $kept ]]; then
     trap 'rm -rf "$scratch"' EXIT
     mkdir -p "$scratch"/{lists,cache/archives}/partial
     "$what"
-    # Under its name only once it is whole. Two runs at once: the second finds the first one's and keeps it.
+    # It gets its name only once it is complete. Of two runs at once, the second one keeps the result of the first.
     mv -T "$scratch/kept" "$kept" 2>/dev/null || [[ -d $kept ]]
 fi
 if [[ $what == linux510 ]]; then path=$(printf '%s\n' "$kept"/*.deb); fi

@@ -1,6 +1,6 @@
 /*
- * What a mapping reads after its device has been unplugged: maps BAR 2 of each ivshmem device, says "mapped", waits for
- * SIGUSR1, and then prints for each of them "SIGBUS", "zeros", "ones" or "as before".
+ * Shows what a mapping reads after its device has been unplugged: maps BAR 2 of each ivshmem device, prints "mapped", waits
+ * for SIGUSR1, and then prints for each of them "SIGBUS", "zeros", "ones" or "as before".
  */
 #include <fcntl.h>
 #include <glob.h>
@@ -62,7 +62,7 @@ int main(void)
         close(fd);
         words[count] = map;
         before[count] = words[count][0];
-        /* A header is there: a change can be seen. */
+        /* It begins with a header, so a change is visible. */
         if (before[count] == 0 || ~before[count] == 0)
             return 4;
         count++;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs in the guest of tests/vm.sh: a broker, and applications that read the host's feeds.
+# Runs in a guest of tests/vm.sh: starts a broker, and applications that read the host's feeds.
 set -eu
 
 fail() {
@@ -25,9 +25,9 @@ reads() { # NAME ARGUMENTS...: a capture of the host's source, which ends by its
     shift
     weir capture host:lan --json "$@" >"/tmp/$name.json" 2>"/tmp/$name.err" &
 }
-# Its feed is open at the host.
+# Waits until the capture's feed is open at the host.
 is_open() { within 20 grep -q ' host at tc: ' "/tmp/$1.err"; }
-# What a capture says: offered, filtered, captured, delivered, lapped.
+# The counts of a capture: offered, filtered, captured, delivered, lapped.
 counts() { jq -c '[.offered, .filtered, .captured, .delivered, .lapped, .drops.relay, .unexplained]' "/tmp/$1.json"; }
 expect() { # NAME COUNTS
     [ "$(counts "$1")" = "$2" ] || fail "$1: $(counts "$1") and not $2"
@@ -35,18 +35,18 @@ expect() { # NAME COUNTS
 }
 devices() { [ "$(grep -l 0x1110 /sys/bus/pci/devices/*/device 2>/dev/null | wc -l)" -eq "$1" ]; }
 
-# tcpdump looks for the user whom it becomes.
+# tcpdump needs an entry for the user that it changes to.
 echo 'root:x:0:0::/root:/bin/sh' >/etc/passwd
 modprobe virtio_pci
 modprobe virtio_console
 broker
 within 10 test -S /run/weir/weir.sock
-# A source that the host's file does not give to this guest does not exist.
+# For this guest, a source that the host's file does not allow it does not exist.
 within 10 grep -q 'serving lan of the host' /tmp/guest.err
 if weir capture host:hidden --frames 1 2>/tmp/hidden.err; then fail 'a hidden source can be read'; fi
 devices 0 || fail 'there are devices before anybody reads'
 
-# Four at a time: everything, a filter that acts at the host, half of the flows, and tcpdump as it is.
+# Four readers at a time: all frames, a filter that acts at the host, half of the flows, and an unchanged tcpdump.
 reads all --frames 2000
 all=$!
 reads some --filter 'udp src port 9' --duration 8s
@@ -76,12 +76,12 @@ echo 'WAITS again'
 wait "$again" || fail 'the reader behind an unplugging'
 expect again '[1000,0,1000,1000,0,0,0]'
 
-# Its broker is killed, and another one comes.
+# The broker is killed, and another one is started.
 reads broker --follow --frames 1000
 reader=$!
 is_open broker
 echo 'WAITS broker'
-# It says how many it has.
+# It prints how many frames it has.
 within 20 grep -q 'captured 500 ' /tmp/broker.err
 kill -KILL "$broker_pid"
 broker

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# The oldest kernel that a guest may have, Linux 5.10 of Debian 11, on a q35 machine of this Debian's QEMU: it reads.
+# A guest with the oldest supported kernel, Linux 5.10 of Debian 11, on a q35 machine of this Debian's QEMU, reads feeds.
 
 package=$(tests/vm/fetch.sh linux510) || package=
 if [[ -z $package ]]; then
@@ -29,11 +29,11 @@ guest one 'ended all; ended dump'
 [[ $(guest one 'counts all') == '[2000,0,2000,2000,0,0,0]' ]] || die "Linux 5.10: $(guest one 'counts all')"
 [[ $(guest one 'tcpdump -Z root -nr /tmp/dump.pcap 2>/dev/null | wc -l') -eq 2000 ]] || die 'tcpdump has not all frames'
 guest one 'kill $pid_some; ended some'
-# The filter acts at the host: what it leaves out has not come here.
+# The filter acts at the host: frames that it excludes are not copied to the guest.
 [[ $(guest one 'counts some') == '[2000,2000,0,0,0,0,0]' ]] || die "the filter: $(guest one 'counts some')"
 until_true 'the devices to be gone' has_no_objects one
 guest one 'devices 0'
-# Another one, behind an unplugging; and a broker that ends with a reader.
+# Another feed after the devices were unplugged; and a broker that ends while a reader is there.
 guest one 'reads again host:lan --frames 500'
 send 500 --rate 2kpps
 guest one 'ended again'

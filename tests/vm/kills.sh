@@ -1,8 +1,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# The broker, the daemon and QEMU are killed at random moments, while frames flow and feeds are read, opened and closed:
-# WEIR_GUEST_KILLS of them (3; more in `make soak`). After each, accounts are whole, nothing is left of what was there,
-# and the next feed opens. WEIR_SEED=N has the moments of another run.
+# The broker, the daemon and QEMU are killed at random moments, while frames flow and feeds are read, opened and closed,
+# WEIR_GUEST_KILLS times (3; more in `make soak`). After each, accounts must balance, nothing may remain, and the next feed
+# must open. WEIR_SEED=N repeats the moments of an earlier run.
 
 kills=${WEIR_GUEST_KILLS:-3}
 seed=${WEIR_SEED:-$RANDOM}
@@ -14,18 +14,18 @@ initramfs=$scratch/plain.initramfs
 source "$root/tests/vm/load.sh"
 configure 8 64 one
 
-# Memory without a name, of ours: what QEMU was given as a device's.
+# Our memfds in QEMU: the memory of our devices.
 regions_of() { find "/proc/$1/fd" -mindepth 1 -lname '*memfd:*weir*' 2>/dev/null | wc -l; }
 mapped_of() { grep -c 'memfd:.*weir' "/proc/$1/maps" || true; }
 has_no_regions() { [[ $(regions_of "${machine_pid[one]}") -eq 0 && $(mapped_of "${machine_pid[one]}") -eq 0 ]]; }
-# What a capture says when it has ended: every frame has one fate.
+# Whether the account of a capture that has ended balances.
 is_whole() { # ACCOUNT
     jq -e '.unexplained == 0 and (.drops.relay // 0) == 0 and .delivered + .lapped + .after_limit == .captured
         and .offered == .filtered + .captured + ([.drops[]?] | add // 0)' <<<"$1" >/dev/null
 }
-# The frames that were offered to a capture, against those that were sent from before it could lose one until after the
-# last could come: exactly those, where it was there all the time. A reader that has lost its daemon or broker, and
-# --follow's gap with it, has no number of the frames of the gap: it has as many at most.
+# Compares the frames that were offered to a capture with those that were sent while it ran. A capture that ran all the time
+# must have exactly these. A reader that has lost its daemon or broker cannot count the frames until it was connected again,
+# so it may have fewer.
 was_offered() { # exactly|at-most ACCOUNT
     local test='.offered == $sent'
     [[ $1 == exactly ]] || test='.offered > 0 and .offered <= $sent'
@@ -36,7 +36,7 @@ begin_machine() {
     booted one
     guest one broker
 }
-# One feed, from its opening to its last frame.
+# Opens one feed, and reads to its last frame.
 next_feed() { # NAME
     guest one "reads $1 host:lan --frames 50 && ended $1"
     is_whole "$(guest one "cat /tmp/$1.json")" || die "$1: $(guest one "cat /tmp/$1.json")"
@@ -48,7 +48,7 @@ next_feed() { # NAME
 serve
 begin_machine
 load 3kpps
-# The first ones load what stays.
+# The first feeds load what stays loaded.
 next_feed first
 next_feed second
 stop_load
@@ -62,9 +62,9 @@ for ((number = 1; number <= kills; number++)); do
     helpers+=("$host_pid")
     until_true 'the reader on the host' grep -q ' host at tc: ' "$scratch/host.err"
     guest one 'reads all host:lan --follow; reads half host:lan@1/2 --follow'
-    # Nothing was sent before, and nothing is behind the readers' last looks.
+    # No frame was sent before the readers were open, so they are offered every frame.
     load 3kpps
-    # A feed that is being opened, or closed: the moment hits any step of it.
+    # A random delay, so that the kill hits any step of opening or closing a feed.
     guest one 'start brief weir capture host:lan --filter udp --frames 200 --json'
     sleep "0.$(printf '%03d' "$delay_ms")"
     case $victim in
@@ -85,7 +85,7 @@ for ((number = 1; number <= kills; number++)); do
         for name in all half; do
             guest one "within 60 grep -q 'captured from here on' /tmp/$name.err || { cat /tmp/$name.err; false; }"
         done
-        # It had its frames, or was refused and has no account.
+        # It has read its frames, or was refused and has no account.
         account=$(guest one 'ended brief; cat /tmp/brief.json')
         [[ -z $account ]] || is_whole "$account" || die "$victim: $account"
         stop_load
@@ -103,7 +103,7 @@ for ((number = 1; number <= kills; number++)); do
     wait "$host_pid" || die "$victim: the reader on the host: $(cat "$scratch/host.err")"
     account=$(cat "$scratch/host.json")
     is_whole "$account" || die "$victim: the reader on the host: $account"
-    # Nothing that becomes of the guest concerns it.
+    # Events in the guest must not affect it.
     how=exactly
     [[ $victim != daemon ]] || how=at-most
     was_offered "$how" "$account" || die "$victim: the reader on the host, of $sent frames: $account"

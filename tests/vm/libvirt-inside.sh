@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs in the guest of tests/vm/libvirt.sh: a broker, and one reader that goes on behind its host's pauses.
+# Runs in the guest of tests/vm/libvirt.sh: a broker, and one reader that goes on after each pause of the host.
 set -eu
 modprobe virtio_pci
 modprobe virtio_console

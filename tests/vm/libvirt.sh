@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A domain of a real libvirtd is prepared, checked, reads the host's frames, is detached, saved to a disk, restored, and
-# reads on: what an operator does, command by command. libvirtd and virtlogd run in a mount namespace of their own, so
-# that neither a libvirt of this machine nor its files are touched; nor are its processes seen.
+# A domain of a real libvirtd is prepared and checked, reads the host's frames, is detached, saved to a disk, restored, and
+# reads on, by the commands of an operator. libvirtd and virtlogd run in separate mount and PID namespaces, so that they do
+# not affect a libvirt of this machine.
 #
 #     tests/vm/libvirt.sh
 set -euo pipefail
@@ -18,22 +18,22 @@ if [[ ${1:-} != inside ]]; then
             exit 0
         }
     done
-    # It says why.
+    # It has printed the reason.
     "$root/tests/guest/kernel.sh" >/dev/null || {
         rc=$?
         [[ $rc -eq 3 ]] || exit "$rc"
         skip vm_libvirt 'there is no Debian kernel to boot (tests/guest/kernel.sh)'
         exit 0
     }
-    # In a PID namespace whose first process is the script below: libvirtd waits for a QEMU that it has tried until nobody
-    # has its number any more, and not every machine's first process fetches orphans at once. All of them end with this
-    # script, also by SIGKILL: `unshare` with this process, the namespace's first process with `unshare`, the others with that.
+    # In a PID namespace whose first process is the script below: libvirtd waits until the process id of a QEMU that it has
+    # probed is free, and not every init process reaps orphans at once. All processes end with this script, also after
+    # SIGKILL: `unshare` ends with this process, the namespace's first process with `unshare`, the others with that one.
     setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc "$0" inside $$ &
     unshare_pid=$!
     trap 'pkill -TERM -P "$unshare_pid" || true' INT TERM
     rc=0
     wait "$unshare_pid" || rc=$?
-    # A signal has ended the waiting only.
+    # A signal interrupts only the wait.
     while kill -0 "$unshare_pid" 2>/dev/null; do wait "$unshare_pid" || rc=$?; done
     exit "$rc"
 fi
@@ -43,13 +43,13 @@ cd "$root"
 
 scratch=
 daemon_pid=
-# Numbers of its namespace are those of others, too.
+# In another PID namespace the same process ids are other processes.
 number=$2
 rx=weir-lv-rx-$number
 tx=weir-lv-tx-$number
 domain=weir-lv-$number
 
-# Ends what was started as a daemon, by the number that it wrote.
+# Ends a daemon by the process id in its file.
 end_daemon() { # PID FILE
     [[ -s $1 ]] || return 0
     local pid
@@ -80,7 +80,7 @@ weir=${WEIR_BIN:-$target_dir/release/weir}
 [[ -n ${WEIR_BIN:-} ]] || cargo build --locked --release -p weir
 weir=$(realpath "$weir")
 
-# A libvirt of its own: configuration, state, logs; QEMU's user as the package of the whole libvirt makes it.
+# A separate libvirt: configuration, state, logs; QEMU's user as the package libvirt-daemon-system makes it.
 for folder in /etc/libvirt /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt; do
     mkdir -p $folder
     mount -t tmpfs -o mode=755 tmpfs $folder
@@ -94,7 +94,7 @@ for file in passwd group; do
     esac
     mount --bind "$scratch/$file" /etc/$file
 done
-# Control groups are the machine's.
+# No control groups: they belong to the machine.
 echo 'cgroup_controllers = []' >/etc/libvirt/qemu.conf
 virtlogd -d -p "$scratch/virtlogd.pid"
 libvirtd -d -p "$scratch/libvirtd.pid"
@@ -144,7 +144,7 @@ serve() {
     until_true 'the daemon' test -S "$scratch/run/weir.sock"
 }
 check() { "$weir" vm check "$domain" --config "$scratch/weir.toml" --socket "$scratch/run/weir.sock" "$@"; }
-# Waits until `weir vm check` finds this, and only this, or nothing.
+# Waits until `weir vm check` reports this fault and no other; without arguments, none.
 finds() { [[ $(check --json | jq -r '[.findings[] | select(.grade == "no") | .about] | join(" ")') == "$1" ]]; }
 found() { # ABOUT REMEDY
     until_true "the finding '$1'" finds "$1"
@@ -159,7 +159,7 @@ send() {
 }
 says() { grep -qF "$1" "$scratch/console.log"; }
 
-# Nothing is prepared yet: each fault with its remedy, as an operator meets them.
+# Nothing is prepared yet: each fault is reported with its remedy, in the order in which an operator meets them.
 "$weir" vm prepare "$domain" --libvirt --region-mib 64 >"$scratch/prepare.log"
 grep -q "org.weir.0" "$scratch/prepare.log" || die "prepare prints no channel: $(cat "$scratch/prepare.log")"
 section=$(sed -n '/^\[guests/,/^region_mib/p' "$scratch/prepare.log")
@@ -171,13 +171,13 @@ serve <<<$'[sources.lan]\nsource = "eth0"\nring_mib = 8\nusers = [0]\nguests = [
 found 'machine channel slots' "weir vm prepare $domain --libvirt --apply"
 virsh dumpxml --inactive "$domain" >"$scratch/before.xml"
 "$weir" vm prepare "$domain" --libvirt --region-mib 16 --apply >"$scratch/prepare.log"
-# A larger region needs other root ports, beside those of the first time, with which the domain has to start.
+# A larger region needs further root ports, with which the domain must be started again.
 "$weir" vm prepare "$domain" --libvirt --region-mib 64 --apply >"$scratch/prepare.log"
 virsh dumpxml --inactive "$domain" >"$scratch/after.xml"
 for id in weir0 weir1 weir2 weir3; do
     grep -q "id=$id," "$scratch/after.xml" || die "a second prepare, for a larger region, has not added $id"
 done
-# What was there stays.
+# The earlier devices stay.
 if diff "$scratch/before.xml" "$scratch/after.xml" | grep '^<' | grep -v '^< <domain'; then
     die 'prepare has changed other lines of the domain'
 fi
@@ -201,7 +201,7 @@ send --frames 100 --rate 2kpps
 virsh -q managedsave "$domain"
 found 'machine' "virsh start $domain"
 virsh -q start "$domain" || die "$(tail -n 5 /var/log/libvirt/qemu/*.log)"
-# A machine that has ended is attached again by itself.
+# A machine that has ended is attached again automatically.
 if listed '.state == "detached"' >/dev/null; then vm attach; fi
 until_true 'the feed again' listed '.feeds == 1 and .state == "plugged"'
 send --frames 500 --rate 2kpps

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# A machine's life: it is paused, reset, it reboots, its QEMU is killed; and its broker, its readers and the host's daemon are
-# killed while frames flow. Each time others go on, ledgers close, feeds come back, and at the end nothing is left.
+# A machine is paused, reset and rebooted, and its QEMU is killed; its broker, its readers and the host's daemon are killed
+# while frames flow. Each time other readers go on, ledgers close, feeds come back, and at the end nothing remains.
 
 say '=== life: pauses, resets, kills'
 initramfs_of plain
@@ -11,7 +11,7 @@ source "$root/tests/vm/load.sh"
 configure 8 64 one
 serve
 
-# A reader on the host, beside those of the guest, which nothing that becomes of the guest may concern.
+# A reader on the host, in addition to those of the guest. Events in the guest must not affect it.
 host_reader_pid=
 host_reads() {
     "$weir" capture host:lan --follow --json --socket "$scratch/run/weir.sock" >"$scratch/host.json" 2>"$scratch/host.err" &
@@ -25,12 +25,13 @@ host_has_read() { # FRAMES
     [[ $(jq -c '[.offered, .delivered, .lapped, .unexplained]' "$scratch/host.json") == "[$1,$1,0,0]" ]] ||
         die "the reader on the host, of $1 frames: $(cat "$scratch/host.json")"
 }
-# A reader in the guest that has read something since it said so many lives.
+# Waits until a reader in the guest has begun a further life that many times.
 reads_again() { # NAME LIVES
     guest one "within 60 sh -c '[ \$(grep -c \"captured from here on\" /tmp/$1.err) -ge $2 ]'"
 }
-# Ended by its signal, its account is whole. It was there before anything was sent, and so was offered exactly the frames
-# that were sent; of one that has lost its broker or its daemon meanwhile nobody can count the gap: as many at most.
+# Ends a reader by a signal; its account must balance. It was open before anything was sent, so it must have been offered
+# exactly the sent frames; if it has lost its broker or daemon meanwhile, the frames of the gap are not counted: at most that
+# many.
 closes() { # NAME '=='|'<=' FRAMES
     guest one "kill \$pid_$1; ended $1"
     guest one "jq -e '.offered $2 $3' /tmp/$1.json" >/dev/null ||
@@ -43,7 +44,7 @@ closes() { # NAME '=='|'<=' FRAMES
 start_machine one pc
 booted one
 guest one broker
-# Once, so that what is allocated once is there.
+# Once before, so that memory is there that is allocated only once.
 guest one 'reads warm host:lan --frames 200'
 send 100 --rate 2kpps
 until_true 'all to be read' all_read
@@ -69,11 +70,11 @@ guest one 'ended paused'
 [[ $(guest one 'counts paused') == '[3000,0,3000,3000,0,0,0]' ]] || die "paused: $(guest one 'counts paused')"
 
 say '--- paused while its devices are to be unplugged'
-# On a busy machine it may have released them before it was paused: once more then.
+# On a busy machine it may have released them before it was paused: then try again.
 for _ in 1 2 3; do
     until_true 'the feed to be closed' feeds_of one 0
     done_by_qmp one stop
-    # From outside is to be seen only that nothing comes of it: by then the daemon has asked, and there is no answer.
+    # From outside it can only be seen that nothing happens: by then the daemon has asked, and gets no answer.
     sleep 8
     [[ -z $(qemu_objects one) ]] || break
     done_by_qmp one cont
@@ -111,9 +112,9 @@ reads_again half 1
 stop_load
 until_true 'all to be read' all_read
 closes half '<=' "$sent"
-# The reader on the host has seen nothing of all that.
+# All that has not affected the reader on the host.
 host_has_read "$sent"
-# Of all that, nothing is left but one reader.
+# Nothing remains but one reader.
 hold_no_more "${with_reader[@]}"
 sent_before=$sent
 load 3kpps

@@ -1,13 +1,13 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# Machines for tests/vm.sh: QEMU with the port and the monitor that the daemon talks to, and, for the test, a monitor and
-# a shell in the guest (agent.sh) of its own. To be sourced; all of it lies in the folder $scratch.
+# Machines for tests/vm.sh: QEMU with the port and the monitor for the daemon, and a second monitor and a shell in the
+# guest (agent.sh) for the test. To be sourced; all files are in the folder $scratch.
 
 declare -A machine_pid=() machine_program=()
-# Further children: readers of pipes, readers on the host, generators.
+# Other child processes: readers of pipes, readers on the host, generators.
 helpers=()
 
-# Images are made once: of the kernel WEIR_GUEST_KERNEL_DEB, or the one of this Debian.
+# Images are made once, from the kernel WEIR_GUEST_KERNEL_DEB or that of this Debian.
 image_modules='virtio_console ext4'
 initramfs_of() { # NAME [run.sh's options]
     local name=$1
@@ -18,16 +18,16 @@ initramfs_of() { # NAME [run.sh's options]
         --initramfs "$scratch/$name.initramfs" -- agent.sh
 }
 
-# Starts QEMU; its guest need not have booted when this returns. $kernel_folder and $initramfs say what it boots, $qemu
-# which QEMU it is, $cpus how many it has and $memory how much.
+# Starts QEMU; its guest may not have booted yet when this returns. $kernel_folder and $initramfs: what it boots; $qemu: the
+# program; $cpus and $memory: its resources.
 kernel_folder=
 initramfs=
 qemu="qemu-system-x86_64"
 cpus=1
 memory=1G
-# The daemon's port of virtio-serial and its monitor. `no`: they are among the arguments.
+# The daemon's virtio-serial port and monitor. `no`: the arguments have them.
 port=yes
-# Has QEMU run as another user: a command that runs its arguments. The user must be able to come to $scratch.
+# A command that runs its arguments as another user, for QEMU. The user must be able to enter $scratch.
 as_qemu=()
 start_machine() { # NAME MACHINE [QEMU's arguments]
     local name=$1 machine=$2 at=$scratch/$1 number ports=() pipe
@@ -53,7 +53,7 @@ start_machine() { # NAME MACHINE [QEMU's arguments]
     done
     : >"$at.console.log"
     chmod 666 "$at.console.log"
-    # Virtual CPUs on threads of their own, as KVM has them.
+    # Each virtual CPU has its own thread, as with KVM.
     nice -n 3 "${as_qemu[@]}" "$qemu" -nodefaults -no-user-config -display none -machine "$machine" -accel tcg,thread=multi -cpu max \
         -smp "$cpus" -m "$memory" "${ports[@]}" \
         -serial "file:$at.console.log" \
@@ -72,21 +72,21 @@ machine_is_there_or_ended() {
     ! is_running "$1" || [[ -s $scratch/$1.qmp.log && ($port == no || -S $scratch/$1.monitor) ]]
 }
 tell() { # NAME agent|qmp LINE
-    # Opened for both, so that it does not wait for somebody at the other end.
+    # Opened for reading and writing, so that it does not wait for the other end.
     printf '%s\n' "$3" 1<>"$scratch/$1.$2.in"
 }
 
-# The guest takes commands.
+# Waits until the guest takes commands.
 booted() { # NAME
     limit_s=90 until_true "the guest of $1" is_ready_or_ended "$1"
     is_running "$1" || die "QEMU ($1) has ended: $(cat "$scratch/$1.qemu.log")"
 }
 is_ready_or_ended() { ! is_running "$1" || grep -q READY "$scratch/$1.agent.log"; }
 
-# Runs a command in the guest: prints what it says, and has its status.
+# Runs a command in the guest, prints its output, and returns its status.
 in_guest() { # NAME COMMAND
     local name=$1 id=${EPOCHREALTIME//[^0-9]/}-$BASHPID status command
-    # A command is one line there.
+    # The guest reads a command as one line.
     command=${2//$'\\\n'/ }
     tell "$name" agent "$id ${command//$'\n'/ }"
     until_true "the guest's answer to: $2" has_answered "$name" "$id"
@@ -103,7 +103,7 @@ $(in_guest "$1" 'tail -n 5 /tmp/*.err')"
     [[ -z $said ]] || printf '%s\n' "$said"
 }
 
-# Runs a command of the monitor that the test has for itself, and prints the answer: a line with "return" or "error".
+# Runs a command of the test's own monitor, and prints the answer: a line with "return" or "error".
 qmp() { # NAME COMMAND [ARGUMENTS]
     local name=$1 id=${EPOCHREALTIME//[^0-9]/}-$BASHPID
     tell "$name" qmp "{\"execute\": \"$2\", \"id\": \"$id\"${3:+, \"arguments\": $3}}"
@@ -115,10 +115,10 @@ done_by_qmp() { # NAME COMMAND [ARGUMENTS]
     answer=$(qmp "$@")
     jq -e 'has("return")' <<<"$answer" >/dev/null || die "QEMU ($1): $2: $answer"
 }
-hmp() { # NAME LINE: what the human's monitor says
+hmp() { # NAME LINE: the output of QEMU's human monitor
     qmp "$1" human-monitor-command "{\"command-line\": \"$2\"}" | jq -r '.return // .error.desc'
 }
-# What QEMU has of ours: objects, devices.
+# Our objects and devices in QEMU.
 qemu_objects() { # NAME
     local path
     for path in /objects /machine/peripheral; do
@@ -127,8 +127,8 @@ qemu_objects() { # NAME
 }
 has_no_objects() { [[ -z $(qemu_objects "$1") ]]; }
 
-# Prints what a mapping of each device of the guest reads once it has been unplugged: two words. As long as the broker is
-# there, it asks the host to leave the devices while anybody has them mapped, so it is killed, and the host waits 5 s.
+# Prints two words: what mappings of the guest's devices read once the devices are unplugged. A broker would ask the host to
+# keep devices that a process has mapped, so it is killed first; the host then waits 5 s.
 read_after_unplug() { # NAME
     guest "$1" 'reads mapped host:lan; start bar hold_bar; within 10 grep -qx "mapped 2" /tmp/bar.err'
     guest "$1" 'killed broker; killed mapped' >/dev/null

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# A guest with feeds moves to another QEMU, and is saved and loaded: QEMU refuses while devices are plugged in, and does it once
-# the guest is detached. Its readers go on there, and no frame comes twice.
+# A guest with feeds is migrated to another QEMU, and is saved and loaded. QEMU refuses both while devices are plugged in,
+# and accepts them once the guest is detached. The readers go on there, and no frame comes twice.
 
 say '=== migrate: to another QEMU; saved, and loaded'
 for tool in qemu-img python3; do
@@ -25,7 +25,7 @@ detach() { # GUEST
     is_in_state "$1" detached || die "$1 is $(state "$1")"
 }
 attach() { ask capture.guest_attach "{\"name\": \"$1\"}" >/dev/null || die "attach $1"; }
-# In so many lives.
+# Waits until a reader has that many lives.
 lives() { # NAME GUEST HOW-MANY
     guest "$2" "within 60 sh -c '[ \$(grep -c \"captured from here on\" /tmp/$1.err) -ge $(($3 - 1)) ]'"
 }
@@ -46,7 +46,7 @@ refusal=$(hmp one 'savevm early')
 [[ $refusal == *'igration is disabled'*ivshmem* ]] || die "QEMU does not refuse to save: '$refusal'"
 
 detach one
-# Captured for nobody in the guest.
+# These frames are captured for no reader in the guest.
 send 400 --rate 2kpps
 done_by_qmp two migrate-incoming "{\"uri\": \"unix:$scratch/migration\"}"
 until_true 'the other QEMU to listen' test -S "$scratch/migration"
@@ -79,7 +79,7 @@ detach two
 said=$(hmp two 'loadvm kept')
 [[ -z $said ]] || die "loadvm: $said"
 attach two
-# It has forgotten the second life, and so begins it again.
+# The saved state does not have the second life, so the reader begins it again.
 lives saved two 2
 send 200 --rate 2kpps
 until_true 'all to be read' two_has_read

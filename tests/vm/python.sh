@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes an archive with this machine's Python, the modules that the package weir asks for, and that package, to be
-# unpacked at a guest's root: some 20 MB, not all of Python.
+# Writes an archive with this machine's Python, the package weir, and the modules that it imports, to be unpacked at a
+# guest's root: some 20 MB instead of all of Python.
 #
 #     tests/vm/python.sh FILE      LD_LIBRARY_PATH says where libweir.so.1 is
 set -euo pipefail
@@ -10,7 +10,7 @@ source "$(dirname "$0")/../common.sh"
 python=$(realpath /usr/bin/python3)
 {
     printf '%s\n' "$python"
-    # Without the site's packages, as it will be called in the guest.
+    # Without site-packages, as in the guest.
     PYTHONPATH=$root/python/src PYTHONDONTWRITEBYTECODE=1 "$python" -S -c '
 import sys, json, weir
 for module in list(sys.modules.values()):
@@ -18,7 +18,7 @@ for module in list(sys.modules.values()):
         print(module.__file__)
 '
 } >"$1.list"
-# What they are linked with.
+# The libraries with which they are linked.
 while IFS= read -r file; do
     case $file in "$python" | *.so) ldd "$file" | grep -o '/[^ )]*' || true ;; esac
 done <"$1.list" | sort -u >>"$1.list.libraries"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A TAP device with several queues, and frames that come in by each: queues.py INTERFACE FRAMES FRAMES...
+"""Makes a TAP device with several queues, and has frames received by each: queues.py INTERFACE FRAMES FRAMES...
 
 It is there once "ready" is printed. A line on standard input has the frames sent: so many by the first queue, and so on,
 in turns, each with its queue's number in the last byte of its source address. It is gone when standard input ends.

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# Suricata 7 in a guest raises its alert on traffic that is captured on the host; the alert takes its flow out of the feed,
-# at the host. The guest's disk is the Debian 13 of tests/tools.sh, with weir and libweirpcap.
+# Suricata 7 in a guest raises its alert on traffic that is captured on the host; the flow of the alert is then blocked at
+# the host. The guest's disk is the Debian 13 of tests/tools.sh, with weir and libweirpcap.
 
 say '=== suricata: in a guest'
 for tool in mkfs.ext4 python3 capinfos debootstrap; do
@@ -27,7 +27,7 @@ mkdir -p "$disk_tree"/{tools,log,usr/lib/weir}
 cp tests/tools/suricata.yaml tests/tools/weir.rules "$disk_tree/tools/"
 install -m 755 "$weir" "$disk_tree/usr/bin/weir"
 strip --strip-debug "$disk_tree/usr/bin/weir"
-# Beside the program, where `weir run` looks for it, and what that system has not.
+# The library next to the program, where `weir run` searches for it, and files that the Debian 13 does not have.
 install -m 755 "$library" "$disk_tree/usr/bin/libweirpcap.so"
 while IFS= read -r path; do
     [[ -n $(find "$disk_tree/usr/lib" -name "$(basename "$path")" -print -quit) ]] ||

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2016,SC2034,SC2154  # guests expand what is in single quotes; names are those of tests/vm.sh
-# A machine without a serial port for Weir, made as `weir vm prepare --vsock` prints: its broker reaches the daemon by
-# vsock, which the daemon vhost-device-vsock carries. QEMU, that and Weir's daemon are no users of root's: who else comes
-# to their sockets is refused. The broker finds no device, then no host, then one; broker and daemon are killed under its
-# readers.
+# A machine without a serial port for Weir, prepared as `weir vm prepare --vsock` prints: its broker reaches the daemon by
+# vsock, for which vhost-device-vsock runs on the host. QEMU, vhost-device-vsock and Weir's daemon do not run as root, and
+# their sockets refuse other users. The broker finds no device, then no host, then a host; broker and daemon are killed while
+# readers are open.
 
 command -v vhost-device-vsock >/dev/null || {
     skip vm_vsock 'vhost-device-vsock is missing (tests/setup.sh test)'
@@ -12,7 +12,8 @@ command -v vhost-device-vsock >/dev/null || {
 image_modules='vmw_vsock_virtio_transport'
 initramfs_of plain
 
-# Numbers stand for names, which this system need not have. The daemon's group is its users'; that of guests, nobody's.
+# Numbers instead of names, which this system may not have. The daemon's group is that of its clients; the group of guests
+# has no members.
 qemu_user=65534 daemon_user=64901 daemon_group=64901 guests_group=64902
 sockets=$scratch/guests/one
 mkdir -m 755 "$scratch/bin"
@@ -47,14 +48,14 @@ booted one
 guest one 'start early weir guest --vsock; within 10 grep -q "no vsock" /tmp/early.err && kill $pid_early && ended early'
 guest one 'modprobe vmw_vsock_virtio_transport && start_broker --vsock && within 10 test -S /run/weir/weir.sock'
 guest one 'within 10 grep -q "vsock:5745: the host does not answer" /tmp/guest.err'
-# Until the host is there it is not said again.
+# The message is not repeated until the host is there.
 serve
 guest one 'within 60 grep -q "serving lan of the host" /tmp/guest.err'
 check() { "$weir" vm check one --socket "$scratch/run/weir.sock" --config "$scratch/weir.toml" >"$scratch/check.log"; }
 until_true 'weir vm check to find nothing wrong' check
 [[ $(guest one 'grep -c "does not answer" /tmp/guest.err') -eq 1 ]] || die 'it says again and again that nobody answers'
 
-# A client of the daemon's comes to the daemon, and to nothing of the machine's.
+# A client of the daemon can connect to the daemon, and to no socket of the machine.
 connects() { # SOCKET
     python3 -c 'import os, socket, sys
 path, group = sys.argv[1:]
@@ -75,7 +76,7 @@ send 2000 --rate 2kpps --size 200
 guest one 'ended all'
 [[ $(guest one 'counts all') == '[2000,0,2000,2000,0,0,0]' ]] || die "all: $(guest one 'counts all')"
 
-# Read on from with its second life: 500 frames of each.
+# The readers go on with the second life: 500 frames of each.
 has_both() { # NAME
     guest one "ended $1"
     [[ $(guest one "jq -c '[.delivered, .sources[0].lives, .unexplained]' /tmp/$1.json") == '[1000,2,0]' ]] ||
@@ -83,7 +84,7 @@ has_both() { # NAME
 }
 guest one 'reads resumed host:lan --follow --frames 1000'
 send 500 --rate 2kpps
-# It says how many it has.
+# It prints how many frames it has.
 guest one 'within 20 grep -q "captured 500 " /tmp/resumed.err'
 guest one 'kill -KILL $pid_broker; wait $pid_broker; start_broker --vsock; within 20 grep -q "captured from here on" /tmp/resumed.err'
 send 500 --rate 2kpps

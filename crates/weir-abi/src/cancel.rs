@@ -1,10 +1,10 @@
 //! Cancellation of threads (pthreads(7)): a program may cancel a thread that waits for frames.
 //!
-//! A cancelled thread unwinds its stack. It must never do so while this library works: a lock would stay taken, and a
-//! frame of Rust's that has something to drop may not be unwound that way. So all work runs with cancellation disabled,
-//! in slices no longer than [`WAIT_SLICE_MAX`](crate::limits::WAIT_SLICE_MAX), and between two slices, where nothing is
-//! held, the function that the program has called tests for cancellation. Its type has to be deferred, as POSIX demands
-//! for every function that it does not name.
+//! A cancelled thread unwinds its stack. It must never do so while this library works: a lock would stay taken, and
+//! a stack frame of Rust that has values to drop may not be unwound that way. So all work runs with cancellation
+//! disabled, in slices no longer than [`WAIT_SLICE_MAX`](crate::limits::WAIT_SLICE_MAX). Between two slices nothing
+//! is held, and the function that the program has called tests for cancellation. The cancellation type must be
+//! deferred, as POSIX requires for all functions that it does not list.
 
 use std::ffi::c_int;
 
@@ -19,7 +19,7 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// Cancellation of this thread is as it was before, once this is dropped.
+/// Cancellation is disabled; dropping this restores the former state.
 struct Disabled {
     before: c_int,
 }
@@ -27,7 +27,7 @@ struct Disabled {
 impl Disabled {
     fn new() -> Disabled {
         let mut before = DISABLE;
-        // SAFETY: a state that there is, and an integer that outlives the call, which keeps no pointer.
+        // SAFETY: a valid state, and an integer that outlives the call, which keeps no pointer.
         unsafe { pthread_setcancelstate(DISABLE, &mut before) };
         Disabled { before }
     }
@@ -36,13 +36,13 @@ impl Disabled {
 impl Drop for Disabled {
     fn drop(&mut self) {
         let mut disabled = DISABLE;
-        // SAFETY: the state that `new` was given, and an integer that outlives the call. Cancellation that is enabled
-        // does not act before a function that is a cancellation point, of which this is none.
+        // SAFETY: the state that `new` has read, and an integer that outlives the call. If cancellation is enabled, it
+        // takes effect only at a cancellation point, which this function is not.
         unsafe { pthread_setcancelstate(self.before, &mut disabled) };
     }
 }
 
-/// Runs `body` with cancellation disabled: whoever cancels the thread meanwhile cancels it later.
+/// Runs `body` with cancellation disabled: a cancellation that is requested meanwhile takes effect later.
 pub fn disabled<T>(body: impl FnOnce() -> T) -> T {
     let _disabled = Disabled::new();
     body()
@@ -51,11 +51,11 @@ pub fn disabled<T>(body: impl FnOnce() -> T) -> T {
 /// Ends the thread if it was cancelled and may be.
 ///
 /// # Safety
-/// No frame between the program and this call has anything to drop, and no lock is held. The functions of these frames
-/// are `C-unwind`, or Rust's own.
+/// No stack frame between the program and this call has a value to drop, and no lock is held. The functions of these
+/// frames are `C-unwind` or Rust functions.
 #[inline]
 pub unsafe fn test() {
-    // SAFETY: as the caller promises: it unwinds frames that may be left at any time.
+    // SAFETY: it unwinds stack frames that may be left at any time, as the caller promises.
     unsafe { pthread_testcancel() };
 }
 
@@ -66,7 +66,7 @@ mod tests {
     fn state() -> c_int {
         disabled(|| ());
         let mut now = 0;
-        // SAFETY: it is set to what it is before anybody else asks.
+        // SAFETY: the state is restored before anything else depends on it.
         unsafe {
             pthread_setcancelstate(DISABLE, &mut now);
             pthread_setcancelstate(now, &mut 0);

@@ -1,10 +1,10 @@
 //! Common parts of the libraries with an interface in C: `libweir.so` and `libweirpcap.so`.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
 //! | [`stop`] | ends a wait from other threads and signal handlers |
-//! | [`panics`] | no panic leaves a library, and none is printed |
-//! | [`cancel`] | a thread that waits may be cancelled |
+//! | [`panics`] | catches panics, so that none leaves a library or is printed |
+//! | [`cancel`] | waits in which a thread may be cancelled |
 //! | [`limits`] | how long a wait is at a time |
 
 pub mod cancel;

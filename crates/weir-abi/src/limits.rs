@@ -2,6 +2,6 @@
 
 use std::time::Duration;
 
-/// Longest wait without a look at the program's requests: a thread that waits and is cancelled ends as much later at
-/// most. Four looks a second cost an idle program nothing that can be measured.
+/// Longest wait before cancellation is checked again: a waiting thread that is cancelled ends at most this much later.
+/// Four wake-ups a second have no measurable cost in an idle program.
 pub const WAIT_SLICE_MAX: Duration = Duration::from_millis(250);

@@ -1,6 +1,6 @@
 //! A file that grows, is renamed and created again, or is truncated, as `tail -F` reads it.
 //!
-//! It is asked again and again, which costs two system calls where nothing is new, and works on every file system.
+//! It is polled, which costs two system calls if nothing is new, and works on every file system.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Seek};
@@ -12,27 +12,27 @@ use crate::lines::{Line, Lines};
 /// Bytes that are read at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// A file that is read as it grows. It need not be there yet.
+/// A file that is read as it grows. It may not exist yet.
 pub struct FollowedFile {
     path: PathBuf,
     open: Option<Open>,
-    /// The file that has come to stand at the path: it is read once the old one is.
+    /// A new file at the path. It is read after the end of the old one.
     next: Option<Open>,
     lines: Lines,
-    /// Bytes that the file had when it was looked at first: their lines are old.
+    /// Bytes that the file had when it was opened: their lines are old.
     old: u64,
     buffer: Vec<u8>,
 }
 
 struct Open {
     file: File,
-    /// Device and number: another file at the path has others, as long as this one is open.
+    /// Device and inode number. As long as this file is open, another file at the path has different ones.
     identity: (u64, u64),
     offset: u64,
 }
 
 impl Open {
-    /// `None` if it is not there.
+    /// Opens the file; `None` if it does not exist.
     fn new(path: &Path) -> io::Result<Option<Open>> {
         // Opening a pipe would wait for its writer.
         let is_file = match path.metadata() {
@@ -62,7 +62,7 @@ impl FollowedFile {
     /// The file at this path, from its beginning on.
     ///
     /// # Errors
-    /// It is there and cannot be read, or is no regular file.
+    /// It exists and cannot be read, or is not a regular file.
     pub fn new(path: &Path) -> io::Result<FollowedFile> {
         let open = Open::new(path)?;
         let old =
@@ -71,14 +71,14 @@ impl FollowedFile {
         Ok(FollowedFile { path, open, next: None, lines: Lines::default(), old, buffer })
     }
 
-    /// Whether there is, or was, a file at its path.
+    /// Whether a file has been found at the path.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Reads a piece and gives its lines, and for each whether it stood there at the beginning. `false` if nothing is
-    /// new: ask again a moment later.
+    /// Reads a piece and gives its lines to `take`, each with whether it was there at the beginning. `false` if nothing
+    /// is new: call again later.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -105,8 +105,8 @@ impl FollowedFile {
             (self.open, self.old) = (Some(next), 0);
             return Ok(true);
         }
-        // Truncated, and written again from its beginning; growth beyond the old end between two looks goes
-        // unnoticed.
+        // Truncated, and written again from its beginning. This is not noticed if the file has grown beyond the old
+        // offset by now.
         if open.file.metadata()?.len() < open.offset {
             open.file.rewind()?;
             (open.offset, self.old) = (0, 0);
@@ -117,12 +117,12 @@ impl FollowedFile {
         if now.identity == open.identity {
             return Ok(false);
         }
-        // Its writer may have written on since the last look: the old one is read to its end first.
+        // Its writer may have written to the old file since the last read, so that is read to its end first.
         self.next = Some(now);
         Ok(true)
     }
 
-    /// Gives what stands behind the last end of a line.
+    /// Gives the bytes after the last end of a line to `take`, as a line.
     pub fn end(&mut self, mut take: impl FnMut(Line, bool)) {
         self.lines.end(|line| take(line, false));
     }
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// All that can be read by now; old lines have a `*`.
+    /// All lines that can be read now; old lines have a `*`.
     fn read(file: &mut FollowedFile) -> Vec<String> {
         let mut all = Vec::new();
         while file
@@ -188,7 +188,7 @@ mod tests {
         for turn in 0..3 {
             append(&path, "before\n");
             fs::rename(&path, &old).unwrap();
-            // Nobody has made the new one yet, and the writer still has the old one.
+            // The new file does not exist yet, and the writer still has the old one open.
             append(&old, "late\n");
             if turn > 0 {
                 assert_eq!(read(&mut file), ["before", "late"]);

@@ -1,11 +1,11 @@
-//! Alerts that other tools write, line by line, and what to block because of them.
+//! Alerts that other tools write, line by line, and the entries to block because of them.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
 //! | [`eve`] | a line of Suricata's EVE JSON, and the alert in it |
-//! | [`rules`] | which alerts count |
-//! | [`lines`] | bytes cut into lines, none longer than a limit |
-//! | [`followed_file`] | a file that grows, is renamed and made anew, or is cut |
+//! | [`rules`] | selection of the alerts that lead to an entry |
+//! | [`lines`] | bytes split into lines, none longer than a limit |
+//! | [`followed_file`] | a file that grows, is renamed and created again, or is truncated |
 //! | [`limits`] | how long a line may be |
 #![forbid(unsafe_code)]
 

@@ -1,27 +1,27 @@
-//! Bytes cut into lines, none longer than a limit.
+//! Splits bytes into lines, none longer than a limit.
 
 use crate::limits::LINE_BYTES_MAX;
 
 /// A line, without its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// The whole of it.
+    /// A complete line.
     Whole(&'a [u8]),
-    /// One that is longer than [`LINE_BYTES_MAX`].
+    /// A line that is longer than [`LINE_BYTES_MAX`].
     TooLong,
 }
 
-/// Cuts bytes into lines as they come.
+/// Splits bytes into lines as they come.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// The beginning of a line whose end has not come.
+    /// The beginning of a line whose end has not come yet.
     half: Vec<u8>,
-    /// The line that has not ended is too long.
+    /// That line is already too long.
     skips: bool,
 }
 
 impl Lines {
-    /// Gives each line that these bytes end; keeps the rest.
+    /// Gives each line that ends in these bytes to `take`; keeps the rest.
     pub fn push(&mut self, bytes: &[u8], mut take: impl FnMut(Line)) {
         let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();
         while let Some(piece) = pieces.next() {
@@ -37,7 +37,7 @@ impl Lines {
         }
     }
 
-    /// Nothing more comes: the kept bytes are a line.
+    /// To be called at the end of the input: the kept bytes are a line.
     pub fn end(&mut self, mut take: impl FnMut(Line)) {
         if std::mem::take(&mut self.skips) {
             take(Line::TooLong);
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines that come in these pieces; `None`: one that is too long.
+    /// The lines of these pieces; `None` for a line that is too long.
     fn cut(pieces: &[&[u8]]) -> Vec<Option<Vec<u8>>> {
         let (mut lines, mut all) = (Lines::default(), Vec::new());
         let mut take = |line: Line| match line {

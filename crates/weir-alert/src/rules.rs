@@ -1,29 +1,29 @@
-//! Which alerts count.
+//! Rules that select alerts.
 
 use crate::eve::Alert;
 
-/// Which alerts count: those that every kind of rule takes. A kind that has none takes all.
+/// Selects alerts: every kind of rule must match. A kind without rules matches all alerts.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// This severity or a worse one, which is a lower number.
+    /// The alert has this severity or a worse one, which is a lower number.
     pub severity_max: Option<u64>,
-    /// One of these signatures.
+    /// The alert has one of these signatures.
     pub signatures: Vec<Signature>,
-    /// One of these texts is a part of the category; capitals make no difference.
+    /// One of these texts is a part of the category, in upper or lower case.
     pub categories: Vec<String>,
 }
 
 /// A rule for signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signature {
-    /// The very number.
+    /// The signature's id.
     Id(u64),
-    /// A part of the text; capitals make no difference.
+    /// A part of the signature's text, in upper or lower case.
     Text(String),
 }
 
 impl From<&str> for Signature {
-    /// Digits are a number.
+    /// Digits are an id, everything else is a text.
     fn from(text: &str) -> Signature {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {
@@ -34,7 +34,7 @@ impl From<&str> for Signature {
 }
 
 impl Rules {
-    /// Whether this alert counts. An alert that lacks a field of a rule does not match it.
+    /// Whether the rules select this alert. An alert without the field of a rule does not match it.
     #[must_use]
     pub fn take(&self, alert: &Alert) -> bool {
         let of_signature = |rule: &Signature| match rule {
@@ -87,7 +87,7 @@ mod tests {
         ] {
             assert_eq!((rules.take(&two), rules.take(&none)), (takes_two, takes_none), "{rules:?}");
         }
-        // Longer than a number can be.
+        // Too large for a number.
         assert_eq!(Signature::from("99999999999999999999"), Signature::Text("9".repeat(20)));
     }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * weir.h - frames of a daemon (`weir serve`), read out of the memory that it shares.
+ * weir.h - frames of a daemon (`weir serve`), read from the memory that it shares.
  *
  *     weir_feed *feed;
  *     const struct weir_frame *frame;
@@ -15,35 +15,36 @@
  * Link with -lweir (pkg-config: weir).
  *
  * VERSIONS. WEIR_VERSION is that of this interface, not of the program `weir`, and follows semver.org:
- *   major  a program has to be changed; the library gets another soname (libweir.so.2)
+ *   major  programs must be changed; the library gets another soname (libweir.so.2)
  *   minor  something was added: functions, members at the end of structs, constants
- *   patch  something was mended
- * A program that was built with 1.x runs with every 1.y that has what it uses. weir_version() tells which one it got.
- * Members are only ever added at the end of a struct. Structs that the library hands out lie in its memory, so use them
- * by pointer. Of struct weir_options, which the program makes, `size` says which members it knows.
- * struct weir_drop never grows.
+ *   patch  something was fixed
+ * A program that was built with 1.x runs with every 1.y that has the functions it uses. weir_version() returns the
+ * version of the loaded library. Members are only ever added at the end of a struct. The library allocates the
+ * structs that it returns, so use them by pointer. The program allocates struct weir_options; its `size` tells the
+ * library which members the program knows. struct weir_drop never grows.
  *
- * RESULTS. Functions that return int return 0 or more if they did what was asked, else one of enum weir_result, which are
- * all negative; weir_error() has the text then. More of them may come: take every negative number that you do not know
- * for an error. Nothing is printed, and nothing is thrown.
+ * RESULTS. Functions that return int return 0 or more if they succeed, else one of enum weir_result, which are all
+ * negative; weir_error() then has the text. Later versions may have further results: treat every unknown negative
+ * number as an error. The library prints nothing, and throws no exceptions.
  *
- * THREADS. A feed is used by one thread at a time; another may take it over. weir_break() may be called at any time by
- * any thread and by signal handlers, until weir_close() is called. Different feeds have nothing in common. Each feed has a
- * thread of the library's, which blocks all signals.
- * A thread may be cancelled (pthread_cancel(), deferred) in weir_next_frame() and weir_next_block(): before they take frames
- * or wait, and at most 250 ms later while they wait for frames; while the daemon is asked, once it has answered (within
- * 30 s). The feed stays as it was, and other threads may use it. No other
- * function of the library is a cancellation point.
+ * THREADS. Only one thread at a time may use a feed, but not always the same one. weir_break() may be called at any
+ * time by any thread and by signal handlers, until weir_close() is called. Different feeds are independent. The
+ * library has a thread for each feed, which blocks all signals.
+ * A thread may be cancelled (pthread_cancel(), deferred) in weir_next_frame() and weir_next_block(): before they take
+ * frames or begin to wait; while they wait for frames, within 250 ms; while they wait for the daemon's answer, once
+ * it has answered (within 30 s). The feed does not change, and other threads may use it. No other function of the
+ * library is a cancellation point.
  *
- * PROCESSES. weir_open() connects with the rights of then. The program may drop its rights or chroot after that. After
- * fork() the child may go on with the feed: its first call connects again, by the socket's path and with the child's rights,
- * and reads on where the parent was. Parent and child then read independently. In the child weir_fd() is another one.
- * weir_close() in the child leaves the parent's feed alone.
+ * PROCESSES. weir_open() connects with the rights that the program has then. The program may drop its rights or
+ * chroot after that. After fork() the child may go on with the feed: its first call connects again, by the socket's
+ * path and with the child's rights, and reads on where the parent was. Parent and child then read independently. In
+ * the child, weir_fd() returns another descriptor. weir_close() in the child does not close the parent's feed.
  *
- * THE DAEMON. One that ends is waited for. When it is there again, the feed is read on; what came in between was captured
- * by nobody. statistics->lives says how often. Entries of weir_block_entries() are gone with it; the filter stays.
+ * THE DAEMON. If the daemon ends, the library waits for it. When it is back, the feed goes on; frames that came in
+ * between were not captured. statistics->lives counts the daemon's lives. Entries of weir_block_entries() are lost
+ * with the daemon; the filter is kept.
  *
- * TIMEOUTS are milliseconds: 0 does not wait, -1 (and any other negative number) waits for as long as it takes.
+ * TIMEOUTS are milliseconds: 0 does not wait, -1 (and any other negative number) waits without a limit.
  *
  * Strings are UTF-8 and end with NUL.
  */
@@ -63,24 +64,24 @@ extern "C" {
 #define WEIR_VERSION_PATCH 0
 #define WEIR_VERSION (WEIR_VERSION_MAJOR * 10000 + WEIR_VERSION_MINOR * 100 + WEIR_VERSION_PATCH)
 
-/* WEIR_VERSION of the library that the program got. */
+/* WEIR_VERSION of the loaded library. */
 uint32_t weir_version(void);
 
-/* A feed: frames of one source, chosen by a filter and cut to a length. */
+/* A feed: the frames of one source that a filter selects, cut to a length. */
 typedef struct weir_feed weir_feed;
 
 enum weir_result {
-    WEIR_END = -1,               /* the source has come to its end, and every frame was read */
-    WEIR_INTERRUPTED = -2,       /* weir_break(), or a signal handler has run: call again to go on */
+    WEIR_END = -1,               /* the source has ended, and all its frames were read */
+    WEIR_INTERRUPTED = -2,       /* weir_break() was called, or a signal handler has run: call again to go on */
     WEIR_ERROR_ARGUMENT = -3,    /* an argument is wrong */
     WEIR_ERROR_DAEMON = -4,      /* the daemon cannot be reached, or does not answer */
     WEIR_ERROR_NO_SOURCE = -5,   /* the daemon has no such source for this user */
-    WEIR_ERROR_REFUSED = -6,     /* the daemon says no: to a filter, an entry, one feed too many */
+    WEIR_ERROR_REFUSED = -6,     /* the daemon refuses the request: a wrong filter or entry, one feed too many */
     WEIR_ERROR_GONE = -7,        /* the daemon has closed the feed: the interface is gone, a right was withdrawn */
     WEIR_ERROR_UNSUPPORTED = -8, /* this library or this daemon cannot do that */
-    WEIR_ERROR_SYSTEM = -9,      /* the system says no: no descriptors, no memory */
-    WEIR_ERROR_CORRUPT = -10,    /* the daemon's answer or its memory makes no sense */
-    WEIR_ERROR_INTERNAL = -11    /* a bug of the library; the feed can only be closed */
+    WEIR_ERROR_SYSTEM = -9,      /* the system has no descriptors or no memory left */
+    WEIR_ERROR_CORRUPT = -10,    /* the daemon's answer or its memory is inconsistent */
+    WEIR_ERROR_INTERNAL = -11    /* a bug in the library; the feed can only be closed */
 };
 
 /* ---- Opening ---- */
@@ -92,15 +93,15 @@ enum weir_direction {
 };
 
 /* options.flags */
-#define WEIR_OWN_RINGS 1u /* memory that no other reader shares: filter and entries change without repeats */
-#define WEIR_BLOCKS 2u    /* blocks of up to 256 KiB instead of 16: for programs that take blocks, not frames */
+#define WEIR_OWN_RINGS 1u /* memory that no other reader shares: a change of filter or entries repeats no frames */
+#define WEIR_BLOCKS 2u    /* blocks of up to 256 KiB instead of 16 KiB: for programs that read blocks, not frames */
 
-/* All zero is the default of each. Make one with weir_default_options(). */
+/* Zero is the default of each member. Make the struct with weir_default_options(). */
 struct weir_options {
     size_t size;           /* sizeof(struct weir_options) */
-    const char *socket;    /* where the daemon listens; NULL: $WEIR_SOCKET, else /run/weir/weir.sock */
-    const char *filter;    /* which frames, in the language of pcap-filter(7); NULL or "": all */
-    const char *feed_name; /* by which other processes of this user may block entries; has memory of its own; NULL: none */
+    const char *socket;    /* path of the daemon's socket; NULL: $WEIR_SOCKET, else /run/weir/weir.sock */
+    const char *filter;    /* an expression of pcap-filter(7); NULL or "": all frames */
+    const char *feed_name; /* other processes may block entries by it; implies WEIR_OWN_RINGS; NULL: none */
     uint32_t snaplen;      /* most bytes kept of a frame; 0: as many as the daemon allows */
     int direction;         /* enum weir_direction */
     uint32_t sample;       /* one frame of so many; 0: all */
@@ -118,22 +119,23 @@ static inline struct weir_options weir_default_options(void)
 }
 
 /*
- * Connects to the daemon and finds the source. `name` is host:SOURCE, with a source of the daemon's file; host:SOURCE@2/4
- * is the second of four shards of its flows, host:SOURCE@q2 an RX queue. `options` may be NULL. $WEIR_SOCKET is not
- * looked at by set-user-ID programs. On failure *feed is NULL and `error` (which may be NULL, with size 0) has the text.
+ * Connects to the daemon and finds the source. `name` is host:SOURCE, with a source of the daemon's file;
+ * host:SOURCE@2/4 is the second of four shards of its flows, host:SOURCE@q2 an RX queue. `options` may be NULL.
+ * Set-user-ID programs ignore $WEIR_SOCKET. On failure *feed is NULL, and `error` (which may be NULL, with size 0)
+ * has the text.
  *
- * Frames are captured for the feed from weir_start() on, or from the first call that reads, changes it, or asks for its
- * pcapng header; a wrong filter is found then.
+ * The capture begins with weir_start(), or with the first call that reads, changes the feed, or asks for its pcapng
+ * header. A wrong filter is reported only then.
  */
 int weir_open(weir_feed **feed, const char *name, const struct weir_options *options, char *error, size_t error_size);
 
-/* Has frames captured from now on. Does nothing if that is so. */
+/* Starts the capture. Does nothing if it has begun. */
 int weir_start(weir_feed *feed);
 
-/* Lets go of everything, also of what the library has handed out for this feed. NULL is allowed. */
+/* Closes the feed and frees everything that the library has returned for it. NULL is allowed. */
 void weir_close(weir_feed *feed);
 
-/* Why the last call failed; "" before any has. There until the next call with this feed that fails. */
+/* The text of the last error; "" if there was none. Valid until the next call with this feed that fails. */
 const char *weir_error(const weir_feed *feed);
 
 /* ---- Frames ---- */
@@ -141,8 +143,8 @@ const char *weir_error(const weir_feed *feed);
 /* frame->flags. Neither INBOUND nor OUTBOUND: the direction is not known. */
 #define WEIR_INBOUND 0x1u            /* it was received */
 #define WEIR_OUTBOUND 0x2u           /* it was sent */
-#define WEIR_CHECKSUM_NOT_READY 0x200u /* checksums are left to the NIC: they are not filled in */
-#define WEIR_SUPER_FRAME 0x800u      /* many frames of the wire in one, by an offload; longer than the MTU */
+#define WEIR_CHECKSUM_NOT_READY 0x200u /* the NIC is to compute checksums: they are not filled in yet */
+#define WEIR_SUPER_FRAME 0x800u      /* several frames of the wire in one, made by an offload; longer than the MTU */
 
 #define WEIR_NO_QUEUE UINT32_MAX
 
@@ -151,85 +153,88 @@ struct weir_frame {
     uint32_t length;      /* bytes at data: what was kept */
     uint32_t wire_length; /* bytes on the wire; more than `length` if it was cut */
     uint64_t time_ns;     /* when it was captured: nanoseconds since 1970-01-01 00:00:00 UTC */
-    uint32_t interface;   /* of weir_interface_name() */
+    uint32_t interface;   /* number of its interface: weir_interface_name() */
     uint32_t flags;       /* WEIR_INBOUND and so on */
     uint32_t queue;       /* RX queue of the NIC, or WEIR_NO_QUEUE */
 };
 
 /*
- * The next frame, in the order of time. 1: *frame points to it; it and its data are there until the next call of
+ * The next frame, in order of time. 1: *frame points to it; it and its data are valid until the next call of
  * weir_next_frame(), weir_next_block() or weir_close() with this feed. 0: none came in time.
  *
- * Most calls take no lock, no look at a clock and no system call.
+ * Most calls take no lock, read no clock, and make no system call.
  */
 int weir_next_frame(weir_feed *feed, const struct weir_frame **frame, int timeout_ms);
 
-/* Frames as pcapng (draft-ietf-opsawg-pcapng) has them in a file. */
+/* Frames in the form of a pcapng file (draft-ietf-opsawg-pcapng). */
 struct weir_block {
     const uint8_t *data; /* Enhanced Packet Blocks end to end, little-endian */
     size_t bytes;        /* at data */
-    uint64_t frames;     /* how many */
-    /* What a file must have before them and was not handed out yet: a section header, descriptions of interfaces. */
+    uint64_t frames;     /* number of frames */
+    /* Bytes that a file needs before `data` and that no earlier block had: a section header, interfaces. */
     const uint8_t *head;
-    size_t head_bytes;   /* 0, most times */
+    size_t head_bytes;   /* mostly 0 */
 };
 
 /*
- * The next frames that are there: one or more. 1: *block points to them; for how long, and 0, as with weir_next_frame().
- * The same frames are given once, as frames or in blocks.
+ * The next available frames: one or more. 1: *block points to them, and is valid as long as with weir_next_frame().
+ * 0: none came in time. Each frame is returned once, by weir_next_frame() or in a block.
  *
- * A program that writes `head` and then `data` of every block has written a pcapng file.
+ * To write a pcapng file, write `head` and then `data` of every block.
  */
 int weir_next_block(weir_feed *feed, const struct weir_block **block, int timeout_ms);
 
 /*
- * The section header and the descriptions of all interfaces so far, to begin another file with. Only what is not in it
- * is in the `head` of later blocks. There until the next call of this function or weir_close().
+ * The section header and the descriptions of all interfaces so far, for the beginning of another file. The `head` of
+ * later blocks has only what is not in it. Valid until the next call of this function or weir_close().
  */
 int weir_pcapng_header(weir_feed *feed, const uint8_t **header, size_t *bytes);
 
 /*
- * The pcap link type of the frames (LINKTYPE_..., 1 is Ethernet): before the first frame, as far as the daemon knows it.
+ * The pcap link type of the frames (LINKTYPE_..., 1 is Ethernet): before the first frame, as far as the daemon knows
+ * it.
  */
 int weir_link_type(const weir_feed *feed);
 
-/* The name of the interface that frames have by this number; NULL if no frame has had it yet. There until weir_close(). */
+/* The name of the interface with this number; NULL if no frame has had the number yet. Valid until weir_close(). */
 const char *weir_interface_name(weir_feed *feed, uint32_t interface);
 
 /* ---- Waiting in an event loop, and being interrupted ---- */
 
 /*
- * A descriptor for poll(), select() and epoll. It is readable unless the last call that reads has returned 0 and nothing has
- * come since. So: wait for it, and call weir_next_frame() or weir_next_block() with timeout 0, once or until it returns 0.
- * (With EPOLLET: until it returns 0.) It may be readable for nothing. It belongs to the feed: do not read or close it.
- * Negative: an error.
+ * A descriptor for poll(), select() and epoll. It is readable unless the last call that reads has returned 0 and
+ * nothing has come since. So: wait for it, and call weir_next_frame() or weir_next_block() with timeout 0, once or
+ * until it returns 0. (With EPOLLET: until it returns 0.) It may be readable although no frame is there. It belongs
+ * to the feed: do not read from it, and do not close it. Negative: an error.
  */
 int weir_fd(weir_feed *feed);
 
 /*
- * Has the call that reads, if one is under way, return WEIR_INTERRUPTED, else the next one. Any thread may, and signal
- * handlers.
+ * Makes the running call that reads return WEIR_INTERRUPTED; if none is running, the next one. Any thread and signal
+ * handlers may call this.
  */
 void weir_break(weir_feed *feed);
 
-/* ---- Changing which frames come ---- */
+/* ---- Changing the feed ---- */
 
 /*
- * Another filter; NULL or "" takes all. Before the feed is open it is that of the opening. Later it holds for what is
- * captured from then on: frames that were captured before still come. If others read the same memory (see
- * WEIR_OWN_RINGS), the feed moves to memory of its own, and frames that both filters take may come twice meanwhile.
+ * Sets another filter; NULL or "" takes all frames. Before the capture begins, it replaces the filter of weir_open().
+ * Later it applies to frames that are captured from then on: frames that were captured before still come. If others
+ * read the same memory (see WEIR_OWN_RINGS), the feed moves to memory of its own, and frames that both filters take
+ * may come twice.
  */
 int weir_set_filter(weir_feed *feed, const char *filter);
 
 /*
- * Leaves out frames by these entries, at the capture: addresses, networks and flows as `weir block` takes them, such as
- * "192.0.2.7", "2001:db8::/32", "tcp 192.0.2.7:443 198.51.100.9:50000". They end after `expires_ms`
- * (1,000 to 2,592,000,000: 30 days), at most a second later; 0: when they are unblocked. Of one that is there the later end
- * counts. If it fails, some of a long list may be in force. Other readers are not touched, as with weir_set_filter().
+ * Blocks frames that match these entries, where they are captured: addresses, networks and flows as `weir block`
+ * takes them, such as "192.0.2.7", "2001:db8::/32", "tcp 192.0.2.7:443 198.51.100.9:50000". Entries expire after
+ * `expires_ms` (1,000 to 2,592,000,000: 30 days), at most a second later; 0: they stay until they are unblocked. If
+ * an entry exists already, the later end holds. If the call fails, a part of a long list may be in force. Other
+ * readers are not affected, as with weir_set_filter().
  */
 int weir_block_entries(weir_feed *feed, const char *const *entries, size_t count, uint64_t expires_ms);
 
-/* Takes entries back. */
+/* Removes entries. */
 int weir_unblock_entries(weir_feed *feed, const char *const *entries, size_t count);
 
 /* ---- What became of every frame ---- */
@@ -242,47 +247,47 @@ struct weir_drop {
 };
 
 /*
- * Frames, since the feed was opened; of all daemons that it had.
+ * Counts of frames since the feed was opened. If the daemon was restarted, they are sums over all its lives.
  * At the daemon:     offered = filtered + blocked + sampled + captured + dropped
- * In this process:   captured = delivered + lapped + what was not read yet
- * While frames come, these counts are not of one instant.
+ * In this process:   captured = delivered + lapped + frames that were not read yet
+ * While frames come, these counts are not of the same moment.
  */
 struct weir_statistics {
     uint64_t offered;            /* came to the place of capture */
-    uint64_t filtered;           /* left out by the filter or the direction */
-    uint64_t blocked;            /* left out by entries */
-    uint64_t sampled;            /* left out by sampling */
+    uint64_t filtered;           /* excluded by the filter, or of another part or direction */
+    uint64_t blocked;            /* excluded by blocked entries */
+    uint64_t sampled;            /* excluded by sampling */
     uint64_t captured;           /* written to memory */
     uint64_t dropped;            /* lost at the host: the sum of `drops` */
     const struct weir_drop *drops;
-    size_t drop_count;           /* at drops */
-    uint64_t missed_before;      /* lost by the NIC or its driver, not in `offered`; WEIR_UNKNOWN if nobody counts them */
-    uint64_t delivered;          /* handed out by weir_next_frame() and weir_next_block() */
+    size_t drop_count;           /* number of drops */
+    uint64_t missed_before;      /* lost by the NIC or driver, not in `offered`; WEIR_UNKNOWN if nothing counts them */
+    uint64_t delivered;          /* returned by weir_next_frame() and weir_next_block() */
     uint64_t lapped;             /* overwritten before this process had read them: it was too slow */
-    uint64_t late;               /* of those delivered: out of the order of time */
-    uint64_t lives;              /* daemons that the feed had, one after the other */
-    uint64_t kept_bytes;         /* bytes kept of those captured */
-    uint64_t wire_bytes;         /* bytes of those captured on the wire */
-    uint64_t super_frames;       /* of those captured: WEIR_SUPER_FRAME */
-    int filtered_uncounted;      /* not 0: a filter in the kernel left out others, which `offered` does not have either */
+    uint64_t late;               /* delivered, but not in order of time */
+    uint64_t lives;              /* lives of the daemon that the feed has read from */
+    uint64_t kept_bytes;         /* bytes kept of the captured frames */
+    uint64_t wire_bytes;         /* bytes of the captured frames on the wire */
+    uint64_t super_frames;       /* captured frames with WEIR_SUPER_FRAME */
+    int filtered_uncounted;      /* not 0: a filter in the kernel excluded further frames, which are not in `offered` */
 };
 
-/* Asks the daemon. *statistics is there until the next call of this function or weir_close(). */
+/* Asks the daemon. *statistics is valid until the next call of this function or weir_close(). */
 int weir_get_statistics(weir_feed *feed, const struct weir_statistics **statistics);
 
 /* ---- Sources ---- */
 
-/* A source of the daemon that this user may open; the next one, or NULL. */
+/* A source of the daemon that this user may open. */
 struct weir_source {
-    const struct weir_source *next;
+    const struct weir_source *next; /* or NULL */
     const char *name;   /* for weir_open(): host:eth0 */
     uint32_t snaplen;   /* most bytes kept of a frame */
-    uint32_t link_type; /* as far as it is known while the source is closed */
+    uint32_t link_type; /* while the source is closed, the expected one */
 };
 
 /*
- * The sources of the daemon at `socket` (NULL as in struct weir_options). Returns how many there are; *sources is the
- * first one, or NULL, and is to be given to weir_sources_free().
+ * The sources of the daemon at `socket` (NULL as in struct weir_options). Returns their number; *sources is the first
+ * one, or NULL. Free the list with weir_sources_free().
  */
 int weir_list_sources(const struct weir_source **sources, const char *socket, char *error, size_t error_size);
 

@@ -1,17 +1,17 @@
-//! `libweir.so`: a feed of a daemon for C, and for whatever calls C. `include/weir.h` says what each function does;
-//! this crate carries it out on a [`weir_client::FeedReader`].
+//! `libweir.so`: feeds of a daemon for C, and for other languages that can call C. `include/weir.h` specifies the
+//! functions; this crate implements them with a [`weir_client::FeedReader`].
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
-//! | `api` | the functions of a feed, as C sees them |
-//! | `read` | those of them that read and wait |
-//! | `feed` | a feed: the work of the functions |
-//! | `handle` | the memory behind a `weir_feed *`: a feed, and what ends its waits |
+//! | `api` | the C functions of a feed |
+//! | `read` | the C functions that read and wait |
+//! | `feed` | a feed: implements the functions |
+//! | `handle` | the memory behind a `weir_feed *`: a feed, and the interrupter of its waits |
 //! | `unread` | the frames of a run that were not handed out yet |
 //! | `options`, `frame`, `statistics`, `sources` | the structs of the header |
 //! | `failure` | results and their texts |
 //! | `text` | strings from C and to C |
-//! | `guard` | no panic leaves the library |
+//! | `guard` | catches panics, so that none leaves the library |
 
 mod api;
 mod failure;
@@ -26,5 +26,5 @@ mod statistics;
 mod text;
 mod unread;
 
-/// `WEIR_VERSION` of the header: of this interface, not of the program.
+/// `WEIR_VERSION` of the header: the version of this interface, not of the program.
 const VERSION: u32 = 10_000;

@@ -19,7 +19,7 @@ pub struct Source {
     link_type: u32,
 }
 
-/// The sources of the daemon at `socket`. Gives how many there are.
+/// Lists the sources of the daemon at `socket`, and returns their number.
 ///
 /// # Safety
 /// `sources` can be written; `socket` is NULL or ends with NUL; `error` is NULL or has room for `error_size` bytes.
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn weir_list_sources(
 /// Frees a list.
 ///
 /// # Safety
-/// `sources` is NULL or came from [`weir_list_sources`], and is used no more.
+/// `sources` is NULL or came from [`weir_list_sources`], and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weir_sources_free(sources: *const Source) {
     let mut next = sources;

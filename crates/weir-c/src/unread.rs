@@ -4,8 +4,8 @@ use weir_frame::record::Record;
 
 use crate::failure::{Code, Failure};
 
-/// Records that lie in a reader's memory. The holder ensures that the reader takes no others as long as
-/// [`take`](Unread::take) and [`take_all`](Unread::take_all) are called.
+/// Records in a reader's memory. The owner must not let the reader read on before it is done with
+/// [`take`](Unread::take) and [`take_all`](Unread::take_all).
 pub struct Unread {
     at: *const u8,
     bytes: usize,
@@ -19,31 +19,31 @@ impl Unread {
     pub const NONE: Unread =
         Unread { at: std::ptr::NonNull::dangling().as_ptr(), bytes: 0, frames: 0 };
 
-    /// The frames of a run.
+    /// All frames of a run.
     pub fn of(block_bytes: &[u8], frames: u64) -> Unread {
         Unread { at: block_bytes.as_ptr(), bytes: block_bytes.len(), frames }
     }
 
-    /// How many there are.
+    /// The number of frames.
     pub fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// The next frame; `None` behind the last.
+    /// The next frame; `None` after the last.
     ///
     /// # Errors
-    /// What is there is no frame: then the rest is passed over.
+    /// The bytes are not a record. Then the rest of the run is dropped.
     ///
     /// # Safety
-    /// The reader has taken nothing else since [`of`](Unread::of); it may have been leaked, as a fork has it. The
-    /// frame is used only as long as that is so.
+    /// The reader has not read on since [`of`](Unread::of), and does not as long as the frame is used. It may have been
+    /// leaked, as in the child of a fork.
     #[inline]
     pub unsafe fn take<'a>(&mut self) -> Result<Option<Record<'a>>, Failure> {
         if self.bytes == 0 {
             return Ok(None);
         }
-        // SAFETY: `of` had these bytes as a slice, of which the first ones were passed over; they are there, and nobody
-        // writes them, as the caller promises.
+        // SAFETY: these bytes are the end of the slice that `of` was given; they are still there, and nothing writes
+        // them, as the caller promises.
         let bytes = unsafe { std::slice::from_raw_parts(self.at, self.bytes) };
         match Record::parse(bytes) {
             Ok(record) => {
@@ -58,7 +58,7 @@ impl Unread {
         }
     }
 
-    /// All that are left: their records and how many.
+    /// All remaining frames: their records, in bytes, and their number.
     pub fn take_all(&mut self) -> (*const u8, usize, u64) {
         let Unread { at, bytes, frames } = std::mem::replace(self, Unread::NONE);
         (at, bytes, frames)

@@ -1,4 +1,4 @@
-//! The library exports exactly the symbols that the list has and the header declares.
+//! The library exports exactly the symbols of `symbols.txt`, which are those that the header declares.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use weir as _;
 
-/// The library that was built for this test.
+/// Path of the library that was built for this test.
 fn library() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().join("libweir.so")
 }
@@ -32,10 +32,10 @@ fn symbols_are_those_of_the_list_and_of_the_header() {
     let exported: BTreeSet<String> = exported.map(|(_, name)| name.to_owned()).collect();
     let versioned = listed.iter().map(|name| format!("{name}@@libweir.so.1")).collect();
     assert_eq!(exported, versioned);
-    // And nothing but functions, beside the version itself.
+    // Apart from the version itself, all symbols are functions.
     assert_eq!(told.lines().count(), listed.len() + 1, "{told}");
 
-    // A function's name, and then its parameters: comments speak of functions as `weir_open()`.
+    // A function's name, followed by parameters: without them it is a mention in a comment, such as `weir_open()`.
     let header = own("include/weir.h");
     let code = header.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code));
     let code: String = code.collect();

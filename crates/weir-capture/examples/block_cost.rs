@@ -1,8 +1,9 @@
 //! Cost of flow keys, hashes and block lists for a frame in the kernel:
 //! `sudo target/release/examples/block_cost`, after `cargo build --release -p weir-capture --example block_cost`.
 //!
-//! Nanoseconds of CPU a frame at XDP, in the kernel's test runs, less those of a program that only gives the frame its
-//! addresses: each frame has others. Rounds are interleaved; the figures are the best of fifteen and their median.
+//! Prints nanoseconds of CPU a frame at XDP, measured in the kernel's test runs. The time of a program that only
+//! writes new addresses into each frame is subtracted. Rounds are interleaved; the figures are the best of fifteen
+//! and the median.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -35,7 +36,7 @@ fn frame(six: bool) -> Vec<u8> {
     frame
 }
 
-/// Where the addresses of frames come from: `struct weir_ends`.
+/// Ranges of the frames' addresses: `struct weir_ends`.
 #[derive(Clone, Copy)]
 struct Ends {
     src: [u32; 2],
@@ -58,7 +59,7 @@ fn address(n: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(V4([10, 0, 0, 0]) + n)
 }
 
-/// A number that looks like none before it.
+/// The next pseudo-random number.
 fn scattered(n: u32) -> u32 {
     n.wrapping_mul(0x9e37_79b1)
 }
@@ -77,9 +78,9 @@ struct Row {
     six: bool,
     list: BlockList,
     ends: Ends,
-    /// The part of the frames that is blocked.
+    /// The fraction of frames that is blocked.
     blocked: f64,
-    /// By round: with the program, and with one that does nothing.
+    /// For each round: the time of the program, and of one that does nothing.
     ns: Vec<f64>,
     bare_ns: Vec<f64>,
 }
@@ -164,7 +165,7 @@ fn main() {
             row.ns.push(time(program, row.six));
             let bss = skel.maps.bss_data.as_deref().expect("variables");
             let blocked = (bss.blocked - before) as f64 / f64::from(FRAMES);
-            // Of scattered prefixes some are where the frames come from.
+            // Some of the scattered prefixes contain addresses of the frames.
             assert!((blocked - row.blocked).abs() < 0.01, "{}: {blocked}", row.name);
         }
     }
@@ -178,7 +179,7 @@ fn main() {
     in_user_space(rows.iter().find(|row| row.name == "all kinds, none matches").expect("a row"));
 }
 
-/// The same list asked by an engine that runs in user space, which has the keys.
+/// The cost of the same list in an engine in user space, which has the keys already.
 fn in_user_space(row: &Row) {
     let key = |n| FlowKey {
         addresses: Addresses::V4 {
@@ -196,7 +197,7 @@ fn in_user_space(row: &Row) {
     println!("{:30}      {ns:6.1}  ({blocked} blocked)", "the same in user space");
 }
 
-/// Time of this thread on its CPU, so that other work on the machine counts less.
+/// CPU time of this thread, which depends less on other work of the machine.
 fn now_ns() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64

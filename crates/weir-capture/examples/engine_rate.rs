@@ -1,8 +1,8 @@
-//! How fast engines are on this machine: `cargo run --release --example engine_rate -- gen|wire`.
+//! Measures the rate of engines on this machine: `cargo run --release --example engine_rate -- gen|wire`.
 //!
-//! `gen [SPEC]`: frames made in memory, alone and with a reader on the other core. `wire [SIZE] [RUNS]`:
-//! the wire generator on core 0 of a veth pair, and in turn the af_packet engine and tcpdump on core 1
-//! (needs root). Every line reports the losses: a rate without its loss is not a result.
+//! `gen [SPEC]`: frames made in memory, without a reader and with a reader on the other core. `wire [SIZE] [RUNS]`:
+//! the wire generator sends on a veth from core 0; on core 1 the engine af_packet and tcpdump take turns (needs
+//! root). Every line has the losses, because a rate without its loss is not a result.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ fn setup() -> Setup {
 }
 
 fn pin(cpu: usize) {
-    // SAFETY: `set` is plain data, whole, and lives through the call; 0 is the calling thread.
+    // SAFETY: `set` is plain data, initialized, and lives through the call; 0 is the calling thread.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut set);
@@ -82,8 +82,7 @@ fn memory(spec: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A null monitor that lets the writer get ahead before it looks again; returns the frames that it
-/// missed.
+/// A null monitor that waits between two reads, so that the writer gets ahead. Returns the number of missed frames.
 fn count_in_place(mut reader: Reader<Mapping>, mut reached: impl FnMut(u64)) -> u64 {
     let mut tally = Tally::default();
     loop {
@@ -147,7 +146,7 @@ fn wire(size: u32, runs: u32) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Captures from the first frame on for the length of a run; then has the generator stop.
+/// Captures for the length of a run, beginning with the first frame; then stops the generator.
 fn capture(iface: &str, stop: &AtomicBool) -> Result<(String, f64, u64), CaptureError> {
     pin(1);
     let mut source = AfPacket::open(iface, setup())?;

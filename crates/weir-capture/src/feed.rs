@@ -1,4 +1,4 @@
-//! Feeds: the wishes of subscribers to a source, and the frames that they get.
+//! Feeds: which frames of a source subscribers want, and how they get them.
 
 pub mod change;
 pub(crate) mod channel_poll;
@@ -29,26 +29,26 @@ pub use crate::limits::FEEDS_MAX;
 pub use fanout::Fanout;
 pub use feeds::Feeds;
 
-/// One feed: which frames of a source, and how much of each.
+/// One feed: a selection of a source's frames, and how much of each is kept.
 #[derive(Clone, Debug)]
 pub struct Feed {
     /// Its name; empty for the only feed.
     pub name: String,
-    /// The interface that its rings describe. The engine fills in what only it knows (link type).
+    /// The interface that its rings describe. The engine sets the link type.
     pub interface: Interface,
-    /// Which frames; `None` takes all.
+    /// The filter; `None` takes all frames.
     pub filter: Option<Arc<Filter>>,
     /// Most bytes kept of a frame, 1 or more.
     pub snaplen: u32,
-    /// Which way they go.
+    /// The direction of its frames.
     pub direction: Direction,
-    /// Which part of the link's flows.
+    /// Its part of the link's flows.
     pub shard: Shard,
-    /// Which RX queue; `None` takes all. Only engines that know a frame's queue can do it.
+    /// Its RX queue; `None` takes all. Only engines that know a frame's queue support it.
     pub queue: Option<u32>,
-    /// How many of all those.
+    /// Sampling of the frames that are selected by all that.
     pub sampling: Sampling,
-    /// Its rings are sealed memory, which not even a BPF program can write: for readers who may load one.
+    /// Whether its rings must be sealed memory, which BPF programs cannot write: for readers that may load programs.
     pub is_sealed: bool,
 }
 
@@ -70,7 +70,7 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Whether it goes by the flow's hash.
+    /// Whether it selects by the flow's hash.
     pub(crate) fn goes_by_flow(&self) -> bool {
         self.shard != Shard::WHOLE || matches!(self.sampling, Sampling::FlowsOneIn(_))
     }
@@ -83,7 +83,7 @@ impl Feed {
             && self.sampling == Sampling::All
     }
 
-    /// Whether it takes the very same frames, to the same length.
+    /// Whether it takes exactly the same frames, with the same snaplen.
     #[must_use]
     pub fn is_like(&self, other: &Feed) -> bool {
         let program = |feed: &Feed| feed.filter.as_ref().map(|filter| filter.program.clone());
@@ -94,10 +94,10 @@ impl Feed {
     }
 }
 
-/// A filter: the text that the user gave, and the program that it means.
+/// A filter: the user's text, and the compiled program.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// As it was written.
+    /// The text, as it was written.
     pub text: String,
     /// The link type that it was compiled for, as in pcapng.
     pub link_type: u16,
@@ -111,12 +111,12 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// Which of the frames that a filter takes are kept.
+/// Selects which of the frames that a filter takes are kept.
 ///
 /// Source: RFC 5475, sections 5.1 (systematic count-based sampling) and 6.2 (hash-based selection).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sampling {
-    /// Every one.
+    /// All frames.
     #[default]
     All,
     /// The first of each N, counted by the ring that it goes to.
@@ -126,7 +126,7 @@ pub enum Sampling {
 }
 
 impl Sampling {
-    /// Of how many frames one is kept: 1 or more.
+    /// One of this many frames is kept: 1 or more.
     pub(crate) fn one_in(self) -> u32 {
         match self {
             Sampling::All | Sampling::FlowsOneIn(_) => 1,
@@ -134,7 +134,7 @@ impl Sampling {
         }
     }
 
-    /// Of how many flows one is kept: 1 or more.
+    /// One of this many flows is kept: 1 or more.
     pub(crate) fn flows_one_in(self) -> u32 {
         match self {
             Sampling::All | Sampling::OneIn(_) => 1,
@@ -148,7 +148,7 @@ impl Sampling {
 pub(crate) struct Sampler {
     one_in: u32,
     flows: Option<Sample>,
-    /// Frames until the next that is kept.
+    /// Number of frames to exclude before the next one is kept.
     left: u32,
 }
 

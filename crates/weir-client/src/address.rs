@@ -1,4 +1,4 @@
-//! The text behind `host:`: a source of a daemon, and a part of it.
+//! The text after `host:`: a source of a daemon, and a part of it.
 
 use std::env;
 use std::fmt;

@@ -23,7 +23,7 @@ use crate::region::Region;
 pub(crate) struct Caller {
     pub(crate) client: Client,
     pub(crate) endings: Arc<Endings>,
-    /// Where rings lie, if the connection carries no descriptors.
+    /// The memory of rings, if the connection carries no descriptors.
     pub(crate) region: Option<Arc<dyn Region>>,
     /// Feeds that nobody has any more, and whose rings somebody in this process has mapped yet.
     pub(crate) kept: Mutex<Vec<Kept>>,
@@ -93,7 +93,7 @@ impl Caller {
         Ok((serde_json::from_value(answer.result)?, answer.descriptors))
     }
 
-    /// Lets go of a feed, at once or when a later call finds that nobody has its rings mapped any more.
+    /// Releases a feed, at once or when a later call finds that its rings are no longer mapped.
     pub(crate) fn let_go(&self, feed: Kept) {
         lock(&self.kept).push(feed);
         if self.sweep() {

@@ -16,7 +16,7 @@ pub enum EndReason {
     /// The daemon has closed its rings, because somebody may not read them any more. Opened again within 10 seconds,
     /// the feed goes on with the first frame that is not in these.
     Moved,
-    /// The daemon is there no more, or has ended the connection.
+    /// The daemon is gone, or has ended the connection.
     DaemonEnded,
 }
 

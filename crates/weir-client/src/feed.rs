@@ -1,4 +1,4 @@
-//! The feed of one consumer at a daemon: a frame source of its own.
+//! The feed of one consumer at a daemon, as a frame source.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -50,7 +50,7 @@ impl Shared {
         if first_line + rings.len() > LINES {
             return Err(ClientError::TooManyChanges(LINES));
         }
-        // Closed behind this: a copy of the writer's end would hide that the daemon has died.
+        // Closed after this, because a copy of the writer's end would hide that the daemon has died.
         let descriptors = self.sleeper.channel()?;
         let channel = self.channels.fetch_add(1, Ordering::Relaxed);
         {

@@ -75,7 +75,7 @@ pub struct Open {
     /// Which frames; empty takes all.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub filter: String,
-    /// Most bytes kept of a frame; the source's ceiling, if that is lower or nothing is said.
+    /// Most bytes kept of a frame; default and largest value: the source's ceiling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snaplen: Option<u32>,
     /// Which way they go.
@@ -169,7 +169,7 @@ pub struct Attach {
     pub first_line: usize,
 }
 
-/// `capture.detach`: the feed wakes this sleeper no more.
+/// `capture.detach`: the feed stops waking this sleeper.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Detach {
@@ -330,7 +330,7 @@ pub struct Ledger {
     pub offered: u64,
     /// Frames that the filter or the direction left out.
     pub filtered: u64,
-    /// A filter left out others that nobody counted.
+    /// Whether a filter excluded further frames that were not counted.
     pub filtered_uncounted: bool,
     /// Frames that the block list left out.
     pub blocked: u64,

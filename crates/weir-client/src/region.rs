@@ -1,4 +1,4 @@
-//! Rings that lie in a region which this machine shares with its host, instead of descriptors.
+//! Rings in a region that this machine shares with its host, instead of in descriptors.
 
 use std::error::Error;
 
@@ -7,7 +7,7 @@ use weir_ring::{Mapping, Ring};
 
 use crate::protocol::InRegion;
 
-/// Why a ring of the region cannot be had, or nobody be woken for it.
+/// Why a ring of the region cannot be opened, or its reader cannot be woken.
 pub type RegionError = Box<dyn Error + Send + Sync>;
 
 /// Where a connection without descriptors finds rings, and who wakes their readers: a guest's devices.

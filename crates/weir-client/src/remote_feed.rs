@@ -113,7 +113,7 @@ impl RemoteFeed {
     /// Lets it wake a sleeper of this process, whose descriptors these are ([`Sleeper::channel`]); the first ring
     /// has the line `first_line` of its page. Gives the sleeper's number.
     ///
-    /// The descriptors are to be closed behind this: one that is left open hides that the daemon has died.
+    /// The descriptors must be closed after this call: an open one would hide that the daemon has died.
     ///
     /// # Errors
     /// What the daemon says.
@@ -223,7 +223,7 @@ impl RemoteFeed {
         Ok(closed)
     }
 
-    /// The daemon is known to have gone: dropping it asks nobody.
+    /// To be called if the daemon is known to be gone, so that dropping the feed sends no request.
     pub fn forget(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Whatever takes the frames of a run.
+//! The trait of consumers, and their errors.
 
 use std::error::Error;
 use std::time::Duration;
@@ -12,32 +12,32 @@ use crate::counted::Count;
 use crate::lanes::Rings;
 use crate::source::JoinedFeed;
 
-/// Frames taken before the clock and the signals are looked at again.
+/// Frames that are taken between two checks of the clock and of signals.
 pub const TURN_FRAMES: u64 = 1 << 16;
 
 /// Why a consumer cannot go on.
 #[derive(Debug, Error)]
 pub enum ConsumerError {
-    /// A ring contradicts itself, has lost its writer, or cannot be waited for. The output has lost nothing.
+    /// A ring is inconsistent, has lost its writer, or cannot be waited for. The output has lost nothing.
     #[error(transparent)]
     Ring(#[from] RingError),
     /// The output failed: frames that it did not take are lost.
     #[error(transparent)]
     Output(Box<dyn Error + Send + Sync>),
-    /// The reader of the output has gone: it wants no more.
+    /// The reader of the output has closed it, and wants no more.
     #[error(transparent)]
     ReaderGone(Box<dyn Error + Send + Sync>),
-    /// The reader of the output stays and takes nothing, and the run was to stop.
+    /// The run was to stop, but the reader of the output did not take the rest.
     #[error(transparent)]
     ReaderStalled(Box<dyn Error + Send + Sync>),
-    /// The output has all that it was to have, and is to be finished as ever.
+    /// The output has reached its limit, and must be finished as usual.
     #[error(transparent)]
     Complete(Box<dyn Error + Send + Sync>),
 }
 
 impl ConsumerError {
-    /// Whether no more was wanted: the reader of the output ended it, or it is complete. Later frames are not
-    /// lost for anybody.
+    /// Whether no more frames are wanted: the reader of the output ended it, or it is complete. Later frames are not
+    /// lost.
     #[must_use]
     pub fn wants_no_more(&self) -> bool {
         use ConsumerError::{Complete, ReaderGone, ReaderStalled};
@@ -50,18 +50,18 @@ impl ConsumerError {
 pub enum Step {
     /// Frames came.
     Busy,
-    /// Nothing now.
+    /// No frames now.
     Idle,
     /// Frames are there, but must wait for other rings.
     Waiting,
-    /// Frames were taken, or are there, and wait for an output that is at work.
+    /// Frames were taken, or are there, and wait for an output that is busy.
     Writing,
     /// Every ring that has joined was read to its end.
     Ended,
 }
 
 impl Step {
-    /// After a round through all rings: whether there was anything, and whether none is left.
+    /// The result of a round through all rings: whether frames came, and whether no ring is left.
     #[must_use]
     pub fn of_round(moved: bool, is_empty: bool) -> Step {
         match (moved, is_empty) {
@@ -72,35 +72,35 @@ impl Step {
     }
 }
 
-/// Whatever takes the frames of a run.
+/// A consumer: it takes the frames of a run.
 pub trait Consumer<M: Words = Mapping> {
-    /// Takes the frames of this feed, too, from its oldest on.
+    /// Adds a feed, whose frames are taken from the oldest on.
     ///
     /// # Errors
-    /// [`ConsumerError`] for a ring that contradicts itself, and for an output that cannot take its interfaces.
+    /// [`ConsumerError`] for a ring that is inconsistent, and for an output that does not support its interfaces.
     fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), ConsumerError>;
 
     /// Its rings.
     fn rings(&self) -> &dyn Rings<M>;
 
-    /// The same, to let them go.
+    /// Its rings, to release some.
     fn rings_mut(&mut self) -> &mut dyn Rings<M>;
 
     /// Takes available frames, at most `frames_max`.
     ///
     /// # Errors
-    /// [`ConsumerError`]; frames that were taken before it count.
+    /// [`ConsumerError`]; frames that were taken before the error count.
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError>;
 
     /// Frames taken so far.
     fn delivered(&self) -> Delivered;
 
-    /// The same by feed: at the number that the feed's first interface has in the output. Empty if it is not counted.
+    /// The same by feed, at the number of the feed's first interface in the output. Empty if feeds are not counted.
     fn by_interface(&self) -> Vec<Taken> {
         Vec::new()
     }
 
-    /// Makes taken frames visible outside, when the rings are empty.
+    /// Writes out taken frames. Called when the rings are empty.
     ///
     /// # Errors
     /// [`ConsumerError`].
@@ -108,7 +108,7 @@ pub trait Consumer<M: Words = Mapping> {
         Ok(())
     }
 
-    /// Lets out the rest; `statistics` are those of the run, and nothing comes any more.
+    /// Writes out the rest, when no more frames will come; `statistics` are those of the run.
     ///
     /// # Errors
     /// [`ConsumerError`].
@@ -116,18 +116,18 @@ pub trait Consumer<M: Words = Mapping> {
         Ok(())
     }
 
-    /// Of the frames taken, those that are safely out.
+    /// Of the taken frames, those that the output has kept.
     fn kept(&self) -> Count {
         let Delivered { frames, wire_bytes, .. } = self.delivered();
         Count { frames, wire_bytes }
     }
 
-    /// Whether it waits between looks that found nothing: if not, it waits by itself and sleeps never.
+    /// Whether it waits when the rings are empty. If not, it never sleeps, and waits itself in its output.
     fn rests(&self) -> bool {
         true
     }
 
-    /// After [`Step::Waiting`] and [`Step::Writing`]: how long until frames may be passed on that wait for other rings.
+    /// After [`Step::Waiting`] and [`Step::Writing`]: the time until frames that wait for other rings may be passed on.
     fn due(&self) -> Duration {
         Duration::ZERO
     }

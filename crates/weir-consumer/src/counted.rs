@@ -1,12 +1,12 @@
-//! Writing that says how far it came, and what of it were frames.
+//! Writing with a count of the bytes and frames that were written.
 
 use std::io::{self, Write};
 use std::ops::{AddAssign, SubAssign};
 
-/// Frames, and their bytes on the wire.
+/// A number of frames, and of their bytes on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many.
+    /// The number of frames.
     pub frames: u64,
     /// The sum of their `wire_len`.
     pub wire_bytes: u64,
@@ -34,7 +34,7 @@ impl AddAssign for Count {
     }
 }
 
-/// As [`Write::write_all`], but a failure comes with the number of bytes that were taken before it.
+/// As [`Write::write_all`], but an error has the number of bytes that were written before it.
 pub fn write_counted(out: &mut (impl Write + ?Sized), bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut taken = 0;
     while taken < bytes.len() {

@@ -1,4 +1,4 @@
-//! One ring as a consumer reads it: to its end, or as far as it is to be read.
+//! The position of a consumer in one ring, which it reads to the end or to a given ordinal.
 
 mod ahead;
 
@@ -9,10 +9,10 @@ use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Tally, Wor
 
 use crate::source::Begin;
 
-/// A reader of one ring, and the account of the frames that the consumer had of it.
+/// A reader of one ring, and the account of the frames that the consumer has taken from it.
 ///
-/// A consumer copies records and says how many of them it took ([`take`](Cursor::take)), or counts them where they
-/// lie. [`Poll::Closed`] is the end: of the ring, or of the part that is to be read.
+/// A consumer copies records and reports how many of them it took ([`take`](Cursor::take)), or counts them in place.
+/// [`Poll::Closed`] is the end of the ring, or of the part that is to be read.
 pub struct Cursor<M: Words = Mapping> {
     reader: Reader<M>,
     /// Ordinal of the next frame that the consumer has not taken.
@@ -22,14 +22,14 @@ pub struct Cursor<M: Words = Mapping> {
     taken: u64,
     lapped: u64,
     untriggered: u64,
-    /// Ordinal of the first frame that is its own.
+    /// Ordinal of the first frame that belongs to the consumer.
     from: u64,
     /// Ordinal of the first frame that was there when it began.
     began: u64,
-    /// The writer has gone without an end: it is where nothing more is found.
+    /// The writer has gone without closing the ring: the end is where no more frames are found.
     is_abandoned: bool,
     has_ended: bool,
-    /// Blocks that were still to be read ahead were taken away with a device.
+    /// Blocks that were still to be read were removed with a device.
     is_gone_ahead: bool,
 }
 
@@ -37,7 +37,7 @@ impl<M: Words> Cursor<M> {
     /// Begins to read a ring, which is number `ring` of its feed.
     ///
     /// # Errors
-    /// [`RingError`] for a ring that contradicts itself.
+    /// [`RingError`] for a ring that is inconsistent.
     pub fn new(ring: &Ring<M>, begin: &Begin, number: usize) -> Result<Cursor<M>, RingError> {
         let from = match begin {
             Begin::Oldest => None,
@@ -50,7 +50,7 @@ impl<M: Words> Cursor<M> {
         };
         let reader = Reader::new(ring, start)?;
         let began = reader.ordinal();
-        // One that is not there yet is none of the ring's.
+        // An ordinal that the ring has not reached yet does not count.
         let from = from.map_or(began, |from| from.min(began));
         Ok(Cursor {
             ordinal: began,
@@ -72,7 +72,7 @@ impl<M: Words> Cursor<M> {
         self.reader.keep_distance(bytes);
     }
 
-    /// As [`Reader::poll`]. The batch before must have been taken whole.
+    /// As [`Reader::poll`]. All frames of the batch before must have been taken.
     ///
     /// # Errors
     /// As [`Reader::poll`].
@@ -119,7 +119,7 @@ impl<M: Words> Cursor<M> {
         mut look: impl FnMut(&mut Reader<M>) -> Result<Poll, RingError>,
     ) -> Result<Poll, RingError> {
         let mut poll = look(&mut self.reader)?;
-        // A second look: the first one leaves out what lies too near to the writer (`keep_distance`).
+        // Poll a second time, because the first poll omits frames that are too near to the writer (`keep_distance`).
         if poll == Poll::Empty && self.is_abandoned {
             poll = look(&mut self.reader)?;
         }
@@ -141,8 +141,8 @@ impl<M: Words> Cursor<M> {
         })
     }
 
-    /// Whether it was to be read further, and the ring reads as if it never had a frame: it was in a device that is
-    /// unplugged, and unread frames cannot be read any more.
+    /// Whether the ring was in a device that is unplugged: it was to be read further, but now reads as a ring that
+    /// never had a frame. Its unread frames cannot be read any more.
     fn is_taken_away(&self) -> bool {
         let ring = self.reader.ring();
         self.until != u64::MAX && !self.is_read() && ring.writer_word(WriterWord::Opened) == 0
@@ -155,7 +155,7 @@ impl<M: Words> Cursor<M> {
         self.ordinal >= self.until
     }
 
-    /// Ends it if it has left and everything that is to be read was taken, which the next look would find.
+    /// Ends it now, instead of at the next poll, if it has left and everything that is to be read was taken.
     pub fn end_if_read(&mut self) {
         if self.is_read() {
             self.end();
@@ -169,8 +169,8 @@ impl<M: Words> Cursor<M> {
 
     pub(crate) fn leave(&mut self, until: u64) {
         self.until = self.until.min(until);
-        // Frames that were gone before it began are not its own after all. Frames that were read or lapped since show
-        // that it began before that.
+        // Frames that were overwritten before it began do not belong to it. If frames were read or lapped since, it
+        // began before that.
         if self.ordinal == self.began && self.until < self.began {
             self.lapped = self.until.saturating_sub(self.from);
         }
@@ -180,7 +180,7 @@ impl<M: Words> Cursor<M> {
         self.is_abandoned = true;
     }
 
-    /// Whether it is read no further than to a known place.
+    /// Whether it is read only to a known ordinal.
     #[must_use]
     pub fn has_left(&self) -> bool {
         self.until != u64::MAX || self.is_abandoned
@@ -192,7 +192,7 @@ impl<M: Words> Cursor<M> {
         self.has_ended
     }
 
-    /// The reader, whose place is behind the copied frames.
+    /// The reader, whose position is after the copied frames.
     #[must_use]
     pub fn reader(&self) -> &Reader<M> {
         &self.reader
@@ -218,13 +218,13 @@ impl<M: Words> Cursor<M> {
         self.taken
     }
 
-    /// Frames that the writer overwrote before they were read, or that were taken away with a device.
+    /// Frames that the writer overwrote before they were read, or that were removed with a device.
     #[must_use]
     pub fn lapped(&self) -> u64 {
         self.lapped
     }
 
-    /// Frames that were kept in the ring for the case that something happened, and nothing did.
+    /// Frames that were kept in the ring for a trigger, and that no trigger selected.
     #[must_use]
     pub fn untriggered(&self) -> u64 {
         self.untriggered
@@ -260,12 +260,12 @@ mod tests {
             let mut cursor = Cursor::new(&ring, &Begin::Oldest, 0).unwrap();
             let (mut batch, mut tally) = (Batch::new(), Tally::default());
             assert_eq!(cursor.count_in_place(&mut tally, 2).unwrap(), Poll::Frames(2));
-            // As a mapping of a device reads that was unplugged.
+            // A mapping of an unplugged device reads like this.
             ring.memory().words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
             if is_to_be_read {
                 cursor.leave(5);
             }
-            // Until it is told how far the ring went, more may come.
+            // More frames may come until the end of the ring is known.
             let poll = cursor.poll(&mut batch).unwrap();
             let expected = if is_to_be_read { (Poll::Closed, 3) } else { (Poll::Empty, 0) };
             assert_eq!((poll, cursor.lapped()), expected);

@@ -1,4 +1,4 @@
-//! The rings of a consumer, which come and go while it runs.
+//! The rings of a consumer, which join and leave while it runs.
 
 use std::collections::BTreeSet;
 
@@ -11,28 +11,27 @@ use crate::limits::PAST_FEEDS_MAX;
 use crate::numbering::Numbering;
 use crate::source::JoinedFeed;
 
-/// The rings of a consumer, as those see them who wait for it, wake it or draw its account.
+/// The rings of a consumer, for code that waits for it, wakes it or computes its account.
 pub trait Rings<M: Words = Mapping> {
-    /// A feed is read no further than to these ordinals, ring by ring; a ring without one brings nothing any more, and
-    /// its present frames are read. Of the feeds of one output that have left and are still unread [`PAST_FEEDS_MAX`]
-    /// are kept: of older ones, whatever is unread counts as lapped.
+    /// Limits a feed to these ordinals, ring by ring; a ring without an ordinal gets no more frames, and is read to its
+    /// end. Of an output's past feeds that are not read to the end, [`PAST_FEEDS_MAX`] are kept. Unread frames of older
+    /// ones count as lapped.
     fn leave(&mut self, key: u64, until: &[u64]);
 
-    /// The writers at a channel of the sleeper have gone: rings that they left open end with their present
-    /// frames. Gives the frames that such rings have had, if there are any.
+    /// To be called when the writers at a channel of the sleeper are gone: rings that they left open end with their
+    /// present frames. Returns the number of frames that such rings have had, if there are any.
     fn writer_gone(&mut self, channel: usize) -> Option<u64>;
 
-    /// Rings that may bring more, each with its line in the sleeper.
+    /// Rings that may get more frames, each with its line in the sleeper.
     fn readers(&self) -> Vec<(usize, Reader<M>)>;
 
-    /// Rings that may bring more by their lines, each with the ordinal of its next frame that is still needed: a
+    /// For each ring that may get more frames: its line, and the ordinal of the next frame that is still needed. A
     /// source that waits for its consumers may overwrite frames before that.
     fn needed_from(&self) -> Vec<(usize, u64)> {
         self.readers().iter().map(|(line, reader)| (*line, reader.ordinal())).collect()
     }
 
-    /// How far a ring of a feed was taken: the ordinal of its next frame that is still needed. `None` once it is read
-    /// no more.
+    /// The ordinal of the next frame of a feed's ring that is still needed. `None` once the ring is not read any more.
     fn ordinal(&self, key: u64, ring: usize) -> Option<u64>;
 
     /// The output's number of the first interface of a feed's `output`, if such a feed has joined.
@@ -42,16 +41,16 @@ pub trait Rings<M: Words = Mapping> {
     /// joined, or have had frames since.
     fn interfaces(&self, output: usize) -> Vec<u32>;
 
-    /// Frames that these rings have had so far.
+    /// Number of frames that these rings have had so far.
     fn written(&self) -> u64;
 
-    /// Frames that were written and neither taken nor lapped: in the rings, or copied and held.
+    /// Number of frames that were written, and neither taken nor lapped: they are in the rings, or copied and held.
     fn unread(&self) -> u64;
 
-    /// Frames among the lapped ones that were dropped unread with feeds that had left.
+    /// Number of lapped frames that were dropped unread with past feeds.
     fn let_go(&self) -> u64;
 
-    /// How much of its fullest ring lies before this consumer: 0 to 1, where it is lapped.
+    /// The unread fraction of its fullest ring, from 0 to 1. At 1 it is lapped.
     fn fill(&self) -> f64;
 
     /// Bytes of the smallest ring; 0 if there is none.
@@ -60,7 +59,7 @@ pub trait Rings<M: Words = Mapping> {
 
 /// One ring, and the consumer's data for it.
 pub struct Lane<T, M: Words = Mapping> {
-    /// The feed's.
+    /// Key of the feed.
     pub(crate) key: u64,
     output: usize,
     /// Number of the ring in its feed.
@@ -69,20 +68,19 @@ pub struct Lane<T, M: Words = Mapping> {
     channel: Option<usize>,
     /// The output's number of the feed's first interface.
     first: u32,
-    /// One more feed of its output that leaves unread, and it is dropped.
+    /// Whether it is dropped when one more feed of its output leaves unread.
     pub(crate) is_next_to_go: bool,
-    /// Where it is read.
+    /// The position in the ring.
     pub cursor: Cursor<M>,
-    /// The consumer's own.
+    /// The consumer's own data.
     pub work: T,
 }
 
-/// Rings with a consumer's data for each of them. A ring that was read to its end is released, and its
-/// counts stay.
+/// Rings, with a consumer's data for each of them. A ring that was read to its end is released; its counts are kept.
 pub struct Lanes<T = (), M: Words = Mapping> {
     lanes: Vec<Lane<T, M>>,
     numbering: Numbering,
-    /// The lane that the next round begins with.
+    /// The lane with which the next round begins.
     first: usize,
     /// Counts of released rings, by the number of their feed's first interface.
     gone: Vec<Taken>,
@@ -105,10 +103,10 @@ impl<T: Default, M: Words> Lanes<T, M> {
         Lanes { lanes, numbering, first: 0, gone, gone_unread: 0, let_go: 0 }
     }
 
-    /// Reads the rings of this feed, too, from their oldest frames on.
+    /// Adds the rings of a feed, which are read from their oldest frames on.
     ///
     /// # Errors
-    /// [`RingError`] for a ring that contradicts itself; nothing has joined then.
+    /// [`RingError`] for a ring that is inconsistent; then none is added.
     pub fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), RingError> {
         let JoinedFeed { key, output, label, rings, first_line, channel, begin } = feed;
         let cursors = rings.iter().enumerate().map(|(at, ring)| Cursor::new(ring, &begin, at));
@@ -131,7 +129,7 @@ impl<T: Default, M: Words> Lanes<T, M> {
 }
 
 impl<T, M: Words> Lane<T, M> {
-    /// Whether it is this ring of the feed of this key, and is read on.
+    /// Whether it is this ring of the feed with this key, and is still read.
     #[must_use]
     pub fn is_ring(&self, key: u64, ring: usize) -> bool {
         self.key == key && self.ring == ring && !self.cursor.has_left()
@@ -139,17 +137,18 @@ impl<T, M: Words> Lane<T, M> {
 }
 
 impl<T, M: Words> Lanes<T, M> {
-    /// The rings that are read.
+    /// The rings that are being read.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Lane<T, M>> {
         self.lanes.iter()
     }
 
-    /// The same, to read them.
+    /// The same, mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane<T, M>> {
         self.lanes.iter_mut()
     }
 
-    /// The same, beginning with another one each time: a busy ring would starve the others if it always came first.
+    /// The same, beginning with another ring each time, because a busy ring that always came first would starve the
+    /// others.
     pub fn round(&mut self) -> impl Iterator<Item = &mut Lane<T, M>> {
         self.first = (self.first + 1) % self.lanes.len().max(1);
         let (later, sooner) = self.lanes.split_at_mut(self.first);
@@ -160,13 +159,13 @@ impl<T, M: Words> Lanes<T, M> {
         (&mut self.lanes, &mut self.numbering)
     }
 
-    /// Whether there is none.
+    /// Whether no ring is left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
 
-    /// Lets rings go that were read to their end.
+    /// Releases rings that were read to their end.
     pub fn retire(&mut self) {
         if !self.lanes.iter().any(|lane| lane.cursor.has_ended()) {
             return;
@@ -176,7 +175,7 @@ impl<T, M: Words> Lanes<T, M> {
         lanes.retain(|lane| {
             if lane.cursor.has_ended() {
                 add(gone, lane);
-                // Of a ring that claims more frames than it gave.
+                // For a ring that claims more frames than could be read.
                 *gone_unread = gone_unread.saturating_add(lane.cursor.unread());
                 keys.push(lane.key);
                 outputs.insert(lane.output);
@@ -188,18 +187,18 @@ impl<T, M: Words> Lanes<T, M> {
         outputs.into_iter().for_each(|output| self.mark_next_to_go(output));
     }
 
-    /// The feeds that have left this output and are unread, oldest first. One that was read since goes with the end of
-    /// the turn.
+    /// The past feeds of this output that have unread frames, oldest first. One that was read meanwhile is released at
+    /// the end of the turn.
     fn past(&self, output: usize) -> Vec<u64> {
         let unread = |lane: &&Lane<T, M>| lane.cursor.has_left() && !lane.cursor.is_read();
         let past = self.lanes.iter().filter(|lane| lane.output == output).filter(unread);
-        // The rings of a feed are side by side.
+        // The rings of a feed are adjacent.
         let mut keys: Vec<u64> = past.map(|lane| lane.key).collect();
         keys.dedup();
         keys
     }
 
-    /// Marks the feed that goes when one more leaves this output unread, if there is one.
+    /// Marks the feed that is dropped when one more leaves this output unread, if there is one.
     fn mark_next_to_go(&mut self, output: usize) {
         let past = self.past(output);
         let next = past.first().filter(|_| past.len() >= PAST_FEEDS_MAX);
@@ -208,13 +207,13 @@ impl<T, M: Words> Lanes<T, M> {
         }
     }
 
-    /// Lets the oldest feeds go that have left this output and are unread: each holds the memory of its rings.
+    /// Drops the oldest unread past feeds of this output, because each holds the memory of its rings.
     fn let_oldest_go(&mut self, output: usize) {
         let keys = self.past(output);
         let Lanes { lanes, gone, let_go, numbering, .. } = self;
         let surplus = keys.len().saturating_sub(PAST_FEEDS_MAX);
         for key in &keys[..surplus] {
-            // Not the frames that it reads since it joined such a feed again.
+            // Without the frames that it reads since it joined such a feed again.
             let is_past = |lane: &mut Lane<T, M>| lane.key == *key && lane.cursor.has_left();
             for lane in lanes.extract_if(.., is_past) {
                 add(gone, &lane);
@@ -236,7 +235,7 @@ impl<T, M: Words> Lanes<T, M> {
         &self.numbering
     }
 
-    /// The ordinals of the next frames of a feed that were not taken, ring by ring, as far as they are read.
+    /// For each ring of a feed that is read, the ordinal of the next frame that was not taken.
     #[must_use]
     pub fn positions(&self, key: u64) -> Vec<u64> {
         let own = self.lanes.iter().filter(|lane| lane.key == key);
@@ -251,7 +250,7 @@ impl<T, M: Words> Lanes<T, M> {
         all
     }
 
-    /// The same of all together.
+    /// The same, summed over all feeds.
     #[must_use]
     pub fn taken(&self) -> Taken {
         let mut all = Taken::default();
@@ -264,7 +263,7 @@ impl<T, M: Words> Lanes<T, M> {
     }
 }
 
-/// Hostile rings may claim any number of frames: sums of theirs end at the highest.
+/// Adds with saturation, because hostile rings may claim any number of frames.
 fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
@@ -282,7 +281,7 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
     fn leave(&mut self, key: u64, until: &[u64]) {
         let mut output = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.key == key) {
-            // Also of one that its writer left open: a source whose stop fails does so.
+            // Also for a ring that its writer left open, as a source does whose stop fails.
             let written = lane.cursor.reader().ring().frames_written();
             lane.cursor.leave(until.get(lane.ring).copied().unwrap_or(written));
             lane.cursor.end_if_read();
@@ -298,8 +297,8 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
         let mut frames: Option<u64> = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.channel == Some(channel)) {
             let ring = lane.cursor.reader().ring();
-            // A ring that was closed before its writer went is whole, and a ring that has left was read as
-            // far as it is to be.
+            // A ring that was closed before its writer went is complete, and a ring that has left was read to its
+            // limit.
             if !ring.is_closed() && !lane.cursor.has_left() {
                 frames = Some(ring.frames_written().saturating_add(frames.unwrap_or_default()));
                 lane.cursor.abandon();
@@ -309,7 +308,7 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
     }
 
     fn readers(&self) -> Vec<(usize, Reader<M>)> {
-        // One that has left has everything that it will bring, and its line may be another's by now.
+        // A ring that has left gets no more frames, and another ring may have its line by now.
         let live = self.lanes.iter().filter(|lane| !lane.cursor.has_left());
         live.map(|lane| (lane.line, lane.cursor.reader().clone())).collect()
     }

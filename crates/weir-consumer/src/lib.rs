@@ -1,19 +1,19 @@
 //! Common parts of all consumers: rings read one by one or merged by time, the account of taken frames,
 //! and sinks.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
 //! | [`source`] | the feeds that a consumer reads, and how they change while it runs |
-//! | [`consumer`] | the trait of whatever takes frames, and how it fails |
+//! | [`consumer`] | the trait of consumers, and their errors |
 //! | [`account`] | frames delivered, lapped, left, by consumer and by interface |
-//! | [`lanes`], [`cursor`] | the rings of a consumer, and one of them, as far as it is to be read |
-//! | [`limits`] | how much a slow consumer may hold |
-//! | [`null`] | counts frames where they lie |
-//! | [`merge`] | several rings read as one stream in timestamp order |
+//! | [`lanes`], [`cursor`] | the rings of a consumer, and one of them, with the position to which it is read |
+//! | [`limits`] | how much memory a slow consumer may hold |
+//! | [`null`] | counts frames in place |
+//! | [`merge`] | several rings read as one stream in time stamp order |
 //! | [`numbering`] | numbers of interfaces in an output of several rings |
-//! | [`ordered`] | hands that stream to a sink |
-//! | [`sink`] | where merged frames go |
-//! | [`thread`] | a consumer on a thread of its own |
+//! | [`ordered`] | passes that stream to a sink |
+//! | [`sink`] | the trait of outputs for merged frames |
+//! | [`thread`] | a consumer on its own thread |
 //! | [`pull`] | a consumer that its caller drives |
 #![forbid(unsafe_code)]
 

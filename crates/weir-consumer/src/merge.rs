@@ -1,19 +1,19 @@
-//! Several rings read as one stream in timestamp order.
+//! Reads several rings as one stream in time stamp order.
 //!
-//! Each ring is in order, or nearly so; between rings a frame can become visible a little after a younger
-//! one of another ring. So a frame passes an *empty* ring only once it has been in its own ring for
-//! `slack`: whatever the empty one still had to publish of an earlier time is there by then. A frame
-//! that is older than one already passed on is *late*: passed on all the same, and counted. A clock that is set back
-//! makes no frame late (`lateness`).
+//! Each ring is in order, or nearly so. But a frame of one ring can become visible a little after a newer frame of
+//! another ring. So while a ring is *empty*, frames of other rings are passed on only after they have been in their own
+//! ring for `slack`: by then the empty ring has published its older frames. A frame that is older than one that was
+//! passed on already is *late*: it is passed on, too, and counted. No frame is late because a clock was set back
+//! (`lateness`).
 //!
-//! How long a frame has been in its ring is known without looking at clocks or stamps: several times in
-//! each slack the merge notes how far every ring is written, and a note that is a slack old releases
+//! The time that a frame has been in its ring is known without reading clocks or stamps for each frame: several
+//! times in each slack the merge records how far every ring is written, and a record that is a slack old releases
 //! the frames before it.
 //!
-//! A small ring can fill up within the slack. Then order gives way: once some ring is half full nothing
-//! waits, and what an empty ring publishes after that is late. A frame out of place can be put back; one
-//! that was overwritten is gone (decision 0004). The same holds for the rings of a feed that has left, when so many
-//! others have that it is the next one to be dropped unread.
+//! A small ring can fill up within the slack. So once a ring is half full, frames do not wait for empty rings any more,
+//! and frames that an empty ring publishes after that may be late. Frames out of order can be sorted later, but
+//! overwritten frames are lost (decision 0004). The same holds for the rings of a past feed that is the next one to be
+//! dropped unread.
 
 mod copied;
 mod lateness;
@@ -42,22 +42,21 @@ pub enum Turn {
     Passed(u64),
     /// Frames are there, but they must wait for a ring that may still have older ones.
     Waiting,
-    /// Nothing new.
+    /// No frames.
     Empty,
     /// Every ring was read to its end.
     Ended,
 }
 
-/// Bytes that are copied at a time of a ring that is read alone, for who takes frames in runs: a run should be worth a
-/// system call. With several rings less is copied: frames that pass at once make frames late that another ring brings
-/// meanwhile.
+/// Bytes that are copied at a time from a single ring, if the sink takes frames in runs: a run should be worth a system
+/// call. With several rings less is copied, because frames that other rings publish during a long run would be late.
 const RUN_BYTES: u32 = 256 * 1024;
 
-/// A ring that lies before its reader this far (`Reader::fill`) is not made to wait: the other half is for
-/// frames that the writer brings until the reader has caught up.
+/// From this fill on (`Reader::fill`), frames of a ring do not wait for other rings. The other half is for frames that
+/// come until the reader has caught up.
 const PRESSED: f64 = 0.5;
 
-/// Notes in each slack. More would make the wait more even, at some cost; fewer, longer.
+/// Records of positions in each slack. More of them cost time; with fewer, frames wait longer.
 const NOTES: u32 = 4;
 
 /// A merging reader of some rings.
@@ -66,11 +65,11 @@ pub struct Merge<M: Words = Mapping> {
     slack: Duration,
     /// Most frames that are passed on at a time.
     run_frames_max: u64,
-    /// When the rings' positions were noted last.
+    /// Time of the last record of the rings' positions.
     noted: Option<Instant>,
     passed: u64,
     lateness: Lateness,
-    /// Calls of `advance`.
+    /// Number of calls of `advance`.
     runs: u32,
     /// The frames that the last turn passed on.
     last: Option<Last>,
@@ -85,7 +84,7 @@ struct Last {
 }
 
 impl<M: Words> Merge<M> {
-    /// Reads nothing before a feed joins. `run_frames_max`: most frames that are passed on at a time, 1 or more.
+    /// A merge without rings. `run_frames_max`: most frames that are passed on at a time, 1 or more.
     #[must_use]
     pub fn new(slack: Duration, run_frames_max: u64) -> Merge<M> {
         Merge {
@@ -100,11 +99,11 @@ impl<M: Words> Merge<M> {
         }
     }
 
-    /// Reads the rings of this feed, too, from their oldest frames on. Frames that are older than one that was passed
-    /// on are late.
+    /// Adds the rings of a feed, which are read from their oldest frames on. Frames that are older than one that was
+    /// passed on already are late.
     ///
     /// # Errors
-    /// [`RingError`] for a ring that contradicts itself.
+    /// [`RingError`] for a ring that is inconsistent.
     pub fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), RingError> {
         self.lanes.join(feed)
     }
@@ -115,7 +114,7 @@ impl<M: Words> Merge<M> {
         &self.lanes
     }
 
-    /// The same, to let them go.
+    /// Its rings, to release some.
     pub fn rings_mut(&mut self) -> &mut dyn Rings<M> {
         self.last = None;
         &mut self.lanes
@@ -157,17 +156,17 @@ impl<M: Words> Merge<M> {
         self.lanes.by_interface()
     }
 
-    /// Frames copied out of the rings and not passed on: 0 after `Turn::Ended`.
+    /// Frames that were copied from the rings and not passed on: 0 after `Turn::Ended`.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.cursor.held()).sum()
     }
 
-    /// Passes on frames that are due, oldest first, at most `frames_max`. `pass` gets frames that follow each other,
-    /// and the interfaces of the output so far, of which each frame names one.
+    /// Passes on at most `frames_max` frames that are due, oldest first. `pass` gets consecutive frames, and the
+    /// interfaces of the output so far, of which each frame names one.
     ///
     /// # Errors
-    /// Whatever `pass` says, after which the frames that it refused are passed over; and [`RingError`].
+    /// The error of `pass`, after which the frames that it refused are skipped; and [`RingError`].
     pub fn turn<E: From<RingError>>(
         &mut self,
         frames_max: u64,
@@ -180,7 +179,8 @@ impl<M: Words> Merge<M> {
             let Some(choice) = self.choose()? else { break };
             let (lanes, numbering) = self.lanes.parts();
             let Lane { cursor, work, .. } = &mut lanes[choice.lane];
-            // Everything of this lane up to the next frame of another: one choice for many frames.
+            // All frames of this lane up to the next frame of another lane, so that one choice is enough for many
+            // frames.
             loop {
                 let left = frames_max - (self.passed - before);
                 let most = choice.until_ordinal.saturating_sub(cursor.ordinal()).min(left);
@@ -207,14 +207,14 @@ impl<M: Words> Merge<M> {
         self.lanes.iter().any(|lane| lane.work.is_waiting())
     }
 
-    /// Passes the frames on that are due next, of one ring, at most `frames_max`: for callers that ask for frames
-    /// instead of being handed them. [`run`](Merge::run) has them.
+    /// Passes on the next frames that are due, at most `frames_max`, all of one ring: for callers that ask for frames.
+    /// [`run`](Merge::run) has them.
     ///
     /// # Errors
     /// [`RingError`].
     pub fn advance(&mut self, frames_max: u64) -> Result<Turn, RingError> {
         self.last = None;
-        // With several busy rings a run may be one frame: the clock is not read for each.
+        // With several busy rings a run may be one frame, so the clock is not read for each run.
         self.runs = self.runs.wrapping_add(1);
         let mut choice = None;
         if !self.runs.is_multiple_of(RUNS_PER_UPKEEP) {
@@ -243,7 +243,7 @@ impl<M: Words> Merge<M> {
         Ok(Turn::Passed(count.frames))
     }
 
-    /// Whether [`advance`](Merge::advance) would pass anything on now.
+    /// Whether [`advance`](Merge::advance) would pass on a frame now.
     ///
     /// # Errors
     /// [`RingError`].
@@ -264,25 +264,25 @@ impl<M: Words> Merge<M> {
         Run { block_bytes: copied.unwrap_or_default(), count }
     }
 
-    /// How long until frames that wait for other rings are released, if none of those brings anything.
+    /// The time until frames that wait for other rings are released, if no frames come in those.
     #[must_use]
     pub fn due(&self) -> Duration {
         let notes =
             self.lanes.iter().filter_map(|lane| lane.work.notes.when_beyond(lane.cursor.ordinal()));
         match notes.min() {
             Some(taken) => self.slack.saturating_sub(taken.elapsed()),
-            // They came after the last note: the next one has them.
+            // They came after the last record of positions: the next one will include them.
             None => self.slack / NOTES,
         }
     }
 
-    /// Bytes of a ring that are copied at a time; 0: as usual.
+    /// Bytes of a ring that are copied at a time; 0: the default.
     fn chunk_bytes(&self) -> u32 {
         let reads_one = self.lanes.iter().len() == 1;
         if reads_one && self.run_frames_max > 1 { RUN_BYTES } else { 0 }
     }
 
-    /// Notes how far the rings are, and releases what an old enough note has.
+    /// Records the rings' positions, and releases the frames below an old enough record.
     fn release(&mut self, now: Instant) {
         let is_due = |noted| now.saturating_duration_since(noted) >= self.slack / NOTES;
         let is_due = self.noted.is_none_or(is_due);
@@ -297,7 +297,7 @@ impl<M: Words> Merge<M> {
         }
     }
 
-    /// The lane with the oldest frame, and how far it may be read without looking at the others again;
+    /// The lane with the oldest frame, and the time stamp up to which it may be read without checking the others again;
     /// `None` if there is no frame, or it must wait.
     fn choose(&mut self) -> Result<Option<Choice>, RingError> {
         let mut oldest: Option<(usize, u64)> = None;
@@ -307,7 +307,7 @@ impl<M: Words> Merge<M> {
         let (lanes, numbering) = self.lanes.parts();
         for (index, lane) in lanes.iter_mut().enumerate() {
             if !lane.fill(numbering, chunk_bytes)? {
-                // One that has left has published all that it will bring.
+                // A ring that has left gets no more frames.
                 somebody_may_come |= !lane.cursor.has_ended() && !lane.cursor.has_left();
                 continue;
             }
@@ -326,15 +326,15 @@ impl<M: Words> Merge<M> {
         let until_ordinal = match somebody_may_come {
             true if cursor.ordinal() < released => released,
             true if !is_pressed(lanes) => return Ok(None),
-            // Pressed: for as long as its batch lasts, and then this is asked again.
+            // A ring is nearly full: pass on the whole batch of this lane, then check again.
             _ => u64::MAX,
         };
         Ok(Some(Choice { lane: index, until_ns, until_ordinal: until_ordinal.min(cursor.until()) }))
     }
 }
 
-/// Whether some ring may soon be lapped or dropped. Any of them: the oldest frame, of whichever ring, holds up
-/// all others. Looked at only when a frame would wait, for it takes a line from each writer.
+/// Whether some ring may soon be lapped or dropped. All rings are checked, because the oldest frame, of whichever ring,
+/// delays all others. Checked only if a frame would wait, because it takes a cache line from each writer.
 fn is_pressed<M: Words>(lanes: &[Lane<Copied, M>]) -> bool {
     lanes.iter().any(|lane| {
         lane.is_next_to_go && !lane.cursor.is_read() || lane.cursor.reader().fill() >= PRESSED

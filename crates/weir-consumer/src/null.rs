@@ -1,4 +1,4 @@
-//! The null monitor: it counts frames where they lie.
+//! The null monitor: it counts frames in place.
 
 use weir_ring::{Poll, Tally};
 
@@ -7,7 +7,7 @@ use crate::consumer::{Consumer, ConsumerError, Step, TURN_FRAMES};
 use crate::lanes::{Lanes, Rings};
 use crate::source::JoinedFeed;
 
-/// Counts frames where they lie.
+/// Counts frames in place.
 #[derive(Default)]
 pub struct Null {
     lanes: Lanes,
@@ -15,7 +15,7 @@ pub struct Null {
 }
 
 impl Null {
-    /// Counts nothing before a feed joins.
+    /// A null monitor without feeds.
     #[must_use]
     pub fn new() -> Null {
         Null::default()

@@ -1,9 +1,9 @@
 //! Numbers of interfaces in an output of several rings.
 //!
-//! A ring numbers its own interfaces from 0 and knows of no other. All rings of one feed describe the same
-//! interfaces in the same order, whichever of them has frames. An output gives each interface of each feed a number of
-//! its own, in the order in which feeds join and describe them. A feed that ended and came back, as one that is
-//! followed does, has the numbers of before for interfaces that are described as before.
+//! A ring numbers only its own interfaces, from 0. All rings of one feed describe the same interfaces in the same
+//! order, even if they have no frames of some. An output gives each interface of each feed its own number, in the
+//! order in which feeds join and describe interfaces. A feed that ended and came back gets its former numbers for
+//! interfaces that are described as before.
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,19 @@ use weir_ring::{Ring, RingError, Words};
 /// An interface of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputInterface {
-    /// As its ring describes it. Texts are another's: of any length that a ring holds, of any characters.
+    /// The description in its ring. Another process may have written its texts, so they can have any characters,
+    /// and any length that fits a ring.
     pub interface: Interface,
     /// The label of its feed.
     pub label: String,
 }
 
-/// The number that each interface of each ring has in one output.
+/// The numbers of all interfaces of all rings in one output.
 #[derive(Clone, Debug, Default)]
 pub struct Numbering {
-    /// Feeds that are read, by key.
+    /// Feeds that are being read, by key.
     feeds: BTreeMap<u64, Feed>,
-    /// By the feeds' output: numbers given to their interfaces.
+    /// Numbers of the interfaces, by the output of their feeds.
     outputs: BTreeMap<usize, Vec<u32>>,
     interfaces: Vec<OutputInterface>,
 }
@@ -34,16 +35,15 @@ pub struct Numbering {
 struct Feed {
     output: usize,
     label: String,
-    /// By the rings' own number.
+    /// Numbers in the output, by the rings' own numbers.
     numbers: Vec<u32>,
 }
 
 impl Numbering {
-    /// A feed has joined: the interfaces that its first ring describes have numbers from now on. Gives that of the
-    /// first of them.
+    /// Adds a feed: gives numbers to the interfaces that its first ring describes. Returns the number of the first one.
     ///
     /// # Errors
-    /// [`RingError`] for a ring that contradicts itself.
+    /// [`RingError`] for a ring that is inconsistent.
     pub fn join<M: Words>(
         &mut self,
         key: u64,
@@ -57,13 +57,13 @@ impl Numbering {
         Ok(self.numbers(key, ring, 0)?[0])
     }
 
-    /// A feed is read no more. Its interfaces keep their numbers.
+    /// Removes a feed. Its interfaces keep their numbers.
     pub fn leave(&mut self, key: u64) {
         self.feeds.remove(&key);
     }
 
-    /// The output's numbers of a feed's interfaces, by the rings' own numbers: up to `highest` at least, which `ring`
-    /// has named.
+    /// The output's numbers of a feed's interfaces, by the rings' own numbers, at least up to `highest`, which a record
+    /// of `ring` has named.
     ///
     /// # Errors
     /// [`RingError`] if the ring does not describe it.
@@ -129,7 +129,7 @@ fn described<M: Words>(ring: &Ring<M>) -> Result<Vec<Interface>, RingError> {
     let header = ring.identity()?.pcapng_header;
     let corrupt =
         |_| RingError::Corrupt { block: 0, offset: 0, what: "the description of an interface" };
-    // It is the start of a file, without a frame.
+    // The header is the beginning of a pcapng file, without frames.
     let mut reader = FrameReader::open(&header[..]).map_err(corrupt)?;
     while reader.next().map_err(corrupt)?.is_some() {}
     Ok(reader.interfaces().to_vec())

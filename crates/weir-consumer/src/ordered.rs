@@ -1,4 +1,4 @@
-//! Frames in time order, handed to a sink.
+//! Passes frames in time order to a sink.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::numbering::OutputInterface;
 use crate::sink::Sink;
 use crate::source::JoinedFeed;
 
-/// Takes frames in time order and hands them to a sink.
+/// Passes frames in time order to a sink.
 pub struct Ordered<S, M: Words = Mapping> {
     merge: Merge<M>,
     output: Output<S>,
     wire_bytes: u64,
 }
 
-/// Where frames go.
+/// The sink, and the state of the output.
 struct Output<S> {
     sink: S,
     /// Interfaces that the sink knows.
@@ -40,20 +40,20 @@ impl<S: Sink> Output<S> {
 }
 
 impl<S: Sink, M: Words> Ordered<S, M> {
-    /// Hands nothing over before a feed joins; `slack` as in [`Merge`].
+    /// A consumer without feeds; `slack` as in [`Merge`].
     #[must_use]
     pub fn new(slack: Duration, sink: S) -> Ordered<S, M> {
         let merge = Merge::new(slack, sink.run_frames_max());
         Ordered { merge, output: Output { sink, described: 0 }, wire_bytes: 0 }
     }
 
-    /// Where frames go.
+    /// The sink.
     #[must_use]
     pub fn sink(&self) -> &S {
         &self.output.sink
     }
 
-    /// The same, once no more frames are to go there.
+    /// The sink, when no more frames will be passed to it.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.output.sink
     }
@@ -68,7 +68,7 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError> {
         let Ordered { output, wire_bytes, .. } = self;
         let turn = self.merge.turn(frames_max.min(TURN_FRAMES), |run, interfaces| {
-            // Before anything can fail: the merge has counted the frames as passed on, refused or not.
+            // Counted before anything can fail, because the merge has counted the frames as passed on in any case.
             *wire_bytes += run.count.wire_bytes;
             output.describe(interfaces)?;
             output.sink.take_run(run)
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
     use crate::testing::{feed, push, writer};
 
-    /// An output that has room for so many frames.
+    /// An output with room for this many frames.
     struct Full(u64);
 
     impl Sink for Full {

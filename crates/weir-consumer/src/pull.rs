@@ -1,7 +1,7 @@
-//! A consumer that its caller drives: it asks for frames instead of being handed them.
+//! A consumer that its caller drives by asking for frames.
 //!
-//! For libraries, whose programs call when they like. Frames come merged by time, as [`Ordered`](crate::Ordered) hands
-//! them to a sink; nothing runs between two calls.
+//! For libraries, whose programs decide when they call. Frames are merged by time, as [`Ordered`](crate::Ordered)
+//! passes them to a sink. Between two calls nothing runs.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -24,13 +24,13 @@ use crate::waiting::Waiting;
 /// Result of a [`Pull::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulled {
-    /// So many frames came: [`Pull::run`] has them.
+    /// This many frames came: [`Pull::run`] has them.
     Frames(u64),
-    /// None, within the limit.
+    /// No frame came within the limit.
     Nothing,
-    /// A signal, or the sleeper's [`Interrupter`](weir_ring::wake::Interrupter).
+    /// A signal or the sleeper's [`Interrupter`](weir_ring::wake::Interrupter) has ended the wait.
     Interrupted,
-    /// None will come: every ring was read to its end, and no feed joins any more.
+    /// No more frames will come: every ring was read to its end, and no feed joins any more.
     Ended,
 }
 
@@ -41,15 +41,14 @@ pub struct Pull<S: FrameSource> {
     wire_bytes: u64,
     upkeep: Upkeep,
     waiting: Waiting,
-    /// Longest pause while frames come: a frame waits as long at most.
+    /// Longest pause while frames come, for which a frame may have to wait.
     pause_max: Duration,
-    /// Calls until the next upkeep.
+    /// Number of calls until changes and the clock are checked again.
     left: u32,
 }
 
 impl<S: FrameSource> Pull<S> {
-    /// Reads nothing before it is asked to; `slack` as in [`Merge`]. `run_frames_max` is a hint: above 1, more is
-    /// copied at a time.
+    /// A consumer of `source`; `slack` as in [`Merge`]. `run_frames_max` is a hint: above 1, more is copied at a time.
     pub fn new(source: S, slack: Duration, run_frames_max: u64) -> Pull<S> {
         Pull {
             source,
@@ -62,7 +61,8 @@ impl<S: FrameSource> Pull<S> {
         }
     }
 
-    /// Longest pause while frames come, by which each may be late; by default the idle strategy chooses it.
+    /// Sets the longest pause while frames come, for which a frame may have to wait. By default the idle strategy
+    /// chooses it.
     pub fn set_pause_max(&mut self, pause_max: Duration) {
         self.pause_max = pause_max;
     }
@@ -72,7 +72,7 @@ impl<S: FrameSource> Pull<S> {
         &self.source
     }
 
-    /// Waits for frames, at most `limit`, and takes those that are due next, of one ring, at most `frames_max`.
+    /// Waits at most `limit` for frames, and takes the next ones that are due, at most `frames_max`, all of one ring.
     ///
     /// # Errors
     /// [`ConsumerError::Ring`].
@@ -80,7 +80,7 @@ impl<S: FrameSource> Pull<S> {
         let mut begun = None;
         loop {
             let mut is_complete = false;
-            // Most calls find frames: they cost no look at clocks and locks.
+            // Most calls find frames, and then read no clock and take no lock.
             self.left = self.left.saturating_sub(1);
             if self.left == 0 {
                 self.left = RUNS_PER_UPKEEP;
@@ -96,7 +96,7 @@ impl<S: FrameSource> Pull<S> {
                 Turn::Waiting => Step::Waiting,
                 Turn::Ended | Turn::Empty => Step::Idle,
             };
-            // A call that found nothing examines everything next time.
+            // After a call without frames, the next one checks everything.
             if std::mem::replace(&mut self.left, 0) != RUNS_PER_UPKEEP {
                 continue;
             }
@@ -121,8 +121,7 @@ impl<S: FrameSource> Pull<S> {
         }
     }
 
-    /// Makes the next call apply changes before it takes frames: feeds that have left are read no further from here
-    /// on.
+    /// Makes the next call apply changes before it takes frames, so that feeds that have left are not read further.
     pub fn look_at_changes(&mut self) {
         self.left = 0;
     }
@@ -133,8 +132,8 @@ impl<S: FrameSource> Pull<S> {
         self.merge.run()
     }
 
-    /// A descriptor for `poll`, `select` and `epoll`: readable when [`next`](Pull::next) is worth a call. The same one
-    /// each time. It tells of what comes once it is armed; before that it is readable.
+    /// A descriptor for `poll`, `select` and `epoll`, the same one each time. It is readable if
+    /// [`next`](Pull::next) may find frames, and before it is armed for the first time.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -142,12 +141,12 @@ impl<S: FrameSource> Pull<S> {
         self.source.sleeper().pollable()
     }
 
-    /// Has [`pollable`](Pull::pollable) become readable when there is something to do, or after `limit`.
+    /// Arms [`pollable`](Pull::pollable): it becomes readable when there is something to do, or after `limit`.
     ///
     /// # Errors
     /// [`RingError::Os`].
     pub fn arm(&mut self, limit: Duration) -> Result<(), RingError> {
-        // Frames that were copied wake by no threshold.
+        // For frames that were copied already, no threshold will be reached.
         let limit = match self.merge.held() {
             0 => limit.min(SLEEP_MAX),
             _ if self.merge.is_due()? => Duration::ZERO,
@@ -168,19 +167,18 @@ impl<S: FrameSource> Pull<S> {
         self.merge.rings()
     }
 
-    /// The ordinals of the next frames of a feed, ring by ring, that were not taken: where another reader goes on.
+    /// For each ring of a feed, the ordinal of the next frame that was not taken: another reader can go on there.
     #[must_use]
     pub fn positions(&self, key: u64) -> Vec<u64> {
         self.merge.positions(key)
     }
 
-    /// Reports once that a writer has gone and left rings open, which were read as far as they
-    /// came. Said once.
+    /// Reports, once, that a writer is gone and has left rings open. They were read to their last frame.
     pub fn take_gone(&mut self) -> Option<RingError> {
         self.upkeep.take_gone()
     }
 
-    /// Frames that were copied out of rings and not taken: they wait for older ones of other rings.
+    /// Frames that were copied from rings and not taken, because they wait for older ones of other rings.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.merge.held()

@@ -1,4 +1,4 @@
-//! Where merged frames go.
+//! The trait of outputs for merged frames.
 
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
@@ -7,12 +7,12 @@ use weir_ring::batch::Records;
 use crate::consumer::ConsumerError;
 use crate::counted::Count;
 
-/// Frames of one ring that follow each other in the output.
+/// Consecutive frames of one ring, which are also consecutive in the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Their records end to end, as pcapng blocks that a file takes as they are.
+    /// Their records end to end: pcapng blocks that can be written to a file unchanged.
     pub block_bytes: &'a [u8],
-    /// How many, and their bytes on the wire.
+    /// Their number, and their bytes on the wire.
     pub count: Count,
 }
 
@@ -24,10 +24,10 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Where merged frames go: a file, a pipe, lines of text.
+/// An output for merged frames: a file, a pipe, lines of text.
 pub trait Sink {
-    /// Learns of interface number `number`, before its first frame; numbers come in order, from 0. The
-    /// interface's texts come from a ring's memory, so they may hold anything. `label` is that of its feed.
+    /// Describes interface number `number`, before its first frame; numbers come in order, from 0. The interface's
+    /// texts come from a ring's memory, so they may contain anything. `label` is that of its feed.
     ///
     /// # Errors
     /// As [`take`](Sink::take).
@@ -41,15 +41,15 @@ pub trait Sink {
     /// Takes a frame.
     ///
     /// # Errors
-    /// [`ConsumerError`], of the outputs' kinds; [`kept`](Sink::kept) says how many frames are out.
+    /// [`ConsumerError`] for an output; [`kept`](Sink::kept) tells how many frames were written.
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError>;
 
-    /// Most frames that it takes at a time ([`take_run`](Sink::take_run)): 1 unless it says otherwise.
+    /// Most frames that it takes at a time ([`take_run`](Sink::take_run)): by default 1.
     fn run_frames_max(&self) -> u64 {
         1
     }
 
-    /// Takes frames that follow each other. If it fails, none of them comes again.
+    /// Takes consecutive frames. If this fails, none of them is passed again.
     ///
     /// # Errors
     /// As [`take`](Sink::take).
@@ -57,7 +57,7 @@ pub trait Sink {
         run.records().try_for_each(|record| self.take(&record))
     }
 
-    /// Nothing more is due just now: the next frames come in another turn, which may be a wait away.
+    /// Called when no more frames are due for now. The next ones come in another turn, perhaps after a wait.
     ///
     /// # Errors
     /// As [`take`](Sink::take).
@@ -71,12 +71,12 @@ pub trait Sink {
     /// As [`take`](Sink::take).
     fn flush(&mut self) -> Result<(), ConsumerError>;
 
-    /// Lets out the rest; `statistics` are those of the run.
+    /// Writes the rest, and completes the output; `statistics` are those of the run.
     ///
     /// # Errors
     /// As [`take`](Sink::take).
     fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError>;
 
-    /// Frames that are safely out.
+    /// Frames that the output has kept.
     fn kept(&self) -> Count;
 }

@@ -8,28 +8,28 @@ use weir_ring::{Mapping, Ring, RingError, Words, pass};
 
 /// The feeds that a consumer reads, and how they change while it runs.
 pub trait FrameSource: Send {
-    /// The changes since the last call. Called before each turn, so it is cheap while there are none.
+    /// The changes since the last call. Called before each turn, so it must be cheap if there are none.
     fn take_changes(&mut self) -> Vec<FeedChange>;
 
-    /// The consumer sleeps on this. A thread that makes a change wakes it.
+    /// The sleeper of the consumer. A thread that makes a change wakes it.
     fn sleeper(&self) -> &Sleeper;
 
-    /// No feed joins any more: once all rings are closed and read, the consumer ends. Changes that were made before
-    /// this became true may still be waiting.
+    /// Whether no feed will join any more. Then the consumer ends once all rings are closed and read. Earlier
+    /// changes may not have been taken yet.
     fn is_complete(&self) -> bool;
 }
 
 /// A change of the feeds that a consumer reads.
 #[derive(Debug)]
 pub enum FeedChange {
-    /// It reads this feed from its oldest frames on.
+    /// The consumer reads this feed from its oldest frames on.
     Joined(JoinedFeed),
-    /// It reads a feed no further than this.
+    /// The consumer reads a feed only to these ordinals.
     Left {
         /// The feed's key.
         key: u64,
-        /// Ordinals of the first frames that are not read any more, ring by ring. A ring without one brings nothing any
-        /// more, and its present frames are read.
+        /// Ordinals of the first frames that are not read any more, ring by ring. A ring without an ordinal gets no
+        /// more frames, and is read to its end.
         until: Vec<u64>,
     },
 }
@@ -38,36 +38,37 @@ pub enum FeedChange {
 pub struct JoinedFeed<M: Words = Mapping> {
     /// Unique in the run.
     pub key: u64,
-    /// Feeds of the same number share interfaces in the output: those of a feed that ended and came back.
+    /// Feeds with the same number share interfaces in the output: the lives of a feed that ended and came back.
     pub output: usize,
-    /// The name of the feed or of those who read it, for lines of text; may be empty.
+    /// A name for lines of text: that of the feed, or of its subscribers; may be empty.
     pub label: String,
-    /// One ring, or as many as threads or CPUs write.
+    /// The rings: one for each thread or CPU that writes.
     pub rings: Vec<Ring<M>>,
     /// The line of the first ring in the consumer's sleeper; the others follow.
     pub first_line: usize,
-    /// The sleeper's channel to the feed's writers, if they are another process, which can end at any time. Rings that
-    /// this leaves open are read up to there, and then the consumer fails with [`weir_ring::RingError::WriterGone`].
+    /// The sleeper's channel to the feed's writers, if they are in another process, which can end at any time.
+    /// Rings that it leaves open are read to their last frame; then the consumer fails with
+    /// [`weir_ring::RingError::WriterGone`].
     pub channel: Option<usize>,
-    /// Where it begins to read, and its account with it.
+    /// Where the consumer begins to read, and where its account begins.
     pub begin: Begin,
 }
 
 /// Where a consumer begins to read the rings of a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
-    /// With the oldest frames that are there, and its account begins with them.
+    /// With the oldest frames that are there.
     #[default]
     Oldest,
-    /// With the first frames of all: those that were overwritten before it joined are lapped.
+    /// With the first frames of the rings: frames that were overwritten before the consumer joined are lapped.
     First,
-    /// With the frames of these ordinals, ring by ring: those that were overwritten since are lapped.
+    /// With the frames of these ordinals, ring by ring: frames that were overwritten since are lapped.
     At(Vec<u64>),
 }
 
 impl JoinedFeed {
-    /// Feeds that are all there is: their keys and outputs are their numbers, and their rings have the lines of a
-    /// sleeper in order.
+    /// Makes feeds that never change: keys and outputs are numbered, and the rings have the lines of a sleeper in
+    /// order.
     #[must_use]
     pub fn in_order(feeds: Vec<Vec<Ring<Mapping>>>) -> Vec<JoinedFeed> {
         let mut lines = 0;
@@ -111,7 +112,7 @@ impl<M: Words> std::fmt::Debug for JoinedFeed<M> {
     }
 }
 
-/// Feeds that never change: of tests and benches, or handed over by another process.
+/// Feeds that never change: for tests and benches, or received from another process.
 #[derive(Debug)]
 pub struct Static {
     sleeper: Sleeper,
@@ -125,8 +126,8 @@ impl Static {
         Static { sleeper, feeds }
     }
 
-    /// The feed that another process hands over with [`pass::send_feed`], `rings_max` rings at most. If that process
-    /// ends without closing them, the consumer reads the present frames and then fails with
+    /// Receives the feed that another process sends by [`pass::send_feed`], with at most `rings_max` rings. If that
+    /// process ends without closing them, the consumer reads the present frames and then fails with
     /// [`RingError::WriterGone`].
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! A consumer on a thread of its own: it takes frames until their end, its limit, or its own failure.
+//! A consumer on its own thread: it takes frames until their end, its limit, or an error.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -16,18 +16,18 @@ use crate::source::FrameSource;
 use crate::upkeep::{self, Upkeep};
 use crate::waiting::Waiting;
 
-/// The threads' name, by which tools find them.
+/// The name of the threads, by which tools find them.
 pub const THREAD_NAME: &str = "weir-consumer";
-/// A pause once the sources stop: their last frames come within milliseconds.
+/// The pause while the sources stop: their last frames come within milliseconds.
 const DRAIN_PAUSE: Duration = Duration::from_millis(1);
-/// How long a ring that stays open may bring nothing after its source has ended.
+/// How long to wait for frames of a ring that stays open after its source has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Sources run.
+/// The sources are running.
 const RUNNING: u8 = 0;
-/// They stop: their last frames are read.
+/// The sources are stopping: their last frames are read.
 const DRAINING: u8 = 1;
-/// They have stopped: rings that are not closed by now bring nothing any more.
+/// The sources have stopped: rings that are still open get no more frames.
 const STOPPED: u8 = 2;
 
 /// Parameters of a consumer's thread.
@@ -36,13 +36,13 @@ pub struct Plan<C: ?Sized> {
     pub source: Box<dyn FrameSource>,
     /// Ends its sleep when the sources stop.
     pub waker: Waker,
-    /// It ends after so many frames.
+    /// It ends after this many frames.
     pub frames_max: Option<u64>,
     /// How long frames may be held ([`Merge`](crate::Merge)).
     pub slack: Duration,
     /// Called after each step; dropped when the consumer has ended.
     pub progress: Box<dyn FnMut(&C) + Send>,
-    /// How long it sleeps at a time where nothing wakes it.
+    /// How long it sleeps at a time, if nothing wakes it.
     pub sleep_max: Duration,
     /// Called once, on its thread, when it has ended. A panic drops it without a call.
     pub ended: Ended<C>,
@@ -52,7 +52,7 @@ pub struct Plan<C: ?Sized> {
 pub type Ended<C> = Box<dyn FnOnce(&Finished<C>) + Send>;
 
 impl<C: ?Sized> Plan<C> {
-    /// Takes all frames of `source`, holds none, and tells nobody.
+    /// Takes all frames of `source`, with no slack and no callbacks.
     ///
     /// # Errors
     /// [`RingError::Os`]: no descriptors are left.
@@ -64,14 +64,14 @@ impl<C: ?Sized> Plan<C> {
     }
 }
 
-/// A consumer that runs.
+/// A running consumer.
 pub struct Running<C: ?Sized> {
     shared: Arc<Shared>,
     waker: Waker,
     thread: JoinHandle<Finished<C>>,
 }
 
-/// Looks at a consumer that runs, from any thread. Clones are the same.
+/// Reads the progress of a running consumer, from any thread. Clones observe the same consumer.
 #[derive(Clone)]
 pub struct Observer(Arc<Shared>);
 
@@ -82,7 +82,7 @@ impl Observer {
         *self.0.delivered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it takes no more; of one that panicked [`Running::has_ended`] knows.
+    /// Whether it has ended. For one that panicked, only [`Running::has_ended`] knows.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.0.ended.load(Ordering::Acquire)
@@ -91,13 +91,13 @@ impl Observer {
 
 /// A consumer that has ended.
 pub struct Finished<C: ?Sized> {
-    /// The consumer; its rings can still be asked for the frames that it has not read.
+    /// The consumer. Its rings still tell how many frames it has not read.
     pub consumer: Box<C>,
-    /// Why it could not go on.
+    /// The error that ended it.
     pub failure: Option<ConsumerError>,
-    /// When it had the last frame, if that was after the sources were told to stop.
+    /// When it took the last frame, if that was after the sources were told to stop.
     pub last: Option<Instant>,
-    /// Whether it has had as many frames as it may.
+    /// Whether it has reached its limit of frames.
     pub limited: bool,
 }
 
@@ -107,10 +107,10 @@ struct Shared {
     delivered: Mutex<Delivered>,
 }
 
-/// Starts a consumer on a thread of its own.
+/// Starts a consumer on its own thread.
 ///
 /// # Errors
-/// What the kernel says if there can be no thread.
+/// The kernel's error, if no thread can be made.
 pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
     consumer: Box<C>,
     plan: Plan<C>,
@@ -138,7 +138,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
         let failure = work.run().err();
         let limited = work.left() == 0;
         let Work { consumer, shared, last, progress, .. } = work;
-        // A thread that waits for this consumer's progress need not wait any more.
+        // Threads that wait for this consumer's progress must not wait any more.
         drop(progress);
         shared.ended.store(true, Ordering::Release);
         let finished = Finished { consumer, failure, last, limited };
@@ -155,25 +155,25 @@ impl<C: ?Sized> Running<C> {
         *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For threads that only look.
+    /// An observer for other threads.
     #[must_use]
     pub fn observer(&self) -> Observer {
         Observer(Arc::clone(&self.shared))
     }
 
-    /// Whether it takes no more.
+    /// Whether it has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Acquire) || self.thread.is_finished()
     }
 
-    /// The sources are told to stop: from now on it reads without pauses.
+    /// To be called when the sources are told to stop: from now on it reads without pauses.
     pub fn drain(&self) {
         self.shared.phase.store(DRAINING, Ordering::Release);
         self.waker.wake();
     }
 
-    /// The sources have stopped: reads the remaining frames and ends.
+    /// To be called when the sources have stopped: it reads the remaining frames and ends. Waits for that.
     ///
     /// # Panics
     /// If the thread panicked: a bug of ours, passed on.
@@ -183,7 +183,7 @@ impl<C: ?Sized> Running<C> {
         self.wait()
     }
 
-    /// The same, and nobody waits: [`Plan::ended`] is called once that is done.
+    /// As [`finish`](Running::finish), without waiting: [`Plan::ended`] is called at the end.
     pub fn stop(&self) {
         self.shared.phase.store(STOPPED, Ordering::Release);
         self.waker.wake();
@@ -199,12 +199,12 @@ impl<C: ?Sized> Running<C> {
     }
 }
 
-/// Tells a consumer what has changed. Its thread does so before each turn; called before the thread is started, it
-/// finds outputs that cannot take the feeds while nothing has begun. Feeds behind one that fails join, too, so that
-/// their frames are in the consumer's account.
+/// Applies the changes of feeds to a consumer. Its thread does so before each turn. Called before the thread is
+/// started, it finds outputs that do not support the feeds before anything has begun. If one feed fails, the others
+/// still join, so that their frames are in the consumer's account.
 ///
 /// # Errors
-/// [`ConsumerError`] for a ring that contradicts itself, and for an output that cannot take its interfaces.
+/// [`ConsumerError`] for a ring that is inconsistent, and for an output that does not support its interfaces.
 pub fn take_changes<C: Consumer + ?Sized>(
     source: &mut dyn FrameSource,
     consumer: &mut C,
@@ -229,7 +229,7 @@ struct Work<C: ?Sized> {
 impl<C: Consumer + ?Sized> Work<C> {
     fn run(&mut self) -> Result<(), ConsumerError> {
         let taken = self.take_all();
-        // Taken frames are not lost with a ring.
+        // Write out the frames that were taken before a ring failed.
         if let Ok(()) | Err(ConsumerError::Ring(_)) = &taken {
             let flushed = self.consumer.flush();
             self.last = self.last.map(|_| Instant::now());
@@ -249,7 +249,7 @@ impl<C: Consumer + ?Sized> Work<C> {
         let mut quiet_since = Instant::now();
         while self.left() > 0 {
             let phase = self.shared.phase.load(Ordering::Acquire);
-            // Asked before the changes are taken, all of which were made by then if it is true.
+            // Read before the changes are taken: if it is true, all changes have been made by then.
             let is_complete = self.source.is_complete() || phase == STOPPED;
             self.upkeep.before_turn(self.source.as_mut(), self.consumer.as_mut())?;
             let step = self.consumer.step(self.left());
@@ -260,7 +260,7 @@ impl<C: Consumer + ?Sized> Work<C> {
                 Step::Ended if is_complete => break,
                 Step::Busy => self.last = (phase != RUNNING).then(Instant::now),
                 step if phase == RUNNING => self.wait(step)?,
-                // Its output is slow, and ends by itself: the remaining frames are not given up.
+                // The output is slow, but will end by itself, so the remaining frames are not given up.
                 Step::Writing => thread::sleep(DRAIN_PAUSE),
                 // A source that failed at its stop may leave a ring open.
                 _ if phase == STOPPED && quiet_since.elapsed() > self.patience => break,
@@ -274,7 +274,7 @@ impl<C: Consumer + ?Sized> Work<C> {
         Ok(())
     }
 
-    /// After a step that brought nothing.
+    /// Waits after a step without frames.
     fn wait(&mut self, step: Step) -> Result<(), ConsumerError> {
         if !self.consumer.rests() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A consumer that found nothing waits: pauses while frames come, then asleep until it is woken.
+//! Waits of a consumer without frames: pauses while frames come, then sleep until it is woken.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use weir_ring::wake::{Sleeper, Woken};
 use crate::consumer::{Consumer, ConsumerError, Step};
 use crate::lanes::Rings;
 
-/// How long frames may be in the consumer's buffer while more keep coming.
+/// How long frames may stay in the consumer's buffer while more come.
 const FLUSH_EVERY: Duration = Duration::from_millis(5);
-/// Before a pause of this length the buffer is written: its frames would wait as long.
+/// Before a pause of this length or longer the buffer is written, because its frames would have to wait.
 const LONG_PAUSE: Duration = Duration::from_millis(1);
 
-/// Carries out the decision of the [`IdleStrategy`].
+/// Carries out the decisions of the [`IdleStrategy`].
 #[derive(Debug)]
 pub(crate) struct Waiting {
     strategy: IdleStrategy,
@@ -32,7 +32,7 @@ impl Waiting {
         Waiting { strategy, waited, written: 0, flushed: Instant::now() }
     }
 
-    /// Waits after a step that brought nothing, asleep on `sleeper` for `sleep_max` at most, or not; gives how a sleep
+    /// Waits after a step without frames: pauses, or sleeps on `sleeper` for at most `sleep_max`. Returns how a sleep
     /// ended.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Waiting {
         Ok(self.carry_out(wait, consumer.rings(), sleeper, sleep_max)?)
     }
 
-    /// How to wait after a step that brought nothing; `due` as of [`Consumer::due`].
+    /// How to wait after a step without frames; `due` is that of [`Consumer::due`].
     pub(crate) fn next(
         &mut self,
         rings: &dyn Rings,
@@ -69,7 +69,7 @@ impl Waiting {
         }
     }
 
-    /// Does so, at most for `limit`; gives how a sleep ended.
+    /// Waits in this way, at most for `limit`. Returns how a sleep ended.
     ///
     /// # Errors
     /// [`RingError`] if the kernel refuses to wait.

@@ -1,4 +1,4 @@
-//! libpcap's compiler on a link type.
+//! Calls libpcap's compiler for a link type.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::{self, NonNull};
@@ -6,13 +6,12 @@ use std::ptr::{self, NonNull};
 use pcap as _; // links libpcap
 use weir_filter::Insn;
 
-/// Length to which the program says that accepted frames are cut; Weir's snaplen is another matter, so:
-/// not at all. libpcap's own greatest.
+/// The length to which the program cuts accepted frames. Weir applies its own snaplen, so this is libpcap's largest.
 const SNAPLEN: c_int = 262_144;
-/// Addresses' networks are not known: `PCAP_NETMASK_UNKNOWN`.
+/// The netmask of the interface is not known: `PCAP_NETMASK_UNKNOWN`.
 const NETMASK_UNKNOWN: c_uint = u32::MAX;
 
-/// `LINKTYPE_RAW` of files: IP without a link layer. And what libpcap calls it on Linux.
+/// `LINKTYPE_RAW` of files: IP without a link layer. `DLT_RAW` is libpcap's number for it on Linux.
 const RAW_IP: u16 = 101;
 const DLT_RAW: c_int = 12;
 
@@ -37,19 +36,19 @@ unsafe extern "C" {
     fn pcap_freecode(program: *mut BpfProgram);
 }
 
-/// A handle on no interface.
+/// A handle without an interface.
 pub(crate) struct Dead(NonNull<c_void>);
 
 impl Dead {
-    /// Of a link type as in pcapng (`LINKTYPE_...`). `None`: no memory.
+    /// Opens a handle for a link type as in pcapng (`LINKTYPE_...`). `None`: no memory.
     pub(crate) fn new(link_type: u16) -> Option<Dead> {
-        // Files and libpcap number link types alike, but for a few that systems disagree on.
+        // Files and libpcap use the same numbers, except for a few link types that systems disagree on.
         let number = if link_type == RAW_IP { DLT_RAW } else { c_int::from(link_type) };
-        // SAFETY: numbers only; null or a handle that is ours to close.
+        // SAFETY: only numbers are passed; the result is null or a handle that we must close.
         NonNull::new(unsafe { pcap_open_dead(number, SNAPLEN) }).map(Dead)
     }
 
-    /// Compiles, optimised.
+    /// Compiles an expression, with optimisation.
     ///
     /// # Errors
     /// libpcap's message.
@@ -66,8 +65,8 @@ impl Dead {
             let message = unsafe { CStr::from_ptr(pcap_geterr(self.0.as_ptr())) };
             return Err(message.to_string_lossy().into_owned());
         }
-        // SAFETY: a compiled program has `len` instructions, more than none, laid out as `Insn` (its
-        // `repr(C)` is `struct bpf_insn`), and they are libpcap's until they are freed here, once.
+        // SAFETY: a compiled program has `len` instructions, at least one, with the layout of `Insn` (`repr(C)`, as
+        // `struct bpf_insn`). libpcap allocated them, and they are freed here once.
         unsafe {
             let insns = std::slice::from_raw_parts(program.insns, program.len as usize).to_vec();
             pcap_freecode(&raw mut program);

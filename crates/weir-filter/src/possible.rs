@@ -1,4 +1,4 @@
-//! Whether any frame can pass a program when all that is known of the frames is which values occur in their headers.
+//! Decides whether any frame can pass a program, if only the values that occur in the frames' headers are known.
 //!
 //! A recorder keeps, for each piece of a file, a set of the addresses, ports and protocols in it. [`possible`] decides
 //! by such a set whether the piece has to be read. False positives are possible, false negatives are not: a condition
@@ -19,7 +19,7 @@ use crate::limits::WAYS_MAX;
 
 /// A field of a frame's headers, at the places where filter programs look for it.
 ///
-/// Fields are those of the outer headers only. A frame has one if its bytes go that far, whatever else they say.
+/// Only fields of the outer headers count. A frame has a field if its bytes reach that far, whatever else they contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The type at offset 12 of an Ethernet frame, and the type behind each VLAN tag (at most
@@ -80,7 +80,8 @@ pub fn possible<F: Facts + ?Sized>(program: &Program, link_type: u16, facts: &F)
                     left.push((to, way));
                 }
             }
-            // Ways are as many as the combinations of what programs tell apart. Few programs have more than a hundred.
+            // The number of ways grows with the combinations of values that the program compares. Few programs have
+            // more than a hundred.
             if seen.len() > WAYS_MAX {
                 return true;
             }

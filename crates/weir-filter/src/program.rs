@@ -6,14 +6,14 @@ use crate::insn::{Insn, RET_K};
 use crate::reach::reach;
 use crate::verify::{INSNS_MAX, VerifyError, verify};
 
-/// A program that [`verify`] has passed.
+/// A program that [`verify`] has accepted.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Program {
     insns: Box<[Insn]>,
     asks_for_tag: bool,
 }
 
-/// Why text is no program.
+/// Why a text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// Not what `tcpdump -ddd` prints.
@@ -22,12 +22,12 @@ pub enum ParseError {
          then four numbers each"
     )]
     Form {
-        /// From 1.
+        /// Line of the text, from 1.
         line: usize,
         /// The error.
         what: String,
     },
-    /// The right form, but no program.
+    /// The form is right, but the program is not valid.
     #[error(transparent)]
     Verify(#[from] VerifyError),
 }
@@ -36,7 +36,7 @@ impl Program {
     /// Verifies instructions.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The fault of the program.
     pub fn new(insns: impl Into<Box<[Insn]>>) -> Result<Program, VerifyError> {
         let insns = insns.into();
         verify(&insns)?;
@@ -44,11 +44,11 @@ impl Program {
         Ok(Program { insns, asks_for_tag })
     }
 
-    /// Reads what `tcpdump -ddd` prints: decimal numbers, the count of instructions, then `code jt jf k`
-    /// a line. Commas do for line breaks, as iptables and tc write it.
+    /// Parses the output of `tcpdump -ddd`: the number of instructions, then a line `code jt jf k` for each, all
+    /// decimal. Commas may replace line breaks, as iptables and tc write it.
     ///
     /// # Errors
-    /// The line that is not of that form, or the fault of the program.
+    /// The line that does not have this form, or the fault of the program.
     pub fn parse(text: &str) -> Result<Program, ParseError> {
         let mut lines =
             (1..).zip(text.split(['\n', ',']).map(str::trim)).filter(|l| !l.1.is_empty());
@@ -61,7 +61,7 @@ impl Program {
             let insn = insn(text).ok_or_else(|| {
                 form(line, format!("'{}' is not four numbers in range", shown(text)))
             })?;
-            // Not a byte more than can be a program is kept.
+            // Stop here, so that a long text does not take more memory than a program can.
             if insns.len() == INSNS_MAX {
                 return Err(VerifyError::TooLong { insns: count.max(INSNS_MAX + 1) }.into());
             }
@@ -82,21 +82,21 @@ impl Program {
         &self.insns
     }
 
-    /// How many of a frame's first bytes, tag and all, have to be there for the verdict on the whole of it: cut behind
-    /// them, it gets the same. `u32::MAX` if there is no telling.
+    /// The number of a frame's first bytes, tag included, on which the verdict depends: a frame that is cut after them
+    /// gets the same verdict. `u32::MAX` if it cannot be determined.
     #[must_use]
     pub fn reach(&self) -> u32 {
         reach(&self.insns, self.asks_for_tag)
     }
 
-    /// Whether it takes every frame at once, as libpcap compiles the empty expression.
+    /// Whether its first instruction accepts every frame, as libpcap compiles the empty expression.
     #[must_use]
     pub fn takes_all(&self) -> bool {
         self.insns.first().is_some_and(|insn| insn.code == RET_K && insn.k != 0)
     }
 
-    /// Whether it asks for the VLAN tag beside the bytes, and so sees frames as the kernel's sockets do
-    /// (see [`crate::frame`]).
+    /// Whether it reads the VLAN tag beside the bytes. Then it expects frames in the form in which the kernel's sockets
+    /// have them (see [`crate::frame`]).
     #[must_use]
     pub fn asks_for_tag(&self) -> bool {
         self.asks_for_tag
@@ -114,7 +114,7 @@ fn insn(text: &str) -> Option<Insn> {
     numbers.next().is_none().then_some(insn)
 }
 
-/// The beginning of what somebody wrote, for a message.
+/// The beginning of a text, escaped, for a message.
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_default).collect()
 }

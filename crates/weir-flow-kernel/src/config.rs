@@ -14,32 +14,32 @@ pub enum Hook {
     /// TC: received and sent frames, as the stack has them (joined by GRO, not yet cut by TSO).
     #[default]
     Tc,
-    /// XDP: received frames, in the driver where it can, before the stack. VLAN tags that the driver takes off are not
-    /// seen.
+    /// XDP: received frames, before the stack, in the driver if it supports that. VLAN tags that the driver removes are
+    /// not seen.
     Xdp,
 }
 
 /// Settings: which frames are counted, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelConfig {
-    /// How frames become flows. `flows_max` is of each CPU that the machine may have: 96 bytes each in the kernel, 24
+    /// How frames become flows. `flows_max` is for each possible CPU. A flow takes 96 bytes in the kernel, and 24
     /// in this process once it was reported as idle. `biflow` is refused.
     pub flow: FlowConfig,
     /// Where frames are counted.
     pub hook: Hook,
-    /// Received frames, sent ones, or both. At XDP there are received ones only.
+    /// Received frames, sent ones, or both. At XDP there are only received ones.
     pub direction: Direction,
-    /// Records of flows that the programs ended and user space has not read, of each CPU: a power of two, 96 bytes
-    /// each. Those beyond are lost, and counted.
+    /// Records of each CPU that wait for user space: a power of two, 96 bytes each. Further records are lost, and
+    /// counted.
     pub records_max: u32,
-    /// XDP: frames end here and do not go on to the stack. For measurements.
+    /// XDP: frames are dropped here, and do not reach the stack. For measurements.
     pub consume: bool,
-    /// TC: how programs are attached.
+    /// TC: whether programs are attached by tcx or clsact.
     pub tc_attach: TcAttach,
 }
 
 impl Default for KernelConfig {
-    /// 131,072 flows a CPU, at TC, both directions.
+    /// 131,072 flows for each CPU, at TC, both directions.
     fn default() -> KernelConfig {
         KernelConfig {
             flow: FlowConfig { flows_max: 1 << 17, ..FlowConfig::default() },

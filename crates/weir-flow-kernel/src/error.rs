@@ -1,4 +1,4 @@
-//! Why there is no table in the kernel, and the way out.
+//! Errors of the table in the kernel, each with a remedy.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use crate::limits::{FLOWS_OF_A_CPU_MAX, INTERFACES_MAX, RECORDS_MAX, RECORDS_MIN
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KernelFlowError {
-    /// Outside the limits.
+    /// The number of flows is outside the limits.
     #[error(
         "a flow table of {0} flows a CPU: in the kernel it can have {FLOWS_MIN} to {FLOWS_OF_A_CPU_MAX}"
     )]
@@ -38,7 +38,7 @@ pub enum KernelFlowError {
         "{0} records that wait for user space: a power of two from {RECORDS_MIN} to {RECORDS_MAX} is possible"
     )]
     Records(u32),
-    /// None, or too many.
+    /// No interface, or too many.
     #[error("{0} interfaces: a table can have 1 to {INTERFACES_MAX}")]
     Interfaces(usize),
     /// A link type without Ethernet headers.
@@ -47,15 +47,15 @@ pub enum KernelFlowError {
         /// Its name.
         iface: String,
     },
-    /// The interface, or attaching to it.
+    /// The interface is not usable, or a program cannot be attached to it.
     #[error(transparent)]
     Capture(#[from] CaptureError),
     /// The kernel has no memory for it, or refuses the programs.
     #[error("loading the flow table, {bytes} bytes for {cpus} CPUs; fewer flows need less")]
     Load {
-        /// All maps together.
+        /// Size of all maps together.
         bytes: u64,
-        /// CPUs that the machine may have.
+        /// Number of possible CPUs.
         cpus: u32,
         /// The kernel's error.
         source: libbpf_rs::Error,
@@ -70,7 +70,7 @@ pub enum KernelFlowError {
     Os {
         /// The action that failed.
         doing: &'static str,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! TCP super-frames taken apart: the frames that a NIC would have sent, or had received.
+//! Splits TCP super-frames into the frames that a NIC would have sent, or has received.
 //!
-//! GRO and TSO hand frames of up to some hundred KiB through the stack, and a capture sees those. Segments have the
-//! headers of the whole with sequence number, length, identification, flags and checksums of their own. Other protocols
-//! are left whole: of UDP nobody knows from the bytes where one datagram ended.
+//! With GRO and TSO, frames of up to some hundred KiB go through the stack, and are captured. Segments have the
+//! headers of the super-frame, with their own sequence number, length, identification, flags and checksums. Other
+//! protocols are not split: the bytes of UDP super-frames do not show where a datagram ended.
 //!
 //! Source: `tcp_gso_segment`, `inet_gso_segment`, `ipv6_gso_segment` of Linux; RFC 9293 (TCP), 1071 (checksum), 2675
 //! (jumbograms).
@@ -15,7 +15,7 @@ const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;
 /// The Hop-by-Hop header that Linux gives IPv6 packets above 65,535 bytes.
 const JUMBO_BYTES: usize = 8;
-/// Ethernet, tags, and IP and TCP of 60 bytes at most each.
+/// Ethernet header, tags, and IP and TCP headers of at most 60 bytes each.
 const HEADERS_MAX: usize = ETHERNET_BYTES + 4 * VLANS_MAX + 60 + 60;
 
 const FIN: u8 = 0x01;
@@ -23,14 +23,14 @@ const SYN: u8 = 0x02;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// The action for a frame.
+/// Result of segmenting a frame.
 #[allow(clippy::large_enum_variant, reason = "it lives as long as one frame is looked at")]
 pub enum Segmentation<'a> {
     /// Its packet is not longer than the MTU.
     Fits,
-    /// It is longer, and is no TCP whose headers are all there.
+    /// It is longer, but not TCP with complete headers.
     Impossible,
-    /// It is longer, and these stand for it.
+    /// It is longer, and these segments replace it.
     Segments(Segments<'a>),
 }
 
@@ -41,13 +41,13 @@ pub struct Segments<'a> {
     tcp_at: usize,
     headers_end: usize,
     payload: &'a [u8],
-    /// Payload of each but the last.
+    /// Payload bytes of each segment except the last.
     each_bytes: usize,
     next: usize,
 }
 
 impl<'a> Segmentation<'a> {
-    /// Of a whole frame, for packets of at most `mtu` bytes.
+    /// Segments a complete frame into packets of at most `mtu` bytes.
     #[must_use]
     pub fn of(frame: &'a [u8], mtu: usize) -> Segmentation<'a> {
         let view = FrameView::parse(frame);
@@ -67,7 +67,7 @@ impl<'a> Segments<'a> {
         let ip = view.ip().filter(|ip| is_whole_tcp(view, ip))?;
         let network_at = frame.len() - view.packet().len();
         let (ip_bytes, skipped) = ip_bytes(view.packet(), ip.upper_at as usize - network_at)?;
-        // 0 as the length: to the end of the frame.
+        // With an IP length of 0, the packet ends with the frame.
         let end = if ip.packet_end == u32::MAX { frame.len() } else { ip.packet_end as usize };
         let tcp = frame.get(ip.upper_at as usize..end)?;
         let tcp_bytes = usize::from(*tcp.get(12)? >> 4) * 4;
@@ -86,13 +86,13 @@ impl<'a> Segments<'a> {
         Some(Segments { headers, network_at, tcp_at, headers_end, payload, each_bytes, next: 0 })
     }
 
-    /// How many there are.
+    /// The number of segments.
     #[must_use]
     pub fn count(&self) -> usize {
         self.payload.len().div_ceil(self.each_bytes).max(1)
     }
 
-    /// Puts the next one into `out`, and replaces the contents; `false` if there is none.
+    /// Replaces the contents of `out` by the next segment; `false` if there is none.
     pub fn next_into(&mut self, out: &mut Vec<u8>) -> bool {
         let (number, last) = (self.next, self.count() - 1);
         if number > last {
@@ -111,13 +111,14 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// All of it in this frame, and with nothing between IP and TCP that a segment could not repeat.
+/// Whether the frame has a complete, unfragmented TCP packet.
 fn is_whole_tcp(view: &FrameView<'_>, ip: &Ip) -> bool {
     let is_tcp = ip.protocol == protocol::TCP && matches!(ip.upper, Upper::Ports { .. });
     is_tcp && ip.fragment == Fragment::Whole && view.ending() == Ending::Whole
 }
 
-/// Bytes of the IP header, and those between it and TCP that segments do not have: `headers` in all.
+/// The length of the IP header, and of a jumbo header after it, which segments do not have. `headers` is the length of
+/// both. `None` if there are other headers or options.
 fn ip_bytes(packet: &[u8], headers: usize) -> Option<(usize, usize)> {
     if packet[0] >> 4 == 4 {
         let bytes = usize::from(packet[0] & 15) * 4;
@@ -133,7 +134,8 @@ fn ip_bytes(packet: &[u8], headers: usize) -> Option<(usize, usize)> {
     }
 }
 
-/// Gives the IP header its length and, of IPv4, identification and checksum. Returns the sum over the addresses.
+/// Sets the length in the IP header, and for IPv4 the identification and the checksum. Returns the sum over the
+/// addresses.
 fn write_ip(ip: &mut [u8], upper_bytes: usize, number: usize) -> u64 {
     if ip[0] >> 4 == 6 {
         ip[4..6].copy_from_slice(&(upper_bytes as u16).to_be_bytes());
@@ -149,7 +151,7 @@ fn write_ip(ip: &mut [u8], upper_bytes: usize, number: usize) -> u64 {
     word_sum(&ip[12..V4_BYTES])
 }
 
-/// Gives the TCP header its sequence number, flags and checksum; the payload follows it.
+/// Sets sequence number, flags and checksum in the TCP header; the payload follows it.
 fn write_tcp(tcp: &mut [u8], offset: usize, is_first: bool, is_last: bool, addresses: u64) {
     let first = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
     tcp[4..8].copy_from_slice(&first.wrapping_add(offset as u32).to_be_bytes());

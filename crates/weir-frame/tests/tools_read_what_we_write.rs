@@ -1,6 +1,5 @@
-//! tcpdump, capinfos, tshark and editcap on files that Weir wrote, and Weir on what editcap made of
-//! them. A test whose tool is not installed says so on stderr and in the file that
-//! `WEIR_SKIP_LOG` names.
+//! tcpdump, capinfos, tshark and editcap read files that Weir wrote, and Weir reads what editcap makes of them. A test
+//! whose tool is not installed reports that on stderr and in the file of `WEIR_SKIP_LOG`.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +14,7 @@ use weir_frame::record::{Flags, Meta};
 const FRAMES: u64 = 100;
 const FIRST_NS: u64 = 1_700_000_000_123_456_789;
 
-/// Says that `test` did not run, and why.
+/// Reports that `test` did not run, and why.
 fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}");
     eprintln!("{line}");
@@ -25,10 +24,10 @@ fn skip(test: &str, reason: &str) {
     }
 }
 
-/// `None`, said aloud, if the tool is not there.
+/// Runs a tool. `None`, and a report, if it is not installed.
 fn run(test: &str, tool: &str, arguments: &[&str], file: &Path) -> Option<String> {
     let mut command = Command::new(tool);
-    // Times and decimal points by one rule, wherever the test runs.
+    // The same time zone and decimal point on every machine.
     command.args(arguments).arg(file).env("LC_ALL", "C").env("TZ", "UTC").stdin(Stdio::null());
     let output = match command.output() {
         Ok(output) => output,
@@ -68,8 +67,8 @@ fn frame(i: u64) -> (Meta, Vec<u8>) {
     (meta, data)
 }
 
-/// A file laid out as the recorder does it: a header block filled up to 1 MiB, records, a block
-/// closed by padding of each length down to the shortest, statistics.
+/// A file with the layout of the recorder: a header block filled up to 1 MiB, records, blocks that are closed by
+/// padding of each length down to the shortest, statistics.
 fn weir_file(directory: &Path) -> PathBuf {
     let mut out = Vec::new();
     write::section_header(
@@ -89,7 +88,7 @@ fn weir_file(directory: &Path) -> PathBuf {
             snaplen: 65_535,
         };
         write::interface(&mut out, &interface);
-        // Behind an interface: before the first one, editcap refuses the file.
+        // After an interface, because editcap refuses a file with this block before the first one.
         let web = AddressName { address: [10, 0, 0, 2].into(), name: "web".into() };
         write::names(&mut out, &[web]);
     }

@@ -1,16 +1,16 @@
 //! The two devices that the host plugs in: the region with the rings, and the words.
 //!
-//! Both are `ivshmem-plain` of QEMU's: PCI devices 1af4:1110 whose BAR 2 is memory that the host shares (QEMU,
-//! docs/specs/ivshmem-spec). No module drives them: sysfs lets root map a BAR as the file `resource2`. Other programs
-//! may have devices of the same kind, and devices of an earlier time may still be there, so each is looked into: memory
-//! of a daemon begins with a header, and the token in it says which is meant.
+//! Both are devices `ivshmem-plain` of QEMU: PCI devices 1af4:1110 whose BAR 2 is memory that the host shares (QEMU,
+//! docs/specs/ivshmem-spec). They need no module: in sysfs root can map a BAR as the file `resource2`. Other programs
+//! may have devices of the same kind, and old devices may still be there. So the memory of each is read: that of a
+//! daemon begins with a header, which has a token that identifies the session.
 //!
-//! A device's files appear in sysfs before its BAR has an address, and its memory can be read once the device is
-//! enabled. So whatever fails is tried again until a limit has passed.
+//! A device's files appear in sysfs before its BAR has an address, and its memory can only be read after the device was
+//! enabled. So failures are tried again until a time limit.
 //!
-//! # When the host takes a device away
-//! A process that reads its memory after that is ended by SIGBUS on Linux 5.10, and finds zeros on 6.1. The host is
-//! trusted not to do so while a feed is open: it is the machine's.
+//! # When the host removes a device
+//! A process that then reads its memory is killed by SIGBUS on Linux 5.10, and reads zeros on 6.1. The host is trusted
+//! not to remove a device while a feed is open.
 
 mod pci;
 
@@ -33,10 +33,10 @@ use pci::Device;
 
 /// Words that are read at a time to measure the region.
 const PIECE_WORDS: usize = (64 << 10) / 8;
-/// Time between two looks for the devices.
+/// Pause between two searches for the devices.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// How fast a region is read.
+/// The speed of reading a region.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bandwidth {
     /// Bytes a second.
@@ -44,13 +44,13 @@ pub struct Bandwidth {
 }
 
 impl Bandwidth {
-    /// Whether the processor caches the mapping, or does not seem to ([`UNCACHED_BELOW`]).
+    /// Whether the processor seems to cache the mapping ([`UNCACHED_BELOW`]).
     #[must_use]
     pub fn is_cached(self) -> bool {
         self.bytes_per_second >= UNCACHED_BELOW
     }
 
-    /// Note for the user of an uncached region, with a remedy.
+    /// A note for the user if the region is uncached, with a remedy.
     #[must_use]
     pub fn note(self) -> Option<String> {
         let megabytes = self.bytes_per_second / 1e6;
@@ -74,10 +74,10 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Finds them by their token in a folder of PCI devices (`/sys/bus/pci/devices`), and tries for `limit` at most.
+    /// Finds the devices by their token in a folder of PCI devices (`/sys/bus/pci/devices`); tries for at most `limit`.
     ///
-    /// Devices of the kind are enabled if they are not, also those that turn out to be another's: their memory cannot
-    /// be read before.
+    /// Enables all devices of this kind, also those that turn out to belong to another program, because their memory
+    /// cannot be read before.
     ///
     /// # Errors
     /// [`GuestError::NotFound`], with the fault of each device of the kind; [`GuestError::NoPci`].
@@ -110,13 +110,13 @@ impl Devices {
         }
     }
 
-    /// The region's memory, open for reading only: a reader in another process maps it.
+    /// The region's memory, opened read-only, for a reader in another process to map.
     #[must_use]
     pub fn region_fd(&self) -> BorrowedFd<'_> {
         self.region.as_fd()
     }
 
-    /// Its bytes.
+    /// The size of the region in bytes.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
         self.region_bytes
@@ -128,8 +128,8 @@ impl Devices {
     /// [`GuestError::Os`].
     pub fn words(&self) -> Result<Words, GuestError> {
         let fd = duplicate(self.words.as_fd())?;
-        // SAFETY: `look` has found so many bytes in the BAR, and a BAR keeps its size while its device is there (see
-        // the head of this file for when it is not). `Words` reaches them as `AtomicU64`, `read_header` as well.
+        // SAFETY: `look` has found this many bytes in the BAR, and a BAR keeps its size while its device exists (for
+        // when it does not, see the head of this file). `Words` and `read_header` access them as `AtomicU64`.
         unsafe { Words::map(fd) }.map_err(|error| match error {
             RingError::Os { source, .. } => GuestError::Os { doing: "mapping the words", source },
             other => {
@@ -141,30 +141,31 @@ impl Devices {
     /// The ring at a place.
     ///
     /// # Errors
-    /// [`GuestError::Place`] for a place that the region does not have, [`GuestError::Ring`] where no ring lies there,
-    /// or one that is longer than its place.
+    /// [`GuestError::Place`] for a place outside of the region, [`GuestError::Ring`] if there is no ring, or one
+    /// that is longer than its place.
     pub fn ring(&self, place: &Place) -> Result<Ring<Mapping>, GuestError> {
         if !place.fits(self.region_bytes) {
             return Err(GuestError::Place { place: *place, region_bytes: self.region_bytes });
         }
         let fd = duplicate(self.region.as_fd())?;
-        // SAFETY: the place ends in the region, whose bytes `look` has found in the BAR, and a BAR keeps its size while
-        // its device is there (see the head of this file for when it is not). Rings are reached as `Words` only.
+        // SAFETY: the place is within the region, whose size `look` has found in the BAR, and a BAR keeps its size
+        // while its device exists (for when it does not, see the head of this file). Rings are accessed as `Words`
+        // only.
         let mapping = unsafe { Mapping::map_part(fd, place.offset, place.bytes, Access::Read) };
-        // Refuses a ring that is longer than the mapping. The geometry is read once.
+        // `Ring::open` refuses a ring that is longer than the mapping. The geometry is read once.
         let ring = mapping.and_then(|mapping| Ring::open(Arc::new(mapping)));
         ring.map_err(|source| GuestError::Ring { place: *place, source })
     }
 
-    /// How fast this process reads the region: the best of pieces of its beginning, [`MEASURED_BYTES_MAX`] and
-    /// [`MEASURING_TIME_MAX`] at most.
+    /// Measures how fast this process reads the region: the best rate of pieces of its beginning, of at most
+    /// [`MEASURED_BYTES_MAX`] in [`MEASURING_TIME_MAX`].
     #[must_use]
     pub fn bandwidth(&self) -> Bandwidth {
         let begin = Instant::now();
         let mut best: f64 = 0.0;
         for piece in self.head.words().chunks(PIECE_WORDS) {
-            // The second time all of its pages are mapped, here and at the host. Other programs may have the processor
-            // meanwhile, so one good piece is enough.
+            // In the second round all of its pages are mapped, here and at the host. Other programs may use the
+            // processor meanwhile, so one fast piece is enough.
             for _ in 0..2 {
                 let begin = Instant::now();
                 let each = piece.iter().map(|word| word.load(Ordering::Relaxed));
@@ -180,15 +181,15 @@ impl Devices {
     }
 }
 
-/// The devices that are there now.
+/// The devices that were found.
 struct Found {
-    /// Its descriptor, bytes, and beginning.
+    /// The region's descriptor, size, and beginning.
     region: Option<(OwnedFd, u64, Mapping)>,
     words: Option<OwnedFd>,
     seen: Vec<SeenDevice>,
 }
 
-/// One look at all devices.
+/// Searches all devices once.
 fn look(pci: &Path, token: Token) -> std::io::Result<Found> {
     let mut found = Found { region: None, words: None, seen: Vec::new() };
     for device in pci::ivshmem_devices(pci)? {
@@ -214,7 +215,7 @@ fn look(pci: &Path, token: Token) -> std::io::Result<Found> {
 
 /// Enables a device and reads its header, which must have the token and fit its BAR.
 fn identify(device: &Device, token: Token) -> Result<Header, DeviceError> {
-    // Before it is enabled: the kernel refuses that without an address, and logs it each time.
+    // Checked before the device is enabled: without an address the kernel refuses that, and logs it each time.
     let bar = device.bar_bytes()?;
     device.enable()?;
     if bar < WORDS_BYTES {
@@ -241,15 +242,15 @@ fn read_header(device: &Device) -> Result<Header, DeviceError> {
 
 /// Maps the beginning of a BAR for reading.
 fn map_head(device: &Device, fd: OwnedFd, bytes: u64) -> Result<Mapping, DeviceError> {
-    // A BAR's file is as long as the BAR.
+    // The file of a BAR has the BAR's size.
     let have = rustix::fs::fstat(&fd)
         .map_err(|errno| device.error("asking for the size of", errno))?
         .st_size as u64;
     if have < bytes {
         return Err(DeviceError::Short { bytes: have });
     }
-    // SAFETY: so long, as just found, and a BAR keeps its size while its device is there (see the head of this file
-    // for when it is not). It is reached as `Words` only.
+    // SAFETY: it has this size, as just checked, and a BAR keeps its size while its device exists (for when it does
+    // not, see the head of this file). It is accessed as `Words` only.
     unsafe { Mapping::map_part(fd, 0, bytes, Access::Read) }.map_err(DeviceError::Map)
 }
 

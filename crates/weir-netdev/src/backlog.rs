@@ -1,4 +1,4 @@
-//! Frames on their way from the tap to the packet sockets.
+//! Waits for frames that are on their way from the tap to the packet sockets.
 //!
 //! The kernel handles a received frame before the system call ends that brought it, unless the interface has receive
 //! packet steering (RPS): then the frame waits in the backlog of another CPU, whose softirq handles it later.
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// How often the backlogs are looked at.
+/// How often the backlogs are read.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// How long a CPU has for its backlog: one that serves other interfaces at full rate may never have it empty.
+/// Longest wait for a CPU's backlog: it may never be empty if the CPU handles other interfaces at full rate.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The backlogs of all CPUs. The file is open from the start, since rights are given up later.
+/// The backlogs of all CPUs. The file is opened at the start, because rights are given up later.
 pub(crate) struct Backlog(Option<File>);
 
 impl Backlog {
@@ -32,9 +32,9 @@ impl Backlog {
             let busy = self.cpus();
             waiting.retain(|cpu| busy.contains(cpu));
         }
-        // A frame that has left its backlog may still be on its way. This happens with softirqs disabled, which is
-        // a read-side critical section of RCU, and this command waits for a grace period. Kernel:
-        // `process_backlog`. It does not exist with nohz_full.
+        // A frame that has left its backlog may still be in processing. That runs with softirqs disabled, which is a
+        // read-side critical section of RCU, and this command waits for a grace period. Kernel: `process_backlog`. The
+        // command is not available with nohz_full.
         if !is_done() && membarrier(MembarrierCommand::Global).is_err() {
             sleep(LOOK_EVERY);
         }

@@ -1,4 +1,4 @@
-//! How the interface is set up, by rtnetlink: MTU, no addresses, up.
+//! Sets up the interface by rtnetlink: MTU, no addresses, up.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ const IFLA_AF_SPEC: u16 = 26;
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 
-/// Gives it its MTU, keeps IPv6 from giving it an address, and brings it up.
+/// Sets the MTU, prevents IPv6 addresses, and brings the interface up.
 pub(crate) fn set_up(index: u32, mtu: u32) -> io::Result<()> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let change = |flags, attribute: &[u8]| request(&socket, index, flags, attribute);
@@ -26,11 +26,11 @@ pub(crate) fn set_up(index: u32, mtu: u32) -> io::Result<()> {
     let spec = attribute(IFLA_AF_SPEC, &attribute(libc::AF_INET6 as u16, &mode));
     // A kernel without IPv6, or with an MTU below its least: it gives no addresses anyway.
     let _ = change(0, &spec);
-    // Whatever else the kernel would send by itself is dropped and counted; ARP has no use here.
+    // Other frames that the kernel would send itself are dropped and counted. ARP is not needed.
     change(libc::IFF_UP | libc::IFF_NOARP, &[])
 }
 
-/// An attribute, padded as netlink wants it.
+/// An attribute, padded as netlink requires.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut bytes = ((value.len() + 4) as u16).to_ne_bytes().to_vec();
     bytes.extend(kind.to_ne_bytes());
@@ -49,7 +49,7 @@ fn request(socket: &OwnedFd, index: u32, flags: libc::c_int, attribute: &[u8]) -
     message.extend([0; 4]);
     message.extend(index.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    // Those are the ones to change.
+    // The mask: the flags to change.
     message.extend(flags.to_ne_bytes());
     message.extend(attribute);
     sendto(socket, &message, SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;

@@ -1,17 +1,17 @@
-//! Frames that were let out and have not been seen yet.
+//! Counts frames that were sent into the interface, and have neither come out nor been refused yet.
 
 use std::time::Instant;
 
 use crate::backlog::PATIENCE;
 
-/// How many of the frames that were let out are not accounted for. Most come before the call returns that let them
-/// out; one that waits in another CPU's backlog comes within [`PATIENCE`], or was dropped there.
+/// Number of sent frames that are not accounted for. Most come before the sending call returns. A frame that waits in
+/// another CPU's backlog comes within [`PATIENCE`], or was dropped there.
 pub(crate) struct Pending {
-    /// Frames that were let out, since the start.
+    /// Frames that were sent since the start.
     let_out: u64,
-    /// Those of them that came, or that were refused.
+    /// Of these, frames that came out or were refused.
     decided: u64,
-    /// How many had been let out at this time.
+    /// The number of frames that had been sent at this time.
     mark: (Instant, u64),
 }
 
@@ -20,24 +20,24 @@ impl Pending {
         Pending { let_out: 0, decided: 0, mark: (now, 0) }
     }
 
-    /// Frames that are not decided.
+    /// The number of frames that are not accounted for.
     pub(crate) fn frames(&self) -> u64 {
         self.let_out - self.decided
     }
 
-    /// So many frames are let out.
+    /// Adds frames that are sent now.
     pub(crate) fn let_out(&mut self, frames: u64) {
         self.let_out += frames;
     }
 
-    /// So many came or were refused; gives how many of them are pending ones.
+    /// Adds frames that came out or were refused; returns how many of them were pending.
     pub(crate) fn decide(&mut self, frames: u64) -> u64 {
         let frames = frames.min(self.frames());
         self.decided += frames;
         frames
     }
 
-    /// Decides frames that will not come any more; gives how many.
+    /// Gives up frames that have waited too long; returns their number.
     pub(crate) fn overdue(&mut self, now: Instant) -> u64 {
         let (since, let_out) = self.mark;
         if now.duration_since(since) < PATIENCE {

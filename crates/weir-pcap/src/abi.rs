@@ -2,13 +2,13 @@
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint};
 
-/// A capture handle, libpcap's own.
+/// A capture handle of the real libpcap.
 #[repr(C)]
 pub struct Pcap {
     _opaque: [u8; 0],
 }
 
-/// An output file, libpcap's own.
+/// An output file of the real libpcap.
 #[repr(C)]
 pub struct Dumper {
     _opaque: [u8; 0],
@@ -20,7 +20,7 @@ pub struct Dumper {
 pub struct PacketHeader {
     /// Seconds, and micro- or nanoseconds.
     pub ts: libc::timeval,
-    /// Bytes that are there.
+    /// Bytes that were kept.
     pub caplen: u32,
     /// Bytes on the wire.
     pub len: u32,
@@ -62,7 +62,7 @@ pub struct Interface {
     pub flags: u32,
 }
 
-/// `pcap_handler`. It may throw, in C++.
+/// `pcap_handler`. In C++ it may throw.
 pub type Handler = unsafe extern "C-unwind" fn(*mut c_uchar, *const PacketHeader, *const c_uchar);
 
 pub const ERRBUF_SIZE: usize = 256;

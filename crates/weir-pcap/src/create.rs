@@ -1,4 +1,4 @@
-//! From a name to a handle that reads: `pcap_create`, the settings, `pcap_activate`, `pcap_open_live`, `pcap_close`.
+//! Opening and closing handles: `pcap_create`, the settings, `pcap_activate`, `pcap_open_live`, `pcap_close`.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use crate::real;
 
 /// The value that means "all of it" to libpcap.
 const SNAPLEN_MAX: c_int = 262_144;
-/// Longest pause between two looks of a program that wants each frame at once.
+/// Longest pause between two reads, if the program wants each frame at once.
 const IMMEDIATE: Duration = Duration::from_micros(200);
 
 fn create(name: &str) -> Result<*mut Pcap, String> {
     let name = Address::parse(name).map_err(|error| error.to_string())?;
     let (link_type, precision) = (abi::DLT_EN10MB, abi::TSTAMP_PRECISION_MICRO as c_uint);
-    // SAFETY: plain numbers. It is closed by the handle, or here.
+    // SAFETY: only numbers are passed. The result is closed by the handle, or here.
     let key =
         unsafe { real::pcap_open_dead_with_tstamp_precision(link_type, SNAPLEN_MAX, precision) };
     if key.is_null() {
@@ -89,7 +89,7 @@ pub unsafe extern "C-unwind" fn pcap_open_live(
     }
 }
 
-/// The daemon's socket: where the environment says, or the usual place.
+/// The path of the daemon's socket: from the environment, or the usual one.
 pub fn socket() -> PathBuf {
     weir_client::socket_path(None)
 }
@@ -113,7 +113,7 @@ fn activate(handle: &Handle) -> c_int {
         source: name.source.clone(),
         part: name.part.clone(),
         snaplen: snaplen.and_then(|snaplen| snaplen.try_into().ok()),
-        // By which `weir block --feed` finds it.
+        // The name by which `weir block --feed` finds the feed.
         name: std::env::var("WEIR_FEED").ok().filter(|name| !name.is_empty()),
         ..Open::default()
     };
@@ -146,13 +146,12 @@ fn activate(handle: &Handle) -> c_int {
     };
     let snaplen = snaplen.unwrap_or(SNAPLEN_MAX);
     let precision = if options.nanoseconds { abi::TSTAMP_PRECISION_NANO } else { 0 } as c_uint;
-    // The numbers of link types and those that programs know (DLT) are the same for what feeds have: Ethernet, Linux
-    // cooked, and raw IP but for its number.
+    // Of the link types that feeds have, only raw IP has a different number for programs (DLT).
     let link_type = match c_int::from(reader.source().link_type) {
         101 => 12,
         other => other,
     };
-    // SAFETY: plain numbers. The handle closes it.
+    // SAFETY: only numbers are passed. The handle closes the result.
     let inner =
         unsafe { real::pcap_open_dead_with_tstamp_precision(link_type, snaplen, precision) };
     if inner.is_null() {
@@ -184,7 +183,7 @@ pub unsafe extern "C-unwind" fn pcap_activate(p: *mut Pcap) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_close(p: *mut Pcap) {
     match handles::take(p) {
-        // A call that is under way, whose callback closes it, finds it closed.
+        // A running call whose callback closes the handle notices that.
         Some(handle) => guarded((), || drop(handle)),
         // SAFETY: passed on.
         None => unsafe { real::pcap_close(p) },
@@ -221,7 +220,7 @@ setters! {
     pcap_set_timeout: |state, value| { state.options.timeout_ms = value; 0 };
     pcap_set_immediate_mode: |state, value| { state.options.immediate = value != 0; 0 };
     pcap_set_rfmon: |state, value| { state.options.rfmon = value != 0; 0 };
-    // Both are the daemon's: its file says whether the interface is promiscuous, and how long its rings are.
+    // The daemon's file decides both, promiscuous mode and the size of rings.
     pcap_set_promisc: |_, _| 0;
     pcap_set_buffer_size: |_, _| 0;
     pcap_set_protocol_linux: |state, value| { state.options.protocol = value; 0 };

@@ -1,4 +1,4 @@
-//! Filters: compiled by the real libpcap, carried out at the daemon.
+//! Filters: compiled by the real libpcap, run by the daemon.
 
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
@@ -12,10 +12,10 @@ use crate::guard::guarded;
 use crate::handles::{self, Handle};
 use crate::real;
 
-/// Most instructions of a program: as the daemon and the kernel have it.
+/// Most instructions of a program, as at the daemon and in the kernel.
 const INSNS_MAX: usize = 4096;
 
-/// As `tcpdump -ddd` prints a program, which is a filter's text for a daemon, too.
+/// The program in the form of `tcpdump -ddd`, which a daemon accepts as a filter.
 fn text(insns: &[Insn]) -> String {
     let mut text = insns.len().to_string();
     for Insn { code, jt, jf, k } in insns {
@@ -24,10 +24,10 @@ fn text(insns: &[Insn]) -> String {
     text
 }
 
-/// The program's instructions, if libpcap finds that they can be carried out.
+/// The program's instructions, if libpcap finds them valid.
 ///
 /// # Safety
-/// A program as libpcap demands.
+/// As for libpcap: `program` is null, or points to a program with `len` instructions.
 unsafe fn validated(program: *const Program) -> Option<Vec<Insn>> {
     // SAFETY: as the caller promises.
     unsafe {
@@ -51,12 +51,12 @@ fn set_filter(handle: &Handle, insns: Option<Vec<Insn>>) -> c_int {
     if let Err(error) = reader.set_filter(&text(&insns)) {
         return handle.fail(abi::ERROR, &format!("{}: {}", state.name, error_text(&error)));
     }
-    // Frames that were captured before it changed are still to come.
+    // Frames that were captured before the change will still be read, so they are filtered here.
     if was_open {
         handle.set_filter(&mut state, Some(insns.into()));
     }
     drop(state);
-    // It may have moved to other rings, of which nobody was told to wake the program.
+    // The feed may have moved to other rings, for which no wake-up of the program was requested.
     if was_open { set_readable(handle, false).err().unwrap_or(0) } else { 0 }
 }
 
@@ -96,7 +96,7 @@ pub unsafe extern "C-unwind" fn pcap_compile(
     let Some(inner) = handle.inner() else {
         return handle.fail(abi::ERROR_NOT_ACTIVATED, "it is not activated");
     };
-    // It may ask for addresses of names.
+    // Compiling may resolve names, which is a cancellation point.
     let status = cancel::disabled(|| {
         // SAFETY: passed on, with the handle that has the feed's link type.
         unsafe { real::pcap_compile(inner, program, text, optimize, netmask) }
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(of(&mut takes_all, 1), Some(1));
         assert_eq!(of(&mut takes_all, 0), None);
         assert_eq!(of(&mut takes_all, INSNS_MAX + 1), None);
-        // It does not end.
+        // A program without a final return.
         assert_eq!(of(&mut [Insn { code: 40, jt: 0, jf: 0, k: 12 }], 1), None);
         // SAFETY: null is allowed.
         assert!(unsafe { validated(std::ptr::null()) }.is_none());

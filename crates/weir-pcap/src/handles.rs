@@ -1,4 +1,4 @@
-//! The handles of `host:` names, found by the `pcap_t` that the program has.
+//! The handles of `host:` names, which are found by the program's `pcap_t`.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int};
@@ -21,29 +21,29 @@ const HANDLES_MAX: usize = 256;
 pub struct Handle {
     /// The pointer that the program holds.
     pub key: *mut Pcap,
-    /// Once it is activated: with the link type, the snapshot length and the precision of the feed.
+    /// The real libpcap's handle, once this one is activated: with the feed's link type, snapshot length and precision.
     inner: AtomicPtr<Pcap>,
-    /// `pcap_breakloop`: ends a wait. There once it is activated.
+    /// Ends a wait, for `pcap_breakloop`. Set once the handle is activated.
     pub stop: OnceLock<Stop>,
-    /// A call that reads is under way, and not in the program's callback.
+    /// Whether a reading call is running, and is not in the program's callback.
     is_busy: AtomicBool,
-    /// Whether [`State::filter`] is there: asked for each frame.
+    /// Whether [`State::filter`] is set. Read for each frame.
     has_filter: AtomicBool,
-    /// Frames of the last run that the program has not had.
+    /// Frames of the last run that the program has not read yet.
     unread_at: AtomicPtr<u8>,
     unread_bytes: AtomicUsize,
     /// The last statistics, for calls that must not wait, such as those of a signal handler.
     told: [AtomicU32; 3],
     state: Mutex<State>,
     error: UnsafeCell<[c_char; ERRBUF_SIZE]>,
-    /// The text of the last error is the inner handle's.
+    /// Whether the text of the last error is that of the inner handle.
     error_is_inner: AtomicBool,
     /// The header to which `pcap_next_ex` points.
     pub header: UnsafeCell<PacketHeader>,
 }
 
-// SAFETY: `key` is libpcap's, and passed on to libpcap only. `error` and `header` are written by calls of which libpcap
-// demands that a program makes one at a time on a handle (pcap(3PCAP), "thread safety"); all else locks or is atomic.
+// SAFETY: `key` belongs to libpcap, and is only passed to libpcap. `error` and `header` are written by calls of which a
+// program may make only one at a time on a handle (pcap(3PCAP), "thread safety"); everything else locks or is atomic.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -53,22 +53,23 @@ pub struct State {
     pub name: Address,
     pub options: Options,
     pub reader: Option<FeedReader>,
-    /// The filter was changed while frames came: those of before are looked at here. Set by [`Handle::set_filter`].
+    /// If the filter was changed while frames came, it is applied here to frames from before. Set by
+    /// [`Handle::set_filter`].
     filter: Option<Box<[Insn]>>,
     pub nonblock: bool,
     pub polling: Polling,
-    /// The process that has read last.
+    /// The process that was the last to read.
     pub pid: u32,
-    /// The descriptor that the program has, once it has asked for it.
+    /// The descriptor that was given to the program, if it has asked for it.
     pub fd: c_int,
-    /// When the daemon was asked for statistics last.
+    /// Time of the last request for statistics to the daemon.
     pub told_at: Option<Instant>,
 }
 
 /// The descriptor that a program waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
-    /// Nobody has asked for it.
+    /// The program has not asked for it.
     Unused,
     /// It is readable: a call found frames, and there may be more.
     Readable,
@@ -87,7 +88,7 @@ pub struct Options {
     pub nanoseconds: bool,
 }
 
-/// Records that lie in the reader's copy, until its next call.
+/// Records in the reader's copy, valid until its next call.
 #[derive(Clone, Copy)]
 pub struct Unread {
     pub at: *const u8,
@@ -124,12 +125,12 @@ impl Handle {
         }
     }
 
-    /// Held for as long as this library works, and never while the program does.
+    /// Locks the state: for the time of work in this library, never during a callback of the program.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, if nobody has it.
+    /// Locks the state, if it is not locked.
     pub fn try_state(&self) -> Option<MutexGuard<'_, State>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -138,14 +139,14 @@ impl Handle {
         }
     }
 
-    /// Sets the filter by which frames are looked at here.
+    /// Sets the filter that is applied here.
     pub fn set_filter(&self, state: &mut State, filter: Option<Box<[Insn]>>) {
         self.has_filter.store(filter.is_some(), Ordering::Relaxed);
         state.filter = filter;
     }
 
-    /// Whether that filter takes a frame; none takes all. Of one that was cut short the daemon has seen more than is
-    /// here.
+    /// Whether that filter takes a frame; without a filter all are taken. The daemon filters frames before they are
+    /// cut, so its verdict may differ for a frame that is cut.
     ///
     /// # Safety
     /// `data` has `caplen` bytes.
@@ -160,7 +161,7 @@ impl Handle {
         })
     }
 
-    /// libpcap's handle that knows the feed; `None` before it is activated.
+    /// libpcap's handle with the feed's settings; `None` before this one is activated.
     pub fn inner(&self) -> Option<*mut Pcap> {
         let inner = self.inner.load(Ordering::Acquire);
         (!inner.is_null()).then_some(inner)
@@ -170,8 +171,8 @@ impl Handle {
         self.inner.store(inner, Ordering::Release);
     }
 
-    /// Says whether a call that reads works, or its callback does. While it works, nobody may wait for it: it could be
-    /// this thread's, below a signal handler.
+    /// Sets whether a reading call is working, or its callback is. While it works, no other call may wait for it:
+    /// it may belong to this thread, interrupted by a signal handler.
     pub fn set_busy(&self, is_busy: bool) {
         self.is_busy.store(is_busy, Ordering::Release);
     }
@@ -180,8 +181,8 @@ impl Handle {
         self.is_busy.load(Ordering::Acquire)
     }
 
-    /// The frames that the program has not had. Kept where a callback that does not return, or one that reads itself,
-    /// finds them right. Calls that read come one at a time, so the two words are of one run.
+    /// The frames that the program has not read yet. They are kept here so that they are right even if a callback does
+    /// not return, or reads itself. Only one call reads at a time, so the two words belong to the same run.
     pub fn unread(&self) -> Unread {
         let at = self.unread_at.load(Ordering::Relaxed).cast_const();
         Unread { at, bytes: self.unread_bytes.load(Ordering::Relaxed) }
@@ -203,15 +204,15 @@ impl Handle {
         self.told.iter().zip(counts).for_each(|(own, count)| own.store(count, Ordering::Relaxed));
     }
 
-    /// Notes what `pcap_geterr` tells, and gives `status`.
+    /// Sets the text for `pcap_geterr`, and returns `status`.
     pub fn fail(&self, status: c_int, text: &str) -> c_int {
         self.error_is_inner.store(false, Ordering::Relaxed);
-        // SAFETY: a buffer of that size; nobody else writes it (see `Sync`).
+        // SAFETY: a buffer of that size; nothing else writes it (see `Sync`).
         unsafe { write_error(self.error.get().cast(), text) };
         status
     }
 
-    /// The next error's text is the inner handle's.
+    /// Makes `pcap_geterr` return the inner handle's text.
     pub fn fail_inner(&self) {
         self.error_is_inner.store(true, Ordering::Relaxed);
     }
@@ -220,7 +221,7 @@ impl Handle {
     pub fn error(&self) -> *mut c_char {
         match self.inner() {
             Some(inner) if self.error_is_inner.load(Ordering::Relaxed) => {
-                // SAFETY: a handle of libpcap's that lives as long as this one.
+                // SAFETY: a handle of libpcap that lives as long as this one.
                 unsafe { real::pcap_geterr(inner) }
             }
             _ => self.error.get().cast(),
@@ -230,8 +231,8 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: both are ours, and nobody has them any more: a handle is dropped once it is closed and no call is
-        // under way.
+        // SAFETY: we own both, and nothing uses them any more: a handle is dropped once it is closed and no call is
+        // running.
         unsafe {
             if let Some(inner) = self.inner() {
                 real::pcap_close(inner);
@@ -241,11 +242,11 @@ impl Drop for Handle {
     }
 }
 
-/// A handle that was created and not closed. The handle's word is written before the key and cleared after it.
+/// The slot of a handle that was created and not closed. The handle is written before the key, and cleared after it.
 struct Slot {
     key: AtomicPtr<Pcap>,
     handle: AtomicPtr<Handle>,
-    /// Handles that it had so far: a later one may have the same key.
+    /// Number of handles that the slot has had, because a later handle may have the same key.
     ordinal: AtomicU64,
     taken: AtomicBool,
 }
@@ -259,24 +260,24 @@ static SLOTS: [Slot; HANDLES_MAX] = [const {
     }
 }; HANDLES_MAX];
 
-/// The handle behind a `pcap_t`; `None` if that is the real libpcap's. Without a lock: `pcap_breakloop` is called in
-/// signal handlers.
+/// The handle of a `pcap_t`; `None` if that belongs to the real libpcap. Takes no lock, because signal handlers call
+/// `pcap_breakloop`.
 pub fn find(key: *mut Pcap) -> Option<Arc<Handle>> {
     let slot = slot_of(key)?;
     let handle = slot.handle.load(Ordering::Acquire);
     if handle.is_null() {
         return None;
     }
-    // SAFETY: it came from `Arc::into_raw`, and the table's own count is given back by `close` only. A program that
-    // closes a handle while another thread calls with it has a fault that libpcap does not survive either.
+    // SAFETY: it came from `Arc::into_raw`, and only `close` releases the table's own reference. A program that
+    // closes a handle while another thread uses it has a bug that libpcap would not survive either.
     unsafe {
         Arc::increment_strong_count(handle);
         Some(Arc::from_raw(handle))
     }
 }
 
-/// A handle for a call with a callback, in which the program may close it, throw, jump, or be cancelled. So it holds
-/// nothing, has nothing to drop, and is looked up anew behind each callback.
+/// A handle for a call with a callback, in which the program may close the handle, throw, jump, or be cancelled. So
+/// this holds no reference, has nothing to drop, and is looked up again after each callback.
 #[derive(Clone, Copy)]
 pub struct Lookup {
     key: *mut Pcap,
@@ -285,7 +286,7 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// The same handles as [`find`].
+    /// Finds the same handles as [`find`].
     pub fn of(key: *mut Pcap) -> Option<Lookup> {
         let slot = slot_of(key)?;
         Some(Lookup { key, slot, ordinal: slot.ordinal.load(Ordering::Relaxed) })
@@ -294,14 +295,14 @@ impl Lookup {
     /// The handle; `None` once it is closed.
     ///
     /// # Safety
-    /// It is used until the program's next callback, in which it may be closed, and no longer.
+    /// The reference is not used after the program's next callback, in which the handle may be closed.
     #[inline]
     pub unsafe fn get<'a>(self) -> Option<&'a Handle> {
         let Lookup { key, slot, ordinal } = self;
         let is_open = slot.key.load(Ordering::Acquire) == key
             && slot.ordinal.load(Ordering::Relaxed) == ordinal;
-        // SAFETY: it came from `Arc::into_raw`, and the table's own count is given back by a close only: in a callback,
-        // as the caller knows, or in another thread, which is the program's fault (see `find`).
+        // SAFETY: it came from `Arc::into_raw`, and only a close releases the table's own reference: in a callback,
+        // after which the caller does not use it, or in another thread, which is the program's fault (see `find`).
         is_open.then(|| unsafe { slot.handle.load(Ordering::Acquire).as_ref() }).flatten()
     }
 }
@@ -313,7 +314,7 @@ fn slot_of(key: *mut Pcap) -> Option<&'static Slot> {
     SLOTS.iter().find(|slot| slot.key.load(Ordering::Acquire) == key)
 }
 
-/// Puts a handle into the table. False if that is full.
+/// Adds a handle to the table. False if the table is full.
 pub fn add(handle: Handle) -> bool {
     let free = SLOTS.iter().find(|slot| !slot.taken.swap(true, Ordering::AcqRel));
     let Some(slot) = free else { return false };
@@ -324,7 +325,7 @@ pub fn add(handle: Handle) -> bool {
     true
 }
 
-/// Takes a handle out of the table.
+/// Removes a handle from the table.
 pub fn take(key: *mut Pcap) -> Option<Arc<Handle>> {
     let slot = slot_of(key)?;
     slot.key.store(null_mut(), Ordering::Release);
@@ -333,7 +334,7 @@ pub fn take(key: *mut Pcap) -> Option<Arc<Handle>> {
     if handle.is_null() {
         return None;
     }
-    // SAFETY: the table's own count, taken out once: the swap gives it to one caller.
+    // SAFETY: the table's own reference, which is taken once: only one caller gets it from the swap.
     Some(unsafe { Arc::from_raw(handle) })
 }
 
@@ -342,7 +343,7 @@ mod tests {
     use super::*;
 
     fn dead() -> *mut Pcap {
-        // SAFETY: plain numbers.
+        // SAFETY: only numbers are passed.
         unsafe { real::pcap_open_dead_with_tstamp_precision(1, 65_535, 0) }
     }
 
@@ -377,7 +378,7 @@ mod tests {
         assert!(find(one).is_none() && take(one).is_none());
         assert_eq!(Arc::strong_count(&held), 1, "who holds it keeps it");
         // Another handle may have its key, and its slot.
-        // SAFETY: none is used behind a close.
+        // SAFETY: none is used after a close.
         let is_there = |lookup: Lookup| unsafe { lookup.get() }.is_some();
         let third = dead();
         assert!(add(handle(third)));
@@ -387,10 +388,10 @@ mod tests {
         assert!(!is_there(lookup) && Lookup::of(third).is_none());
         assert!(add(handle(third)));
         assert!(!is_there(lookup) && is_there(Lookup::of(third).unwrap()));
-        // The key is libpcap's, and closed once.
+        // The key belongs to libpcap, and must be closed only once.
         std::mem::forget(closed);
         assert!(take(third).is_some());
-        // The table has room for as many as are open at a time.
+        // The limit of the table is the number of handles that are open at a time.
         let keys: Vec<_> = std::iter::repeat_with(dead).take(HANDLES_MAX).collect();
         assert!(keys.iter().all(|key| add(handle(*key))));
         assert!(!add(handle(other)), "it is full");

@@ -1,4 +1,4 @@
-//! The real libpcap's functions: those behind this library in the program, or else of libpcap itself.
+//! The functions of the real libpcap: the next ones in the program after this library's, or those of libpcap.so.
 
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_void};
 use std::ptr::null_mut;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::abi::{Dumper, Handler, Insn, Interface, PacketHeader, Pcap, Program, Stat};
 
-/// Where the loader finds it, in the order in which they are tried: Debian's and that of most others.
+/// File names of libpcap, in the order in which they are tried: that of Debian, and that of most other systems.
 const LIBRARIES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so.1"];
 
 fn find(name: &CStr) -> *mut c_void {
-    // SAFETY: plain calls with C strings. Handles are never closed: functions stay where they are.
+    // SAFETY: plain calls with C strings. Handles are never closed, so the functions stay valid.
     unsafe {
         let next = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
         if !next.is_null() {
@@ -26,11 +26,11 @@ fn find(name: &CStr) -> *mut c_void {
     }
 }
 
-/// A function for each of libpcap's: looked up once, `$missing` if this libpcap has none such. A thread may be
-/// cancelled in each, and callbacks may throw: both go through this library's frames.
+/// Makes a function for each function of libpcap. It looks up the real one once, and returns `$missing` if this libpcap
+/// does not have it. A thread may be cancelled in each, and callbacks may throw: both unwind frames of this library.
 macro_rules! real {
     ($(fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty = $missing:expr)?;)*) => {$(
-        /// The real one.
+        /// Calls the real function.
         ///
         /// # Safety
         /// As libpcap's manual page says.
@@ -45,8 +45,7 @@ macro_rules! real {
                 }
                 FOUND.store(found, Ordering::Release);
             }
-            // SAFETY: it is libpcap's function of this name, whose type in pcap.h is this one; called as the caller
-            // promises.
+            // SAFETY: it is libpcap's function of this name, which has this type in pcap.h; the caller keeps its rules.
             unsafe {
                 let real: unsafe extern "C-unwind" fn($($type),*) $(-> $result)? = std::mem::transmute(found);
                 real($($arg),*)

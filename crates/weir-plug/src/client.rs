@@ -26,14 +26,14 @@ use crate::wire::{self, Received};
 pub enum Incoming {
     /// A notification.
     Notification {
-        /// Its whole name.
+        /// The whole name of its method.
         method: String,
         /// Its params; null if it has none.
         params: Value,
-        /// Descriptors that came beside it.
+        /// Its descriptors.
         descriptors: Vec<OwnedFd>,
     },
-    /// The connection has ended; nothing more comes.
+    /// The connection has ended; no more messages come.
     Ended,
 }
 
@@ -78,7 +78,8 @@ impl Shared {
         };
         let answer = match sent {
             Ok(()) => answer.recv_timeout(limit),
-            // Half a message may be out. A server that refuses the connection has said why before it hung up.
+            // Half a message may have been sent. If the server refuses the connection, it has sent the reason before it
+            // closed it.
             Err(_) => {
                 let answer = answer.recv_timeout(Duration::from_millis(100));
                 self.transport.hang_up();
@@ -95,7 +96,7 @@ impl Shared {
         }
     }
 
-    /// Reads to the end. Late answers are dropped with the descriptors that came beside them.
+    /// Reads until the connection ends. Late answers and their descriptors are dropped.
     fn read(&self, mut incoming: impl FnMut(Incoming)) {
         while let Ok(true) = self.transport.wait(None) {
             let received =
@@ -107,7 +108,7 @@ impl Shared {
                     let outcome = outcome.map(|result| Answer { result, descriptors });
                     match id.as_u64().and_then(|number| waiting.remove(&number)) {
                         Some(caller) => _ = caller.send(outcome),
-                        // Without an id: it is about the connection, and the first caller gets it.
+                        // An error without an id concerns the connection; the first caller gets it.
                         None if id.is_null() => {
                             if let Some((_, caller)) = waiting.pop_first() {
                                 _ = caller.send(outcome);
@@ -120,7 +121,7 @@ impl Shared {
                     let params = params.unwrap_or_default();
                     incoming(Incoming::Notification { method, params, descriptors });
                 }
-                // Servers ask nothing.
+                // Servers send no requests.
                 Ok(Received::Message(Message::Request { .. }, _)) => {}
                 Ok(Received::Malformed(_) | Received::End) | Err(_) => break,
             }
@@ -132,7 +133,7 @@ impl Shared {
 }
 
 impl Client {
-    /// Whether the connection has not ended, as far as this side knows.
+    /// Whether the connection is open, as far as this side knows.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.shared.waiting().is_some()
@@ -154,7 +155,7 @@ impl Client {
         Client::over(Arc::new(transport), name, incoming)
     }
 
-    /// The same, over any transport.
+    /// As [`connect`](Client::connect), over any transport.
     ///
     /// # Errors
     /// The transport's error, and the server's.
@@ -184,7 +185,7 @@ impl Client {
         Ok(client)
     }
 
-    /// The name and version of the server, as it gives them; only for people and for hints.
+    /// The name and version that the server reports; only for messages and hints.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server
@@ -196,7 +197,7 @@ impl Client {
         &self.applications
     }
 
-    /// Asks, with these descriptors, and waits for the answer. Any thread may, and several at a time.
+    /// Sends a request with these descriptors, and waits for the answer. Several threads may do so at a time.
     ///
     /// # Errors
     /// [`PlugError::NoAnswer`] after `limit`, [`PlugError::Refused`] with the server's message, [`PlugError::Closed`].
@@ -211,16 +212,15 @@ impl Client {
     }
 }
 
-/// Starts a thread that gets none of the program's signals: their handlers, and what waits for them, are other
-/// threads'.
+/// Starts a thread with all signals blocked, so that other threads of the program handle them.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     let mut blocked = SigSet::all();
-    // Sent to each thread by a thread that gives up capabilities in all of them, and else ignored.
+    // SIGURG stays: a thread that gives up the capabilities of all threads sends it to each of them.
     blocked.remove(Signal::SIGURG);
     let before = blocked.thread_swap_mask(SigmaskHow::SIG_SETMASK);
     let started = start();
     if let Ok(before) = before {
-        // Fails for no mask that was in force.
+        // This cannot fail: the mask was in force before.
         let _ = before.thread_set_mask();
     }
     started

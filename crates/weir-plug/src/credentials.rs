@@ -1,7 +1,7 @@
-//! The peer of a Unix socket, as the kernel noted it when the peer connected.
+//! The peer of a Unix socket, as the kernel recorded it when the peer connected.
 //!
 //! Source: unix(7) for `SO_PEERCRED`; net/core/sock.c in Linux for `SO_PEERGROUPS` (4.13 and later), which no crate
-//! reads. /proc has groups, too: those of the process that has the number by then, which may be another.
+//! supports. The groups in /proc would not do: the process id may belong to another process by then.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 
-/// Groups that fit at the first attempt.
+/// Number of groups that fit at the first attempt.
 const GROUPS_FIRST: usize = 32;
 /// Groups that a process has at most. Source: `NGROUPS_MAX`, linux/limits.h.
 const GROUPS_MAX: usize = 65_536;
@@ -20,10 +20,10 @@ const GROUPS_MAX: usize = 65_536;
 /// The peer of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// A process of this machine, as the kernel knows it.
+    /// A process of this machine, with the credentials that the kernel recorded.
     Process(Credentials),
-    /// A virtual machine, by the name that its port has in the server's file. The guest itself decides which of its
-    /// programs use it.
+    /// A virtual machine, by the name of its port in the server's file. The guest itself decides which of its programs
+    /// use the port.
     Guest(Arc<str>),
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Who {
 /// The peer of a Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Credentials {
-    /// Process id; 0 where this process's own namespace does not have it: a daemon in a container.
+    /// Process id; 0 if the peer is not in this process's PID namespace, as for a daemon in a container.
     pub pid: i32,
     /// User id.
     pub uid: u32,
@@ -50,12 +50,12 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// Those of the process at the other end of a connection.
+    /// Reads the credentials of the process at the other end of a connection.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn of(stream: &UnixStream) -> io::Result<Credentials> {
-        // Not by rustix: its process ids are never 0, and a peer in another process namespace has that.
+        // Not by rustix, whose process ids cannot be 0, as that of a peer in another PID namespace is.
         let peer = getsockopt(stream, PeerCredentials)?;
         let groups = groups(stream.as_fd())?;
         Ok(Credentials { pid: peer.pid(), uid: peer.uid(), gid: peer.gid(), groups })
@@ -66,8 +66,8 @@ fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; GROUPS_FIRST];
     loop {
         let mut bytes = size_of_val(&groups[..]) as libc::socklen_t;
-        // SAFETY: the kernel writes `bytes` bytes at most, which are the whole of `groups`, and sets `bytes` to how
-        // many it has, also where they do not fit.
+        // SAFETY: the kernel writes at most `bytes` bytes, the size of `groups`, and sets `bytes` to the size of all
+        // groups, also if they do not fit.
         let result = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),

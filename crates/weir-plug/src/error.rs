@@ -1,4 +1,4 @@
-//! Why a message did not arrive, or was refused.
+//! Errors of messages and connections.
 
 use std::io;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use thiserror::Error;
 
 use crate::message::RpcError;
 
-/// Why something between two processes failed.
+/// An error in the communication of two processes.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PlugError {
-    /// The kernel said no.
+    /// The kernel refused an action.
     #[error("{doing}")]
     Os {
         /// The action that failed.

@@ -2,35 +2,36 @@
 
 use std::time::Duration;
 
-/// Longest message that a client takes, in bytes.
+/// Longest message that a client accepts, in bytes.
 pub const MESSAGE_BYTES_MAX: u32 = 16 << 20;
-/// Longest message that a server takes, in bytes, unless told otherwise.
+/// Longest message that a server accepts, in bytes, by default.
 pub const SERVER_MESSAGE_BYTES_MAX: u32 = 1 << 20;
-/// The same before a client has said hello: anybody may connect.
+/// The same before a client's hello, because any process may connect.
 pub const HELLO_BYTES_MAX: u32 = 4 << 10;
 /// Longest text of an error, in characters.
 pub const ERROR_CHARS_MAX: usize = 1000;
-/// Connections of those who manage the server, beside all others.
+/// Connections of users that manage the server, in addition to all others.
 pub const MANAGERS_MAX: usize = 8;
-/// A message may have a value for so many of the bytes that it may have: a value may be two bytes of text, and an
-/// object with one member takes some 600 in memory.
+/// A message may have at most one JSON value for this many bytes of its size limit: a value may have only two bytes of
+/// text, but an object with one member takes some 600 bytes in memory.
 pub const BYTES_OF_A_VALUE: u32 = 32;
 /// Longest id of a request, and longest part of a name that an answer repeats, in bytes.
 pub const REPEATED_BYTES_MAX: usize = 64;
-/// Most descriptors of one message that a client takes: a ring per CPU of a large machine. The process's own limit of
-/// open files holds as well.
+/// Most descriptors of one message that a client accepts: a ring for each CPU of a large machine. The process's
+/// limit of open files also applies.
 pub const CLIENT_DESCRIPTORS_MAX: usize = 1024;
-/// Most descriptors of one message that a server takes, unless told otherwise.
+/// Most descriptors of one message that a server accepts, by default.
 pub const SERVER_DESCRIPTORS_MAX: usize = 16;
-/// Most descriptors that travel beside one byte. The kernel takes 253 (`SCM_MAX_FD`).
+/// Most descriptors that are sent with one byte. The kernel allows 253 (`SCM_MAX_FD`).
 pub const RUN_DESCRIPTORS_MAX: usize = 128;
 /// Connections to a server at a time.
 pub const CONNECTIONS_MAX: usize = 256;
-/// Those of one user: the others keep places.
+/// Connections of one user, so that other users can still connect.
 pub const CONNECTIONS_OF_A_USER_MAX: usize = 32;
-/// Messages a second that a server takes from a connection; it reads no faster.
+/// Messages that a server reads from a connection in a second. Further messages are read later.
 pub const MESSAGES_PER_SECOND_MAX: u32 = 200;
-/// Messages that wait for a peer to read them. One more, and the peer is hung up.
+/// Messages that wait for a peer to read them. With one more, the connection is closed.
 pub const OUTGOING_MAX: usize = 256;
-/// How long a message, its answer's way out, or the first message of a connection may take.
+/// Time limit for the rest of a message once it has begun, for sending an answer, and for the first message of a
+/// connection.
 pub const PATIENCE_MAX: Duration = Duration::from_secs(30);

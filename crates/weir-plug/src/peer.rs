@@ -1,4 +1,4 @@
-//! The other end of a connection, as a server has it.
+//! The other end of a server's connection.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use crate::message::Message;
 use crate::transport::Transport;
 use crate::wire;
 
-/// The other end of a connection. Whatever is sent to it is queued: nobody waits for a peer that does not read.
+/// The other end of a connection. Messages to it are queued, so no thread waits for a peer that does not read.
 pub struct Peer {
     number: u64,
     who: Who,
@@ -23,11 +23,11 @@ pub struct Peer {
     outgoing: Mutex<Option<SyncSender<Outgoing>>>,
 }
 
-/// A message, and what travels beside it.
+/// A message, and its descriptors.
 pub(crate) type Outgoing = (Message, Vec<OwnedFd>);
 
 impl Peer {
-    /// A peer, and the queue that is to be [`write`]n to it.
+    /// Makes a peer, and the queue for [`write`].
     pub(crate) fn new(
         number: u64,
         who: Who,
@@ -50,7 +50,7 @@ impl Peer {
         &self.who
     }
 
-    /// Sends a notification. A peer that has not read [`OUTGOING_MAX`] messages before it is hung up.
+    /// Sends a notification. If [`OUTGOING_MAX`] messages before it are still unread, the connection is closed.
     ///
     /// # Errors
     /// [`PlugError::Closed`]: the connection has ended, or ends now.
@@ -79,14 +79,14 @@ impl Peer {
         self.transport.hang_up();
     }
 
-    /// Sends an answer, once there is room for it.
+    /// Sends an answer; waits until the queue has room.
     pub(crate) fn answer(&self, answer: Message, fds: Vec<OwnedFd>) -> Result<(), PlugError> {
         let outgoing = self.outgoing().clone();
         let sent = outgoing.and_then(|outgoing| outgoing.send((answer, fds)).ok());
         sent.ok_or(PlugError::Closed)
     }
 
-    /// Writes the queued messages, and ends.
+    /// Closes the queue: [`write`] ends after the queued messages.
     pub(crate) fn finish(&self) {
         *self.outgoing() = None;
     }
@@ -96,7 +96,7 @@ impl Peer {
     }
 }
 
-/// Writes a peer's queue until its end, and hangs up.
+/// Writes the messages of a peer's queue until the queue is closed, then closes the connection.
 pub(crate) fn write(transport: &dyn Transport, queue: Receiver<Outgoing>) -> io::Result<()> {
     let written = queue.iter().try_for_each(|(message, fds)| wire::send(transport, &message, &fds));
     transport.hang_up();

@@ -1,4 +1,4 @@
-//! Connections of a server: who may have one, their requests, and their end.
+//! Connections of a server: admission, requests, and end.
 
 mod connection;
 
@@ -29,9 +29,9 @@ use connection::{Connection, Placed};
 pub struct ServerLimits {
     /// Connections at a time.
     pub connections: usize,
-    /// Those of one user.
+    /// Connections of one user.
     pub connections_of_a_user: usize,
-    /// Messages a second of a connection; it is read no faster.
+    /// Messages that are read from a connection in a second.
     pub messages_per_second: u32,
     /// Longest message, in bytes.
     pub message_bytes: u32,
@@ -54,13 +54,13 @@ impl Default for ServerLimits {
 /// Counters of a server.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Connections that were taken.
+    /// Connections that were accepted.
     pub connections: AtomicU64,
     /// Connections that were refused because there were too many.
     pub refused: AtomicU64,
-    /// Messages that were no messages, and connections that ended in the middle of one.
+    /// Malformed messages, and connections that ended in the middle of a message.
     pub malformed: AtomicU64,
-    /// Messages that waited because there were too many a second.
+    /// Messages that were read later because too many came in a second.
     pub delayed: AtomicU64,
 }
 
@@ -76,15 +76,15 @@ pub struct Server {
 type Manages = Box<dyn Fn(&Credentials) -> bool + Send + Sync>;
 
 impl Server {
-    /// A server of this name and version, as it is told to clients.
+    /// A server with this name and version, which it reports to clients.
     #[must_use]
     pub fn new(name: &str, limits: ServerLimits) -> Server {
         let manages: Manages = Box::new(|_| false);
         Server { name: name.to_owned(), limits, applications: BTreeMap::new(), manages }
     }
 
-    /// Keeps [`MANAGERS_MAX`](limits::MANAGERS_MAX) places, beside all others, for peers of whom this is true: an
-    /// operator of the server gets in, however many others there are.
+    /// Reserves [`MANAGERS_MAX`](limits::MANAGERS_MAX) additional places for peers for whom this is true, so that an
+    /// operator of the server can always connect.
     #[must_use]
     pub fn managed_by(self, who: impl Fn(&Credentials) -> bool + Send + Sync + 'static) -> Server {
         Server { manages: Box::new(who), ..self }
@@ -93,7 +93,7 @@ impl Server {
     /// Adds an application.
     ///
     /// # Panics
-    /// If its name is no name, or another's.
+    /// If its name is not valid, or another application has it.
     #[must_use]
     pub fn with(mut self, application: Arc<dyn Application>) -> Server {
         let name = application.name().to_owned();
@@ -105,10 +105,10 @@ impl Server {
         self
     }
 
-    /// Serves every peer that connects, on threads of its own.
+    /// Serves every peer that connects, each on its own threads.
     ///
     /// # Errors
-    /// If there is no thread left, or no descriptor.
+    /// If no thread or no descriptor can be made.
     pub fn serve(self, listener: UnixListener) -> Result<Serving, PlugError> {
         let Server { name, limits, applications, manages } = self;
         let own = listener.try_clone().map_err(PlugError::os("keeping a socket"))?;
@@ -131,7 +131,7 @@ impl Server {
     }
 }
 
-/// A server at work. Dropping it ends all connections, and with them what their sessions hold.
+/// A running server. Dropping it ends all connections, and frees everything that their sessions hold.
 pub struct Serving {
     shared: Arc<Shared>,
     listener: UnixListener,
@@ -145,8 +145,8 @@ impl Serving {
         &self.shared.counters
     }
 
-    /// Serves the peer of this transport to its end, on this thread and one more, as it serves those that
-    /// connect. Nobody writes to it any more when this returns.
+    /// Serves the peer of this transport like one that has connected, on this thread and one more, until the transport
+    /// ends. When this returns, nothing writes to it any more.
     ///
     /// # Errors
     /// [`PlugError::Refused`]: there are too many connections; [`PlugError::Os`]: there is no thread left.
@@ -164,7 +164,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Connections that there are.
+    /// The number of present connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.places().len()
@@ -172,11 +172,11 @@ impl Serving {
 }
 
 impl Serving {
-    /// Ends all connections, and takes no more. Dropping it does so as well.
+    /// Ends all connections, and accepts no more. Dropping it does the same.
     pub fn end(&self) {
         self.take_no_more();
         self.shared.places().iter().for_each(|place| place.peer.hang_up());
-        // Their threads go by themselves; a second is far more than a session takes to end.
+        // Their threads end by themselves. A second is far more than the end of a session takes.
         for _ in 0..1000 {
             if self.connections() == 0 {
                 return;
@@ -187,7 +187,7 @@ impl Serving {
 
     fn take_no_more(&self) {
         self.shared.is_over.store(true, Ordering::Release);
-        // A thread that waits for connections returns.
+        // This ends the wait of the thread that accepts connections.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
@@ -195,7 +195,7 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         self.take_no_more();
-        // Behind this nobody takes another connection.
+        // After this no connection is accepted any more.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -214,12 +214,12 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// A connection's.
+/// The place of a connection.
 struct Place {
     peer: Arc<Peer>,
-    /// Of a process.
+    /// The user, if the peer is a process.
     uid: Option<u32>,
-    /// It is one of those that are kept for operators of the server.
+    /// Whether it is one of the places for operators of the server.
     is_managers: bool,
 }
 
@@ -238,13 +238,13 @@ fn accept(listener: &UnixListener, shared: &Arc<Shared>) {
                     refuse(&stream, &error);
                 }
             }
-            // Out of descriptors, for a moment; or the end.
+            // No descriptor is free for now, or the server ends.
             Err(_) => thread::sleep(Duration::from_millis(10)),
         }
     }
 }
 
-/// Starts a connection's threads, if there is a place.
+/// Starts the threads of a connection, if a place is free.
 fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     let internal = |error: io::Error| RpcError::new(BUSY, error.to_string());
     let transport = UnixTransport::new(stream.try_clone().map_err(internal)?).map_err(internal)?;
@@ -265,8 +265,8 @@ fn admit(stream: &UnixStream, shared: &Arc<Shared>) -> Result<(), RpcError> {
     Ok(())
 }
 
-/// Finds a place for a connection; also returns the messages to write to it, and the guard that keeps the place for
-/// the writer.
+/// Finds a place for a connection. Also returns the queue of messages to write to it, and the guard by which the writer
+/// keeps the place.
 fn place(
     transport: &Arc<dyn Transport>,
     who: Who,
@@ -275,7 +275,7 @@ fn place(
     let number = shared.number.fetch_add(1, Ordering::Relaxed);
     let (uid, may_manage) = match &who {
         Who::Process(credentials) => (Some(credentials.uid), (shared.manages)(credentials)),
-        // It has one connection, on its port.
+        // A guest has only one connection, on its port.
         Who::Guest(_) => (None, false),
     };
     let (peer, queue) = Peer::new(number, who, Arc::clone(transport));
@@ -304,7 +304,7 @@ fn place(
     Ok((connection, queue, written))
 }
 
-/// Tells a peer that reads at once why there is no connection.
+/// Sends a refused peer the reason, without waiting for it to read.
 fn refuse(stream: &UnixStream, error: &RpcError) {
     let _ = stream.set_nonblocking(true);
     if let Ok(own) = stream.try_clone().and_then(UnixTransport::new) {

@@ -1,4 +1,4 @@
-//! One frame, one line.
+//! Writes the line about a frame.
 
 use weir_frame::record::Flags;
 
@@ -21,11 +21,11 @@ pub struct Frame<'a> {
     pub data: &'a [u8],
     /// Length on the wire.
     pub wire_len: u32,
-    /// Offload state, where the capture knows it.
+    /// Direction and offload state, if the capture knows them.
     pub flags: Option<Flags>,
 }
 
-/// Appends the line about `frame`, and the lines of its bytes if they are asked for, without the last line's end.
+/// Appends the line about `frame`, and the lines of its bytes if the options ask for them, without the last line's end.
 pub fn write_line(out: &mut Vec<u8>, frame: &Frame<'_>, options: &Options) {
     let wire_len = frame.data.len().max(frame.wire_len as usize);
     let flags = frame.flags.unwrap_or_default();
@@ -54,7 +54,7 @@ pub fn write_line(out: &mut Vec<u8>, frame: &Frame<'_>, options: &Options) {
     }
 }
 
-/// From header to header.
+/// Writes one header after the other.
 fn write_headers(line: &mut Line<'_>, link_type: u16, frame: Bytes<'_>) {
     let mut next = link::write(line, link_type, frame);
     for _ in 0..HEADERS_MAX {

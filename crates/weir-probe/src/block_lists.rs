@@ -1,4 +1,4 @@
-//! The block lists of a probe's subscriptions. Entries that end are taken out by threads, also when nobody asks.
+//! The block lists of a probe's subscriptions. Threads remove expired entries.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

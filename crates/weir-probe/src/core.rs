@@ -28,16 +28,16 @@ pub use words::{
 use op::Op;
 use source::{End, Phase, Source};
 
-/// The state machine.
+/// The state machine of the probe.
 #[derive(Debug)]
 pub struct Core<W: Wanted, E> {
     last_id: u64,
     sources: BTreeMap<SourceId, Source<W, E>>,
     subscriptions: BTreeMap<SubscriptionId, Subscription<W>>,
     consumers: BTreeSet<ConsumerId>,
-    /// The effects under way, and whose they are.
+    /// The running effects, and their sources.
     under_way: BTreeMap<EffectId, SourceId>,
-    /// Commands that several sources carry out, each its part.
+    /// Commands of which several sources carry out a part each.
     waits: BTreeMap<CommandId, Wait>,
     outputs: VecDeque<Output<W, E>>,
     is_stopped: bool,
@@ -48,7 +48,7 @@ pub struct Core<W: Wanted, E> {
 struct Subscription<W> {
     source: SourceId,
     wants: W,
-    /// `None` until its first feed is there, and while its source is waited for.
+    /// `None` until its first feed exists, and while its source is waited for.
     feed: Option<FeedId>,
     consumers: BTreeSet<ConsumerId>,
 }
@@ -57,7 +57,7 @@ struct Subscription<W> {
 #[derive(Debug)]
 struct Wait {
     left: usize,
-    /// Of those that ask for ledgers.
+    /// The ledgers so far, of a command that reads ledgers.
     ledgers: Option<Vec<(FeedId, Ledger)>>,
 }
 
@@ -94,7 +94,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.subscriptions.get(&subscription)?.feed
     }
 
-    /// Wishes of a subscription.
+    /// What a subscription wants.
     #[must_use]
     pub fn wants_of(&self, subscription: SubscriptionId) -> Option<&W> {
         Some(&self.subscriptions.get(&subscription)?.wants)
@@ -112,13 +112,13 @@ impl<W: Wanted, E> Core<W, E> {
         self.sources.keys().copied()
     }
 
-    /// The effects under way.
+    /// The running effects.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Takes a command; its reply is among the outputs, now or after some completions.
+    /// Takes a command. Its reply will be among the outputs, now or after some completions.
     pub fn command(&mut self, command: Command<W>) -> CommandId {
         let id = CommandId(self.next());
         if self.is_stopped && !matches!(command, Command::Stop) {
@@ -165,14 +165,14 @@ impl<W: Wanted, E> Core<W, E> {
     /// Takes the answer to an effect.
     ///
     /// # Panics
-    /// If that effect was not asked for, or was answered before: a fault of the runtime's.
+    /// If that effect was not requested, or was answered before, which is a bug of the runtime.
     pub fn complete(&mut self, effect: EffectId, completion: Completion<E>) {
         let source = self.under_way.remove(&effect).expect("an effect that is under way");
         self.completed(source, completion);
         self.advance(source);
     }
 
-    /// Takes something that happened to a source. A note of a source that has ended has no effect.
+    /// Takes a note about a source. Notes about sources that have ended have no effect.
     pub fn note(&mut self, id: SourceId, note: Note<E>) {
         let Some(source) = self.sources.get_mut(&id) else { return };
         let is_open = source.phase == Phase::Open;
@@ -182,12 +182,12 @@ impl<W: Wanted, E> Core<W, E> {
                 source.may_be_there = true;
                 None
             }
-            // Told once it is open, if it is so then.
+            // Reported once the source is open, if it still holds then.
             Note::Down | Note::Up if is_opening => {
                 source.is_down = matches!(note, Note::Down);
                 None
             }
-            // It has ended already, and is told of that.
+            // The source has ended already, and that was reported.
             _ if !is_open || source.end.is_some() => None,
             Note::Down if !source.is_down => {
                 source.is_down = true;
@@ -273,7 +273,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// Has each of these sources carry out its part of a command.
+    /// Makes each of these sources carry out its part of a command.
     fn in_all(
         &mut self,
         command: CommandId,
@@ -281,7 +281,7 @@ impl<W: Wanted, E> Core<W, E> {
         ledgers: Option<Vec<(FeedId, Ledger)>>,
         op: impl Fn() -> Op<W>,
     ) {
-        // One more, so that it is not answered before all are asked.
+        // One more than the sources, so that the command is not answered before all of them have got their part.
         self.waits.insert(command, Wait { left: sources.len() + 1, ledgers });
         for &source in sources {
             self.enqueue(source, op());
@@ -289,7 +289,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.part_done(command, Vec::new());
     }
 
-    /// One source has done its part of a command.
+    /// To be called when a source has done its part of a command.
     fn part_done(&mut self, command: CommandId, ledgers: Vec<(FeedId, Ledger)>) {
         let wait = self.waits.get_mut(&command).expect("a command that waits");
         wait.left -= 1;
@@ -320,7 +320,7 @@ impl<W: Wanted, E> Core<W, E> {
         if !self.consumers.remove(&consumer) {
             return self.reply(command, Err(Refused::Unknown));
         }
-        // Also those where it is about to be attached: such a command finds no consumer then.
+        // Also sources to which it will be attached by a waiting command, which then finds no consumer.
         let sources: Vec<SourceId> = self.sources.keys().copied().collect();
         self.in_all(command, &sources, None, || match withdraws {
             true => Op::Withdraw(command, consumer),

@@ -1,15 +1,15 @@
-//! The probe: sources, feeds and consumers of one process, each of which comes and goes while the others run.
+//! The probe: sources, feeds and consumers of one process, which are added and removed while the others run.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`core`] | decides: commands and completions in, effects out; no thread, no clock, no file |
-//! | [`runtime`] | carries out: a thread a source, rings, wakers, interfaces that are watched |
-//! | [`block_lists`] | what subscriptions block, and takes out what ends |
-//! | [`timed_list`] | one such list, with its ends; no clock |
-//! | [`limits`] | how much a consumer that stands still may hold |
-//! | [`cpus`] | where the threads of a source run |
+//! | [`runtime`] | carries out the decisions: a thread for each source, rings, wakers, the watch of interfaces |
+//! | [`block_lists`] | the block lists of subscriptions; removes expired entries |
+//! | [`timed_list`] | one such list, with the times at which entries expire; no clock |
+//! | [`limits`] | how much memory a stalled consumer may hold |
+//! | [`cpus`] | the CPUs on which the threads of a source run |
 //!
-//! [`Probe`] is the handle; its commands come from any thread.
+//! [`Probe`] is the handle. Any thread may give it commands.
 #![forbid(unsafe_code)]
 
 pub mod block_lists;

@@ -1,4 +1,4 @@
-//! The probe at work: the core behind a lock, threads for the sources, and callers that carry effects out.
+//! The running probe: the core behind a lock, threads for the sources, and callers that carry out effects.
 //!
 //! An effect is carried out by the thread that gave a command, while it waits for the answer, or by the housekeeper,
 //! a thread that has nothing else to do. So rings are made and programs loaded on no thread that moves frames or is
@@ -197,7 +197,7 @@ impl Probe {
         self.done(Command::Start(source))
     }
 
-    /// Ends a source; its ledgers are told as events before this returns.
+    /// Ends a source. Events report its ledgers before this returns.
     ///
     /// # Errors
     /// [`ProbeError::Unknown`] if it has ended.
@@ -321,7 +321,7 @@ impl Probe {
         self.shared.lock().infos.get(&source).cloned()
     }
 
-    /// Closes all sources. Their ledgers are told as events before this returns.
+    /// Closes all sources. Events report their ledgers before this returns.
     ///
     /// # Panics
     /// If a source's thread or an effect panicked: a bug of ours, passed on.

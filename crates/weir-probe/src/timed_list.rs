@@ -14,7 +14,7 @@ pub type End = Option<Instant>;
 /// A change of a block list: entries that leave it, and entries that come until they end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListChange {
-    /// To be blocked no more; those that are not there make no difference.
+    /// Entries to remove. Entries that do not exist are ignored.
     pub remove: Vec<Entry>,
     /// To be blocked.
     pub add: Vec<Entry>,
@@ -190,7 +190,7 @@ mod tests {
         make(&mut list, &add(&[1], None));
         assert_eq!(make(&mut list, &add(&[1], until(30))).entries(), 0);
         assert_eq!((end(&list), list.due(start + 60 * SECOND)), (None, vec![]));
-        // Removed and added in one change, it begins anew.
+        // If it is removed and added in one change, its time begins again.
         make(&mut list, &ListChange { remove: vec![entry(1)], ..add(&[1], until(5)) });
         assert_eq!(end(&list), until(5));
         make(&mut list, &remove(&[1]));

@@ -7,7 +7,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`header`] | what both begin with |
-//! | [`place`] | where a ring lies in the region, and its line among the words |
+//! | [`place`] | the place of a ring in the region, and its line among the words |
 //! | [`places`] | which places are taken; the host's |
 //! | [`words`] | the guest's lines |
 //! | [`limits`] | sizes and counts |

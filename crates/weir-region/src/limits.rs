@@ -10,7 +10,7 @@ pub const REGION_BYTES_MAX: u64 = 64 << 30;
 pub const REGION_MIB_DEFAULT: u64 = 256;
 /// Bytes of the words.
 pub const WORDS_BYTES: u64 = 4096;
-/// Bytes of the header, and of each line behind it.
+/// Bytes of the header, and of each line after it.
 pub const LINE_BYTES: u64 = 64;
 /// Feeds of a guest: lines of the words.
 pub const SLOTS_MAX: u32 = 63;

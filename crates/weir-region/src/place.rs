@@ -1,22 +1,22 @@
-//! Where a ring lies.
+//! The place of a ring in a region.
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{SLOTS_MAX, UNIT_BYTES};
 
-/// Where a ring lies in the region, and which line of the words is its readers'.
+/// The place of a ring in the region, and the line of its readers in the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Its first byte, behind the header: a multiple of [`UNIT_BYTES`].
+    /// Offset of the first byte, after the region's header: a multiple of [`UNIT_BYTES`].
     pub offset: u64,
-    /// Its bytes, a multiple of the same.
+    /// Length in bytes: a multiple of [`UNIT_BYTES`].
     pub bytes: u64,
-    /// The line.
+    /// Number of the line.
     pub slot: u32,
 }
 
 impl Place {
-    /// Whether it can be in a region of so many bytes.
+    /// Whether it is valid in a region of this many bytes.
     #[must_use]
     pub fn fits(&self, region_bytes: u64) -> bool {
         let is_whole = |bytes: u64| bytes != 0 && bytes.is_multiple_of(UNIT_BYTES);

@@ -3,7 +3,7 @@
 use crate::limits::{SLOTS_MAX, UNIT_BYTES};
 use crate::place::Place;
 
-/// The places of a region, for whoever hands them out: the first gap that is long enough.
+/// Allocates places of a region: the first gap that is long enough.
 #[derive(Clone, Debug)]
 pub struct Places {
     region_bytes: u64,
@@ -14,7 +14,7 @@ pub struct Places {
 /// A ring finds no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
-    /// There is no gap of so many bytes.
+    /// There is no gap of this many bytes.
     #[error(
         "its ring takes {} MiB, and of the {} MiB of this guest's region at most {} are free in a row; close a feed, \
          or give the guest more (region_mib)",
@@ -34,7 +34,7 @@ pub enum NoPlace {
 }
 
 impl Places {
-    /// All of a region of so many bytes, behind its header.
+    /// All places of a region of this many bytes, after its header.
     #[must_use]
     pub fn new(region_bytes: u64) -> Places {
         Places { region_bytes, taken: Vec::new() }
@@ -52,7 +52,7 @@ impl Places {
         &self.taken
     }
 
-    /// Takes a place of so many bytes.
+    /// Allocates a place of this many bytes.
     ///
     /// # Errors
     /// [`NoPlace`].

@@ -6,10 +6,10 @@
 
 use crate::limits::{LINE_BYTES, SLOTS_MAX};
 
-/// The threshold of a line where nobody sleeps.
+/// The threshold of a line without a sleeping reader.
 pub const AWAKE: u64 = u64::MAX;
 
-/// Where the threshold of a feed lies, in bytes.
+/// Offset of a feed's threshold, in bytes.
 ///
 /// # Panics
 /// If there is no such line.
@@ -19,7 +19,7 @@ pub fn threshold_at(slot: u32) -> u64 {
     LINE_BYTES * (u64::from(slot) + 1)
 }
 
-/// Where its position lies.
+/// Offset of its position.
 ///
 /// # Panics
 /// If there is no such line.

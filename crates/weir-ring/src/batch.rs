@@ -97,7 +97,7 @@ impl Batch {
     /// numbers interfaces otherwise than they do.
     pub fn renumber(&mut self, mut number: impl FnMut(u32) -> u32) {
         let (mut at, mut left) = (self.start, self.frames);
-        // Whole records only, as `keep_whole` left them: the length is that of the copy, which nobody changes.
+        // Only complete records, because of `keep_whole`. The length is that of the copy, which does not change.
         while left > 0 {
             let (bytes, id) = (self.half(at + 4), self.half(at + 8));
             self.set_half(at + 8, number(id));

@@ -1,4 +1,4 @@
-//! Where every word of a ring lies. `bpf/ring.h` says the same in C; the tests hold the two together.
+//! The offset of every word of a ring. `bpf/ring.h` has the same in C; tests compare the two.
 //!
 //! ```text
 //! block 0   0x00000  pcapng header area: SHB, IDBs, one local-use block that fills the area

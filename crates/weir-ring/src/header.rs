@@ -1,12 +1,12 @@
-//! Block 0: the pcapng header area and the fixed facts of a ring.
+//! Block 0: the pcapng header area, and the description of a ring.
 //!
 //! The header area is a valid start of a pcapng file: section header, one interface description for
 //! each interface of this ring's own feed, and a local-use block that fills the area. So block 0 or its
 //! trimmed header, followed by any closed data blocks, is a file that every tool reads.
 //!
 //! Interfaces are numbered in the ring, from 0. More may join while the ring is in use: the owner writes the
-//! description behind the last one and then counts it, before the first record that names it is written. One
-//! word has both the count and the length of the descriptions, so a reader never sees one without the other.
+//! description after the last one, and then increments the count, before the first record of the interface is
+//! written. One word has both the count and the length of the descriptions, so a reader always sees both together.
 
 use weir_frame::pcapng::{self, Interface, SectionInfo};
 
@@ -17,33 +17,33 @@ use crate::geometry::{
 };
 use crate::sync::{AtomicU64, Ordering, load_acquire};
 
-/// Version of everything in this crate that another process sees.
+/// Version of everything in this crate that other processes read.
 pub const FORMAT_VERSION: u32 = 2;
 const MAGIC: u64 = u64::from_le_bytes(*b"WEIRRNG1");
-/// Most bytes of the pcapng header: the block that fills the area has at least its smallest size.
+/// Most bytes of the pcapng header. The rest of the area must hold the smallest block that can fill it.
 const HEADER_BYTES_MAX: u32 = HEADER_AREA_BYTES - PADDING_MIN_BYTES;
 /// Bytes of an interface description without options.
 const INTERFACE_BYTES_MIN: u32 = 20;
 /// Bytes of a section header without options.
 const SECTION_BYTES_MIN: usize = 28;
-/// Most interfaces that a header can describe; a count above it is a lie.
+/// Most interfaces that a header can describe; a larger count is an error.
 pub(crate) const INTERFACES_MAX: u32 = HEADER_BYTES_MAX / INTERFACE_BYTES_MIN;
 
-/// Which clock the timestamps come from.
+/// The clock of the time stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Nanoseconds since the Unix epoch, following clock steps.
     Realtime,
-    /// Stamps from a file or made up: not this machine's clock.
+    /// Stamps of a file, or generated ones: not this machine's clock.
     Foreign,
 }
 
 /// Kind of writer of the ring, which decides how a sleeping reader is woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriterKind {
-    /// A thread of the owner: it looks at the wake pages itself.
+    /// A thread of the owner, which reads the wake pages itself.
     User,
-    /// BPF programs: they ring a doorbell that the owner arms, so a reader notifies the owner first.
+    /// BPF programs, which ring a doorbell that the owner arms. So a reader notifies the owner before it sleeps.
     Bpf,
 }
 
@@ -65,9 +65,10 @@ pub struct RingSpec {
 /// Contents of block 0: the description of a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Where everything lies.
+    /// Offsets and sizes.
     pub geometry: Geometry,
-    /// Interfaces described so far: every record's id is below this, once the owner has more it is higher.
+    /// Number of interfaces described so far. Every record's interface id is below it. It grows when an interface
+    /// joins.
     pub interfaces: u32,
     /// Most bytes kept of a frame.
     pub snaplen: u32,
@@ -100,7 +101,7 @@ impl Identity {
     }
 }
 
-/// The section header that Weir's rings and files begin with.
+/// The section header at the beginning of Weir's rings and files.
 #[must_use]
 pub fn section_info() -> SectionInfo {
     SectionInfo {
@@ -109,14 +110,14 @@ pub fn section_info() -> SectionInfo {
     }
 }
 
-/// Writes block 0 of a new ring; all else in the memory must be zero.
+/// Writes block 0 of a new ring; the rest of the memory must be zero.
 ///
 /// # Errors
 /// [`RingError`] where the memory is too small, the block count impossible, the interfaces too many or of
 /// different kinds.
 ///
 /// # Panics
-/// If there is no interface for the ring to belong to.
+/// If the spec has no interface.
 pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingError> {
     let geometry = Geometry::new(spec.data_blocks)?;
     if words.len() < geometry.total_words() {
@@ -147,7 +148,7 @@ pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingErro
         pair(own.snaplen, u32::from(own.link_type)),
         pair(cpu, u32::from(spec.clock == Clock::Foreign)),
     ];
-    // The magic comes last, behind a release: who finds it finds the rest.
+    // The magic is stored last, with release, so a process that sees it sees the rest, too.
     for (i, value) in fixed.iter().enumerate().filter(|(i, _)| *i != 1) {
         words[META_WORD + i].store(*value, Ordering::Relaxed);
     }
@@ -157,14 +158,14 @@ pub fn format(words: &[AtomicU64], spec: &RingSpec) -> Result<Geometry, RingErro
     Ok(geometry)
 }
 
-/// The stores that describe one more interface in a ring: made by its owner, in this order.
+/// The stores by which the owner describes one more interface in a ring, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Append {
     /// The new interface's id.
     pub id: u32,
-    /// Indexes of words of block 0, and their required values.
+    /// Indexes of words of block 0, and their new values.
     pub stores: Vec<(u32, u64)>,
-    /// The word that counts the interfaces and its value: to be stored with release, behind all others.
+    /// The word that counts the interfaces, and its new value: stored last, with release.
     pub count: (u32, u64),
 }
 
@@ -197,7 +198,7 @@ fn same_kind(interface: &Interface, link_type: u16, snaplen: u32) -> Result<(), 
     Err(RingError::OtherKind { interface: interface.name.clone(), link_type, snaplen })
 }
 
-/// The bytes of a pcapng header, if they leave room for the block that fills the area.
+/// Makes a pcapng header, if it leaves room for the block that fills the area.
 fn fits(bytes: usize, interfaces: usize) -> Result<u32, RingError> {
     let have = HEADER_BYTES_MAX as usize;
     if bytes > have {
@@ -206,10 +207,10 @@ fn fits(bytes: usize, interfaces: usize) -> Result<u32, RingError> {
     Ok(bytes as u32)
 }
 
-/// Reads block 0 of somebody's ring; `words` may be no more than that block.
+/// Reads block 0 of a ring that another process may have made; `words` may have only that block.
 ///
 /// # Errors
-/// [`RingError`] if it is no ring, of another version, or contradicts itself.
+/// [`RingError`] if it is not a ring, has another version, or is inconsistent.
 pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
     let need = BLOCK_BYTES as usize / 8;
     if words.len() < need {
@@ -228,7 +229,7 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
     if block_bytes != BLOCK_BYTES {
         return Err(corrupt("block size"));
     }
-    // P, pairs with O in `Ring::append_interface`: descriptions that are counted are whole.
+    // P, pairs with O in `Ring::append_interface`: descriptions that are counted are complete.
     let (interfaces, used) = unpair(load_acquire(&words[INTERFACES_WORD]));
     let (snaplen, link_type) = unpair(fixed(5));
     let (cpu, foreign) = unpair(fixed(6));
@@ -259,16 +260,16 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
     })
 }
 
-/// Interfaces described by a section header and what follows it; `None` if these are not whole blocks, or
-/// not little-endian ones, or an interface is not what the ring says of all of them. Files begin with these bytes,
-/// so a hostile ring must not make them into something else.
+/// The number of interfaces that a section header and the blocks after it describe. `None` if these are not
+/// complete little-endian blocks, or if an interface has another link type or snaplen than the ring. Files begin
+/// with these bytes, so a hostile ring must not put anything else there.
 fn count_interfaces(header: &[u8], link_type: u16, snaplen: u32) -> Option<u32> {
     let (mut rest, mut found) = (header, 0);
     while !rest.is_empty() {
         let (head, _) = rest.split_first_chunk::<8>()?;
         let (block_type, bytes) = unpair(u64::from_le_bytes(*head));
         let bytes = bytes as usize;
-        // The smallest size is asked for below: it depends on the type.
+        // The smallest size depends on the type, and is checked below.
         if !bytes.is_multiple_of(4) || bytes > rest.len() {
             return None;
         }
@@ -316,7 +317,7 @@ mod tests {
         words
     }
 
-    /// A spec whose pcapng header has exactly so many bytes, by the length of its filter text.
+    /// A spec whose pcapng header has exactly this many bytes, because of the length of its filter text.
     fn spec_of_bytes(bytes: u32) -> RingSpec {
         let mut spec = spec(4);
         let bytes_with = |spec: &mut RingSpec, text: usize| {
@@ -326,7 +327,7 @@ mod tests {
             spec.interfaces.iter().for_each(|i| pcapng::write::interface(&mut header, i));
             header.len()
         };
-        // One byte says that it is text.
+        // One byte of the option is the kind of filter.
         let least = bytes_with(&mut spec, 3);
         assert_eq!(bytes_with(&mut spec, 3 + bytes as usize - least), bytes as usize);
         spec
@@ -354,7 +355,7 @@ mod tests {
         }
     }
 
-    /// Result of `read` for a header: `None` if it takes it, else which of its checks refused it.
+    /// `None` if `read` accepts a header, else the check that refused it.
     fn refusal(words: &[AtomicU64]) -> Option<&'static str> {
         match read(words) {
             Ok(_) => None,
@@ -366,7 +367,8 @@ mod tests {
         }
     }
 
-    /// Each check has a value next to its bound on either side, so none can move by one, be turned round or go.
+    /// Each check is tested with the values on both sides of its bound, so the test fails if a check is changed by one,
+    /// inverted or removed.
     #[test]
     fn each_bound_of_a_header_holds_by_itself() {
         let words = formatted(&spec(4));
@@ -415,7 +417,7 @@ mod tests {
             (meta(5), pair(65535, 2), Some(header)),
             (meta(5), pair(65535, 0xffff), Some(header)),
             (meta(5), pair(65535, 0x1_0000), Some(link_type)),
-            // Ethernet, if all but 16 bits were cut off.
+            // It would be Ethernet if only 16 bits were compared.
             (meta(5), pair(65535, 0x1_0001), Some(link_type)),
             (meta(5), pair(65534, 1), Some(header)),
             (meta(5), pair(65536, 1), Some(header)),
@@ -458,7 +460,7 @@ mod tests {
         }
     }
 
-    /// In numbers, as other languages read it: changing one changes the format's version.
+    /// The format in numbers, for readers in other languages. If one changes, the version of the format must change.
     #[test]
     fn every_word_of_a_new_block_0_is_the_one_that_the_format_says() {
         let mut spec = spec(8);
@@ -551,7 +553,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
-        // A header that leaves less than the smallest block behind it is not one of ours.
+        // A header that leaves less room than the smallest block needs is invalid.
         words[META_WORD + 4].store(pair(1, HEADER_BYTES_MAX + 4), Ordering::Relaxed);
         assert!(matches!(read(&words), Err(RingError::Corrupt { .. })));
     }
@@ -594,7 +596,7 @@ mod tests {
         assert_eq!(count(&[section(28), section(28)]), None);
         assert_eq!(count(&[section(28), block(6, 32, &[])]), None);
         assert_eq!(count(&[section(28), block(crate::geometry::PADDING_TYPE, 12, &[])]), None);
-        // A length that is no multiple of 4, that is behind the end, that is not said again.
+        // A length that is not a multiple of 4, that is beyond the end, that differs from its repetition.
         let mut odd = interface(24);
         odd[4] = 22;
         odd[18..22].copy_from_slice(&22u32.to_le_bytes());
@@ -611,7 +613,7 @@ mod tests {
             short[4] = bytes;
             assert_eq!(count(&[section(28), short]), None, "length {bytes}");
         }
-        // Less than the head of a block behind the last one.
+        // After the last block, fewer bytes than the head of a block.
         for extra in 1..8 {
             assert_eq!(count(&[section(28), interface(20), vec![0; extra]]), None, "{extra}");
         }

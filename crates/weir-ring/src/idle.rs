@@ -85,7 +85,7 @@ pub struct Waited {
 /// How long a reader waits after it found nothing more.
 #[derive(Clone, Debug)]
 pub struct IdleStrategy {
-    /// The first pause after a sleep, when nobody knows how fast frames will come, and the longest.
+    /// The first pause after a sleep, when the rate of frames is not known yet, and the longest pause.
     pause_first: Duration,
     pause_max: Duration,
     /// How full the fullest ring should be when a pause ends.
@@ -119,7 +119,7 @@ impl IdleStrategy {
         strategy
     }
 
-    /// The smallest ring has so many bytes from now on: others have come or gone.
+    /// Sets the size of the smallest ring, after rings have joined or left.
     pub fn set_ring_bytes(&mut self, ring_bytes: u64) {
         let filled = Duration::from_secs_f64(ring_bytes as f64 / BURST_BYTES_PER_S as f64);
         self.pause_first = (filled / 16).clamp(PAUSE_MIN, PAUSE_MAX);

@@ -7,7 +7,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`geometry`] | where every word lies; the rule that says when a block is closed |
+//! | [`geometry`] | the offset of every word; the rule by which a block is closed |
 //! | [`header`] | block 0 written and read: pcapng header area, identity, geometry |
 //! | [`memory`] | mappings: memfd, file on tmpfs or hugetlbfs, mmapable BPF array |
 //! | [`writer`], [`reader`] | the two halves of the algorithm |
@@ -115,7 +115,7 @@ impl<M: Words> Ring<M> {
         Ring::new(memory, geometry)
     }
 
-    /// Where everything lies.
+    /// Offsets and sizes.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry

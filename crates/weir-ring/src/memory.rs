@@ -1,20 +1,20 @@
-//! Where a ring's memory lives, and who may write it.
+//! The memory of a ring, and who may write it.
 //!
-//! | memory | made safe by |
+//! | memory | protected from other writers by |
 //! |---|---|
-//! | memfd, also of reserved huge pages | `F_SEAL_FUTURE_WRITE`: the writer's mapping stays, nobody makes another |
+//! | memfd, also of reserved huge pages | `F_SEAL_FUTURE_WRITE`: the writer's mapping stays, no new one can be made |
 //! | file on tmpfs or hugetlbfs | file mode; readers get a descriptor opened read-only |
-//! | mmapable BPF array | `BPF_MAP_FREEZE`: only BPF programs still write (`weir-capture`) |
+//! | mmapable BPF array | `BPF_MAP_FREEZE`: only BPF programs can still write (`weir-capture`) |
 //!
-//! Reading memory that its owner can take away ends the reading process (SIGBUS). So memory from another process is
-//! taken only if its owner cannot, or if the caller trusts the owner ([`Trust`]):
+//! If the owner takes memory away, a process that reads it is killed by SIGBUS. So memory from another process is
+//! mapped only if its owner cannot do that, or if the caller trusts the owner ([`Trust`]):
 //!
-//! | the owner | is stopped by |
+//! | the owner could | prevented by |
 //! |---|---|
-//! | makes it shorter | `F_SEAL_SHRINK`; a BPF array cannot change its size |
-//! | punches a hole into it | `F_SEAL_WRITE` or `F_SEAL_FUTURE_WRITE`, which rule it out for huge pages, too |
-//! | leaves pages out, for the reader to allocate and be charged for | every page must be there already |
-//! | adds pages, which the reader would be charged for | `F_SEAL_GROW` |
+//! | shorten it | `F_SEAL_SHRINK`; a BPF array cannot change its size |
+//! | punch a hole into it | `F_SEAL_WRITE` or `F_SEAL_FUTURE_WRITE`, also for huge pages |
+//! | omit pages, which the reader would allocate and be charged for | every page must be there already |
+//! | add pages, which the reader would be charged for | `F_SEAL_GROW` |
 //!
 //! A guest reads rings in a device that its host has plugged in; see [`attach_part`].
 
@@ -40,9 +40,9 @@ pub use placement::{HUGE_PAGE_BYTES, Pages, Placement, prefer_node};
 /// Owners whose memory is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Anybody's, if its owner cannot fault a reader: a memfd with all seals and all its pages, or a frozen BPF array.
+    /// Any owner who cannot make reads fail: a memfd with all seals and all its pages, or a frozen BPF array.
     Anybody,
-    /// Memory of an owner that is trusted not to take it away: files in a file system, too.
+    /// An owner that is trusted not to take the memory away: also files in a file system.
     Owner,
 }
 
@@ -54,7 +54,7 @@ pub fn create_memfd(name: &str, spec: &RingSpec) -> Result<Ring<Mapping>, RingEr
     create_memfd_with(name, spec, Placement::default())
 }
 
-/// The same, of such pages, and on such a NUMA node.
+/// As [`create_memfd`], with this kind of pages, and on this NUMA node.
 ///
 /// # Errors
 /// As [`create_memfd`], and [`RingError::NoHugePages`].
@@ -69,8 +69,8 @@ pub fn create_memfd_with(
     Ring::new(Arc::new(mapping), geometry)
 }
 
-/// Makes memory in a new memfd, of zeros, for rings to be [parts](Mapping::part) of it. It is sealed so that the
-/// returned mapping stays the only writable one, and that nobody changes its size or takes pages out.
+/// Makes zeroed memory in a new memfd, of which rings can be [parts](Mapping::part). It is sealed so that the returned
+/// mapping stays the only writable one, and that its size and its pages cannot change.
 ///
 /// # Errors
 /// [`RingError`]: no memory, or [`RingError::NoHugePages`].
@@ -82,7 +82,7 @@ pub fn create_region(name: &str, bytes: u64, placement: Placement) -> Result<Map
     Ok(mapping)
 }
 
-/// Memory of a new memfd, mapped, with its pages.
+/// Maps a new memfd, and allocates all its pages.
 fn map_new_memfd(
     name: &str,
     bytes: u64,
@@ -95,8 +95,8 @@ fn map_new_memfd(
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge;
     let fd = rustix::fs::memfd_create(name, flags).map_err(RingError::os("creating a memfd"))?;
     rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing ring memory"))?;
-    // SAFETY: the descriptor is new and ours alone until its caller seals it, which keeps its size, and
-    // everything behind this module reaches ring memory as `Words`.
+    // SAFETY: the descriptor is new, and no other process has it until the caller seals it, which keeps its size. All
+    // other code reaches ring memory as `Words`.
     let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
     if let Some(node) = node {
         mapping.prefer_node(node);
@@ -105,7 +105,7 @@ fn map_new_memfd(
         mapping.make_huge_pages()?;
     }
     if pages != Pages::WhenTouched {
-        // Every page is there before anybody reads: a page that a reader allocated would be charged to the reader.
+        // All pages are allocated now, because a page that a reader allocates would be charged to the reader.
         reserve(mapping.as_fd(), 0, bytes)?;
         mapping.populate();
     }
@@ -132,8 +132,8 @@ pub fn create_file(path: &Path, spec: &RingSpec) -> Result<Ring<Mapping>, RingEr
     let make = || {
         reserve(file.as_fd(), 0, bytes)?;
         let own = file.try_clone().map_err(io_error)?.into();
-        // SAFETY: only the file's owner, whose process this is, may write and so cut it short: its mode
-        // gives others reading at most. Ring memory is reached as `Words` only.
+        // SAFETY: only the file's owner, whose process this is, may write to it and so truncate it: its mode allows
+        // others at most to read. Ring memory is reached as `Words` only.
         let mapping = unsafe { Mapping::map(own, bytes, Access::Write) }?;
         mapping.populate();
         let geometry = header::format(mapping.words(), spec)?;
@@ -159,13 +159,14 @@ pub fn open_file(path: &Path) -> Result<Ring<Mapping>, RingError> {
     attach(file.into(), Trust::Owner)
 }
 
-/// Attaches to a ring that somebody else owns, read-only.
+/// Attaches read-only to a ring that another process owns.
 ///
 /// # Errors
-/// [`RingError::NotSealed`] and [`RingError::Sparse`] for memory that its owner could take away or have the reader pay
-/// for, unless the owner is trusted; [`RingError::TooSmall`] for a file cut short, else the fault of the ring.
+/// [`RingError::NotSealed`] and [`RingError::Sparse`] for memory that its owner could take away, or that the reader
+/// would be charged for, unless the owner is trusted; [`RingError::TooSmall`] for a truncated file; else the fault
+/// of the ring.
 pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
-    // Before its size is read: seals stay, and preserve the state that is found after them.
+    // Seals are checked before the size is read: they are permanent, so the size cannot change afterwards.
     if trust == Trust::Anybody {
         check_owner(fd.as_fd())?;
     }
@@ -194,10 +195,10 @@ pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
     Ring::new(Arc::new(mapping), geometry)
 }
 
-/// Attaches to a ring that is a part of a device's memory: `bytes` at most, from `offset` on. Read-only.
+/// Attaches read-only to a ring that is a part of a device's memory: at most `bytes` from `offset` on.
 ///
-/// Such memory is that of a PCI device, as sysfs shows it (`resource2`). Only root can take it away, by removing the
-/// device, so no owner has to be trusted; a process that removes one tells its readers first.
+/// The memory is that of a PCI device, as a file of sysfs (`resource2`). Only root can take it away, by removing the
+/// device, so no owner has to be trusted. Before our processes remove a device, they notify its readers.
 ///
 /// # Errors
 /// [`RingError::NotSealed`] for any other memory, unless the owner is trusted; else as [`attach`].
@@ -216,8 +217,8 @@ pub fn attach_part(
     if have < need || bytes < u64::from(BLOCK_BYTES) {
         return Err(RingError::TooSmall { have, need });
     }
-    // SAFETY: a device's memory has the size that sysfs says, for as long as there is the device; or the caller trusts
-    // the owner of the file. Reached as `Words`.
+    // SAFETY: a device's memory has the size that sysfs reports, as long as the device exists; or the caller trusts the
+    // owner of the file. Reached as `Words`.
     let mapping = unsafe { Mapping::map_part(fd, offset, bytes, Access::Read) }?;
     Ring::open(Arc::new(mapping))
 }
@@ -226,13 +227,13 @@ fn is_regular(stat: &rustix::fs::Stat) -> bool {
     rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
 }
 
-/// Whether the owner of this memory can do nothing that ends its readers.
+/// Checks that the owner of this memory cannot do anything that kills its readers.
 fn check_owner(fd: BorrowedFd<'_>) -> Result<(), RingError> {
     let stat = rustix::fs::fstat(fd).map_err(RingError::os("asking for the ring's memory"))?;
     if !is_regular(&stat) {
         return if is_frozen_array(fd) { Ok(()) } else { Err(RingError::NotSealed) };
     }
-    // A file in a file system has no such seals, and one that has no link any more only looks like a memfd.
+    // A file in a file system has no such seals, also if it was unlinked and so looks like a memfd.
     let seals = rustix::fs::fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
     let is_fixed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
     if stat.st_nlink != 0
@@ -241,7 +242,7 @@ fn check_owner(fd: BorrowedFd<'_>) -> Result<(), RingError> {
     {
         return Err(RingError::NotSealed);
     }
-    // Read again: these seals preserve the state after they were seen.
+    // Read again, because the state cannot change after the seals were seen.
     let stat = rustix::fs::fstat(fd).map_err(RingError::os("asking for the ring's memory"))?;
     let (have, need) = (stat.st_blocks as u64 * 512, stat.st_size as u64);
     if have < need {
@@ -250,9 +251,10 @@ fn check_owner(fd: BorrowedFd<'_>) -> Result<(), RingError> {
     Ok(())
 }
 
-/// Whether this is a BPF array that user space can write no more. Its pages are there from the start, and stay.
+/// Whether this is a BPF array that user space can no longer write. Its pages are allocated from the start, and stay.
 ///
-/// The kernel's own text about the descriptor says so, which no other process can forge; without `/proc`, nobody does.
+/// The kernel reports this in `/proc`, where no other process can forge it. Without `/proc`, no memory counts as a BPF
+/// array.
 fn is_frozen_array(fd: BorrowedFd<'_>) -> bool {
     use std::os::fd::AsRawFd;
     let number = fd.as_raw_fd();
@@ -317,7 +319,7 @@ mod tests {
         // SAFETY: the first page of a mapping that is alive. The test expects a refusal, and if it
         // were granted, nothing would store to it.
         assert_eq!(unsafe { rustix::mm::mprotect(base, 4096, prot) }, Err(Errno::ACCESS));
-        // The writer's own mapping stays as it was.
+        // The writer's own mapping is still writable.
         let mut writer = Writer::new(ring);
         writer.push(&meta(0), b"frame");
         writer.publish();
@@ -356,13 +358,13 @@ mod tests {
             }
             assert!(attach(with(MemfdFlags::empty(), seals), Trust::Owner).is_ok(), "{seals:?}");
         }
-        // Huge pages of which none is there. Without the seals, they are refused for that.
+        // A memfd of huge pages without any page is refused for a missing seal, or else as sparse.
         let fixed = SealFlags::SHRINK | SealFlags::GROW;
         let huge = attach(with(MemfdFlags::HUGETLB, fixed), Trust::Anybody);
         assert!(matches!(huge, Err(RingError::NotSealed)));
         let huge = with(MemfdFlags::HUGETLB, fixed | SealFlags::FUTURE_WRITE);
         assert!(matches!(attach(huge, Trust::Anybody), Err(RingError::Sparse { .. })));
-        // Files: with a link, without one any more, and one that never had any.
+        // Files: with a link, unlinked, and one that never had a link.
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("ring");
         std::fs::write(&path, &bytes).unwrap();
@@ -374,7 +376,7 @@ mod tests {
         assert!(matches!(attach(unlinked, Trust::Anybody), Err(RingError::NotSealed)));
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         assert!(matches!(attach(file.into(), Trust::Anybody), Err(RingError::NotSealed)));
-        // What is no memory at all.
+        // Descriptors that are not memory.
         let (read, _write) = rustix::pipe::pipe().unwrap();
         assert!(matches!(attach(read, Trust::Anybody), Err(RingError::NotSealed)));
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
@@ -405,7 +407,7 @@ mod tests {
         let ring = create_memfd("weir-huge", &spec(4)).unwrap();
         let read = attach(ring.memory().as_fd().try_clone_to_owned().unwrap(), Trust::Anybody);
         let read = read.unwrap();
-        // A reader's pages are looked up when it comes to them.
+        // A reader's page tables are filled when it reads.
         let words = read.memory().words().iter();
         assert_ne!(words.fold(0, |all, word| all | word.load(Relaxed)), 0);
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -498,7 +500,7 @@ mod tests {
         }
     }
 
-    /// A ring whose pages are reserved ones, as its writer and as another process sees it.
+    /// A ring of reserved huge pages, mapped by its writer and by another process.
     fn in_reserved_pages() {
         let reserved = Placement { pages: Pages::Reserved, node: Some(0) };
         let ring = create_memfd_with("weir-test", &spec(4), reserved).unwrap();
@@ -521,7 +523,7 @@ mod tests {
         let skip =
             |reason: &str| crate::testing::skip("root_rings_lie_in_reserved_huge_pages", reason);
         let Ok(setting) = std::fs::File::open(PAGES) else { return skip("no 2 MiB pages") };
-        // The machine has this setting once: tests that change it take turns.
+        // This setting belongs to the whole machine, so tests that change it run one at a time.
         rustix::fs::flock(&setting, rustix::fs::FlockOperation::LockExclusive).unwrap();
         let before: u64 = std::fs::read_to_string(PAGES).unwrap().trim().parse().unwrap();
         if std::fs::write(PAGES, (before + 3).to_string()).is_err() {

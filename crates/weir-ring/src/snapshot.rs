@@ -32,7 +32,7 @@ pub enum SnapshotError {
 /// How often an empty look is repeated although frames are there: the writer was overtaking us.
 const LOOKS_MAX: u32 = 100;
 
-/// Writes the frames that lie in the ring now, oldest first, as a whole pcapng file.
+/// Writes the frames that are in the ring now, oldest first, as a complete pcapng file.
 ///
 /// The ring goes on being written. Once it has wrapped, its oldest half is left out: it is about to
 /// be overwritten. Frames that come after the call are left out too, so that this ends.

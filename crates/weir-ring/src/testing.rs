@@ -30,7 +30,7 @@ pub fn heap_ring() -> Ring<Vec<AtomicU64>> {
     Ring::open(Arc::new(memory)).unwrap()
 }
 
-/// Contents of test frames: all of it follows from the ordinal.
+/// Contents of test frames, which depend on the ordinal only.
 pub fn meta(ordinal: u64) -> Meta {
     Meta {
         interface_id: 0,
@@ -41,7 +41,7 @@ pub fn meta(ordinal: u64) -> Meta {
     }
 }
 
-/// Says aloud that a test did not run, where the run's summary looks for it.
+/// Reports that a test did not run, also in the log that the summary of the run reads.
 pub fn skip(name: &str, reason: &str) {
     use std::io::Write;
     let line = format!("SKIPPED {name}: {reason}");

@@ -261,7 +261,7 @@ impl Sleeper {
 
     /// Waits for messages, at most `limit`, and takes them.
     fn poll(&self, limit: Duration) -> Result<Received, RingError> {
-        // Without the lock: a channel that is made or closed meanwhile waits for nobody.
+        // Without the lock, so that making or closing a channel does not have to wait.
         let sockets: Vec<Arc<OwnedFd>> =
             self.channels().iter().filter_map(|channel| channel.socket.clone()).collect();
         let mut wait = vec![PollFd::new(&self.interrupt, PollFlags::IN)];
@@ -299,7 +299,7 @@ impl Sleeper {
                         message::CONFIRMS => {
                             received.news = true;
                             if !std::mem::replace(&mut channel.confirms, true) {
-                                // It was not told of the thresholds that stand.
+                                // It does not know the present thresholds yet.
                                 send(&socket, message::LOOK, 0);
                             }
                         }

@@ -3,7 +3,7 @@
 //! A block goes through four states, seen in its index entry:
 //!
 //! ```text
-//! seq = 2b+1            claimed: whoever still reads the old block here is lapped
+//! seq = 2b+1            claimed: a reader of the old block here is lapped
 //! seq = 2b+2            open: `committed` grows, records below it are whole
 //! committed = size      closed: a padding block ends it, nothing in it changes any more
 //! seq = 2(b+N)+1        claimed for the block N later

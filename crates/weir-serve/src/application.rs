@@ -157,7 +157,7 @@ fn done() -> Result<Answer, RpcError> {
     Ok(json!({}).into())
 }
 
-/// Where in their descriptors rings lie, if any of them is a part of its one.
+/// The places of rings in their descriptors, if any ring is only a part of its descriptor.
 fn parts(rings: &[Ring<Mapping>]) -> Vec<Part> {
     let part = |ring: &Ring<Mapping>| Part {
         offset: ring.memory().offset(),
@@ -298,7 +298,7 @@ impl Client {
             consumer.give_channel(waker).map_err(refused)?;
             match probe.attach(consumer.id, reader.claim.subscription) {
                 Ok(()) => Ok(Some(consumer)),
-                // The client is told so.
+                // The answer tells the client.
                 Err(ProbeError::Ended | ProbeError::Unknown) => Ok(None),
                 Err(error) => Err(refused(error)),
             }

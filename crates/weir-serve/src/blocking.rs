@@ -64,7 +64,7 @@ fn told<'a>(mut entries: impl Iterator<Item = &'a Entry>) -> String {
 }
 
 impl Daemon {
-    /// Changes the block list of a feed that nobody else reads.
+    /// Changes the block list of a feed that has no other reader.
     pub(crate) fn block(
         &self,
         subscription: SubscriptionId,
@@ -114,7 +114,7 @@ impl Daemon {
         })
     }
 
-    /// Carries this out while nobody else changes the contents of the rings of the feed's source.
+    /// Carries this out while no other thread changes which frames the rings of the feed's source get.
     fn alone<T>(&self, feed: &Named, carry_out: impl FnOnce() -> T) -> T {
         let handing = self.handing(&feed.source);
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
@@ -195,7 +195,7 @@ impl Daemon {
             moved.into_iter().map(|(source, claim)| (source, claim, None)).collect();
         for reader in self.board.readers() {
             if is_named(&reader.asked.name) && is_own(&reader.who) && !reader.is_closed() {
-                // A guest knows its feeds by numbers of its own.
+                // A guest has its own numbers for its feeds.
                 let key = matches!(who, Who::Guest(_)).then(|| reader.key());
                 claims.push((reader.source.clone(), reader.claim, key));
             }

@@ -40,14 +40,14 @@ pub struct Config {
 pub struct SourceConfig {
     /// The source, as `weir capture` names it; by default the name itself.
     pub source: Option<String>,
-    /// The engine that takes its frames, as `--engine` names it; the best that works, if nothing is said.
+    /// The engine that captures its frames, as for `--engine`; default: the best that works.
     pub engine: Option<String>,
-    /// Frames end here while somebody reads the source, instead of going on to the stack, as with `--consume`.
+    /// While the source is read, its frames do not reach the stack, as with `--consume`.
     #[serde(default)]
     pub consume: bool,
-    /// Frames that clients may see, whatever filter they give; all, if nothing is said.
+    /// A filter for the frames that clients may see, in addition to their own; default: all frames.
     pub filter: Option<String>,
-    /// The CPUs of the threads that take frames, as `--cpus` names them; any, if nothing is said.
+    /// The CPUs of the threads that capture, as for `--cpus`; default: all.
     pub cpus: Option<String>,
     /// Most bytes that are kept of a frame, whatever a client asks for.
     #[serde(default = "whole")]

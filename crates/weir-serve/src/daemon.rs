@@ -159,7 +159,7 @@ impl Daemon {
         Arc::clone(all.entry(source.to_owned()).or_default())
     }
 
-    /// The pcap link type of a source's frames, as far as it is known.
+    /// The pcap link type of a source's frames; Ethernet if it is not known.
     pub(crate) fn link_type(&self, name: &str, source: &SourceConfig) -> u16 {
         let known = (self.resolve)(name, source).ok().and_then(|of| of.link_type().ok());
         known.unwrap_or(LINKTYPE_ETHERNET)
@@ -373,7 +373,7 @@ pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, 
         if let Some(filter) = source.own_filter() {
             let link_type = resolved.link_type().unwrap_or(LINKTYPE_ETHERNET);
             match compiled(filter, link_type) {
-                // A name server may answer later: the filter is compiled again whenever somebody opens the source.
+                // A name server may answer later: the filter is compiled again each time when the source is opened.
                 Err(FilterError::Expression(error)) if error.is_unknown_host() => {
                     warnings.push(wrong(format!(
                         "its filter: {error}; until it is known nobody can open it"

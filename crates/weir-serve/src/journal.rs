@@ -41,7 +41,7 @@ impl Journal {
         (self.log)(&format!("{source} is captured with {}{hook}: {}", info.engine, info.why));
     }
 
-    /// A client was refused a feed. So many a minute are told; the others are counted.
+    /// A client was refused a feed. A limited number a minute is logged; the others are only counted.
     pub fn refused(&self, who: &Who, source: &str, why: &str) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         refusals.count += 1;

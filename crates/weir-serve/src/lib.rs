@@ -3,13 +3,13 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`config`] | the daemon's file: sources, and who may open them |
-//! | [`daemon`] | sources that are open as long as somebody reads them |
+//! | [`daemon`] | sources that are open as long as they are read |
 //! | [`application`] | the methods of `capture`, and the cleanup when a client goes |
 //! | `guests` | virtual machines that read feeds: their ports, machines, and the copies of feeds in their memory |
 //! | [`reader`] | a feed as one client has it |
 //! | [`metrics`] | the open feeds, for Prometheus |
 //! | [`rights`] | who could write a BPF program's rings |
-//! | [`private`] | paths that nobody else can replace |
+//! | [`private`] | paths that no other user can replace |
 //! | [`user`] | clients as one |
 //! | [`usage`] | how much of everything a client has |
 //! | [`limits`] | how much it may have |

@@ -9,11 +9,11 @@ pub const CLIENT_FEEDS_MAX: usize = 16;
 pub const CLIENT_MEMORY_MIB_MAX: u64 = 2048;
 /// Feeds that a client opens, or changes, in a second: each may load a program into the kernel.
 pub const CLIENT_OPENS_PER_SECOND_MAX: u32 = 20;
-/// Filters of a client that are compiled at a time, each in a process of its own.
+/// Filters of a client that are compiled at a time, each in a separate process.
 pub const CLIENT_COMPILERS_MAX: usize = 2;
 /// How long a client waits for its turn to have a filter compiled.
 pub const COMPILE_WAIT_MAX: Duration = Duration::from_secs(5);
-/// Refused feeds that are told in a minute, each in a line of so many characters.
+/// Refused feeds that are logged in a minute, each in a line with at most `REFUSAL_CHARS_MAX` characters.
 pub const REFUSALS_A_MINUTE_MAX: u32 = 20;
 /// See [`REFUSALS_A_MINUTE_MAX`].
 pub const REFUSAL_CHARS_MAX: usize = 300;
@@ -48,16 +48,16 @@ pub const LIBVIRT_STATE_AGAIN_AFTER: [Duration; 2] =
 /// How long a guest whose devices could not be plugged in is refused feeds with the same words. It may ask often, and
 /// each try may cost the zeroing of its whole region.
 pub const PLUG_REFUSAL_STAYS: Duration = Duration::from_secs(1);
-/// How often the log is told that a guest's broker has begun a session: the guest decides how often it does.
+/// How often the log reports a new session of a guest's broker: the guest decides how often it begins one.
 pub const SESSIONS_TOLD_EVERY: Duration = Duration::from_secs(10);
-/// How long a guest has to release its devices when it is detached, if nothing is said.
+/// Default time for a guest to release its devices when it is detached.
 pub const DETACH_WAIT: Duration = Duration::from_secs(10);
-/// The longest that can be said.
+/// The longest time that can be requested.
 pub const DETACH_WAIT_MAX: Duration = Duration::from_secs(300);
 /// Time that a caller which detaches a guest waits beyond that for its machine's thread, which may wait
 /// for QEMU.
 pub const DETACH_EXTRA_WAIT_MAX: Duration = Duration::from_secs(3);
-/// How long the end of the daemon, or a guest that begins anew, waits for the threads of a guest.
+/// How long the end of the daemon, or the restart of a guest's threads, waits for the old threads.
 pub const GUEST_END_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long the devices of a guest without feeds stay, and the places of feeds that it had when its session ended: its
 /// applications read the remaining frames, and open feeds again.

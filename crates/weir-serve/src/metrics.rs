@@ -9,7 +9,7 @@ use exposition::{Labels, counter, encoded, gauge, label, of_ledgers, of_sources,
 /// Counts of the daemon, beside those of open feeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Connections that there are.
+    /// Number of present connections.
     pub connections: u64,
     /// Connections that were taken.
     pub connected: u64,

@@ -284,13 +284,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Has it wake this sleeper no more; one that is not there makes no difference.
+    /// Stops waking this sleeper. Does nothing if the sleeper is unknown.
     pub fn remove_sleeper(&self, number: u64) {
         let gone = self.state().sleepers.remove(&number);
         drop(gone);
     }
 
-    /// Has it wake nobody any more.
+    /// Stops waking all sleepers.
     pub fn remove_sleepers(&self) {
         let gone = std::mem::take(&mut self.state().sleepers);
         drop(gone);
@@ -302,7 +302,8 @@ impl Reader {
         self.state().sleepers.len()
     }
 
-    /// Frames that lie before the slowest of its consumers, as far as those say how far they are; `None` without any.
+    /// Number of frames that the slowest of its consumers has not read, by the consumers' own reports; `None` without
+    /// consumers.
     #[must_use]
     pub fn lag(&self) -> Option<u64> {
         if let Some(copy) = self.copy.get() {

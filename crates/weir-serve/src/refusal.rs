@@ -1,4 +1,4 @@
-//! Refusals of the probe, as clients are told of them.
+//! Texts for clients about refusals of the probe.
 
 use weir_capture::error::error_text;
 use weir_plug::message::RpcError;

@@ -15,13 +15,13 @@ use crate::daemon::{Daemon, check};
 use crate::moved::MovedFeed;
 use crate::reader::{Ending, Reader, Reads};
 
-/// The reason that clients are told.
+/// The reason that clients get.
 const CHANGED: &str = "the daemon's file has changed";
 
 /// The feeds of one source that another file takes away, and those that it leaves.
 #[derive(Default)]
 struct SourceChange {
-    /// Open rings that somebody has mapped who may not have them any more.
+    /// Open rings that a client has mapped without having the right any more.
     exposed: BTreeSet<FeedId>,
     /// Feeds that wait for their clients, and do so no longer.
     unclaimed: Vec<MovedFeed>,
@@ -52,7 +52,7 @@ impl Daemon {
     fn put_in_force(&self, config: Config) -> usize {
         let changing_guests = self.guests.lock_changes();
         let before = self.config();
-        // Of all sources of the old file: one that nobody has opened yet may be opened at this moment.
+        // For all sources of the old file, because one that is closed may be opened at this moment.
         let handing: Vec<_> =
             before.sources.keys().map(|name| (name, self.handing(name))).collect();
         let mut held = BTreeMap::new();
@@ -108,7 +108,7 @@ impl Daemon {
             let now = self.source(who, name);
             now.is_some_and(|now| before.sources.get(name).is_some_and(|old| now.keeps(old)))
         };
-        // A guest that is reached in another way begins anew.
+        // A guest whose connection settings have changed is started again.
         let is_same_guest = |who: &Who| match who {
             Who::Guest(name) => now.guests.get(&**name) == before.guests.get(&**name),
             Who::Process(_) => true,
@@ -244,7 +244,7 @@ impl Daemon {
         self.moved.any(|moved| reads(moved).is_some_and(|(own, _)| own == feed))
     }
 
-    /// Closes moved feeds that nobody has come for in time. Gives when the next is due.
+    /// Closes moved feeds that their clients have not opened in time. Returns when the next one is due.
     pub fn close_unclaimed(&self) -> Option<Instant> {
         let (gone, next) = self.moved.take_unless(|_| true);
         for feed in gone {

@@ -21,7 +21,7 @@ pub enum Copied {
 }
 
 impl Copied {
-    /// The same, as the client is told.
+    /// The same, as a text for the client.
     pub fn note(self) -> &'static str {
         match self {
             Copied::MayWriteMaps => {
@@ -114,7 +114,8 @@ fn copied(pid: i32) -> Option<Copied> {
 }
 
 fn by_what_proc_says(status: &str, uid_map: &str) -> bool {
-    // In a user namespace of its own capabilities are none of the host's. The host's maps every user to itself.
+    // Capabilities in another user namespace do not apply to the host. The host's user namespace maps every user to
+    // itself.
     let is_of_host = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
     // Those that it may give itself.
     let permitted = field(status, "CapPrm").and_then(|set| u64::from_str_radix(set, 16).ok());

@@ -1,4 +1,4 @@
-//! Sources by name, each open as long as somebody reads it.
+//! Sources by name, each open as long as it is read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A source by name. Opening and closing one takes a while, and holds up who wants the same, and nobody else.
+/// A source by name. Opening and closing takes some time, and delays only requests for the same source.
 #[derive(Default)]
 pub struct Slots(Mutex<BTreeMap<String, Slot>>);
 
@@ -25,7 +25,7 @@ struct Open {
 pub struct Claim {
     pub source: SourceId,
     pub subscription: SubscriptionId,
-    /// The source was opened for it, and is to be started once somebody is attached.
+    /// Whether the source was opened for it, and must be started once a consumer is attached.
     pub is_first: bool,
 }
 
@@ -44,7 +44,7 @@ impl Slots {
     /// consumer; then the source is started.
     ///
     /// # Errors
-    /// What the engine says, and what `attach` does; everything is as it was before.
+    /// The error of the engine or of `attach`; nothing has changed then.
     pub fn open<T, E: From<ProbeError>>(
         &self,
         name: &str,
@@ -105,7 +105,7 @@ impl Slots {
     }
 
     fn leave(slot: &mut Option<Open>, probe: &Probe, claim: Claim) {
-        // It may have ended by itself, and have been opened anew.
+        // It may have ended by itself, and have been opened again.
         let own = slot.as_mut().filter(|open| open.source == claim.source);
         // An error says that it has ended meanwhile.
         let Some(open) = own else { return };

@@ -14,7 +14,7 @@ use crate::daemon::Daemon;
 use crate::reader::Reader;
 use crate::slots::Claim;
 
-/// Of a guest nobody: it has no user here.
+/// For a guest there is none, because it has no user here.
 fn process(reader: &Reader) -> Credentials {
     match &reader.who {
         Who::Process(credentials) => credentials.clone(),
@@ -29,7 +29,7 @@ const NOBODY: u32 = u32::MAX;
 const DAEMON: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 
 impl Daemon {
-    /// Open feeds of these sources. `sees` says which clients' feeds are told of.
+    /// Open feeds of these sources. `sees` selects the clients whose feeds are shown.
     #[must_use]
     pub fn status(
         &self,
@@ -145,7 +145,7 @@ impl Daemon {
     }
 }
 
-/// A source that nobody reads.
+/// A source without readers.
 fn closed(name: &str, source: &SourceConfig) -> SourceStatus {
     let (source, captures) = (name.to_owned(), source.text(name).to_owned());
     SourceStatus { source, captures, ..SourceStatus::default() }

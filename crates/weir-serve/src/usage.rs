@@ -68,7 +68,7 @@ impl Usage {
         self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The user opens one more feed, with rings of so many MiB.
+    /// Adds a feed of the user, with rings of this many MiB.
     ///
     /// # Errors
     /// It has as much as it may have; [`BUSY`]: it opens too many a second.

@@ -1,4 +1,4 @@
-//! The random numbers of a run. Their sequence is part of what a seed means, so it is not another crate's.
+//! The random numbers of a run. A seed must always give the same sequence, so no other crate is used.
 
 /// SplitMix64. Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
 #[derive(Clone, Debug)]
@@ -24,13 +24,13 @@ impl Random {
         self.number() % bound
     }
 
-    /// True once in so many times.
+    /// True with a probability of 1 in `count`.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
 
-/// The element that a number means, of those that there are.
+/// Selects an element by a number, which may be larger than their count. `None` if there is no element.
 pub fn pick<T>(number: u64, of: impl IntoIterator<Item = T>) -> Option<T> {
     let mut all: Vec<T> = of.into_iter().collect();
     if all.is_empty() {

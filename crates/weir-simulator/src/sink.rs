@@ -1,4 +1,4 @@
-//! Where merged frames go: they are looked at, and noted for the account. The disk may be full.
+//! The sink of merged frames: it checks them, and records them for the account. Its disk may be full.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use weir_frame::record::{Meta, Record};
 use crate::frame::{Frame, number_of};
 use crate::planted::Planted;
 
-/// A frame as it was delivered.
+/// A delivered frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Got {
     /// The metadata of its record.
@@ -18,7 +18,7 @@ pub struct Got {
     pub caplen: u32,
     /// The number in its bytes.
     pub number: u64,
-    /// The other bytes are those of the frame of this number.
+    /// Whether the other bytes are those of the frame with this number.
     pub is_whole: bool,
 }
 
@@ -27,13 +27,13 @@ pub struct Got {
 pub struct Gathered {
     /// Names of interfaces by their numbers.
     pub names: Vec<String>,
-    /// Frames since this was looked at last.
+    /// Frames since the last [`take_got`](Gather::take_got).
     pub got: Vec<Got>,
-    /// Frames that the disk took, and that it refused.
+    /// Frames that the disk has kept.
     pub kept: Count,
     /// Frames that it refused.
     pub refused: u64,
-    /// So many frames are refused next.
+    /// The number of next frames that the disk will refuse.
     pub refuses: u64,
 }
 
@@ -46,7 +46,7 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// An empty one, that takes so many frames at a time.
+    /// An empty sink that takes this many frames at a time.
     #[must_use]
     pub fn new(planted: Option<Planted>, run_frames_max: u64) -> Gather {
         Gather { gathered: Arc::default(), planted, run_frames_max }
@@ -57,7 +57,7 @@ impl Gather {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Frames that came since this was asked last.
+    /// Takes the frames that came since the last call.
     #[must_use]
     pub fn take_got(&self) -> Vec<Got> {
         let mut got = std::mem::take(&mut self.lock().got);
@@ -97,7 +97,7 @@ impl Sink for Gather {
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
         let (meta, kept) = (record.meta, record.frame);
         let number = number_of(kept).unwrap_or(u64::MAX);
-        // All that bytes follow from, but for the host, which is in them.
+        // Everything that determines a frame's bytes; the host is read from the bytes themselves.
         let host = kept.get(29).copied().unwrap_or_default();
         let (ts_ns, wire_len) = (meta.ts_ns, meta.wire_len);
         let frame = Frame { number, ts_ns, bytes: wire_len, wire_len, host };
@@ -122,7 +122,7 @@ impl Sink for Gather {
     }
 
     fn take_run(&mut self, run: &Run<'_>) -> Result<(), ConsumerError> {
-        // All of it, whatever is refused: none of it comes again.
+        // Take all frames, even if some are refused, because the run does not come again.
         run.records().map(|record| self.take(&record)).fold(Ok(()), Result::and)
     }
 

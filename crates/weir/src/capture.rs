@@ -39,15 +39,15 @@ use crate::{pipes, privileges, signals, usage_hints};
 use live::{Live, introduce};
 use reading::{Leaving, Progress, Reading};
 
-/// How often a daemon that has gone is looked for: as long are at most the frames lost behind its start.
+/// How often a daemon that is gone is looked for. Frames of at most this time after its next start are lost.
 const LOOK_FOR_DAEMONS_EVERY: Duration = Duration::from_millis(100);
-/// How long a consumer that is observed sleeps at a time: its displayed counts are at most as old.
+/// How long a consumer sleeps at a time if its counts are displayed: they are at most this old.
 const WATCHED_SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
-    // Sources may take a while to open; a report that is asked for meanwhile comes once they are open.
+    // Opening sources may take some time. A report that is requested meanwhile comes after that.
     signals::report_flag()?;
     signals::ignore_usr2()?;
     pipes::wait_for(&args.input, &stop)?;
@@ -59,9 +59,9 @@ pub fn run(args: &CaptureArgs) -> Result<u8> {
 /// Treatment of this process's capabilities once everything is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// They are given up, for ever.
+    /// They are given up permanently.
     GiveUp,
-    /// They stay: the process has something else to do with them.
+    /// They are kept, because the process needs them for something else.
     Keep,
 }
 
@@ -78,39 +78,40 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Re
         }
     })?);
     let result = Run::open(plan, stop, &probe, journal).and_then(|run| run.drive(rights));
-    // In any case all attachments are removed. A thread that serves the socket may keep the probe.
+    // Detaches all programs in any case: a thread that serves the control socket may keep the probe alive.
     probe.stop();
     result
 }
 
-/// Each ring of each feed takes some, and the usual limit is for programs that use select(2).
+/// Raises the limit of descriptors. Each ring of each feed takes some, and the usual limit is meant for programs
+/// that use select(2).
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // Refused: then what needs more says so.
+    // If this fails, calls that need more descriptors report the error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// State that a run needs throughout.
+/// The state of a run.
 struct Run<'a> {
     plan: &'a CapturePlan,
     stop: &'a Arc<AtomicBool>,
     probe: &'a Arc<Probe>,
     journal: Arc<Journal>,
     subscriptions: Arc<Subscriptions>,
-    /// For all who ask while it goes on.
+    /// Counts of the running capture, for other threads.
     so_far: Arc<SoFar>,
-    /// No feed joins any more.
+    /// Set when no feed will join any more.
     is_complete: Arc<AtomicBool>,
-    /// Until the end of the run.
+    /// The control socket, open until the end of the run.
     control: Option<Control>,
-    /// Where its metrics are to be served.
+    /// The address at which metrics will be served.
     metrics: Option<Address>,
     start_ns: u64,
-    /// SIGUSR1 has come: somebody wants to know how it goes.
+    /// Set by SIGUSR1, which requests a report.
     report_asked: Arc<AtomicBool>,
 }
 
-/// A consumer at work.
+/// A running consumer.
 struct Working {
     name: &'static str,
     id: ConsumerId,
@@ -118,7 +119,7 @@ struct Working {
 }
 
 impl<'a> Run<'a> {
-    /// Opens the sources, which offer nothing yet.
+    /// Opens the sources. They offer no frames yet.
     fn open(
         plan: &'a CapturePlan,
         stop: &'a Arc<AtomicBool>,
@@ -149,23 +150,23 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Moves frames until somebody has had enough, then stops the sources and takes the rest.
+    /// Captures until the run is to end, then stops the sources and reads the remaining frames.
     fn drive(mut self, rights: Rights) -> Result<RunResult> {
-        // Until the run begins, an output waits for its reader as long as the run is to last.
+        // Before the run begins, an output may wait for its reader as long as the run may last.
         let at = self.plan.duration.and_then(|limit| Instant::now().checked_add(limit));
         let stop = Stop::new(Arc::clone(self.stop), at);
         let mut ready = Vec::new();
         let names = &self.subscriptions.names;
         for mut named in consumers::all(&Input { plan: self.plan, stop: stop.clone(), names })? {
             let mut reading = self.attach(named.name)?;
-            // Before anything begins: an output may not be able to take them all.
+            // Before anything starts, because an output may not support all feeds.
             take_changes(&mut reading, named.consumer.as_mut())?;
             ready.push((named, reading));
         }
-        // Before there are frames: the first ones fill a ring in milliseconds.
+        // Consumers start before frames come, which can fill a ring in milliseconds.
         let mut working: Vec<Working> = Vec::new();
         for (named, reading) in ready {
-            // `--frames` is about the main one.
+            // `--frames` applies to the main consumer.
             let frames_max = self.plan.frames.filter(|_| working.is_empty());
             working.push(self.start(named, reading, frames_max)?);
         }
@@ -182,23 +183,22 @@ impl<'a> Run<'a> {
         self.so_far.begins(begin);
         let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
         stop.end_at(end);
-        // Only now: a terminal may be slow to take these lines.
+        // Not earlier, because a terminal may be slow.
         if self.plan.talks {
             self.introduce();
         }
         self.wait(&working, begin, end);
         self.plan.watch.iter().for_each(Watch::end);
-        // While sources stop, frames still come: somebody must read, or they are lapped at the very end.
+        // Frames still come while sources stop, so consumers must go on reading.
         let stopped = Instant::now();
         working.iter().for_each(|consumer| consumer.running.drain());
-        // Without new ones the last known ledgers stand.
+        // If this fails, the last known ledgers are used.
         let _ = self.so_far.count();
         self.subscriptions.look(self.probe);
-        // The panic of a thread is passed on at the very end: outputs keep the frames that they
-        // have taken.
+        // A thread's panic is resumed at the very end, so that outputs keep the frames that they have taken.
         let mut panics: Vec<_> = panic_of(|| self.probe.stop()).err().into_iter().collect();
         self.is_complete.store(true, Ordering::Release);
-        // The rings outlive their sources: frames that a slow stop brought must still be taken.
+        // The rings outlive their sources: frames that came during a slow stop must still be read.
         let mut finished = Vec::new();
         for Working { name, id, running } in working {
             match panic_of(|| running.finish()) {
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
         Ok(RunResult { sources, feeds, consumers, duration, rates: None })
     }
 
-    /// From here on frames come, and no rights are left that a running capture has no need of.
+    /// Starts the sources, and gives up the rights that a running capture does not need.
     fn start_sources(&mut self, rights: Rights) -> Result<Option<Metrics>> {
         for source in &self.subscriptions.sources {
             self.probe.start(source.id)?;
@@ -229,12 +229,12 @@ impl<'a> Run<'a> {
             )?;
         }
         privileges::settle();
-        // Only now: this thread answers the network, and needs no rights for it.
+        // Not earlier: this thread answers network connections, and must not have more rights.
         let so_far = Arc::clone(&self.so_far);
         self.metrics.take().map(|at| at.serve(move || metrics::text(&so_far))).transpose()
     }
 
-    /// A consumer of all feeds.
+    /// Adds a consumer of all feeds to the probe.
     fn attach(&self, name: &'static str) -> Result<Reading> {
         let rings: usize = self
             .subscriptions
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
                  {RINGS_MAX}; take fewer --feed or fewer sources"
             );
         }
-        // Nobody knows how many rings those have that are yet to come.
+        // With --follow, the number of rings of later lives is not known.
         let lines = if self.plan.follow { RINGS_MAX } else { rings };
         let consumer = self.probe.add_consumer(lines)?;
         self.journal.add_consumer(consumer.id, name);
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Says which engines were taken, and why.
+    /// Prints which engines were chosen, and why.
     fn introduce(&self) {
         for source in &self.subscriptions.sources {
             self.probe.info_of(source.id).iter().for_each(introduce);
@@ -315,7 +315,8 @@ impl<'a> Run<'a> {
         Ok(Working { name, id, running })
     }
 
-    /// Until the run is to end: it was asked to, its time is over, its frames are, or nobody takes any more.
+    /// Waits until the run is to end: by request, by its duration or number of frames, or because all consumers or
+    /// sources have ended.
     fn wait(&self, working: &[Working], begin: Instant, end: Option<Instant>) {
         let prints = self.plan.outputs.print.is_some() && std::io::stdout().is_terminal();
         let mut live = Live::new(begin, self.plan.talks, prints);
@@ -323,7 +324,7 @@ impl<'a> Run<'a> {
         let main = &working[0].running;
         let every = self.plan.json_every;
         let mut report_at = every.map(|every| begin + every);
-        // Before the first view is made.
+        // Before the first view of `weir flows`.
         watched::tell(self, 0);
         loop {
             let is_over = end.is_some_and(|end| Instant::now() >= end);
@@ -362,13 +363,13 @@ impl<'a> Run<'a> {
             if self.subscriptions.look_for_daemons(self.probe) {
                 next = next.min(Instant::now() + LOOK_FOR_DAEMONS_EVERY);
             }
-            // Unparked by signals, by consumers that end, and by news.
+            // Signals, consumers that end, and events of the probe unpark this thread.
             thread::park_timeout(next.saturating_duration_since(Instant::now()));
         }
     }
 }
 
-/// Result of `run`, or its panic. Nothing is used afterwards that it could leave half done.
+/// The result of `run`, or its panic. After a panic, nothing is used that `run` could have left inconsistent.
 fn panic_of<T>(run: impl FnOnce() -> T) -> thread::Result<T> {
     catch_unwind(AssertUnwindSafe(run))
 }
@@ -389,7 +390,7 @@ mod tests {
     use weir_ring::geometry::BLOCK_BYTES;
     use weir_ring::{Clock, Ledger, RingSpec, Words, Writer, WriterKind, memory};
 
-    // Types of blocks. Source: draft-ietf-opsawg-pcapng, "Block Types".
+    // Block types. Source: draft-ietf-opsawg-pcapng, "Block Types".
     const ENHANCED_PACKET: u32 = 6;
     const INTERFACE_STATISTICS: u32 = 5;
 
@@ -439,7 +440,7 @@ mod tests {
         };
         let panic = panic_of(|| run.drive(Rights::Keep).map(drop)).expect_err("it is passed on");
         assert_eq!(panic.downcast_ref(), Some(&"a bug of ours"));
-        // Its blocks: a type and a length of 32 bits each, and their contents.
+        // The blocks of the file: type and length, 32 bits each, and contents.
         let (file, mut at, mut types) = (std::fs::read(&path).unwrap(), 0, Vec::new());
         while at < file.len() {
             let word = |at: usize| u32::from_le_bytes(*file[at..].first_chunk().unwrap());

@@ -1,4 +1,4 @@
-//! The command line: what the user typed, checked for form only.
+//! The command line: parsed, and checked for its form only.
 
 mod attach;
 mod block;
@@ -79,12 +79,12 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The command line of this build: help names the engines that heed a flag, and has examples.
+/// The command line of this build. Its help names the engines that support a flag, and has examples.
 pub fn command() -> clap::Command {
     with_examples(command_without_examples(), "")
 }
 
-/// Adds the examples of a verb to its help, and those of its own verbs to theirs.
+/// Adds the examples of a verb, and of the verbs below it, to their help.
 fn with_examples(command: clap::Command, verb: &str) -> clap::Command {
     let inner = |part: clap::Command| {
         let name = format!("{verb} {}", part.get_name());
@@ -99,7 +99,7 @@ fn with_examples(command: clap::Command, verb: &str) -> clap::Command {
     command.after_help(help)
 }
 
-/// The same as man pages take it, which have examples in a section of their own.
+/// The command line for man pages, which have examples in a separate section.
 pub fn command_without_examples() -> clap::Command {
     let names_engines = |verb: clap::Command| verb.mut_args(with_engines);
     let cli = Cli::command().mut_subcommand("capture", names_engines);
@@ -110,7 +110,7 @@ pub fn command_without_examples() -> clap::Command {
 fn with_engines(argument: clap::Arg) -> clap::Arg {
     let Some(help) = argument.get_help().map(ToString::to_string) else { return argument };
     if argument.is_positional() {
-        // Behind the other sources, which are the first sentence.
+        // After the other sources, which are the first sentence.
         let devices = examples_of_devices(&help);
         return argument.help(match help.split_once(". ") {
             Some((sources, rest)) => format!("{sources}{devices}. {rest}"),
@@ -123,7 +123,7 @@ fn with_engines(argument: clap::Arg) -> clap::Arg {
     }
 }
 
-/// The live engines that heed a flag, for help; nothing if it is no flag of engines.
+/// For help: the live engines that support a flag; empty if the flag is not one of engines.
 fn engines_of(flag: &str) -> String {
     let heeding = ENGINES.into_iter().filter(|engine| engine.is_live() && engine.heeds(flag));
     match &heeding.map(|engine| engine.name).collect::<Vec<_>>()[..] {
@@ -133,7 +133,7 @@ fn engines_of(flag: &str) -> String {
     }
 }
 
-/// Names of devices, for help that does not name them already.
+/// For help: examples of device names that it does not contain already.
 fn examples_of_devices(help: &str) -> String {
     let example = |engine: &&Declaration| match engine.takes {
         Takes::Devices { example, .. } if !help.contains(example) => {
@@ -144,23 +144,23 @@ fn examples_of_devices(help: &str) -> String {
     ENGINES.iter().filter_map(example).collect()
 }
 
-/// What was typed.
+/// Parses the command line of this process.
 ///
 /// # Errors
-/// What clap says, which is help, too.
+/// The error of clap, or a help text.
 pub fn parse() -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&command().try_get_matches()?)?.settled()
 }
 
 impl Cli {
-    /// The same of these words.
+    /// Parses these words.
     pub fn of<T: Into<OsString> + Clone>(
         words: impl IntoIterator<Item = T>,
     ) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(words)?.settled()
     }
 
-    /// What depends on several words.
+    /// Resolves what depends on several arguments.
     fn settled(mut self) -> Result<Cli, clap::Error> {
         match &mut self.command {
             Command::Capture(args) => args.input.settle()?,
@@ -172,7 +172,7 @@ impl Cli {
     }
 }
 
-/// The hint for a source that stands where a verb should, as in `weir eth0`.
+/// The hint for a source in place of a verb, as in `weir eth0`.
 fn capture_hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
@@ -181,7 +181,7 @@ fn capture_hint(error: &clap::Error) -> Option<String> {
         return None;
     };
     let is_there = match word.parse().ok()? {
-        // A mistyped verb has the form of a name, too.
+        // A mistyped verb also has the form of an interface name.
         SourceName::Interface { netns: None, iface, .. } => {
             let found = InterfaceQuery::new().ok()?.find(&iface);
             !matches!(found, Err(CaptureError::NoInterface { .. }))
@@ -191,14 +191,14 @@ fn capture_hint(error: &clap::Error) -> Option<String> {
     is_there.then(|| format!("{word} is a source; capture it with: weir capture {word}"))
 }
 
-/// A hint for words that were meant otherwise.
+/// A hint for usage errors that are common.
 pub fn hint(error: &clap::Error) -> Option<String> {
     let socket = || socket_hint(error).map(str::to_owned);
     let flags = || flag_hint(error).map(str::to_owned);
     capture_hint(error).or_else(socket).or_else(flags)
 }
 
-/// The hint for flags as in tcpdump, which prints unless it is told otherwise, and has letters of its own.
+/// The hint for users of tcpdump, which prints by default and has other letters for flags.
 fn flag_hint(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let flag = text(ContextKind::InvalidArg);
@@ -215,7 +215,7 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
     }
 }
 
-/// The hint for the daemon's socket, given to a verb that has none.
+/// The hint for `--socket` with a verb that does not have it.
 fn socket_hint(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let is_so = error.kind() == ErrorKind::UnknownArgument
@@ -241,9 +241,9 @@ pub enum Command {
     Vm(VmArgs),
     /// Run a tool that captures by libpcap, unchanged, on feeds of a daemon: host:NAME
     Run(RunArgs),
-    /// Get frames out of what was recorded, in order of time: by time, filter or flow
+    /// Extract recorded frames in order of time, selected by time, filter or flow
     Extract(ExtractArgs),
-    /// Make indexes of recorded files anew, and complete the files that a killed recorder left
+    /// Rebuild indexes of recorded files, and complete the files that a killed recorder left
     Index(IndexArgs),
     /// Count frames by flow: who talks to whom, how much, and since when
     Flows(Box<FlowsArgs>),
@@ -251,7 +251,7 @@ pub enum Command {
     Attach(Box<AttachArgs>),
     /// Change the filter of a running capture, which was started with --control
     Filter(FilterArgs),
-    /// Have a running capture, which was started with --on-trigger and --control, record what has just passed
+    /// Trigger a running capture (started with --on-trigger and --control): it records the frames of just before
     Trigger(TriggerArgs),
     /// Exclude frames from a feed while it runs, by address, prefix, flow or alert; the traffic goes on
     Block(BlockArgs),
@@ -288,7 +288,7 @@ mod tests {
             for source in ["host:", "dpdk:", "file:", "gen:"] {
                 assert_eq!(help.matches(source).count(), 1, "{source}: {help}");
             }
-            // Flags are none, short or long.
+            // The help of flags names no devices.
             let flags = verb.get_arguments().filter(|argument| !argument.is_positional());
             let helps = flags.filter_map(|flag| flag.get_help()).map(ToString::to_string);
             assert!(helps.into_iter().all(|help| !help.contains("dpdk:")));

@@ -15,15 +15,15 @@ use object::read::elf::{FileHeader, ProgramHeader};
 
 use crate::cli::RunArgs;
 
-/// The file of the library.
+/// The file name of the library.
 const LIBRARY: &str = "libweirpcap.so";
 /// Advice for a tool that cannot load the library.
 const WAY_OUT: &str = "give it a network interface instead: weir attach host:NAME --netdev weir0, and capture on weir0";
 
-/// Runs the command: it becomes the tool.
+/// Runs the command: this process becomes the tool.
 ///
 /// # Errors
-/// A tool or a library that is not there, and a tool that would start without the library.
+/// The tool or the library is missing, or the tool would start without the library.
 pub fn run(args: &RunArgs) -> Result<u8> {
     let [tool, arguments @ ..] = &args.command[..] else { bail!("name a tool: weir run -- TOOL") };
     let program = find_program(tool)?;
@@ -33,7 +33,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
             .with_context(|| format!("--library {}: cannot be read", path.display()))?,
         None => find_library()?,
     };
-    // The loader takes these as the ends of names.
+    // The loader splits LD_PRELOAD at these characters.
     let is_taken_apart = |byte: &u8| byte.is_ascii_whitespace() || *byte == b':';
     if library.as_os_str().as_encoded_bytes().iter().any(is_taken_apart) {
         bail!(
@@ -49,7 +49,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let mut command = Command::new(&program);
     command.arg0(tool).args(arguments).env("LD_PRELOAD", preload);
     if let Some(socket) = &args.socket {
-        // The tool may change its folder.
+        // The tool may change its working directory.
         command.env("WEIR_SOCKET", std::path::absolute(socket)?);
     }
     if let Some(feed) = &args.feed {
@@ -74,7 +74,8 @@ fn find_program(tool: &OsStr) -> Result<PathBuf> {
     found.ok_or_else(|| anyhow!("{}: there is no such program", tool.display()))
 }
 
-/// Refuses a tool into which the loader would load nothing: it would capture as ever, or not find `host:` names.
+/// Refuses a tool into which the loader would not load the library: it would capture as usual, or not find `host:`
+/// names.
 fn check_loads_libraries(program: &Path) -> Result<()> {
     let name = program.display();
     let found = fs::metadata(program).with_context(|| format!("{name}: cannot be read"))?;
@@ -104,18 +105,18 @@ fn check_loads_libraries(program: &Path) -> Result<()> {
     }
 }
 
-/// Whether a program of this machine's kind is started by the loader; `None` if it is another kind of file, as a script
-/// is, whose interpreter will be.
+/// Whether an ELF program is started by the loader. `None` for other files, such as scripts, whose interpreter is
+/// started by it.
 fn has_interpreter(bytes: &[u8]) -> Option<bool> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
     let mut headers = header.program_headers(endian, bytes).ok()?.iter();
     let has = headers.any(|header| header.p_type(endian) == PT_INTERP);
-    // The loader itself has none, and loads.
+    // The loader itself has no interpreter, but can load libraries.
     Some(has || header.e_type(endian) == ET_DYN && header.e_entry(endian) == 0)
 }
 
-/// The library that belongs to this program: beside it where both were built, or where packages put it.
+/// The library that belongs to this program: in the same folder if both were built, or in the folder of the packages.
 fn find_library() -> Result<PathBuf> {
     let own = env::current_exe().context("finding this program's own file")?;
     let folder = own.parent().unwrap_or(Path::new("/"));

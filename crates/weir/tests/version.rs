@@ -50,7 +50,7 @@ fn the_commit_is_found_without_a_checkout() {
     if root().join(".git").exists() {
         assert_eq!(build::commit_of(&manifest), None, "no archive has filled it in");
     }
-    // What git refuses to read is no checkout.
+    // A `.git` that git cannot read does not count as a checkout.
     fs::write(folder.path().join(".git"), "gitdir: nowhere\n").unwrap();
     fs::write(folder.path().join("packaging/commit"), format!("{COMMIT}\n")).unwrap();
     assert_eq!(build::commit_of(&manifest).as_deref(), Some(&COMMIT[..12]));

@@ -1,10 +1,10 @@
-"""Frames of a Weir daemon, read out of the memory that it shares.
+"""Frames of a Weir daemon, read from the memory that it shares.
 
     with weir.open("host:eth0", filter="udp port 53") as feed:
         for frame in feed:
             print(frame.time_ns, frame.wire_length, frame.data[:14].hex())
 
-What each part costs is said at Block and Frame.
+Block and Frame say what is copied and how long memory is kept.
 """
 
 from ._errors import (

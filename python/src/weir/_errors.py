@@ -1,14 +1,14 @@
-"""Why something was not done: an exception for each result of weir.h, with the library's text."""
+"""Exceptions: one for each error of weir.h, with the library's text."""
 
 from __future__ import annotations
 
 
 class Error(Exception):
-    """Something was not done; the text says what, and what to try."""
+    """A call failed; the text says why, and what to try."""
 
 
 class EndOfSource(Error, EOFError):
-    """The source has come to its end, and every frame was read."""
+    """The source has ended, and all its frames were read."""
 
 
 class Interrupted(Error):
@@ -28,7 +28,7 @@ class NoSourceError(Error, LookupError):
 
 
 class RefusedError(Error):
-    """The daemon says no: to a filter, an entry, one feed too many."""
+    """The daemon refuses the request: a wrong filter or entry, or one feed too many."""
 
 
 class GoneError(Error):
@@ -40,15 +40,15 @@ class UnsupportedError(Error):
 
 
 class ResourceError(Error, OSError):
-    """The system says no: no descriptors, no memory."""
+    """The system has no descriptors or no memory left."""
 
 
 class CorruptError(Error):
-    """The daemon's answer or its memory makes no sense."""
+    """The daemon's answer or its memory is inconsistent."""
 
 
 class InternalError(Error):
-    """A bug of the library; the feed can only be closed."""
+    """A bug in the library; the feed can only be closed."""
 
 
 INTERRUPTED = -2
@@ -69,8 +69,8 @@ _BY_RESULT: dict[int, type[Error]] = {
 
 
 def error_of(result: int, text: bytes | None) -> Error:
-    """The exception of a result."""
+    """The exception for a result."""
     told = (text or b"").decode(errors="replace")
-    # The library names its functions as C has them.
+    # The library's texts have the names of C functions.
     told = told.replace("weir_list_sources()", "weir.sources()")
     return _BY_RESULT.get(result, Error)(told)

@@ -14,9 +14,9 @@ from ._frames import Block, Frame
 from ._handle import Handle
 from ._statistics import Statistics, statistics_of
 
-# A signal that comes just before a wait does not end it: Python's handler runs behind it.
+# A signal that comes just before a wait does not end it: Python's handler runs only after the wait.
 _WAIT_MS_MAX = 500
-# In the place of a block: another thread is to have the lock.
+# Returned instead of a block: another thread waits for the lock.
 _MAKES_WAY = Block(b"", 0, b"")
 _DIRECTIONS = {"both": 0, "in": 1, "out": 2}
 
@@ -25,10 +25,10 @@ _T = TypeVar("_T")
 
 
 class Feed:
-    """Frames of one source of a daemon: weir.open() makes one. Iterating gives its frames.
+    """Frames of one source of a daemon. weir.open() makes a feed; iterating over it gives its frames.
 
-    Threads may share it: one reads at a time, and calls of others interrupt its wait. Signal handlers may call close(),
-    interrupt(), and what the program is not just calling.
+    Threads may share a feed: one reads at a time, and calls by others interrupt its wait. Signal handlers may call
+    close(), interrupt(), and every function that the interrupted program is not calling itself.
     """
 
     def __init__(self, handle: Handle, name: str) -> None:
@@ -36,14 +36,14 @@ class Feed:
         self._library = _library.library()
         self._handle: Optional[Handle] = handle
         self.name = name
-        # Frames of a block that was read for frames.
+        # The block whose frames are being handed out one by one.
         self._begun: Optional[Block] = None
-        # The library takes one call at a time, but for weir_break().
+        # The library takes one call at a time, except weir_break().
         self._lock = threading.RLock()
-        # The thread that waits for frames, and one object for each call that it makes way for.
+        # The thread that waits for frames, and an object for each call that waits for the lock.
         self._waiting: Optional[int] = None
         self._others: set[object] = set()
-        # Calls that use memory which the next call of their name frees, each with its thread.
+        # Running calls, by function and thread: a second call of the same function would free memory of the first.
         self._under_way: set[tuple[str, int]] = set()
         self._is_interrupted = False
 
@@ -56,7 +56,7 @@ class Feed:
         """Frames until the source ends, or until none has come for `timeout` seconds."""
         for block in self.blocks(timeout):
             self._begun = block
-            # Other calls may read on in between.
+            # The program may call another reading function between two frames.
             while self._begun is block:
                 frame = block._take()
                 if frame is None:
@@ -66,7 +66,7 @@ class Feed:
     def blocks(self, timeout: Optional[float] = None) -> Iterator[Block]:
         """Blocks of frames until the source ends, or until none has come for `timeout` seconds.
 
-        Whoever writes `head` and then `data` of every block has written a pcapng file.
+        To write a pcapng file, write `head` and then `data` of every block.
         """
         while True:
             try:
@@ -80,7 +80,7 @@ class Feed:
     def next_frame(self, timeout: Optional[float] = None) -> Optional[Frame]:
         """The next frame; None if none came within `timeout` seconds (0 does not wait).
 
-        Raises EndOfSource behind the last one.
+        Raises EndOfSource after the last frame.
         """
         begun = self._begun
         frame = begun._take() if begun is not None else None
@@ -92,7 +92,7 @@ class Feed:
         return frame
 
     def next_block(self, timeout: Optional[float] = None) -> Optional[Block]:
-        """The next frames that are there, one or more; else as next_frame()."""
+        """The next available frames, one or more; waits as next_frame() does."""
         begun, self._begun = self._begun, None
         if begun is not None and begun.frames > 0:
             return begun
@@ -111,15 +111,17 @@ class Feed:
                 time.sleep(0.0005)
 
     def _wait(self, deadline: Optional[float]) -> Optional[Block]:
-        """Waits for a block. _MAKES_WAY: not any more, for another thread is to have the lock."""
+        """Waits for a block. _MAKES_WAY: the wait ended early, because another thread waits for the lock."""
         pointer = ctypes.POINTER(_library.Block)()
         try:
-            # Set before `_others` is looked at, as others look at it behind their entry there: one of both is noticed.
+            # Set before `_others` is read; other threads add their entry to `_others` before they read `_waiting`. So
+            # at least one side notices the other.
             self._waiting = threading.get_ident()
             while not self._others:
                 left = None if deadline is None else max(0, -(-(deadline - time.monotonic()) // 0.001))
                 wait = _WAIT_MS_MAX if left is None else min(int(left), _WAIT_MS_MAX)
-                # Until all is copied. An exception must not keep it.
+                # This reference keeps the feed open until the block is copied. It is deleted before an exception is
+                # raised, whose traceback would keep it.
                 handle = self._open()
                 result = self._library.weir_next_block(handle, ctypes.byref(pointer), wait)
                 if result > 0:
@@ -128,8 +130,7 @@ class Feed:
                     return Block(data, block.frames, ctypes.string_at(block.head, block.head_bytes))
                 if result == 0 and left is not None and wait >= left:
                     return None
-                # By interrupt(), by another thread's call, or by a signal, for which Python does what is to be done by
-                # itself.
+                # Interrupted by interrupt(), by another thread's call, or by a signal, whose handler Python runs.
                 if result == INTERRUPTED:
                     if self._is_interrupted:
                         self._is_interrupted = False
@@ -143,40 +144,42 @@ class Feed:
             self._waiting = None
 
     def interrupt(self) -> None:
-        """Has the call that reads, if one is under way, raise Interrupted, else the next one. Any thread may, and
-        signal handlers."""
+        """Makes the running call that reads raise Interrupted; if none is running, the next one. Any thread and
+        signal handlers may call this."""
         self._is_interrupted = True
         self._break()
 
     def fileno(self) -> int:
         """A descriptor for select, selectors and asyncio: readable unless the last read gave None and nothing has come
-        since. Wait for it, then read with timeout=0, once or until None comes. Do not read or close it."""
+        since. Wait for it, then read frames with timeout=0, once or until None is returned. Do not read from the
+        descriptor itself, and do not close it."""
         return self._call(self._library.weir_fd)
 
-    # Changing which frames come
+    # Changing the feed
 
     def start(self) -> None:
-        """Has frames captured from now on, if weir.open() was told not to."""
+        """Starts the capture, if weir.open() was called with start=False."""
         self._call(self._library.weir_start)
 
     def set_filter(self, filter: str) -> None:
-        """Another filter; empty takes all. It holds for what is captured from now on."""
+        """Sets another filter; empty takes all frames. It applies to frames that are captured from now on."""
         self._call(self._library.weir_set_filter, _library.text_of(filter))
 
     def block(self, *entries: str, expires: Optional[float] = None) -> None:
-        """Leaves out frames by these entries, at the capture: "192.0.2.7", "2001:db8::/32", "tcp 192.0.2.7:443
-        198.51.100.9:50000". They end after `expires` seconds (1 to 30 days); None: when they are unblocked."""
+        """Blocks frames that match these entries, where they are captured: "192.0.2.7", "2001:db8::/32",
+        "tcp 192.0.2.7:443 198.51.100.9:50000". Entries expire after `expires` seconds (from 1 s to 30 days); with None
+        they stay until unblock()."""
         expires_ms = 0 if expires is None else max(1, int(expires * 1000))
         self._call(self._library.weir_block_entries, *_texts(entries), expires_ms)
 
     def unblock(self, *entries: str) -> None:
-        """Takes entries back."""
+        """Removes entries."""
         self._call(self._library.weir_unblock_entries, *_texts(entries))
 
-    # What there is to know
+    # Information
 
     def statistics(self) -> Statistics:
-        """What became of every frame. Asks the daemon."""
+        """Counts of what became of every frame. Asks the daemon."""
         return self._alone("statistics()", self._statistics)
 
     def _statistics(self) -> Statistics:
@@ -207,7 +210,7 @@ class Feed:
         return self._call(self._library.weir_link_type)
 
     def interface_name(self, number: int) -> Optional[str]:
-        """The name of the interface that frames have by this number; None if no frame has had it yet."""
+        """The name of the interface that frames refer to by this number; None if no frame has had it yet."""
         name: Optional[bytes] = self._alone(
             "interface_name()", lambda: self._library.weir_interface_name(self._open(), number)
         )
@@ -216,8 +219,8 @@ class Feed:
     # Closing
 
     def close(self) -> None:
-        """Lets go of it. Frames and blocks that were handed out stay. Any thread may, and signal handlers: a call that
-        is under way raises ValueError then, and the library's feed is closed behind it."""
+        """Closes the feed. Frames and blocks that were handed out stay valid. Any thread and signal handlers may call
+        this: a running call then raises ValueError, and the library's feed is closed after it."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._library.weir_break(handle)
@@ -256,7 +259,8 @@ class Feed:
         return self._alone(function.__name__, call)
 
     def _alone(self, name: str, work: Callable[[], _T]) -> _T:
-        """Does what calls the library: a thread that waits for frames in it is interrupted, and goes on behind that."""
+        """Runs `work`, which calls the library. A thread that waits for frames is interrupted, and waits again after
+        that."""
         entry = object()
         try:
             self._others.add(entry)
@@ -269,7 +273,8 @@ class Feed:
             self._others.discard(entry)
 
     def _once(self, name: str, work: Callable[[], _T]) -> _T:
-        """Does so unless this thread does already: a signal handler would free what the call below it uses."""
+        """Runs `work`, unless this thread is running the same function already: a signal handler would free memory that
+        the interrupted call uses."""
         key = (name, threading.get_ident())
         if key in self._under_way:
             raise RuntimeError(f"a signal handler calls what its program is calling: {name}")
@@ -304,14 +309,14 @@ def open(
 ) -> Feed:
     """Opens a feed of a daemon: `host:eth0`, `host:eth0@2/4` (the second of four shards), `host:eth0@q2` (an RX queue).
 
-    filter: which frames, in the language of pcap-filter(7); empty takes all.
-    socket: where the daemon listens; None: $WEIR_SOCKET, else /run/weir/weir.sock.
+    filter: an expression of pcap-filter(7); empty takes all frames.
+    socket: path of the daemon's socket; None: $WEIR_SOCKET, else /run/weir/weir.sock.
     snaplen: most bytes kept of a frame; 0: as many as the daemon allows.
     direction: "in", "out" or "both".
-    sample, flows: one frame, or all frames of one flow, of so many; 0: all.
-    own_rings: memory that no other reader shares, so that filter and entries change without repeats.
-    feed_name: by which other processes of this user may block entries.
-    start: False has frames captured from the first read on, so that rights can be dropped before.
+    sample: one frame of so many; flows: all frames of one flow of so many; 0: all.
+    own_rings: memory that no other reader shares, so that a change of filter or entries repeats no frames.
+    feed_name: a name, by which other processes of this user may block entries.
+    start: if False, the capture begins with the first read, so that the program can give up rights before.
     """
     if direction not in _DIRECTIONS:
         raise ValueError(f"direction is {direction!r}: write 'in', 'out' or 'both'")

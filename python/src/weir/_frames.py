@@ -15,15 +15,14 @@ _FLAGS, _QUEUE = 2, 6
 class Frame:
     """One frame.
 
-    `data` is a part of the memory of its block, so nothing is copied for it; it cannot be written, and stays as it is
-    for as long as somebody has it. But one frame that is kept keeps the whole block, up to 256 KiB: keep
-    `bytes(frame.data)` instead.
+    `data` is a view of the block's memory, so nothing is copied. It is read-only, and stays valid as long as the
+    program keeps it. But a frame that is kept keeps its whole block, up to 256 KiB: keep `bytes(frame.data)` instead.
     """
 
     __slots__ = ("_block", "_options_begin", "_options_end", "data", "interface", "time_ns", "wire_length")
 
     data: memoryview
-    """From the link-layer header on, without FCS."""
+    """The bytes, from the link-layer header on, without FCS."""
     time_ns: int
     """When it was captured: nanoseconds since 1970-01-01 00:00:00 UTC."""
     wire_length: int
@@ -63,7 +62,7 @@ class Frame:
 
     @property
     def is_super_frame(self) -> bool:
-        """Many frames of the wire in one, by an offload."""
+        """Whether it is several frames of the wire in one, made by an offload."""
         return self.flags & 0x800 != 0
 
     @property
@@ -76,15 +75,15 @@ class Frame:
 
 
 class Block:
-    """Frames that were captured one after the other, as pcapng has them in a file; iterating gives them.
+    """Consecutive frames in the form of a pcapng file; iterating gives the frames.
 
-    The memory was copied once for the block. It cannot be written, and stays as it is.
+    The frames were copied once for the whole block. The memory is read-only and does not change.
     """
 
     __slots__ = ("_begin", "_bytes", "_left", "head")
 
     head: bytes
-    """What a file must have before `data` and was in no block before: mostly nothing."""
+    """Bytes that a file needs before `data` and that no earlier block had; mostly empty."""
 
     def __init__(self, data: bytes, frames: int, head: bytes) -> None:
         self._bytes = memoryview(data)
@@ -99,7 +98,7 @@ class Block:
 
     @property
     def frames(self) -> int:
-        """How many there are."""
+        """The number of frames."""
         return self._left
 
     def __len__(self) -> int:
@@ -113,7 +112,7 @@ class Block:
             yield frame
 
     def _take(self) -> Optional[Frame]:
-        """The first one, which is not the block's any more."""
+        """Removes and returns the first frame."""
         if self._left == 0:
             return None
         frame = Frame(self._bytes, self._begin)

@@ -1,4 +1,4 @@
-"""A feed as the library knows it, closed once nobody uses it any more."""
+"""A handle of the library's feed, which is closed once nothing uses it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from . import _library
 
 
 class Handle:
-    """A `weir_feed *`, which ctypes hands to the library's functions.
+    """A `weir_feed *`, which ctypes passes to the library's functions.
 
-    It is closed when the last reference to it goes. A Feed has one until it is closed, and each call of the library has
-    one until it has copied what it was given. So a signal handler, which Python runs between any two steps of a call,
-    may close the feed: nothing is used that is closed, and nothing has to be locked.
+    It is closed when its last reference is deleted. A Feed has a reference until the Feed is closed, and each call of
+    the library has one until it has copied its results. So a signal handler, which Python runs between any two steps of
+    a call, may close the feed: no closed feed is used, and no lock is needed.
     """
 
     def __init__(self) -> None:
@@ -21,11 +21,11 @@ class Handle:
         self._weir_close = _library.library().weir_close
 
     def opened(self) -> object:
-        """Where weir_open() writes."""
+        """The pointer that weir_open() writes."""
         return ctypes.byref(self._as_parameter_)
 
     def __del__(self) -> None:
-        # Without a library there is none.
+        # __init__ may have failed before the attribute was set.
         close = getattr(self, "_weir_close", None)
         if close is not None and self._as_parameter_:
             close(self)

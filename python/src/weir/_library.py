@@ -1,4 +1,4 @@
-"""libweir.so.1 as ctypes sees it: the structs and functions of weir.h."""
+"""Declarations for ctypes of the structs and functions of weir.h, in libweir.so.1."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _FUNCTIONS: dict[str, tuple[object, list[object]]] = {
 
 @functools.lru_cache(maxsize=None)
 def library() -> ctypes.CDLL:
-    """The library, loaded by the first call. Its calls let other threads of Python run."""
+    """The library, loaded by the first call. While a function of it runs, other threads of Python can run."""
     try:
         loaded = ctypes.CDLL(SONAME)
     except OSError as error:

@@ -15,11 +15,11 @@ class Source:
     """A source that this user may open."""
 
     name: str
-    """For weir.open(): host:eth0."""
+    """The name for weir.open(), such as host:eth0."""
     snaplen: int
     """Most bytes kept of a frame."""
     link_type: int
-    """The pcap link type, as far as it is known while the source is closed."""
+    """The pcap link type; as expected while the source is closed."""
 
 
 def sources(socket: Optional[str] = None) -> list[Source]:

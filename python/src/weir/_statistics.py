@@ -1,4 +1,4 @@
-"""What became of every frame."""
+"""Counts of what became of every frame."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ _UNKNOWN = 2**64 - 1
 
 @dataclass(frozen=True)
 class Statistics:
-    """Frames since the feed was opened, of all daemons that it had.
+    """Counts of frames since the feed was opened. If the daemon was restarted, they are sums over all its lives.
 
     At the daemon: offered = filtered + blocked + sampled + captured + dropped; here: captured = delivered + lapped +
-    what was not read yet. While frames come, the counts are not of one instant.
+    frames that were not read yet. While frames come, the counts are not of the same moment.
     """
 
     offered: int
-    """Came to the place of capture."""
+    """Frames that came to the place of capture."""
     filtered: int
-    """Left out by the filter or the direction."""
+    """Frames that the filter excluded, or that were of another part or direction."""
     blocked: int
-    """Left out by entries."""
+    """Frames that blocked entries excluded."""
     sampled: int
-    """Left out by sampling."""
+    """Frames that sampling excluded."""
     captured: int
-    """Written to memory."""
+    """Frames written to memory."""
     dropped: int
-    """Lost at the host: the sum of `drops`."""
+    """Frames lost at the host: the sum of `drops`."""
     drops: Mapping[str, int]
-    """Lost at the host, by the name of the place (docs/ledger.md)."""
+    """Frames lost at the host, by the name of the place (docs/ledger.md)."""
     missed_before: Optional[int]
-    """Lost by the NIC or its driver, not in `offered`; None if nobody counts them."""
+    """Frames lost by the NIC or its driver, not in `offered`; None if nothing counts them."""
     delivered: int
-    """Handed out, as frames or in blocks."""
+    """Frames handed out, one by one or in blocks."""
     lapped: int
-    """Overwritten before this process had read them: it was too slow."""
+    """Frames overwritten before this process had read them: it was too slow."""
     late: int
-    """Of those delivered: out of the order of time."""
+    """Delivered frames that were not in order of time."""
     lives: int
-    """Daemons that the feed had, one after the other."""
+    """Lives of the daemon that the feed has read from."""
     kept_bytes: int
-    """Bytes kept of those captured."""
+    """Bytes kept of the captured frames."""
     wire_bytes: int
-    """Bytes of those captured on the wire."""
+    """Bytes of the captured frames on the wire."""
     super_frames: int
-    """Of those captured: many frames of the wire in one."""
+    """Captured frames that are several frames of the wire in one."""
     filtered_uncounted: bool
-    """A filter in the kernel left out others, which `offered` does not have either."""
+    """Whether a filter in the kernel excluded further frames, which are not in `offered` either."""
 
 
 def statistics_of(counts: _library.Statistics, not_handed_out: int) -> Statistics:
-    """A copy. `not_handed_out`: frames of a block that the program has only a part of."""
+    """Copies the counts. `not_handed_out`: frames of the current block that the program has not got yet."""
     drops = {counts.drops[i].name.decode(): counts.drops[i].frames for i in range(counts.drop_count)}
     missed = counts.missed_before
     return Statistics(

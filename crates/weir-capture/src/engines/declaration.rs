@@ -1,4 +1,4 @@
-//! Declaration of an engine: everything that the rest of Weir knows of it.
+//! The declaration of an engine: everything that the rest of Weir knows about it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::rights::Right;
 use crate::setup::Setup;
 use crate::source::Source;
 
-/// The thing from which frames are taken.
+/// The target of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// An interface, in a network namespace by name or in that of the calling thread.
@@ -22,104 +22,102 @@ pub enum Target {
         /// Interface name.
         iface: String,
     },
-    /// Every interface whose name fits, in a network namespace by name or in that of the calling thread.
+    /// Every interface whose name matches, in a network namespace by name or in that of the calling thread.
     Pattern {
         /// The network namespace; `None`: that of the calling thread.
         netns: Option<NetnsName>,
-        /// Which ones.
+        /// The pattern of names.
         pattern: LinkPattern,
     },
     /// A capture file.
     File(PathBuf),
-    /// The text behind the engine's prefix: a device, a specification.
+    /// The text after the engine's prefix: a device, a specification.
     Text(String),
 }
 
 impl Target {
-    /// The interface's name; empty if it is none.
+    /// The interface's name; empty if the target is not an interface.
     pub(crate) fn iface(&self) -> &str {
         if let Target::Interface { iface, .. } = self { iface } else { "" }
     }
 
-    /// The text behind a prefix; empty if there is none.
+    /// The text after a prefix; empty if there is no prefix.
     #[must_use]
     pub fn text(&self) -> &str {
         if let Target::Text(text) = self { text } else { "" }
     }
 }
 
-/// Which targets an engine takes, and how a command line names them.
+/// The targets that an engine supports, and how a command line names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// Interfaces of the kernel, by name.
     Interfaces,
-    /// Devices that are no interfaces: live as these are, named behind a prefix.
+    /// Devices that are not interfaces of the kernel, but also live; their names follow a prefix.
     Devices {
-        /// With its colon.
+        /// The prefix, with its colon.
         prefix: &'static str,
-        /// A whole name, for help.
+        /// An example of a whole name, for help.
         example: &'static str,
     },
     /// Files.
     Files,
-    /// Made-up frames.
+    /// Generated frames.
     Generated,
 }
 
-/// Which RX queues an engine knows.
+/// Whether an engine knows the RX queues of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueUse {
-    /// None: a frame's queue is not known.
+    /// The queue of a frame is not known.
     Unknown,
-    /// Each frame's: feeds may go by it.
+    /// The queue of each frame is known, and feeds may select by it.
     PerFrame,
-    /// It takes frames from one range of queues, and feeds cannot go by them.
+    /// It takes frames from one range of queues, but feeds cannot select by the queue.
     OneRange,
 }
 
-/// Whether an engine takes interfaces by pattern.
+/// Whether an engine supports interfaces by pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patterns {
     /// It does not.
     None,
-    /// It does if it is asked for, by its name or by a flag that no engine of [`First`](Patterns::First) heeds.
+    /// It does, if it is requested by its name, or by a flag that no engine of [`First`](Patterns::First) supports.
     IfAsked,
-    /// It does, and `auto` takes it.
+    /// It does, and `auto` selects it.
     First,
 }
 
-/// An engine. There is one of these in each engine's folder, and a list of them in `engines.rs`.
+/// An engine. Each engine's folder has one of these, and `engines.rs` has a list of them.
 pub struct Declaration {
-    /// As `--engine` has it.
+    /// Its name, as for `--engine`.
     pub name: &'static str,
     /// One line for help: how it takes frames.
     pub purpose: &'static str,
-    /// Targets that it takes.
+    /// Targets that it supports.
     pub takes: Takes,
-    /// Whether it takes interfaces by pattern, too, as one source.
+    /// Whether it also supports interfaces by pattern, as one source.
     pub patterns: Patterns,
-    /// Why `auto` prefers it to the engines of interfaces that are listed after it; `None`: `auto` never takes it.
+    /// Why `auto` prefers it to the engines for interfaces that are listed after it; `None`: `auto` never selects it.
     pub auto: Option<&'static str>,
-    /// It opens something of another process, which may go and come back without notice. The rings are not this
-    /// process's either.
+    /// Whether its sources and rings belong to a daemon, which may end and come back without notice.
     pub is_of_daemon: bool,
-    /// Its rings are BPF arrays, unless a feed is to be [sealed](crate::Feed::is_sealed); those of others are sealed
-    /// anyhow.
+    /// Whether its rings are BPF arrays, unless a feed must be [sealed](crate::Feed::is_sealed). Rings of other engines
+    /// are always sealed.
     pub fills_bpf_arrays: bool,
-    /// Flags that it heeds and not every engine does.
+    /// Flags that it supports, of those that not every engine supports.
     pub flags: &'static [&'static str],
-    /// Capabilities that it takes.
+    /// Capabilities that it needs.
     pub rights: &'static [Right],
-    /// Which RX queues it knows.
+    /// Whether it knows the RX queues of frames.
     pub queues: QueueUse,
-    /// Memory that it takes for a target.
+    /// Memory that it needs for a target.
     pub memory: fn(&Target, &EngineOptions) -> Memory,
     /// The pcap link type of a target's frames.
     pub link_type: fn(&Target) -> Result<u16, CaptureError>,
-    /// The kernel's interface in the target's namespace whose frames it takes away, if it is told to.
+    /// The kernel's interface, in the target's namespace, that gets no frames with `--consume`.
     pub taken_from: for<'a> fn(&'a Target) -> Option<&'a str>,
-    /// Refuses options and targets that it does not support, before anything is opened: options that contradict one
-    /// another, targets of others.
+    /// Refuses targets that it does not support, and options that contradict each other, before anything is opened.
     pub check: fn(&Target, &EngineOptions) -> Result<(), CaptureError>,
     /// Opens a target. The calling thread is in its network namespace.
     pub open: fn(Opening<'_>) -> Result<Box<dyn Source>, CaptureError>,
@@ -133,18 +131,18 @@ pub struct Opening<'a> {
     pub setup: Setup,
     /// Options for the engine.
     pub options: &'a EngineOptions,
-    /// Why it is this engine.
+    /// Why this engine was chosen.
     pub why: String,
 }
 
 impl Declaration {
-    /// Whether it heeds a flag that not every engine does.
+    /// Whether it supports a flag that not every engine supports.
     #[must_use]
     pub fn heeds(&self, flag: &str) -> bool {
         self.flags.contains(&flag)
     }
 
-    /// Whether it takes this target, as far as the kind of it says.
+    /// Whether it supports this kind of target.
     #[must_use]
     pub fn takes_target(&self, target: &Target) -> bool {
         match target {
@@ -155,7 +153,7 @@ impl Declaration {
         }
     }
 
-    /// Whether its frames come while it runs, from an interface or a device.
+    /// Whether it is live: its frames come from an interface or a device.
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.takes, Takes::Interfaces | Takes::Devices { .. })
@@ -176,12 +174,12 @@ impl PartialEq for Declaration {
 
 impl Eq for Declaration {}
 
-/// Nothing that it could refuse.
+/// For engines that refuse nothing.
 pub(crate) fn check_nothing(_: &Target, _: &EngineOptions) -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// The interface itself.
+/// The target's own interface.
 pub(crate) fn its_interface(target: &Target) -> Option<&str> {
     Some(target.iface()).filter(|iface| !iface.is_empty())
 }
@@ -192,7 +190,7 @@ pub(crate) fn interface_link_type(target: &Target) -> Result<u16, CaptureError> 
     crate::kernel::interface::link_type(netns.as_ref(), iface)
 }
 
-/// Ethernet, whatever the target.
+/// Ethernet, for every target.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of `Declaration::link_type`")]
 pub(crate) fn ethernet(_: &Target) -> Result<u16, CaptureError> {
     Ok(weir_frame::pcapng::LINKTYPE_ETHERNET)

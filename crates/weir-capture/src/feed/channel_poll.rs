@@ -1,5 +1,5 @@
-//! The channels of consumers behind one descriptor, for an engine whose thread sleeps until one of them has sent
-//! something, wherever the consumer runs.
+//! One descriptor for the channels of all consumers, for an engine whose thread sleeps until a consumer, in this or
+//! another process, has sent a message.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,8 +8,8 @@ use weir_ring::wake::Waker;
 
 use crate::error::CaptureError;
 
-/// An epoll instance. Channels are taken out before their descriptor is closed: the other process may have a copy of
-/// it, and what nobody reads any more would be readable for good.
+/// An epoll instance. A channel must be removed before its descriptor is closed: if another process has a copy of the
+/// descriptor, closing does not remove it, and unread messages would keep the epoll instance readable forever.
 #[derive(Debug)]
 pub(crate) struct ChannelPoll(OwnedFd);
 
@@ -19,7 +19,7 @@ impl ChannelPoll {
         epoll.map(ChannelPoll).map_err(|errno| CaptureError::os("creating an epoll")(errno.into()))
     }
 
-    /// Polls this channel from now on; what is there already counts.
+    /// Polls this channel from now on, also for messages that are already there.
     pub(super) fn add(&self, waker: &Waker) -> Result<(), CaptureError> {
         let unused = epoll::EventData::new_u64(0);
         let added = epoll::add(&self.0, waker, unused, epoll::EventFlags::IN);
@@ -27,13 +27,13 @@ impl ChannelPoll {
     }
 
     pub(super) fn remove(&self, waker: &Waker) {
-        // It is there: only `add` has put it there, and its descriptor is open.
+        // This cannot fail: `add` has added it, and its descriptor is open.
         let _ = epoll::delete(&self.0, waker);
     }
 }
 
 impl AsFd for ChannelPoll {
-    /// Readable while a consumer has sent something that was not taken.
+    /// The descriptor is readable while a message of a consumer was not read.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

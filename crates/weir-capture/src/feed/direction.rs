@@ -1,8 +1,8 @@
-//! Which way frames go.
+//! The direction of frames.
 
 use weir_frame::record::Flags;
 
-/// Which way frames go, as seen from the machine that captures.
+/// The direction of frames, as seen from the machine that captures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// Received.
@@ -27,13 +27,13 @@ impl Direction {
         self != Direction::In
     }
 
-    /// Both ways that either of the two takes.
+    /// The direction that takes every frame that either of the two takes.
     #[must_use]
     pub fn and(self, other: Direction) -> Direction {
         if self == other { self } else { Direction::Both }
     }
 
-    /// Whether a frame with these flags goes this way. One that does not say goes neither.
+    /// Whether a frame with these flags has this direction. A frame of unknown direction is neither `In` nor `Out`.
     #[must_use]
     #[inline]
     pub fn takes(self, flags: Option<Flags>) -> bool {

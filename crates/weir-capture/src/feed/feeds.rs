@@ -1,10 +1,10 @@
-//! The feeds of a source whose frames pass through fan-outs: who joins, who leaves, and each one's ledger.
+//! The feeds of a source whose frames pass through fan-outs: they join, leave, and have a ledger each.
 //!
-//! Everything here runs on the thread that asks. The threads that move frames take over what is ready, between two
-//! frames ([`super::update_queue`]). A ledger needs no instant at which several counters are read: a feed that joins
-//! while frames come has the position at which it joined in each fan-out, which is exact, and the engine's counts of
-//! frames that never came to a fan-out as they were then. Since `offered` is the sum of both, any reading of the latter
-//! closes.
+//! Everything here runs on the requesting thread. The threads that move frames take over the prepared changes
+//! between two frames ([`super::update_queue`]). The counters of a ledger need not be read at the same moment. A
+//! feed that joins while frames come records its exact position in each fan-out, and the engine's counts, at that
+//! time, of frames that never came to a fan-out. `offered` is the sum of both, so the ledger balances with any
+//! reading of the latter.
 
 mod control;
 mod interfaces;
@@ -32,7 +32,7 @@ use crate::kernel::rcu;
 use crate::setup::Setup;
 use interfaces::Several;
 
-/// Judges a feed that is to join, and adapts it to the engine.
+/// Checks a feed that wants to join, and adapts it to the engine.
 pub(crate) type Admit = dyn Fn(&mut Feed) -> Result<(), CaptureError> + Send + Sync;
 
 /// The feeds of a source whose frames pass through fan-outs: their rings and counts. Clones are the same feeds.
@@ -44,30 +44,30 @@ pub struct Feeds {
 /// How an engine uses the rings of its feeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RingUse {
-    /// A thread that moves frames asks [`Fanout::is_open`], and so does not overtake the readers that have joined a
-    /// feed's [`Pace`].
+    /// Whether a thread that moves frames checks [`Fanout::is_open`], and so does not overtake readers that have joined
+    /// a feed's [`Pace`].
     pub(crate) waits: bool,
 }
 
 struct Shared {
     setup: Setup,
     clock: Clock,
-    /// Which way the frames go that come here.
+    /// The direction of the frames that come here.
     offered: Direction,
     ring_use: RingUse,
     fanouts: Vec<Arc<UpdateQueue<Branches>>>,
-    /// Frames that came to each.
+    /// Number of frames that came to each fan-out.
     seen: Vec<Arc<AtomicU64>>,
-    /// Those by interface, of a source with several.
+    /// The same by interface, if the source has several.
     seen_by_interface: Vec<Arc<Tally>>,
     /// Counts of the engine for all feeds.
     engine: Mutex<Ledger>,
     admit: Box<Admit>,
-    /// Of a source with several.
+    /// The interfaces, if the source has several.
     interfaces: Option<Several>,
-    /// Held throughout a change, which may take as long as loading a program: of two at a time one would be lost.
+    /// Held during a whole change, which may include loading a program: of two changes at a time one would be lost.
     state: Mutex<State>,
-    /// Held for moments only, also by threads that move frames.
+    /// Held only briefly, also by threads that move frames.
     entries: Mutex<Vec<Entry>>,
 }
 
@@ -85,18 +85,19 @@ struct Entry {
     feed: Feed,
     rings: Vec<Ring<Mapping>>,
     counts: Vec<Arc<BranchCounts>>,
-    /// The engine's counts when it joined, of frames that came to no fan-out.
+    /// The engine's counts of frames that came to no fan-out, at the time when the feed joined.
     before: Ledger,
-    /// Those by interface, of a source with several; interfaces that joined later have none.
+    /// The same by interface, if the source has several; interfaces that joined later have none.
     interfaces_before: Vec<EngineCount>,
     location: FilterLocation,
     blocked: Arc<BlockList>,
-    /// The readers that its writer waits for, of a source that can wait.
+    /// The readers for which its writer waits, if the source can wait.
     pace: Option<Pace>,
 }
 
 impl Feeds {
-    /// Makes the rings of the first feeds, and as many fan-outs as threads will fill them. `admit` judges later ones.
+    /// Makes the rings of the first feeds, and a fan-out for each thread that will fill them. `admit` checks later
+    /// feeds.
     ///
     /// # Errors
     /// No memory for rings, or a size that no ring can have.
@@ -110,7 +111,7 @@ impl Feeds {
         Feeds::create_as(&slots, setup, fanouts, clock, admit)
     }
 
-    /// The same for feeds with these slots.
+    /// As [`create`](Feeds::create), for feeds with these slots.
     ///
     /// # Errors
     /// As `create`.
@@ -181,7 +182,7 @@ impl Feeds {
         Feeds::create_one_with(setup, clock, admit, RingUse::default())
     }
 
-    /// The same for an engine that says how it uses its rings.
+    /// As [`create_one`](Feeds::create_one), for an engine that says how it uses its rings.
     ///
     /// # Errors
     /// As `create`.
@@ -197,8 +198,8 @@ impl Feeds {
         Ok((feeds, fanouts.pop().expect("one was asked for")))
     }
 
-    /// Has this leave out frames that no feed wants, before they come to a fan-out; it does so already for the first
-    /// feeds, and `chosen` is what it said of them.
+    /// Sets the prefilter, which rejects frames that no feed wants before they come to a fan-out. It already does
+    /// so for the first feeds; `chosen` is its result for them.
     pub(crate) fn set_prefilter(
         &self,
         prefilter: Box<dyn Prefilter + Send>,
@@ -211,34 +212,34 @@ impl Feeds {
         }
     }
 
-    /// Where the feeds' frames are chosen, feed by feed.
+    /// The place where each feed's filter runs.
     #[must_use]
     pub fn locations(&self) -> Vec<FilterLocation> {
         self.shared.entries().iter().map(|entry| entry.location).collect()
     }
 
-    /// The feeds that there are.
+    /// Handles of the present feeds.
     pub(crate) fn handles(&self) -> Vec<FeedHandle> {
         self.shared.entries().iter().map(Entry::handle).collect()
     }
 
-    /// Frames that came to the fan-outs so far, as far as it is visible.
+    /// Number of frames that came to the fan-outs and are published.
     pub(crate) fn seen(&self) -> u64 {
         self.shared.seen.iter().map(|seen| seen.load(Ordering::Acquire)).sum()
     }
 
-    /// Takes over what the engine has counted so far for all feeds since its start: `offered`, and what of that never
-    /// came to a fan-out. The feeds count the rest.
+    /// Sets the counts of the engine for all feeds since its start: `offered`, and the part of it that never came to a
+    /// fan-out. The feeds count the rest.
     pub fn count(&self, engine: Ledger) {
         *self.shared.engine.lock().unwrap_or_else(PoisonError::into_inner) = engine;
     }
 
-    /// Refuses feeds that join from here on: the source stops.
+    /// Refuses new feeds from now on, because the source stops.
     pub fn end(&self) {
         self.lock().is_over = true;
     }
 
-    /// Changes these feeds from any thread.
+    /// The interface for changing these feeds from any thread.
     #[must_use]
     pub fn control(&self) -> Arc<dyn FeedControl> {
         Arc::new(self.clone())
@@ -274,14 +275,14 @@ impl Shared {
 }
 
 impl State {
-    /// Has the prefilter leave out what none of these feeds wants, and returns once it does so.
+    /// Makes the prefilter reject frames that none of these feeds wants, and waits until it does.
     fn choose(&mut self, feeds: &[Feed]) -> Result<Option<FilterLocation>, CaptureError> {
         let Some(prefilter) = &mut self.prefilter else { return Ok(None) };
         if feeds.is_empty() || self.is_over {
             return Ok(None);
         }
         let chosen = prefilter.choose(feeds)?;
-        // The program before may still run, until then.
+        // Until then, the former program may still run.
         rcu::synchronize()?;
         Ok(chosen)
     }

@@ -16,8 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 pub(crate) trait Updated {
     /// One change.
     type Update;
-    /// Objects that an update takes out of service, for the requesting thread to finish and to
-    /// free.
+    /// Objects that an update has replaced. The requesting thread finishes and frees them.
     type Retired;
 
     /// Applies one change, between two frames.
@@ -59,11 +58,11 @@ impl<T: Updated> UpdateQueue<T> {
         }
     }
 
-    /// Has these updates applied, in this order and with no frame between them: at once where the state is parked, else
-    /// before the thread's next frame. Objects that earlier posts took out of service, and that nobody took, are freed.
+    /// Posts updates, which are applied in this order without a frame in between: at once if the state is parked, else
+    /// before the thread's next frame. Frees replaced objects of earlier posts that were not taken.
     pub(crate) fn post(&self, updates: impl IntoIterator<Item = T::Update>) {
         let mut state = self.lock();
-        // Freed only after the lock is, because the thread that moves frames may wait for that.
+        // Freed only after the lock is released, because the thread that moves frames may wait for the lock.
         let _freed = std::mem::take(&mut state.retired);
         state.updates.extend(updates);
         if let Some(mut parked) = state.parked.take() {

@@ -1,4 +1,4 @@
-//! Options of libbpf for creating a map.
+//! Options with which libbpf creates a map.
 
 /// Options of a map with these flags (`BPF_F_*`, linux/bpf.h).
 pub(crate) fn map_options(flags: u32) -> libbpf_sys::bpf_map_create_opts {

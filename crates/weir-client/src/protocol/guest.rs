@@ -51,7 +51,7 @@ pub enum GuestState {
 pub struct GuestDetach {
     /// Its name in the daemon's file.
     pub name: String,
-    /// Longest wait for the guest to release the devices; 10 seconds if nothing is said.
+    /// Longest wait for the guest to release the devices; default: 10 seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within_ms: Option<u64>,
 }

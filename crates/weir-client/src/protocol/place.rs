@@ -1,4 +1,4 @@
-//! Where rings lie that are no whole descriptor.
+//! Places of rings that are only a part of their descriptor.
 
 use serde::{Deserialize, Serialize};
 use weir_region::Place;

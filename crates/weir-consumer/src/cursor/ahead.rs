@@ -1,5 +1,4 @@
-//! Reading ahead of the frames that are taken: for outputs that know only later whether frames were kept, such as
-//! writes to a disk.
+//! Reading ahead of the taken frames: for outputs that know only later whether frames were kept, such as disk writes.
 //!
 //! Blocks that were read are settled later, in the order in which they were read: taken ([`Cursor::take`]), lost
 //! ([`Cursor::lose`]), or skipped because they had been lapped when they were to be read ([`Cursor::pass`]).
@@ -12,7 +11,7 @@ use super::Cursor;
 /// Result of [`Cursor::skip_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// Passed over the rest of a block, of so many frames.
+    /// The rest of a block was skipped: this many frames.
     Passed(u64),
     /// The block is to stay.
     Stays,

@@ -46,7 +46,7 @@ impl Copied {
         self.next.map(|next| next.ts_ns)
     }
 
-    /// Takes frames with stamps up to `until_ns`, at most `frames_max`.
+    /// Takes at most `frames_max` frames with stamps up to `until_ns`.
     pub(super) fn take(
         &mut self,
         until_ns: u64,
@@ -92,7 +92,7 @@ impl<M: Words> Lane<Copied, M> {
         Ok(self.work.next.is_some())
     }
 
-    /// Gives the records of the batch the numbers that their interfaces have in the output.
+    /// Replaces the interface numbers in the batch's records by those of the output.
     fn renumber(&mut self, numbering: &mut Numbering) -> Result<(), RingError> {
         let Lane { cursor, work: Copied { batch, .. }, key, .. } = self;
         let highest = batch.highest_interface_id();

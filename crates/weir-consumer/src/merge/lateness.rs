@@ -1,10 +1,11 @@
-//! Which frames came late: after a younger one of the same run of the clock.
+//! Counts late frames: those that come after a newer one of the same run of the clock.
 //!
-//! A clock that is set back begins a new *run*. Frames of the new run have lower stamps than those of the run before,
-//! and are not late for that. A step is seen where the frames of one ring, which are in order or nearly so, go back
-//! further than any disorder: from there on that ring's frames are of the new run. Rings come to it one by one.
+//! When a clock is set back, a new *run* begins. Frames of the new run have lower stamps than those of the run
+//! before, but are not late because of that. The frames of one ring are in order, or nearly so. If its stamps go
+//! back further than any disorder, the clock was set back, and the following frames of the ring belong to the new
+//! run. Rings enter the new run one by one.
 
-/// A ring whose stamps go back further than this has seen the clock set back.
+/// If the stamps of a ring go back further than this, the clock was set back.
 const STEP_NS: u64 = 100_000_000;
 
 /// The remembered times of a ring.
@@ -21,32 +22,32 @@ pub(super) struct RingClock {
 pub(super) struct Lateness {
     /// The newest run.
     run: u64,
-    /// Stamps of the youngest frames passed on, of the newest run and of the one before.
+    /// Stamps of the newest frames that were passed on, of the newest run and of the run before.
     youngest_ns: [u64; 2],
     late: u64,
 }
 
 impl Lateness {
-    /// A frame of the ring is passed on.
+    /// To be called for each frame of the ring that is passed on.
     pub(super) fn pass(&mut self, ring: &mut RingClock, ts_ns: u64) {
         match ring.last_ns.replace(ts_ns) {
             None => ring.run = self.nearest(ts_ns),
             Some(last_ns) if is_step(last_ns, ts_ns) => ring.run = self.run_after(ring.run, ts_ns),
             Some(_) => {}
         }
-        // Of a run before those two nothing is known any more.
+        // Nothing is known any more about runs before those two.
         if let Some(youngest_ns) = self.youngest_ns.get_mut((self.run - ring.run) as usize) {
             self.late += u64::from(ts_ns < *youngest_ns);
             *youngest_ns = ts_ns.max(*youngest_ns);
         }
     }
 
-    /// Frames that were late.
+    /// The number of late frames.
     pub(super) fn late(&self) -> u64 {
         self.late
     }
 
-    /// The run that a ring's first frame is of.
+    /// The run of a ring's first frame.
     fn nearest(&self, ts_ns: u64) -> u64 {
         let [newest, before] = self.youngest_ns.map(|youngest_ns| youngest_ns.abs_diff(ts_ns));
         if self.run > 0 && before < newest { self.run - 1 } else { self.run }
@@ -98,7 +99,7 @@ mod tests {
                 let (frames, since) = &mut rings[ring];
                 *frames += 1;
                 let run = u64::from(*frames > steps[ring]);
-                // Within a run all is nearer than a step.
+                // Within a run, stamps differ by less than a step.
                 *since = if *frames == steps[ring] + 1 { 0 } else { (*since + more).min(STEP_NS / 2) };
                 let ts_ns = begin_of(run) + *since;
                 let youngest_ns = &mut youngest_ns[run as usize];

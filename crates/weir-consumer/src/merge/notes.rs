@@ -1,9 +1,9 @@
-//! Notes of how far a ring was written at some times.
+//! Records of how far a ring was written at certain times.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The notes of one ring, oldest first.
+/// The records of one ring, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     notes: VecDeque<(Instant, u64)>,
@@ -11,12 +11,12 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    /// By `now` the ring had so many frames.
+    /// Records that the ring has this many frames at time `now`.
     pub(super) fn push(&mut self, now: Instant, ordinal: u64) {
         self.notes.push_back((now, ordinal));
     }
 
-    /// Releases what notes have that are `slack` old.
+    /// Releases the frames of records that are at least `slack` old.
     pub(super) fn release(&mut self, now: Instant, slack: Duration) {
         while let Some((taken, ordinal)) = self.notes.front()
             && now.saturating_duration_since(*taken) >= slack
@@ -31,7 +31,7 @@ impl Notes {
         self.released
     }
 
-    /// When the first note was taken that has a frame of this ordinal.
+    /// Time of the first record that includes the frame with this ordinal.
     pub(super) fn when_beyond(&self, ordinal: u64) -> Option<Instant> {
         self.notes.iter().find(|(_, noted)| ordinal < *noted).map(|(taken, _)| *taken)
     }

@@ -1,20 +1,20 @@
-//! Information elements, as templates name them.
+//! Information elements, of which templates consist.
 //!
 //! Source: <https://www.iana.org/assignments/ipfix/ipfix.xhtml>; RFC 7011 section 3.2.
 
 /// The enterprise number of elements that count the other direction. Source: RFC 5103 section 6.1.
 pub(super) const REVERSE: u32 = 29305;
-/// A length that says: each value has its own.
+/// The length in a template if each value has its own length.
 const VARIABLE: u16 = 65_535;
 
 /// A field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Element {
-    /// Its number at IANA.
+    /// Its number in IANA's registry.
     pub number: u16,
-    /// Of the other direction of a biflow.
+    /// Whether it counts the other direction of a biflow.
     pub is_reverse: bool,
-    /// Bytes of its values.
+    /// Length of its values in bytes.
     pub bytes: u16,
 }
 
@@ -23,7 +23,7 @@ impl Element {
         Element { number, is_reverse: false, bytes }
     }
 
-    /// A text, each value with its length.
+    /// A text, whose values have their own lengths.
     pub(super) const fn text(number: u16) -> Element {
         Element::new(number, VARIABLE)
     }

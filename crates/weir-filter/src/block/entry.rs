@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weir_frame::flow::FlowKey;
 
-/// One entry of a block list. Equal meanings are equal entries: a flow and its reverse, an address and the
+/// One entry of a block list. Entries with the same meaning are equal: a flow and its reverse, an address and the
 /// prefix of all its bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Entry {
@@ -17,7 +17,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// The addresses that begin as this one does, for so many bits. `None` if it has not so many.
+    /// The prefix with the first `bits` bits of this address. `None` if the address has fewer bits.
     #[must_use]
     pub fn around(address: IpAddr, bits: u8) -> Option<Entry> {
         if bits > width(address) {
@@ -26,8 +26,8 @@ impl Entry {
         Entry::prefix(masked(address, bits), bits)
     }
 
-    /// The addresses that begin with the first `bits` of `base`. `None` if there are not so many, or if
-    /// `base` has others set.
+    /// The addresses that begin with the first `bits` bits of `base`. `None` if `base` has fewer bits, or has later
+    /// bits set.
     #[must_use]
     pub fn prefix(base: IpAddr, bits: u8) -> Option<Entry> {
         let width = width(base);
@@ -38,12 +38,12 @@ impl Entry {
     }
 }
 
-/// All addresses that begin alike; at least two.
+/// All addresses with the same first bits: at least two addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
-    /// Zero behind the first `bits`.
+    /// Zero after the first `bits` bits.
     base: IpAddr,
-    /// Fewer than the address has.
+    /// Fewer bits than the address has.
     bits: u8,
 }
 
@@ -54,22 +54,22 @@ impl Prefix {
         self.base
     }
 
-    /// How many bits are the same in all.
+    /// The number of common bits.
     #[must_use]
     pub const fn bits(&self) -> u8 {
         self.bits
     }
 
-    /// The prefix of this length that the address is under; `bits` is less than the address has.
+    /// The prefix of this length that contains the address, which must have more than `bits` bits.
     pub(super) fn around(address: IpAddr, bits: u8) -> Prefix {
         Prefix { base: masked(address, bits), bits }
     }
 }
 
-/// A connection, or what takes its place in protocols without ports; no direction.
+/// A flow, without direction: a connection, or the frames of two addresses and a protocol without ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
-    /// The lower end is the source: by address, then by port.
+    /// Its source is the lower end, by address, then by port.
     key: FlowKey,
 }
 
@@ -89,7 +89,7 @@ impl Flow {
     }
 }
 
-/// Bits of an address of this version.
+/// Number of bits of an address.
 pub(super) const fn width(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(_) => 32,
@@ -97,7 +97,7 @@ pub(super) const fn width(address: IpAddr) -> u8 {
     }
 }
 
-/// The address with all but its first `bits` zero; `bits` is at most [`width`].
+/// The address with all bits cleared except the first `bits`, which is at most [`width`].
 pub(super) fn masked(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {

@@ -1,4 +1,5 @@
-//! The ring alone: a writer on one core, readers on the other, frames from nowhere; and the same in C beside it.
+//! Measures the ring alone: a writer on one core, readers on the other, frames made in memory. Compares it with a
+//! ring in C.
 
 mod paced;
 mod peer;
@@ -35,25 +36,25 @@ pub(super) const ALONE: &str = "no reader";
 pub(super) const FOUR: &str = "four readers";
 
 const RING_MIB: u64 = 64;
-/// Frames between two publications, as a NAPI poll has them.
+/// Frames between two publications, as many as in a NAPI poll.
 const BURST: u64 = 64;
-/// Frames between two looks at the clock and at the reader's progress.
+/// Frames between two checks of the clock and of the reader's progress.
 const LOOK_FRAMES: u64 = 4096;
-/// A reader that has found nothing looks again after this time.
+/// Pause of a reader that has found no frames.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// How a row's reader reads.
+/// How the reader of a row reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Counts frames where they lie.
+    /// Counts frames in place.
     Count,
-    /// Copies them.
+    /// Copies frames.
     Poll,
-    /// Copies them, and looks at each.
+    /// Copies frames, and parses each record.
     Parse,
 }
 
-/// The action of a row.
+/// What a row measures.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     what: &'static str,
@@ -62,7 +63,7 @@ struct Case {
     clock: bool,
 }
 
-/// Bytes on the wire of the frames that are also tried in C.
+/// Frame size, in bytes on the wire, for which the ring in C is also measured.
 const SIZES: [u32; 2] = [64, 1518];
 
 const CASES: [Case; 9] = [
@@ -80,9 +81,9 @@ const CASES: [Case; 9] = [
 /// Measures the ring at full speed, and the writer's work at a fixed rate.
 ///
 /// # Errors
-/// [`Error::Measure`] if there is no memory, or a ring contradicts itself.
+/// [`Error::Measure`] if there is no memory, or a ring is inconsistent.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
-    // A second of this is as good as four.
+    // One second gives the same result as four.
     let seconds = context.seconds.min(1.0);
     let row = |case: &Case| Row::new(SECTION, case.what, MPPS).sized(case.size_on_wire);
     let mut rows: Vec<Row> = CASES.iter().map(row).collect();
@@ -147,8 +148,8 @@ fn new_ring() -> std::result::Result<Ring<Mapping>, RingError> {
     memory::create_memfd("weir-bench", &spec)
 }
 
-/// A reader as another process has it, with a mapping of its own, that has read all there is. It polls, so
-/// it keeps the distance that `weir_ring::idle` tells polling readers to keep.
+/// A reader with its own mapping, as in another process, which has read all frames so far. It polls, so it keeps the
+/// distance that `weir_ring::idle` recommends for polling readers.
 fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingError> {
     let fd = ring.memory().as_fd().try_clone_to_owned();
     let fd = fd.map_err(|source| RingError::Os { doing: "duplicating a descriptor", source })?;
@@ -159,8 +160,7 @@ fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingErro
     Ok(reader)
 }
 
-/// The writer of a new ring, once around it: every page is there, and the lap that makes pages is not
-/// measured.
+/// The writer of a new ring, after one lap, in which all pages are allocated. So that is not measured.
 fn warm(ring: Ring<Mapping>, maker: &mut Maker) -> Writer<Mapping> {
     let mut writer = Writer::new(ring);
     while writer.ring().writer_word(WriterWord::Opened) <= RING_MIB {
@@ -169,7 +169,7 @@ fn warm(ring: Ring<Mapping>, maker: &mut Maker) -> Writer<Mapping> {
     writer
 }
 
-/// Makes frames: the same bytes, stamps that grow.
+/// Makes frames with the same bytes and increasing time stamps.
 struct Maker {
     meta: Meta,
     frame: Vec<u8>,
@@ -198,8 +198,8 @@ impl Maker {
     }
 }
 
-/// The writer as fast as it goes with its reader behind it, nothing lapped: a writer that is half a ring
-/// ahead waits, as a replayed file does. Returns the frames, and how often it waited.
+/// Runs the writer as fast as its reader allows without being lapped: a writer that is half a ring ahead waits, as
+/// with a replayed file. Returns the number of frames, and how often the writer waited.
 fn flat_out(
     cpus: Cpus,
     case: &Case,
@@ -210,7 +210,7 @@ fn flat_out(
     let first = writer.frames();
     let record = u64::from(record_bytes(&maker.meta, maker.frame.len() as u32));
     let ahead_max = (RING_MIB << 20) / 2 / record;
-    // Frames that the reader has had; alone, the writer need not look back.
+    // Number of frames that the reader has read. Without a reader, the writer need not check it.
     let seen = AtomicU64::new(if case.way.is_some() { first } else { u64::MAX });
     let reader = case.way.map(|way| attach(writer.ring()).map(|reader| (way, reader)));
     let reader = reader.transpose()?;
@@ -219,7 +219,7 @@ fn flat_out(
             let seen = &seen;
             scope.spawn(move || {
                 let result = read(reader, way, cpus.reader(0), seen);
-                seen.store(u64::MAX, Ordering::Relaxed); // whatever happens, nobody waits for us
+                seen.store(u64::MAX, Ordering::Relaxed); // so that the writer never waits for us again
                 result
             })
         });
@@ -246,7 +246,7 @@ fn flat_out(
     })
 }
 
-/// A writer and a reader that counts frames where they lie, for as long as a measurement takes.
+/// Runs a writer, and a reader that counts frames in place, for the time of a measurement.
 ///
 /// # Errors
 /// As [`measure`].
@@ -261,7 +261,7 @@ struct Got {
     lapped: u64,
 }
 
-/// Reads to the end of the ring, and counts from here on.
+/// Reads to the end of the ring, and counts frames from there on.
 fn read(
     mut reader: Reader<Mapping>,
     way: Way,
@@ -293,7 +293,7 @@ fn read(
     Ok(Got { delivered: reader.delivered() - before, lapped: reader.lapped() })
 }
 
-/// How it is measured.
+/// The description of the method.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "memory: writer on CPU {}, readers on the others; a writer half a 64 MiB ring \

@@ -1,7 +1,7 @@
-//! Columns that line up.
+//! Tables with aligned columns.
 
-/// A table as text: the first and the last column to the left, the others to the right, two spaces
-/// between. A row may be shorter than the header; its last cell then runs on.
+/// Formats a table. The first and the last column are aligned to the left, the others to the right, with two spaces in
+/// between. A row may be shorter than the header; then its last cell may be as long as the rest of the line.
 #[must_use]
 pub fn render(header: &[&str], rows: &[Vec<String>]) -> String {
     let mut widths: Vec<usize> = header.iter().map(|cell| cell.chars().count()).collect();
@@ -30,7 +30,7 @@ pub fn render(header: &[&str], rows: &[Vec<String>]) -> String {
     out
 }
 
-/// `12 345 678`: digits in threes.
+/// Formats a number with groups of three digits: `12 345 678`.
 #[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -44,7 +44,7 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// A figure with about three digits: 0.123, 1.23, 12.3, 123.
+/// Formats a figure with about three digits: 0.123, 1.23, 12.3, 123.
 #[must_use]
 pub fn figure(value: f64) -> String {
     match value.abs() {

@@ -1,4 +1,4 @@
-//! A container image of one program and the libraries that it needs: nothing is pulled.
+//! Makes a container image of one program and its libraries, without downloading anything.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packs the program, as `/NAME` of the image, into a file in `dir` that `docker import` takes.
+/// Packs the program as `/NAME` into an archive in `dir`, which `docker import` can read.
 ///
 /// # Errors
 /// A file that cannot be copied; no `ldd` or `tar`.
@@ -30,6 +30,6 @@ pub fn pack_image(program: &Path, name: &str, dir: &Path) -> io::Result<PathBuf>
 fn place(file: &Path, at: &Path) -> io::Result<()> {
     fs::create_dir_all(at.parent().unwrap_or(Path::new("/")))?;
     fs::copy(file, at)?;
-    // The container's user may read and run it.
+    // So that the container's user can read and run it.
     fs::set_permissions(at, Permissions::from_mode(0o755))
 }

@@ -1,5 +1,4 @@
-//! Skipping a test aloud: a test that needs root or a tool says so and is counted, never passes in
-//! silence.
+//! Skips tests that need root or a missing tool. A skipped test is reported and counted; it never passes silently.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -19,7 +18,7 @@ pub fn skip(test: &str, reason: &str) {
     }
 }
 
-/// Whether the test may go on: it needs to be root. If not, the test is skipped aloud.
+/// Whether the test runs as root. If not, reports the test as skipped.
 pub fn require_root(test: &str) -> bool {
     // SAFETY: no arguments, no failure.
     let root = unsafe { libc::geteuid() } == 0;
@@ -29,7 +28,7 @@ pub fn require_root(test: &str) -> bool {
     root
 }
 
-/// Whether the test may go on: it needs this program on the PATH. If not, it is skipped aloud.
+/// Whether this program is on the PATH. If not, reports the test as skipped.
 pub fn require_tool(test: &str, tool: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).any(|dir| dir.join(tool).is_file());

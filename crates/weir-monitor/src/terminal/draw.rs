@@ -1,4 +1,4 @@
-//! The whole screen.
+//! Draws the whole screen.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -17,7 +17,7 @@ use super::state::{OverlayKind, State};
 use super::text::{escaped, grouped};
 use crate::view::View;
 
-/// Draws a view as the state wants it. It fits any size; parts without room are left out.
+/// Draws a view by the state of the display. It fits any size; parts without room are left out.
 pub fn draw(frame: &mut Frame<'_>, state: &State, view: &View) {
     let areas = Areas::of(frame.area());
     header::draw(frame, &areas, &state.history, view, state.look);
@@ -64,7 +64,7 @@ fn tabs(state: &State, view: &View) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Which rows are shown of how many; keys.
+/// The shown rows and the number of rows; keys.
 fn foot(state: &State, rows: &[Row], view: &View, pane_lines: u16) -> Line<'static> {
     let mut text = String::new();
     if state.overlay.is_none() && state.pane != Pane::Losses {
@@ -110,7 +110,7 @@ fn foot(state: &State, rows: &[Row], view: &View, pane_lines: u16) -> Line<'stat
     Line::from(spans)
 }
 
-/// Lines from `top` on, or as many of the last ones as fit.
+/// The lines from `top` on; or, if they would not fill the area, the last lines.
 fn draw_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, top: usize) {
     let top = top.min(lines.len().saturating_sub(area.height.into()));
     for (line, row) in lines.into_iter().skip(top).zip(area.rows()) {

@@ -10,21 +10,21 @@ use super::look::Look;
 /// Cells between two columns.
 const GAP: usize = 2;
 
-/// Cells of a column that is cut where there is no room.
+/// Least width of a column that may be cut if there is no room.
 const LEAST_WIDTH: usize = 5;
 
 /// A column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its head.
+    /// Its heading.
     pub head: String,
-    /// Numbers end under each other.
+    /// Whether it is aligned to the right, as numbers are.
     pub is_number: bool,
-    /// It is as wide at least, whatever it shows now, so that columns stand still.
+    /// Its least width, so that columns do not move when values change.
     pub width_min: usize,
     /// It may be cut to [`width_min`](Column::width_min).
     pub is_elastic: bool,
-    /// Where there is no room for all, the highest goes first. 0: never.
+    /// If there is no room for all columns, those with the highest rank are left out first. 0: never.
     pub rank: u8,
 }
 
@@ -33,14 +33,14 @@ pub struct Column {
 pub struct Grid {
     /// From left to right.
     pub columns: Vec<Column>,
-    /// Those that are on the screen; a cell for each column.
+    /// The rows that are on the screen, with a cell for each column.
     pub rows: Vec<Vec<String>>,
-    /// One of them.
+    /// The selected one of them.
     pub selected: Option<usize>,
 }
 
 impl Grid {
-    /// Heads in the first line, a row in each other one.
+    /// Draws headings in the first line, and a row in each further line.
     pub fn draw(&self, area: Rect, buffer: &mut Buffer, look: Look) {
         let columns = self.fitting(area.width.into());
         let heads: Vec<String> = self.columns.iter().map(|column| column.head.clone()).collect();
@@ -99,7 +99,7 @@ impl Grid {
         }
         let mut excess = (shown.iter().map(|(_, width)| width).sum::<usize>() + gaps(&shown))
             .saturating_sub(room);
-        // Where not even the least fits, further: better two addresses in part than one.
+        // If even the least widths do not fit, cut further: two shortened addresses are better than one.
         for is_last_resort in [false, true] {
             while excess > 0 {
                 let is_elastic = |&(place, width): &(usize, usize)| {
@@ -116,13 +116,13 @@ impl Grid {
     }
 }
 
-/// Cells that a text takes.
+/// The width of a text in cells.
 pub fn width_of(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { Span::raw(text).width() }
 }
 
-/// A text in so many cells. If it is longer, its middle is left out: addresses begin with their network and end with
-/// their port.
+/// A text in at most `cells` cells. If it is longer, its middle is omitted, because addresses begin with their network
+/// and end with their port.
 pub fn fitted(text: &str, width: usize, look: Look) -> String {
     if width_of(text) <= width {
         return text.to_owned();
@@ -134,7 +134,7 @@ pub fn fitted(text: &str, width: usize, look: Look) -> String {
     head.into_iter().chain(ellipsis).chain(tail.into_iter().rev()).collect()
 }
 
-/// As many letters as so many cells take.
+/// The first letters of a text that fit into `cells` cells.
 fn first_letters(letters: impl Iterator<Item = char>, mut room: usize) -> Vec<char> {
     let mut shown = Vec::new();
     for letter in letters {

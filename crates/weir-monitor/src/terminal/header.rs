@@ -16,7 +16,7 @@ use crate::view::View;
 /// Cells of the words before the sparkline.
 const PEAK_WIDTH: u16 = 16;
 
-/// Draws them.
+/// Draws these lines.
 pub fn draw(frame: &mut Frame<'_>, areas: &Areas, history: &History, view: &View, look: Look) {
     let [left, right] =
         Layout::horizontal([Constraint::Fill(1), Constraint::Length(14)]).areas(areas.title);

@@ -1,4 +1,4 @@
-//! The keys.
+//! The help text about keys.
 
 /// A key, and its action.
 pub const LINES: &[(&str, &str)] = &[

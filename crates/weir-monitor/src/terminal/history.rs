@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::view::View;
 
-/// Views that are remembered: five minutes of one a second.
+/// Number of views that are kept: five minutes with one view a second.
 pub const HISTORY_VIEWS: usize = 300;
 
 /// Rates of the last views.
@@ -22,7 +22,7 @@ pub struct Sample {
 }
 
 impl History {
-    /// Takes in the rate of a view.
+    /// Adds the rate of a view.
     pub fn push(&mut self, view: &View) {
         if self.0.back().is_some_and(|last| last.number >= view.number) {
             return;
@@ -35,8 +35,8 @@ impl History {
         self.0.push_back(Sample { number: view.number, bits, has_lost });
     }
 
-    /// At most so many samples, the latest last, up to the view of this number. Several views are one sample where
-    /// there are more; which ones does not change with time, so that old samples only move.
+    /// At most `count` samples, the latest last, up to the view with this number. If there are more views, several are
+    /// combined to one sample. The grouping does not change with time, so old samples keep their heights.
     pub fn samples(&self, most: usize, until: u64) -> Vec<Sample> {
         let views_each = HISTORY_VIEWS.div_ceil(most.max(1)) as u64;
         let mut samples: Vec<Sample> = Vec::new();
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!((history.0.len(), history.peak(1000), history.peak(900)), (300, 1000.0, 900.0));
         let bits = |samples: Vec<Sample>| samples.iter().map(|s| s.bits).collect::<Vec<_>>();
         assert_eq!(bits(history.samples(300, 1000)).len(), 300);
-        // Three views each: those of 999 and 1000 are the last one.
+        // Three views for each sample: views 999 and 1000 are in the last one.
         let samples = bits(history.samples(100, 1000));
         assert_eq!((samples.len(), samples[98], samples[99]), (100, 998.0, 1000.0));
         assert_eq!(history.samples(0, 1000), []);

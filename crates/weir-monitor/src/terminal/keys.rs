@@ -19,11 +19,11 @@ pub enum Outcome {
     Draw,
     /// Draw every cell: another program has written to the terminal.
     Redraw,
-    /// The run shall end.
+    /// End the run.
     Quit,
 }
 
-/// Where to.
+/// Movement of a cursor.
 #[derive(Clone, Copy)]
 enum Move {
     Up,
@@ -47,7 +47,7 @@ impl Move {
         })
     }
 
-    /// From a place of `length`, by pages of so many.
+    /// The new place of a cursor at `place`, in a list of `length`, with pages of `page` rows.
     fn from(self, place: usize, length: usize, page: usize) -> usize {
         let place = match self {
             Move::Up => place.saturating_sub(1),
@@ -73,7 +73,7 @@ impl State {
             KeyCode::Char('l') if is_control => return Outcome::Redraw,
             _ => {}
         }
-        // Esc and a letter that come together, of a fast typist or over a slow link, look as Alt and the letter do.
+        // Esc and a letter that arrive together (fast typing, a slow link) look like Alt and the letter.
         if key.modifiers.contains(KeyModifiers::ALT) {
             self.press(KeyEvent::from(KeyCode::Esc), view);
         }
@@ -89,7 +89,7 @@ impl State {
 
     fn go(&mut self, to: Move, view: &View) {
         let lines = match &self.overlay {
-            // One for the title.
+            // One line is the title.
             Some(Overlay { kind: OverlayKind::Help, .. }) => Some(help::LINES.len() + 1),
             Some(Overlay { kind: OverlayKind::Flow(flow, _), .. }) => {
                 Some(detail::fields(flow, view).len() + 1)
@@ -109,16 +109,16 @@ impl State {
         }
     }
 
-    /// Moves lines of text, of which there are so many.
+    /// Scrolls text with this many lines.
     fn scroll(&mut self, to: Move, lines: usize) {
         let height = Areas::pane_lines(self.height);
         let top = self.overlay.as_mut().map_or(&mut self.ledger_top, |overlay| &mut overlay.top);
-        // With the last one the last line is at the bottom.
+        // At most until the last line is at the bottom.
         let tops = lines.saturating_sub(height) + 1;
         *top = to.from((*top).min(tops - 1), tops, height.saturating_sub(1).max(1));
     }
 
-    /// A key of the search.
+    /// Handles a key while a search is typed.
     fn type_key(&mut self, code: KeyCode, is_control: bool) {
         let mut text = self.query.text().to_owned();
         match code {
@@ -170,7 +170,7 @@ impl State {
         self.open(Pane::ALL[(self.pane as usize + by) % Pane::ALL.len()]);
     }
 
-    /// A flow in full; of a talker or a protocol, its flows.
+    /// Opens the selected row: all fields of a flow, or the flows of a talker or a protocol.
     fn enter(&mut self, view: &View) {
         let rows = self.rows(view);
         let Some(row) = rows.get(self.place(&rows)) else { return };

@@ -1,9 +1,8 @@
-//! Where things are on a screen of a size.
+//! The parts of a screen of a given size.
 
 use ratatui::layout::{Constraint, Layout, Rect};
 
-/// The parts of the screen, from top to bottom. Areas for which a small screen has no lines are
-/// empty.
+/// The areas of the screen, from top to bottom. Areas for which a small screen has no lines are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Areas {
     /// Sources.
@@ -18,12 +17,12 @@ pub struct Areas {
     pub tabs: Rect,
     /// The open pane.
     pub pane: Rect,
-    /// The rows that are left out, and keys.
+    /// The number of rows that are not shown, and keys.
     pub foot: Rect,
 }
 
 impl Areas {
-    /// The parts of a screen.
+    /// Divides a screen.
     pub fn of(screen: Rect) -> Areas {
         let [title, rates, losses, history, tabs, foot] = match screen.height {
             0..3 => [0, 0, 0, 0, 0, 0],
@@ -40,12 +39,12 @@ impl Areas {
         Areas { title, rates, losses, history, tabs, pane, foot }
     }
 
-    /// Lines of the pane, of a screen so high.
+    /// Lines of the pane on a screen of this height.
     pub fn pane_lines(height: u16) -> usize {
         Areas::of(Rect::new(0, 0, 1, height)).pane.height.into()
     }
 
-    /// Rows of the pane: its lines without the heads of its columns, one at least.
+    /// Rows of the pane: its lines without the headings, at least one.
     pub fn page_lines(height: u16) -> usize {
         Areas::pane_lines(height).saturating_sub(1).max(1)
     }

@@ -10,15 +10,15 @@ use crate::view::{ExportView, SourceView, View};
 pub enum Entry {
     /// The name of the counts that follow.
     Title(String),
-    /// A name, its value, and whether it is a loss.
+    /// A name, its value, and whether the value counts losses.
     Count(String, String, bool),
-    /// Something that was said.
+    /// A message.
     Line(String),
-    /// Between two parts.
+    /// An empty line between two parts.
     Gap,
 }
 
-/// The words are those of docs/ledger.md.
+/// Makes the lines, with the names of docs/ledger.md.
 pub fn entries(view: &View) -> Vec<Entry> {
     let mut entries = Vec::new();
     for source in &view.sources {
@@ -55,7 +55,7 @@ pub fn entries(view: &View) -> Vec<Entry> {
     }
     if !view.news.is_empty() {
         entries.extend([Entry::Gap, Entry::Title("what happened".to_owned())]);
-        // The latest first: it is looked for.
+        // The latest message first.
         entries.extend(view.news.iter().rev().map(|line| Entry::Line(text::escaped(line))));
     }
     entries
@@ -108,9 +108,9 @@ fn drops(source: &SourceView) -> u64 {
 /// Losses of all sources, of the monitor and of the exports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Frames in all, but for those missed before the hook.
+    /// Lost frames, except those that were missed before the hook.
     pub frames: u64,
-    /// The same by place, where there are any.
+    /// The same by place, without places that lost none.
     pub places: BTreeMap<String, u64>,
     /// Frames that the NIC or its driver lost before the hook.
     pub missed_before: u64,
@@ -121,7 +121,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// All that the view says.
+    /// Adds up the losses of a view.
     pub fn of(view: &View) -> Losses {
         let mut losses = Losses::default();
         let drops = view.sources.iter().flat_map(|source| &source.drops);
@@ -139,7 +139,7 @@ impl Losses {
         losses
     }
 
-    /// Whether there are any.
+    /// Whether anything was lost.
     pub fn is_none(&self) -> bool {
         *self == Losses::default()
     }

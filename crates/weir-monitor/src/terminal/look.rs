@@ -1,7 +1,7 @@
 //! Colours and symbols.
 //!
-//! Of the terminal's sixteen colours red and magenta are readable on a light background and on a dark one, so there are
-//! these two, for losses and for the user's choices. Nothing is said by colour alone.
+//! Of the terminal's sixteen colours, red and magenta are readable on light and on dark backgrounds. So only these
+//! two are used, for losses and for the user's choices. Nothing is shown by colour alone.
 
 use std::env;
 
@@ -24,7 +24,7 @@ impl Default for Look {
 }
 
 impl Look {
-    /// By `NO_COLOR` (<https://no-color.org>), and by the locale: `LC_ALL`, `LC_CTYPE` or `LANG`, the first that is
+    /// Reads `NO_COLOR` (<https://no-color.org>), and the locale: the first of `LC_ALL`, `LC_CTYPE` and `LANG` that is
     /// set.
     #[must_use]
     pub fn of_environment() -> Look {
@@ -45,22 +45,22 @@ impl Look {
         if self.has_colors { Style::new().fg(color) } else { Style::new() }
     }
 
-    /// Something is being lost just now.
+    /// Style for losses that are happening now.
     pub(super) fn losing(self) -> Style {
         self.lost().add_modifier(Modifier::REVERSED)
     }
 
-    /// Something was lost.
+    /// Style for earlier losses.
     pub(super) fn lost(self) -> Style {
         self.colored(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// A user's choice that changes the display: a search, a pause.
+    /// Style for a choice of the user that changes the display: a search, a pause.
     pub(super) fn chosen(self) -> Style {
         self.colored(Color::Magenta).add_modifier(Modifier::BOLD)
     }
 
-    /// Figures that are looked for first, and keys.
+    /// Style for the most important figures, and for keys.
     pub(super) fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
@@ -70,7 +70,7 @@ impl Look {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// Heads of columns and of lines.
+    /// Style for headings of columns and lines.
     pub(super) fn head(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED)
     }
@@ -80,12 +80,12 @@ impl Look {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Text was left out here.
+    /// Symbol for omitted text.
     pub(super) fn ellipsis(self) -> char {
         if self.is_unicode { '…' } else { '~' }
     }
 
-    /// A sorted column: largest or smallest first.
+    /// Symbol for a sorted column: largest or smallest first.
     pub(super) fn order(self, is_descending: bool) -> &'static str {
         match (self.is_unicode, is_descending) {
             (true, true) => "▼",

@@ -11,7 +11,7 @@ use super::state::State;
 use super::text::{bit_rate, bytes, clock, ends, escaped, grouped, packet_rate, protocol, span};
 use crate::view::{FlowView, View};
 
-/// Cells of a bar that is full.
+/// Width of a full bar in cells.
 const BAR_WIDTH: usize = 30;
 
 /// Draws the open pane.
@@ -37,8 +37,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, rows: &[Row], view
 fn flow_columns(state: &State, view: &View) -> Vec<Column> {
     use sort::Column::*;
     let column = |column: sort::Column| {
-        // Least width, elastic, rank. Widths hold nearly all there is, so that columns do not come and go with
-        // the rows.
+        // Least width, elastic, rank. The widths are enough for nearly all values, so that columns do not appear and
+        // disappear with the rows.
         let (width_min, is_elastic, rank) = match column {
             Bits => (9, false, 0),
             Packets => (9, false, 5),
@@ -57,7 +57,7 @@ fn flow_columns(state: &State, view: &View) -> Vec<Column> {
             false => column.name().to_owned(),
         };
         let is_number = !matches!(column, Protocol | Source | Destination | Interface);
-        // An order by a column that is not shown would confuse.
+        // The sorted column is always shown: an order by a hidden column would be confusing.
         let rank = if is_sorted { 0 } else { rank };
         self::Column { head, is_number, width_min, is_elastic, rank }
     };
@@ -153,7 +153,7 @@ fn protocol_rows(
 ) -> Vec<Vec<String>> {
     let sum: f64 = view.protocols.iter().map(|protocol| protocol.rates.bits.max(0.0)).sum();
     let cells = |one: &crate::view::Protocol| {
-        // 0 / 0, where nothing is sent.
+        // If nothing is sent, the share is 0 / 0.
         let share = one.rates.bits.max(0.0) / sum;
         let share = if share.is_finite() { share } else { 0.0 };
         let blocks = (share * BAR_WIDTH as f64).round() as usize;

@@ -1,4 +1,4 @@
-//! The rows of a pane, and which one is selected.
+//! The rows of a pane, and the selected row.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,17 @@ use super::search::{self, Query};
 use super::sort::Sort;
 use crate::view::{FlowView, View};
 
-/// The subject of the screen.
+/// A pane of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pane {
-    /// Flows that go on.
+    /// Flows that have not ended.
     #[default]
     Flows,
     /// Addresses.
     Talkers,
     /// Protocols above IP.
     Protocols,
-    /// Account of frames and records.
+    /// The account of frames and records.
     Losses,
 }
 
@@ -26,7 +26,7 @@ impl Pane {
     /// In the order of their keys, `1` to `4`.
     pub const ALL: [Pane; 4] = [Pane::Flows, Pane::Talkers, Pane::Protocols, Pane::Losses];
 
-    /// On its tab.
+    /// The text of its tab.
     pub const fn name(self) -> &'static str {
         match self {
             Pane::Flows => "Flows",
@@ -37,19 +37,19 @@ impl Pane {
     }
 }
 
-/// A row, whatever its place.
+/// The identity of a row, independent of its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowId {
-    /// Key, VLAN, interface.
+    /// A flow: key, VLAN, interface.
     Flow(FlowKey, Option<u16>, u32),
-    /// Its address.
+    /// A talker: its address.
     Talker(IpAddr),
-    /// Its number.
+    /// A protocol: its number.
     Protocol(u8),
 }
 
 impl RowId {
-    /// Of a flow.
+    /// The identity of a flow.
     pub fn of(flow: &FlowView) -> RowId {
         RowId::Flow(flow.record.key, flow.record.vlan, flow.record.interface)
     }
@@ -64,7 +64,7 @@ pub struct Row {
     pub id: RowId,
 }
 
-/// The rows of a pane that match, in their order. [`Pane::Losses`] has lines, and no rows.
+/// The rows of a pane that match the search, in order. [`Pane::Losses`] has lines instead of rows.
 pub fn rows(pane: Pane, query: &Query, sort: Sort, view: &View) -> Vec<Row> {
     match pane {
         Pane::Flows => flows(query, sort, view),
@@ -100,36 +100,36 @@ fn flows(query: &Query, sort: Sort, view: &View) -> Vec<Row> {
 /// The selected row of a pane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// The selected row. `None`: the place is, whatever comes there.
+    /// The selected row. `None`: the place itself is selected, whichever row is there.
     id: Option<RowId>,
     place: usize,
 }
 
 impl Cursor {
-    /// Its place: that of the row that was selected, or, if this is gone, where it was.
+    /// The place of the selected row, or its last place if the row is gone.
     pub fn place(&self, rows: &[Row]) -> usize {
         let found = self.id.and_then(|id| rows.iter().position(|row| row.id == id));
         found.unwrap_or(self.place.min(rows.len().saturating_sub(1)))
     }
 
-    /// Selects the row of a place; the last one if it is beyond that.
+    /// Selects the row at a place, or the last row if there are fewer.
     pub fn select(&mut self, place: usize, rows: &[Row]) {
         self.place = place.min(rows.len().saturating_sub(1));
         self.id = rows.get(self.place).map(|row| row.id);
     }
 
-    /// Stays at the top, whatever comes there.
+    /// Selects the top place, whichever row is there.
     pub fn release(&mut self) {
         *self = Cursor::default();
     }
 
-    /// Remembers the place, in case the row goes.
+    /// Records the place of the selected row, in case the row disappears.
     pub fn follow(&mut self, rows: &[Row]) {
         self.place = self.place(rows);
     }
 }
 
-/// The first of `length` rows that are shown on `height` lines: the selected one is in the middle where that can be.
+/// The first shown row, if `length` rows are shown on `height` lines. The selected one is in the middle, if possible.
 pub fn first_shown(place: usize, length: usize, height: usize) -> usize {
     place.saturating_sub(height / 2).min(length.saturating_sub(height))
 }
@@ -152,7 +152,7 @@ mod tests {
         flows[1].rates.bits = 0.0;
         cursor.follow(&all(&view));
         assert_eq!(cursor.place(&all(&view)), 4, "the slowest now");
-        // Its flow ends: the place stays, as long as there are rows.
+        // The flow ends: its place stays selected, as long as there are rows.
         std::sync::Arc::make_mut(&mut view.flows).remove(1);
         assert_eq!(cursor.place(&all(&view)), 3);
         assert_eq!(cursor.place(&[]), 0);

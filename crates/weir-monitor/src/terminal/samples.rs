@@ -34,7 +34,7 @@ pub fn flow(n: u8) -> FlowView {
     FlowView { record, rates }
 }
 
-/// The same over IPv6 and UDP, on the second interface.
+/// As `flow`, over IPv6 and UDP, on the second interface.
 pub fn flow_v6(n: u8) -> FlowView {
     let mut flow = flow(n);
     let address = |text: &str| format!("{text}{n:x}").parse().expect("an address");
@@ -101,7 +101,7 @@ pub fn view(number: u64, flows: u8) -> View {
     }
 }
 
-/// The same, with losses at every place.
+/// As `view`, with losses in every place.
 pub fn view_with_losses(number: u64) -> View {
     let mut view = view(number, 3);
     view.sources[0].drops = BTreeMap::from([("kernel".into(), 12_000), ("relay".into(), 0)]);

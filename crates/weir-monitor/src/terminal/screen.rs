@@ -1,4 +1,4 @@
-//! The terminal, as the live table needs it and as it was before.
+//! Sets up the terminal for the live table, and restores it.
 
 use std::io::{self, Stdout, stdout};
 use std::mem::ManuallyDrop;
@@ -17,18 +17,18 @@ use ratatui::crossterm::terminal::{
 
 type Hook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
 
-/// A terminal in raw mode, on its alternate screen. Dropped, it is as it was before.
+/// A terminal in raw mode, on its alternate screen. It is restored when this is dropped.
 ///
-/// So it is, too, before a thread that panics says so: on the alternate screen nobody would read that.
+/// It is also restored before the message of a panic is printed, which would be lost on the alternate screen.
 pub struct Screen {
-    /// For drawing. Never dropped: on a terminal that has hung up its `Drop` prints an error, which panics there.
+    /// For drawing. Never dropped: if the terminal has hung up, its `Drop` prints an error, and that panics.
     pub terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     has_panicked: Arc<AtomicBool>,
     hook: Arc<Hook>,
 }
 
 impl Screen {
-    /// Takes the terminal of standard output.
+    /// Sets up the terminal of standard output.
     pub fn enter() -> io::Result<Screen> {
         let has_panicked = Arc::new(AtomicBool::new(false));
         let hook = Arc::new(panic::take_hook());
@@ -56,8 +56,8 @@ impl Screen {
         }
     }
 
-    /// Forgets the contents of the screen, so that all of it is drawn. `Terminal::clear` would ask the terminal
-    /// where its cursor is, and not every one answers.
+    /// Forgets the contents of the screen, so that the next drawing is complete. `Terminal::clear` would ask the
+    /// terminal for the place of its cursor, which not every terminal answers.
     pub fn clear(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
@@ -74,7 +74,7 @@ impl Drop for Screen {
         if !self.has_panicked() {
             restore();
         }
-        // Not allowed while this thread unwinds; the hook does no harm then.
+        // The former hook cannot be set while this thread unwinds. Ours then stays, which does no harm.
         if !thread::panicking() {
             set_hook(Arc::clone(&self.hook));
         }
@@ -85,7 +85,7 @@ fn set_hook(hook: Arc<Hook>) {
     panic::set_hook(Box::new(move |info| hook(info)));
 }
 
-/// Each step whether or not another one fails: there is nobody to tell.
+/// Restores the terminal. Every step is tried, even if another one fails, because errors cannot be shown.
 fn restore() {
     let _ = disable_raw_mode();
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);

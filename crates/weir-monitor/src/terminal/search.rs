@@ -1,4 +1,4 @@
-//! Which flows are looked for.
+//! The search: which flows are shown.
 
 use std::net::IpAddr;
 
@@ -10,9 +10,9 @@ use super::text;
 /// Characters that a search may have.
 pub const SEARCH_LETTERS: usize = 100;
 
-/// Words that must all be in the text of a flow. Upper and lower case are the same.
+/// Words that must all be in the text of a flow, in upper or lower case.
 ///
-/// `!udp`: must not be in it. `=80`: is a whole address, port or name, not a part of one. `!=80`: both.
+/// `!udp`: the text must not have this word. `=80`: a whole address, port or name, not a part of one. `!=80`: both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     text: String,
@@ -35,18 +35,18 @@ impl Query {
             let (is_whole, word) = after('=', word);
             Word { text: word.to_lowercase(), is_unwanted, is_whole }
         };
-        // A `!` alone is a word that is still being typed.
+        // A single `!` is a word that is still being typed.
         let words =
             text.split_whitespace().map(word).filter(|word| !word.text.is_empty()).collect();
         Query { text, words }
     }
 
-    /// As it was typed.
+    /// The search as it was typed.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether everything matches.
+    /// Whether every flow matches.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -61,13 +61,12 @@ impl Query {
     }
 }
 
-/// Whether the word begins so, and its rest.
+/// Whether the word begins with this character, and the rest of the word.
 fn after(mark: char, word: &str) -> (bool, &str) {
     word.strip_prefix(mark).map_or((false, word), |rest| (true, rest))
 }
 
-/// The text of a flow: addresses and ports together and each alone, protocol, interface with VLAN, owner; in lower
-/// case.
+/// The text of a flow in lower case: addresses with ports, addresses, ports, protocol, interface with VLAN, owner.
 pub fn of_flow(record: &FlowRecord, origin: Option<&Origin>) -> String {
     let key = &record.key;
     let [source, destination] = text::ends(key);

@@ -47,7 +47,7 @@ impl Column {
         Column::Interface,
     ];
 
-    /// Its head.
+    /// Its heading.
     pub const fn name(self) -> &'static str {
         match self {
             Column::Bits => "rate",
@@ -63,13 +63,13 @@ impl Column {
         }
     }
 
-    /// Whether the largest is looked for first.
+    /// Whether the usual order is the largest first.
     pub const fn is_descending(self) -> bool {
         use Column::*;
         matches!(self, Bits | Packets | TotalBytes | TotalPackets | Start | Duration)
     }
 
-    /// The column so many places to the right; behind the last one is the first one.
+    /// The column `steps` places to the right. The first column follows the last one.
     fn moved(self, by: isize) -> Column {
         let all = Column::ALL;
         let place = all.iter().position(|&column| column == self).unwrap_or_default();
@@ -77,27 +77,27 @@ impl Column {
     }
 }
 
-/// By what flows are sorted.
+/// The order of flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sort {
     /// The column.
     pub column: Column,
-    /// Against the order in which the column is usually wanted.
+    /// Whether the column's usual order is reversed.
     pub is_reversed: bool,
 }
 
 impl Sort {
-    /// By the next column, in its usual order.
+    /// Sorts by the next column, in its usual order.
     pub fn next(self) -> Sort {
         Sort { column: self.column.moved(1), is_reversed: false }
     }
 
-    /// By the column before.
+    /// Sorts by the previous column, in its usual order.
     pub fn previous(self) -> Sort {
         Sort { column: self.column.moved(-1), is_reversed: false }
     }
 
-    /// The other way round.
+    /// Reverses the order.
     pub fn reversed(self) -> Sort {
         Sort { is_reversed: !self.is_reversed, ..self }
     }
@@ -107,7 +107,7 @@ impl Sort {
         self.column.is_descending() != self.is_reversed
     }
 
-    /// The order of two flows. Those that are equal are sorted by key, so that they stand still.
+    /// The order of two flows. Equal flows are sorted by key, so that they do not change places.
     pub fn compare(self, a: &FlowView, b: &FlowView) -> Ordering {
         let order = match self.column {
             Column::Bits => a.rates.bits.total_cmp(&b.rates.bits),

@@ -16,13 +16,13 @@ pub struct State {
     pub(super) pane: Pane,
     pub(super) overlay: Option<Overlay>,
     pub(super) query: Query,
-    /// Keys go into the search.
+    /// Whether a search is being typed.
     pub(super) is_typing: bool,
     pub(super) sort: Sort,
     pub(super) is_paused: bool,
-    /// Of each pane.
+    /// The cursor of each pane.
     pub(super) cursors: [Cursor; Pane::ALL.len()],
-    /// Lines of the ledger that are above the screen.
+    /// Number of lines of the ledger that are scrolled out at the top.
     pub(super) ledger_top: usize,
     pub(super) history: History,
     /// Lines of the screen.
@@ -33,41 +33,41 @@ pub struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Overlay {
     pub kind: OverlayKind,
-    /// Its lines that are above the screen.
+    /// Number of its lines that are scrolled out at the top.
     pub top: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum OverlayKind {
     Help,
-    /// A flow in full, as it was seen last, and whether it is still there.
+    /// All fields of a flow, as it was seen last, and whether it still exists.
     Flow(Box<FlowView>, bool),
 }
 
 impl State {
-    /// The first pane, nothing selected.
+    /// The first pane, without a selection.
     #[must_use]
     pub fn new(look: Look) -> State {
         State { look, ..State::default() }
     }
 
-    /// The screen has so many lines now.
+    /// Sets the number of lines of the screen.
     pub fn resize(&mut self, height: u16) {
         self.height = height;
     }
 
-    /// Whether new views are not to be shown. They are to be given to [`remember`](State::remember) nevertheless.
+    /// Whether the display is paused. New views must still be given to [`remember`](State::remember).
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.is_paused
     }
 
-    /// Takes the rates of a view into the sparkline.
+    /// Adds the rate of a view to the sparkline.
     pub fn remember(&mut self, view: &View) {
         self.history.push(view);
     }
 
-    /// This view is shown from now on.
+    /// Shows this view from now on.
     pub fn advance(&mut self, view: &View) {
         self.remember(view);
         for pane in [Pane::Flows, Pane::Talkers, Pane::Protocols] {

@@ -1,4 +1,4 @@
-//! Numbers, times and names as people read them.
+//! Numbers, times and names as text for people.
 
 use chrono::{DateTime, Utc};
 use weir_frame::flow::{FlowKey, protocol_name};
@@ -14,7 +14,7 @@ pub fn bit_rate(rate: f64) -> String {
     scaled(rate, ["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"])
 }
 
-/// `7.89 GB`, in powers of 1000 as the rates are.
+/// `7.89 GB`: bytes, in powers of 1000 as for rates.
 pub fn bytes(count: u64) -> String {
     match count {
         0..1000 => format!("{count} B"),
@@ -45,10 +45,10 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// Three digits, in the largest unit of which there is one.
+/// Three digits, in the largest unit in which the value is at least 1.
 fn scaled(rate: f64, units: [&str; 5]) -> String {
     let (mut value, mut unit) = (if is_rate(rate) { rate } else { 0.0 }, 0);
-    // From 999.5 on three digits would be 1000.
+    // Values from 999.5 on would be rounded to 1000, which has four digits.
     while value >= 999.5 && unit + 1 < units.len() {
         value /= 1000.0;
         unit += 1;
@@ -63,7 +63,7 @@ fn scaled(rate: f64, units: [&str; 5]) -> String {
     }
 }
 
-/// Rates are quotients of outside clocks, so they may be no numbers.
+/// Rates are computed with clocks of other processes, so they may be NaN or infinite.
 fn is_rate(rate: f64) -> bool {
     rate.is_finite() && rate > 0.0
 }
@@ -132,8 +132,8 @@ pub fn tcp_flags(flags: u8) -> String {
     if set.is_empty() { "-".to_owned() } else { set }
 }
 
-/// A name from outside. Control characters, and others that would move or hide what stands around them, are escaped:
-/// terminals act on them.
+/// A name from outside. Control characters are escaped, because terminals act on them, and so are characters that would
+/// move or hide the text around them.
 pub fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for letter in name.chars() {

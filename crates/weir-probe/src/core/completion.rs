@@ -1,4 +1,4 @@
-//! The answers to effects: the present state of a source, and the commands that a failure concerns.
+//! Handles the answers to effects: updates the state of a source, and the commands that a failure affects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::words::{
 };
 
 impl<W: Wanted, E> Core<W, E> {
-    /// Takes the answer to the effect under way of this source.
+    /// Takes the answer to the running effect of this source.
     pub(super) fn completed(&mut self, id: SourceId, completion: Completion<E>) {
         let source = self.source(id);
         match source.under_way.take().expect("an effect under way") {
@@ -36,7 +36,7 @@ impl<W: Wanted, E> Core<W, E> {
                 Completion::Missing(error)
                     if source.follows && matches!(effect, Effect::StartSource(_)) =>
                 {
-                    // Unless it has ended already, and that was told.
+                    // Unless it has ended already, and that was reported.
                     if source.end.is_none() {
                         source.end = Some(End::Vanished);
                         self.event(Event::Vanished(id, error));
@@ -47,7 +47,7 @@ impl<W: Wanted, E> Core<W, E> {
                 {
                     source.phase = Phase::Waiting;
                     let running = source.running.as_mut().expect("it is there");
-                    // Its subscriptions are wanted, and have no feeds.
+                    // Its subscriptions stay, without feeds.
                     running.feeds = BTreeMap::new();
                     // A further failure to come back is not reported again.
                     if matches!(running.op, Op::Open(Some(_))) {
@@ -63,7 +63,7 @@ impl<W: Wanted, E> Core<W, E> {
                     }
                     running.forward.clear();
                     if came_back {
-                        // No command asked, so nobody is answered, and nothing is noted of it.
+                        // No command has requested this effect, so there is nothing to answer or to record.
                         running.is_decided = true;
                         source.end = Some(End::ForGood);
                         return self.event(Event::Failed(id, error));
@@ -75,7 +75,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// An effect of a command came to be.
+    /// Handles the success of an effect of a command.
     fn succeeded(&mut self, id: SourceId, effect: Effect<W>, completion: Completion<E>) {
         let Core { sources, subscriptions, consumers, .. } = self;
         let source = sources.get_mut(&id).expect("a source that is there");
@@ -84,9 +84,9 @@ impl<W: Wanted, E> Core<W, E> {
             Effect::OpenSource(_, feeds) => {
                 source.phase = Phase::Open;
                 source.feeds = feeds.into_iter().collect();
-                // Whatever has appeared, it is open.
+                // The source is open, so a note that the interface has appeared is obsolete.
                 source.may_be_there = false;
-                // Once each, however many of its subscriptions share a feed.
+                // Each feed once, even if several of its subscriptions share it.
                 let mut readers: BTreeSet<(FeedId, ConsumerId)> = BTreeSet::new();
                 for (subscription, &feed) in &running.feeds {
                     let own = subscriptions[subscription].consumers.intersection(consumers);
@@ -128,7 +128,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// An effect failed that others of the same command do not depend on.
+    /// Handles the failure of an effect on which others of the same command do not depend.
     fn failed_beside(&mut self, id: SourceId, effect: Effect<W>, error: E) {
         let Core { sources, subscriptions, .. } = self;
         let source = sources.get_mut(&id).expect("a source that is there");
@@ -141,7 +141,7 @@ impl<W: Wanted, E> Core<W, E> {
             _ => false,
         };
         match effect {
-            // Its old rings must get no frame more, so all of its readers lose it.
+            // The old rings must not get another frame, so all of their readers lose the feed.
             Effect::RenewFeed { old, new, .. } => {
                 let aimed = |effect: &Effect<W>| matches!(effect, Effect::AttachWaker(_, feed, _) if *feed == new);
                 running.forward.retain(|effect| !aimed(effect));
@@ -150,7 +150,7 @@ impl<W: Wanted, E> Core<W, E> {
                 lost.iter().for_each(|lost| _ = subscriptions.remove(lost));
                 self.event(Event::FeedLost(old, lost, error));
             }
-            // It is attached anew to whatever feed its subscription reads next.
+            // The consumer will be attached to the next feed of its subscription.
             Effect::AttachWaker(_, feed, consumer)
                 if matches!(running.op, Op::Open(_) | Op::Withdraw(..)) || was_refused =>
             {
@@ -164,7 +164,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// A source was closed.
+    /// Handles the closing of a source.
     fn closed(&mut self, id: SourceId, completion: Completion<E>) {
         let source = self.source(id);
         source.phase = Phase::Waiting;

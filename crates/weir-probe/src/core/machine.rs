@@ -1,4 +1,4 @@
-//! How a source gets on: one effect at a time, one command at a time.
+//! The progress of a source: one effect at a time, one command at a time.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::words::{
 use super::{Core, Subscription};
 
 impl<W: Wanted, E> Core<W, E> {
-    /// Goes on with a source until an effect is under way or there is nothing to do.
+    /// Goes on with a source until an effect is running or there is nothing to do.
     pub(super) fn advance(&mut self, id: SourceId) {
         while let Some(source) = self.sources.get_mut(&id) {
             if source.under_way.is_some() {
@@ -24,7 +24,7 @@ impl<W: Wanted, E> Core<W, E> {
                 && source.may_be_there
                 && self.subscriptions.values().any(|known| known.source == id)
             {
-                // Nothing is opened for nobody: without a subscription it waits for the next one.
+                // Without a subscription the source is not opened, and waits for the next one.
                 source.may_be_there = false;
                 source.queue.push_front(Op::Open(None));
                 self.begin(id);
@@ -36,7 +36,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// Begins the oldest command: says what can fail, in order.
+    /// Begins the oldest command: lists its effects that can fail, in order.
     fn begin(&mut self, id: SourceId) {
         let Core { sources, subscriptions, consumers, last_id, .. } = self;
         let source = sources.get_mut(&id).expect("a source that is there");
@@ -69,7 +69,7 @@ impl<W: Wanted, E> Core<W, E> {
                 let known = &subscriptions[subscription];
                 let like = source.feeds.iter().find(|(_, wants)| wants.is_like(&known.wants));
                 let feed = match (known.feed, like) {
-                    // The source came back in between.
+                    // The source has come back meanwhile.
                     (Some(feed), _) | (None, Some((&feed, _))) => feed,
                     (None, None) => {
                         let feed = fresh();
@@ -134,7 +134,7 @@ impl<W: Wanted, E> Core<W, E> {
         source.running = Some(running);
     }
 
-    /// Goes on with the command that is carried out: its next effect, its commit, its removals, its answer.
+    /// Goes on with the present command: its next effect, its commit, its removals, its answer.
     fn go_on(&mut self, id: SourceId) {
         let source = self.sources.get_mut(&id).expect("a source that is there");
         let running = source.running.as_mut().expect("a command that is carried out");
@@ -157,7 +157,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.answer(running, id);
     }
 
-    /// Commits a command, or undoes its notes.
+    /// Commits a command, or undoes what it has recorded.
     fn decide(&mut self, id: SourceId, running: &Running<W, E>) {
         let has_failed = running.failure.is_some();
         let Core { sources, subscriptions, outputs, .. } = self;
@@ -166,7 +166,7 @@ impl<W: Wanted, E> Core<W, E> {
         if is_back && !has_failed {
             outputs.push_back(Output::Event(Event::CameBack(id)));
         }
-        // It went down while it was opened.
+        // The interface went down while the source was being opened.
         let is_new = matches!(running.op, Op::Open(_)) && source.phase == Phase::Open;
         if is_new && !has_failed && source.is_down {
             outputs.push_back(Output::Event(Event::Down(id)));
@@ -228,7 +228,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// The effect that removes something of a source that no subscription needs.
+    /// The effect that removes a feed or a waker that no subscription needs, if there is one.
     fn unneeded(&self, id: SourceId) -> Option<Effect<W>> {
         let source = &self.sources[&id];
         let needed = self.needed(id);
@@ -241,7 +241,7 @@ impl<W: Wanted, E> Core<W, E> {
         feeds.next().map(|&feed| Effect::RemoveFeed(id, feed))
     }
 
-    /// Which feeds which consumers are to read.
+    /// The feeds that each consumer has to read.
     fn needed(&self, id: SourceId) -> BTreeSet<(ConsumerId, FeedId)> {
         let reads = |known: &Subscription<W>| {
             let feed = known.feed;
@@ -255,8 +255,7 @@ impl<W: Wanted, E> Core<W, E> {
         all.filter(|reader| !refused.contains(reader)).collect()
     }
 
-    /// Tells consumers which feeds they read, where that has changed: first those that come, then
-    /// those that go.
+    /// Tells consumers about changes of the feeds that they read: first the feeds that join, then those that leave.
     pub(super) fn tell(&mut self, id: SourceId) {
         let needed = self.needed(id);
         let told = std::mem::replace(&mut self.source(id).told, needed.clone());
@@ -266,7 +265,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.outputs.extend(left);
     }
 
-    /// Ends a source: nothing more is begun, and begun work is undone by closing it.
+    /// Ends a source: nothing new is begun, and closing the source undoes work that was begun.
     fn end(&mut self, id: SourceId, end: End) {
         let is_open = self.source(id).phase == Phase::Open;
         if let Some(mut running) = self.source(id).running.take() {
@@ -280,16 +279,16 @@ impl<W: Wanted, E> Core<W, E> {
                 self.tell(id);
             }
             match (&running.op, end) {
-                // Only the closing source releases a consumer or feed that is to go.
+                // A consumer or feed that must be removed is released only when the source closes.
                 (Op::Leave(..) | Op::Withdraw(..), _) => {
                     self.source(id).queue.push_front(running.op);
                 }
                 _ if running.is_decided => self.answer(running, id),
-                // It was started, and came to its end before that was told: a short file does.
+                // It was started, and ended before the start was reported, as a short file does.
                 (Op::Start(_), End::ForGood) if running.forward.is_empty() => {
                     self.answer(running, id);
                 }
-                // It was open, and is waited for, as was requested.
+                // It was open, and will be waited for, as requested.
                 (Op::Open(_), End::Vanished) => self.answer(running, id),
                 (_, End::Vanished) => self.source(id).queue.push_front(running.op),
                 (_, End::ForGood) => self.refuse(running.op, Refused::Ended),
@@ -313,7 +312,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.ended(id, end);
     }
 
-    /// A source has ended: it is waited for, or gone for good.
+    /// Handles the end of a source: it is waited for, or removed.
     fn ended(&mut self, id: SourceId, end: End) {
         if end == End::Vanished {
             let source = self.source(id);

@@ -9,10 +9,10 @@ use super::words::{
     CommandId, ConsumerId, Effect, FeedId, Refused, Reply, SourceId, SubscriptionId, Wanted,
 };
 
-/// A command, as far as one source has to carry it out.
+/// The part of a command that one source has to carry out.
 #[derive(Clone, Debug)]
 pub(super) enum Op<W: Wanted> {
-    /// Without a command: the interface came back.
+    /// Not from a command: the interface came back.
     Open(Option<(CommandId, Vec<SubscriptionId>)>),
     Start(CommandId),
     Subscribe(CommandId, SubscriptionId),
@@ -20,25 +20,25 @@ pub(super) enum Op<W: Wanted> {
     Change(CommandId, SubscriptionId, W::Change),
     Attach(CommandId, ConsumerId, SubscriptionId),
     Detach(CommandId, ConsumerId, SubscriptionId),
-    // Of commands that all sources have a part in.
+    // Parts of commands that concern all sources.
     Leave(CommandId, ConsumerId),
     Withdraw(CommandId, ConsumerId),
     Ledgers(CommandId),
 }
 
-/// The command that a source carries out.
+/// The command that a source is carrying out.
 #[derive(Debug)]
 pub(super) struct Running<W: Wanted, E> {
     pub(super) op: Op<W>,
     /// Effects that can fail, in order.
     pub(super) forward: VecDeque<Effect<W>>,
-    /// Why it failed.
+    /// The error, if it failed.
     pub(super) failure: Option<E>,
-    /// It has been committed, or has failed: only things that nobody needs remain to be removed.
+    /// Whether it was committed or has failed: then only feeds and wakers that are not needed remain to be removed.
     pub(super) is_decided: bool,
-    /// The feed that each of these subscriptions is to read.
+    /// For each of these subscriptions, the feed that it will read.
     pub(super) feeds: BTreeMap<SubscriptionId, FeedId>,
-    /// The fresh feed in place of each.
+    /// For each of these feeds, the fresh feed that replaces it.
     pub(super) renewed: BTreeMap<FeedId, FeedId>,
     /// Ledgers that were read.
     pub(super) ledgers: Vec<(FeedId, Ledger)>,
@@ -68,7 +68,7 @@ impl<W: Wanted, E> Core<W, E> {
             | Op::Subscribe(command, _)
             | Op::Change(command, ..)
             | Op::Attach(command, ..) => self.reply(command, Err(why)),
-            // A consumer that is gone has left.
+            // A consumer that is gone has left the feed already.
             Op::Unsubscribe(command, _) | Op::Detach(command, ..) => {
                 let is_gone = matches!(why, Refused::Ended);
                 self.reply(command, if is_gone { Ok(Reply::Done) } else { Err(why) });
@@ -79,7 +79,7 @@ impl<W: Wanted, E> Core<W, E> {
         }
     }
 
-    /// Answers a command that was decided.
+    /// Answers a command that was committed or has failed.
     pub(super) fn answer(&mut self, running: Running<W, E>, source: SourceId) {
         let Running { op, failure, ledgers, .. } = running;
         let result = |done| failure.map_or(Ok(done), |error| Err(Refused::Failed(error)));

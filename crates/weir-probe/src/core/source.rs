@@ -1,11 +1,11 @@
-//! One source, as the core knows it.
+//! The core's state of one source.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::op::{Op, Running};
 use super::words::{CommandId, ConsumerId, Effect, FeedId, Wanted};
 
-/// Where a source stands.
+/// The state of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Not opened yet.
@@ -17,11 +17,11 @@ pub(super) enum Phase {
     Waiting,
 }
 
-/// How a source is to end.
+/// How a source will end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     ForGood,
-    /// It is waited for afterwards.
+    /// It will be waited for afterwards.
     Vanished,
 }
 
@@ -33,37 +33,36 @@ pub(super) struct Source<W: Wanted, E> {
     pub(super) is_down: bool,
     /// Its interface may be there: one of its name has appeared, or it has not been looked for since it vanished.
     pub(super) may_be_there: bool,
-    /// Is set while it is to end; nothing else is begun then.
+    /// Set if the source must end; then nothing else is begun.
     pub(super) end: Option<End>,
     /// Callers that wait for its end.
     pub(super) closers: Vec<CommandId>,
-    /// The feeds that there are. Each takes the frames of its subscriptions.
+    /// The present feeds. Each takes the frames of its subscriptions.
     pub(super) feeds: BTreeMap<FeedId, W>,
-    /// Whom they wake.
+    /// The consumers that they wake.
     pub(super) wakers: BTreeSet<(ConsumerId, FeedId)>,
-    /// Consumers that have ever been given a feed's memory.
+    /// Consumers that have ever got a feed's memory.
     pub(super) given: BTreeSet<(ConsumerId, FeedId)>,
-    /// Consumers that could not be attached to a feed, and do not read it, though they are to read its
-    /// subscription.
+    /// Consumers of a subscription that could not be attached to its feed, and so do not read it.
     pub(super) refused: BTreeSet<(ConsumerId, FeedId)>,
     /// Feeds that consumers have been told to read.
     pub(super) told: BTreeSet<(ConsumerId, FeedId)>,
-    /// Commands that wait, the oldest first.
+    /// Waiting commands, the oldest first.
     pub(super) queue: VecDeque<Op<W>>,
-    /// The one that is carried out.
+    /// The command that is being carried out.
     pub(super) running: Option<Running<W, E>>,
-    /// An effect is under way.
+    /// The running effect.
     pub(super) under_way: Option<UnderWay<W>>,
 }
 
-/// The effect under way.
+/// The purpose of the running effect.
 #[derive(Debug)]
 pub(super) enum UnderWay<W: Wanted> {
     /// For a command, before it is committed.
     Forward(Effect<W>),
-    /// Removes what nobody needs.
+    /// It removes a feed or a waker that is not needed.
     Cleanup(Effect<W>),
-    /// Closes the source.
+    /// It closes the source.
     Close,
 }
 
@@ -88,13 +87,13 @@ impl<W: Wanted, E> Source<W, E> {
         }
     }
 
-    /// Whether it is being opened, which has not been told yet.
+    /// Whether it is being opened, and that was not reported yet.
     pub(super) fn is_opening(&self) -> bool {
         let running = self.running.as_ref().filter(|running| !running.is_decided);
         running.is_some_and(|running| matches!(running.op, Op::Open(_)))
     }
 
-    /// A feed is gone, and with it whom it woke.
+    /// Removes a feed, and the wakers at it.
     pub(super) fn forget(&mut self, feed: FeedId) {
         self.feeds.remove(&feed);
         self.wakers.retain(|(_, of)| *of != feed);

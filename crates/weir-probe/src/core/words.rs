@@ -39,23 +39,23 @@ id! {
     ConsumerId
 }
 id! {
-    /// A command that was given.
+    /// A command.
     CommandId
 }
 id! {
-    /// An effect that was asked for.
+    /// An effect.
     EffectId
 }
 
-/// The wishes of a subscriber to a source: filter, block list, snaplen, direction, sampling.
+/// What a subscriber wants of a source: filter, block list, snaplen, direction, sampling.
 pub trait Wanted: Clone + Debug {
     /// A change while it runs.
     type Change: Clone + Debug;
 
-    /// Whether the very same frames are meant, to the same length: then one feed serves both.
+    /// Whether both select exactly the same frames, with the same snaplen: then one feed serves both.
     fn is_like(&self, other: &Self) -> bool;
 
-    /// The same with this change.
+    /// What the subscriber wants after this change.
     #[must_use]
     fn with(&self, change: &Self::Change) -> Self;
 }
@@ -65,7 +65,7 @@ pub trait Wanted: Clone + Debug {
 pub enum Command<W: Wanted> {
     /// Opens a source with its first feeds. It offers nothing before [`Start`](Command::Start).
     Open {
-        /// Wishes of its first subscribers; at least one.
+        /// What its first subscribers want; at least one.
         wants: Vec<W>,
         /// Waits for an interface that is missing or vanishes.
         follows: bool,
@@ -81,7 +81,7 @@ pub enum Command<W: Wanted> {
         /// Its wishes.
         wants: W,
     },
-    /// Ends a subscription; its feed goes with the last one.
+    /// Ends a subscription. With the last one, its feed is removed.
     Unsubscribe(SubscriptionId),
     /// Changes the wishes of a subscription. A feed that others read too stays as it is: this subscriber gets one
     /// of its own, unless it takes the same as before.
@@ -92,14 +92,14 @@ pub enum Command<W: Wanted> {
     RemoveConsumer(ConsumerId),
     /// Lets a consumer read a subscription.
     Attach(ConsumerId, SubscriptionId),
-    /// Ends that.
+    /// Ends an `Attach`.
     Detach(ConsumerId, SubscriptionId),
     /// Ends a consumer that must not see another frame, though it keeps its mappings: the other readers of its feeds
     /// move to fresh rings, and nothing is written into the old ones any more.
     Withdraw(ConsumerId),
-    /// Reads the ledgers of the feeds of these sources. Those that have ended have none.
+    /// Reads the ledgers of the feeds of these sources. Sources that have ended have none.
     Ledgers(BTreeSet<SourceId>),
-    /// Closes all sources; no command but this one is taken afterwards.
+    /// Closes all sources. Afterwards only this command is accepted.
     Stop,
 }
 
@@ -114,14 +114,14 @@ pub enum Reply {
     Subscribed(SubscriptionId),
     /// The consumer may be attached.
     Added(ConsumerId),
-    /// The ledgers of the feeds that there are; one that could not be read is left out.
+    /// The ledgers of the present feeds, without those that could not be read.
     Ledgers(Vec<(FeedId, Ledger)>),
 }
 
 /// Why a command was not carried out.
 #[derive(Debug, PartialEq)]
 pub enum Refused<E> {
-    /// There is no such source, subscription or consumer, or not any more.
+    /// The source, subscription or consumer does not exist, or has ended.
     Unknown,
     /// The source ended before.
     Ended,
@@ -145,20 +145,20 @@ pub enum Effect<W: Wanted> {
     AddFeed(SourceId, FeedId, W),
     /// Remove one; answered with its ledger.
     RemoveFeed(SourceId, FeedId),
-    /// Change one in place. `W` are its new wishes.
+    /// Change a feed in place. `W`: what it selects after the change.
     ChangeFeed(SourceId, FeedId, W::Change),
     /// Replace the rings of `old` by fresh ones, from one frame to the next; answered with the ledger of `old`.
     RenewFeed {
         /// Of this source.
         source: SourceId,
-        /// Gets no frame any more.
+        /// Gets no more frames.
         old: FeedId,
-        /// Gets what `old` would have got.
+        /// Gets the frames that `old` would have got.
         new: FeedId,
         /// Its wishes.
         wants: W,
     },
-    /// Let a feed wake a consumer.
+    /// Make a feed wake a consumer.
     AttachWaker(SourceId, FeedId, ConsumerId),
     /// End that.
     DetachWaker(SourceId, FeedId, ConsumerId),
@@ -200,16 +200,16 @@ pub enum Completion<E> {
     Missing(E),
 }
 
-/// Something that happened to a source by itself.
+/// Something that happened to a source without a command.
 #[derive(Debug)]
 pub enum Note<E> {
-    /// It is at its end: a file was read, a count was reached.
+    /// It has ended: a file was read, a count was reached.
     Ended,
     /// It cannot go on.
     Failed(E),
     /// Its interface is gone.
     Vanished(E),
-    /// An interface of its name is there.
+    /// An interface with its name has appeared.
     Appeared,
     /// Its interface went down: nothing is offered until it is up.
     Down,
@@ -222,9 +222,9 @@ pub enum Note<E> {
 /// Messages to the runtime.
 #[derive(Debug)]
 pub enum Output<W: Wanted, E> {
-    /// Do this.
+    /// An effect to carry out.
     Effect(EffectId, Effect<W>),
-    /// This came of a command.
+    /// The result of a command.
     Reply(CommandId, Result<Reply, Refused<E>>),
     /// A consumer reads this feed's rings from here on, from their first frame.
     Joined(ConsumerId, FeedId),
@@ -235,14 +235,14 @@ pub enum Output<W: Wanted, E> {
     Event(Event<E>),
 }
 
-/// Something that everybody may want to know.
+/// An event for the listener.
 #[derive(Debug)]
 pub enum Event<E> {
     /// A source is open.
     Opened(SourceId),
-    /// A source that was followed is not there; it is waited for.
+    /// A followed source is missing; it is waited for.
     Missing(SourceId, E),
-    /// A source at its end; its ledgers follow.
+    /// A source has ended; its ledgers follow.
     Ended(SourceId),
     /// A source failed; its ledgers follow.
     Failed(SourceId, E),
@@ -258,13 +258,13 @@ pub enum Event<E> {
     Interface(SourceId, SourceEvent),
     /// The shares of the interfaces in the ledger of a feed of such a source; that ledger follows.
     Interfaces(SourceId, FeedId, Vec<InterfaceLedger>),
-    /// A source is closed for good.
+    /// A source is closed permanently.
     Closed(SourceId),
-    /// A subscription reads this feed from here on; its consumers are told later which feeds they read.
+    /// A subscription reads this feed from now on; its consumers are told later.
     Reads(SubscriptionId, FeedId),
     /// A feed of this source is closed, and this is its ledger; `None` if it could not be read.
     FeedClosed(SourceId, FeedId, Option<Ledger>),
-    /// There are no fresh rings for the readers of a feed that one of them must not see any more: these
+    /// One reader of a feed must not see it any more, but fresh rings for the others could not be made: these
     /// subscriptions have ended.
     FeedLost(FeedId, Vec<SubscriptionId>, E),
     /// A consumer could not be attached to a feed that this source came back with, and does not read it. When the
@@ -276,6 +276,6 @@ pub enum Event<E> {
     /// Links are not watched where the interface of this source is, and that is tried again: until then it is not told
     /// whether the interface goes down or comes back.
     NotWatched(SourceId, E),
-    /// An effect that cannot be taken back failed.
+    /// An effect failed that cannot be undone.
     Trouble(SourceId, E),
 }

@@ -16,7 +16,7 @@ pub enum Channels {
     Made {
         /// The sleeper.
         sleeper: Arc<Sleeper>,
-        /// The probe's own channel: wakes the consumer when it is told something.
+        /// The probe's own channel: wakes the consumer when there are updates for it.
         probe_waker: Waker,
     },
     /// It is another process, which makes them.
@@ -80,7 +80,7 @@ impl Channels {
         })
     }
 
-    /// The lines of the consumer's wake page that are for its feeds: so many rings can it read at a time.
+    /// Number of lines of the consumer's wake page for its feeds: the most rings that it can read at a time.
     pub(super) fn lines(&self) -> Range<usize> {
         match self {
             Channels::Made { probe_waker, .. } => 0..probe_waker.lines(),
@@ -161,7 +161,7 @@ impl GivenChannels {
         }
     }
 
-    /// It is told that it has left this feed.
+    /// The process is told that it has left this feed.
     pub(super) fn left(&mut self, feed: FeedId) {
         let of = |taken: &&mut TakenChannel| taken.feed == feed && taken.told == Told::Joined;
         self.taken.values_mut().filter(of).for_each(|taken| taken.told = Told::Left);
@@ -174,7 +174,7 @@ impl GivenChannels {
         self.free_lines()
     }
 
-    /// It sleeps on the lines of this channel no more. Only of a feed that it was told to have left.
+    /// The process does not sleep on the lines of this channel any more. Only for a feed that it was told to have left.
     pub(super) fn let_go(&mut self, number: usize) -> Vec<Range<usize>> {
         if let Some(taken) = self.taken.get_mut(&number).filter(|taken| taken.told == Told::Left) {
             taken.told = Told::LetGo;
@@ -182,7 +182,7 @@ impl GivenChannels {
         self.free_lines()
     }
 
-    /// The feed's owner wakes by this channel no more.
+    /// The feed's owner does not wake by this channel any more.
     pub(super) fn detached(&mut self, number: usize) -> Vec<Range<usize>> {
         if let Some(taken) = self.taken.get_mut(&number) {
             taken.is_attached = false;
@@ -204,7 +204,7 @@ impl GivenChannels {
         free
     }
 
-    /// The consumer was withdrawn: all of its channels hang up, and it gives no more.
+    /// The consumer was withdrawn: all of its channels are closed, and new ones are refused.
     pub(super) fn withdraw(&mut self) {
         self.spare.clear();
         self.taken.clear();

@@ -1,4 +1,4 @@
-//! Interfaces of sources as they come, go down and come up again: a thread for each network namespace.
+//! Watches the interfaces of sources: they appear, vanish, go down and come up. One thread for each network namespace.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,18 +15,18 @@ use weir_capture::kernel::netns::{Netns, NetnsId, NetnsName};
 use super::{LinkName, Shared, SourceSpec, State};
 use crate::core::{Event, Note, SourceId};
 
-/// How long a thread waits before it looks whether its probe is still there.
+/// How long a thread waits for events before it checks whether its probe still exists.
 const WAIT_LIMIT: Duration = Duration::from_millis(500);
-/// Before a watch that failed is opened again.
+/// The pause before a watch that failed is opened again.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
-/// The network namespaces that are watched, and how many sources are about to be opened in each.
+/// The watched network namespaces, each with the number of sources that are being opened in it.
 #[derive(Default)]
 pub(super) struct LinkWatches {
     opening: BTreeMap<Option<NetnsName>, usize>,
 }
 
-/// Keeps a network namespace watched until its source is known to the probe, which keeps it watched then.
+/// Keeps the watch of a network namespace while a source is being opened. After that, the source keeps it.
 pub(super) struct Opening<'a> {
     shared: &'a Shared,
     netns: &'a Option<NetnsName>,
@@ -40,12 +40,12 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Watches the network namespace of this interface, if it is not watched yet. Later changes are noted.
+/// Watches the network namespace of this interface, if it is not watched yet. Later changes are passed to its sources.
 pub(super) fn watch<'a>(
     shared: &'a Arc<Shared>,
     link: &'a LinkName,
 ) -> Result<Opening<'a>, CaptureError> {
-    // A caller that finds a watch here finds one that works.
+    // One caller at a time, so that a watch that another caller finds has been started.
     let _one_by_one = shared.watching.lock().unwrap_or_else(PoisonError::into_inner);
     let mut state = shared.lock();
     let is_watched = state.links.opening.contains_key(&link.netns);
@@ -83,11 +83,11 @@ fn follow(
     };
     let _ = opened.send(Ok(()));
     let id = || place.borrow().as_ref().map(Netns::id);
-    // Into the one that has the name now, if somebody follows the name. Until there is one, those that are followed
-    // hold the one that they are in, as the thread does.
+    // If a source follows the name, enters the namespace that has the name now. As long as no namespace has it, the
+    // thread and the sources stay in the old one.
     let move_on = || {
         let name = netns.as_ref()?;
-        // The name is looked up only then: for a container that is a question to its engine.
+        // Only then is the name resolved, because for a container that is a request to its engine.
         if place.borrow().as_ref().is_none_or(Netns::is_in_place)
             || !shared.upgrade()?.lock().follows_into(name)
         {
@@ -98,7 +98,7 @@ fn follow(
         place.replace(now);
         Some(watch)
     };
-    // The thread is in its network namespace, even if that has no name any more.
+    // LinkWatch::open works in the thread's network namespace, even if that has no name any more.
     keep_watch(watch, LinkWatch::open, move_on, |heard| {
         let Some(shared) = shared.upgrade().filter(|shared| shared.lock().wants_links(&netns))
         else {
@@ -121,7 +121,7 @@ fn follow(
     });
 }
 
-/// Has the thread enter this network namespace, or stay where it is, and watches the links there.
+/// Moves the calling thread into this network namespace, if one is given, and opens a watch there.
 fn enter(netns: Option<&NetnsName>) -> Result<(Option<Netns>, LinkWatch), CaptureError> {
     let Some(name) = netns else { return Ok((None, LinkWatch::open()?)) };
     let netns = Netns::open(name)?;
@@ -136,7 +136,7 @@ enum Heard {
     Deaf(CaptureError),
 }
 
-/// Whether anybody wants to hear more.
+/// Whether a source still needs the watch.
 #[derive(PartialEq)]
 enum Listening {
     Somebody,
@@ -167,8 +167,8 @@ impl Watch for LinkWatch {
     }
 }
 
-/// Reports the results of a watch. One that fails is opened again, and so is one whose network namespace has lost its
-/// name to another; then everything is told that is there: what changed in between was missed.
+/// Passes the results of a watch to `tell`. A watch is opened again if it fails, or if another network namespace has
+/// got the name. Events may have been missed then, so all present links are reported.
 fn keep_watch<W: Watch>(
     mut watch: W,
     open: impl Fn() -> Result<W, CaptureError>,
@@ -196,14 +196,14 @@ fn keep_watch<W: Watch>(
     }
 }
 
-/// Tries until it succeeds or nobody listens any more. Of failures the first is told.
+/// Tries until it succeeds or no source needs the watch any more. Only the first failure is reported.
 fn open_again<W>(
     open: impl Fn() -> Result<W, CaptureError>,
     tell: impl Fn(Heard) -> Listening,
 ) -> Option<W> {
     let mut is_told = false;
     loop {
-        // A watch that fails again and again keeps no CPU busy.
+        // So a watch that fails again and again does not keep a CPU busy.
         thread::sleep(OPEN_PAUSE);
         let heard = match open() {
             Ok(watch) => return Some(watch),
@@ -216,11 +216,11 @@ fn open_again<W>(
     }
 }
 
-/// Makes a note: one for each source of the interface.
+/// Makes the note for one source of the interface. Notes cannot be cloned.
 type MakeNote = fn() -> Note<CaptureError>;
 
-/// The interfaces that an event concerns, with a note for each. Its source notices by itself that
-/// it is gone.
+/// The notes for sources that an event leads to, each with the name of the interface. None if the interface is gone:
+/// its source notices that itself.
 fn notes(event: &LinkEvent) -> Vec<(&str, MakeNote)> {
     let appeared: MakeNote = || Note::Appeared;
     match event {
@@ -232,14 +232,14 @@ fn notes(event: &LinkEvent) -> Vec<(&str, MakeNote)> {
         | LinkEvent::Changed(_)
         | LinkEvent::Carrier(_)
         | LinkEvent::Gone(_) => Vec::new(),
-        // One that is waited for may have been there, and down.
+        // A source may have waited for the interface because it was down.
         LinkEvent::Up(link) => vec![(&link.name, || Note::Up), (&link.name, appeared)],
         LinkEvent::Down(link) => vec![(&link.name, || Note::Down)],
     }
 }
 
 impl State {
-    /// Whether somebody still wants to hear of this network namespace; if nobody does, it is not watched any more.
+    /// Whether a source still needs the watch of this network namespace. If none does, removes its entry.
     fn wants_links(&mut self, netns: &Option<NetnsName>) -> bool {
         let is_there =
             |link: &Option<LinkName>| link.as_ref().is_some_and(|link| link.netns == *netns);
@@ -252,14 +252,14 @@ impl State {
         is_wanted
     }
 
-    /// Whether a source follows its interface into whatever network namespace has this name.
+    /// Whether a source follows the name of this network namespace.
     fn follows_into(&self, netns: &NetnsName) -> bool {
         let mut followed = self.specs.values().filter(|spec| spec.follows);
         followed
             .any(|spec| spec.link.as_ref().is_some_and(|link| link.netns.as_ref() == Some(netns)))
     }
 
-    /// Whether a source is open, and in another network namespace than this one.
+    /// Whether a source is open in another network namespace than this one.
     fn is_elsewhere(&self, source: SourceId, id: NetnsId) -> bool {
         let own = self.threads.get(&source).and_then(|thread| thread.netns);
         own.is_some_and(|own| own != id)
@@ -267,8 +267,8 @@ impl State {
 }
 
 impl Shared {
-    /// Ends the lives of followed sources in a network namespace that had this name before the present one: they go on
-    /// in that.
+    /// Ends the lives of followed sources that are still in an earlier network namespace of this name. They will be
+    /// opened in the present one.
     fn note_replaced(&self, netns: &NetnsName, id: NetnsId) {
         let state = self.lock();
         let behind = state.specs.iter().filter_map(|(&source, spec)| {
@@ -283,8 +283,8 @@ impl Shared {
         }
     }
 
-    /// Tells each source of a network namespace that its links are not watched for now: changes of its interface are
-    /// noticed when they are watched again.
+    /// Reports, for each source of a network namespace, that its links cannot be watched for now. Changes of its
+    /// interface are noticed once they are watched again.
     fn tell_deaf(&self, netns: Option<&NetnsName>, error: &CaptureError) {
         let mut state = self.lock();
         let is_there = |link: &Option<LinkName>| {
@@ -303,8 +303,8 @@ impl Shared {
         }
     }
 
-    /// Tells the sources of an interface, but those that are open in another network namespace than the one it is in.
-    /// Sources of all of a namespace hear only that it is there: each is up whatever its interfaces are.
+    /// Sends a note to the sources of an interface, except those that are open in another network namespace. Sources of
+    /// all interfaces of a namespace only get `Note::Appeared`: they are up even if interfaces are down.
     fn note_all(
         &self,
         netns: Option<&NetnsName>,
@@ -333,7 +333,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Fails when it is asked, or says nothing, and has one link.
+    /// A watch of one link. It fails each time, or has no events.
     struct OneLink {
         fails: bool,
     }
@@ -372,7 +372,7 @@ mod tests {
                 if told.len() < 4 { Listening::Somebody } else { Listening::Nobody }
             },
         );
-        // Told once that it cannot be opened; then that the link is up, and there; and again.
+        // One failure is reported, then nothing, then twice that the link is up and has appeared.
         assert_eq!((told.into_inner(), opened.get()), (vec![100, 0, 2, 2], 4));
     }
 

@@ -14,7 +14,7 @@ use super::channels::{Channels, GivenChannels};
 use super::updates::{Joined, LetGo, Update, Updates};
 use crate::core::{ConsumerId, FeedId, SourceId};
 
-/// The feeds that there are, the consumers, and who is attached to what.
+/// The present feeds and consumers, and which consumer is attached to which feed.
 #[derive(Default)]
 pub struct Registry {
     feeds: BTreeMap<FeedId, OpenFeed>,
@@ -24,7 +24,7 @@ pub struct Registry {
     lives: BTreeMap<SourceId, u64>,
 }
 
-/// A feed that there is.
+/// A present feed.
 pub struct OpenFeed {
     /// Of this source.
     pub source: SourceId,
@@ -53,7 +53,7 @@ struct Attached {
     first_line: usize,
     count: usize,
     channel: Option<usize>,
-    /// Until the consumer is told of the feed: its writer waits for it from the start.
+    /// Kept until the consumer is told of the feed, so that the feed's writer waits for it from the start.
     progress: Option<ReaderProgress>,
 }
 
@@ -84,7 +84,7 @@ impl Registry {
         self.feeds.insert(feed, OpenFeed { source, life, slot, rings, from, location, pace });
     }
 
-    /// A feed that there is.
+    /// A present feed.
     #[must_use]
     pub fn feed(&self, id: FeedId) -> Option<&OpenFeed> {
         self.feeds.get(&id)
@@ -151,7 +151,7 @@ impl Registry {
         self.members.remove(&id);
     }
 
-    /// No consumer is told anything more.
+    /// Ends the updates of all consumers.
     pub fn end_members(&self) {
         self.members.values().for_each(|member| member.updates.end());
     }
@@ -200,7 +200,7 @@ impl Registry {
         self.attached.get(&(consumer, feed)).map(|attached| attached.slot)
     }
 
-    /// A feed wakes a consumer no more.
+    /// A feed does not wake a consumer any more.
     pub fn forget_waker(&mut self, consumer: ConsumerId, feed: FeedId) {
         let gone = self.attached.remove(&(consumer, feed));
         if let Some(Attached { first_line, count, channel, .. }) = gone {
@@ -265,7 +265,7 @@ impl Registry {
         gone
     }
 
-    /// A feed that had these lines and this channel wakes the consumer no more.
+    /// A feed that had these lines and this channel does not wake the consumer any more.
     fn detached(&mut self, id: ConsumerId, lines: Range<usize>, channel: Option<usize>) {
         let free = match (channel, self.given(id)) {
             (Some(number), Some(given)) => given.detached(number),
@@ -282,7 +282,7 @@ impl Registry {
 }
 
 impl Member {
-    /// The first of so many lines that are free, for a feed of as many rings.
+    /// The first of `count` free lines, for a feed with this many rings.
     fn find_lines(&self, count: usize) -> Result<usize, CaptureError> {
         let is_free = |first: &usize| self.lines[*first..*first + count].iter().all(|taken| !taken);
         let first = (0..(self.lines.len() + 1).saturating_sub(count)).find(is_free);

@@ -22,7 +22,7 @@ const WOKEN_PUMP_LIMIT: Duration = Duration::from_secs(1);
 /// A source that is open.
 pub(super) struct SourceThread {
     pub(super) control: Arc<dyn FeedControl>,
-    /// Where it is open; `None` if nothing says so.
+    /// The network namespace in which it is open; `None` if it is not known.
     pub(super) netns: Option<NetnsId>,
     stop: Arc<AtomicBool>,
     go: Sender<()>,
@@ -50,7 +50,7 @@ struct Ends {
 }
 
 impl SourceThread {
-    /// Opens a source with these feeds on a thread of its own. `note` is told what happens to it by itself.
+    /// Opens a source with these feeds on its own thread. `note` gets what happens to it without a command.
     pub(super) fn open(
         spec: &Arc<SourceSpec>,
         feeds: Vec<Feed>,

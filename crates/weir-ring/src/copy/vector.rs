@@ -1,15 +1,14 @@
 //! x86-64: moves of 4 to 32 bytes, in assembly.
 //!
 //! Ring memory is shared with threads and processes that read while it is written, so a plain `memcpy` would be a data
-//! race, which has no meaning in Rust. Of assembly the compiler knows that memory is touched, and nothing else. The
+//! race, which is undefined behaviour in Rust. About assembly the compiler knows only that it accesses memory. The
 //! behaviour of the processor is defined (Intel SDM volume 3, section 9.2; AMD APM volume 2, section 7.2): stores
-//! become visible in the order of the program, loads are not reordered among each other, and each byte is an old one or
-//! a new one. So the moves that a `Release` store publishes, or a fence orders, include these, as they include atomic
-//! words.
+//! become visible in program order, loads are not reordered among each other, and each byte is an old one or a new one.
+//! So a `Release` store publishes these moves, and a fence orders them, like stores and loads of atomic words.
 //!
-//! Frames are mostly short or above 1,000 bytes. Up to 64 bytes are at most four moves, which overlap in the middle: no
-//! loop. Longer ones are a loop of 64 bytes whose last round overlaps the one before. `rep movsb` takes longer to start
-//! than all of that takes.
+//! Frames are mostly short, or longer than 1,000 bytes. Up to 64 bytes take at most four moves, which overlap in
+//! the middle, and no loop. Longer frames take a loop of 64 bytes, whose last round overlaps the one before. `rep
+//! movsb` takes longer to start than a whole copy takes this way.
 
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -23,11 +22,11 @@ use crate::sync::AtomicU64;
 /// ring are small. Of 512 to 8192 bytes, 2048 were best: flows of small frames are counted 2 to 4 % faster.
 const AHEAD_BYTES: u32 = 2048;
 
-/// Copies words out of a ring, as many as both have.
+/// Copies words from a ring: as many as the shorter of both slices has.
 #[inline]
 pub fn load(to: &mut [u64], from: &[AtomicU64]) {
     let bytes = to.len().min(from.len()) * 8;
-    // SAFETY: that many bytes are in both; `to` is borrowed alone, so they do not overlap.
+    // SAFETY: both have that many bytes; `to` is borrowed exclusively, so they do not overlap.
     unsafe { copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), bytes) }
 }
 
@@ -35,30 +34,30 @@ pub fn load(to: &mut [u64], from: &[AtomicU64]) {
 #[inline(always)]
 pub fn prefetch(words: &[AtomicU64], at: u32) {
     let at = words.as_ptr().cast::<i8>().wrapping_add(at as usize);
-    // SAFETY: a prefetch of whatever address is a hint, and never a fault (Intel SDM volume 2, PREFETCHh).
+    // SAFETY: a prefetch is a hint, and of no address leads to a fault (Intel SDM volume 2, PREFETCHh).
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
 }
 
-/// Stores a record from byte `at` on, a multiple of 4, and no other byte.
+/// Stores a record from byte `at` on, a multiple of 4. Changes no other byte.
 ///
 /// # Panics
 /// If the frame is longer than [`CAPLEN_MAX`], or the record does not fit the words.
-#[inline(always)] // with the writer, or every frame of an engine that pushes one by one costs a call more
+#[inline(always)] // into the writer: otherwise engines that push frames one by one make one more call for each
 pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
     assert!(frame.len() <= CAPLEN_MAX as usize, "a frame is cut before");
     let caplen = frame.len() as u32;
     let header = record::header(meta, caplen);
     let bytes = header[1];
-    // Bounds are checked here, once.
+    // All bounds are checked here.
     let out = &words[at as usize / 8..(at + bytes).div_ceil(8) as usize];
     let begin = out.as_ptr().cast::<u8>().cast_mut().wrapping_add(at as usize % 8);
     let behind_frame = HEADER_BYTES + caplen;
-    // SAFETY: a record has 32 bytes or more, and `out` has all of this one's: header, frame, padding to 4, tail; a
-    // frame of this length does not make its length wrap.
-    // Atomics may be written through a shared reference. The writer is one thread, and has borrowed the frame apart.
+    // SAFETY: a record has 32 bytes or more, and `out` has room for all of this one: header, frame, padding to 4,
+    // tail. A frame of at most CAPLEN_MAX does not make its length wrap. Atomics may be written through a shared
+    // reference. There is one writing thread, and the frame is another borrow.
     unsafe {
         store_header(begin, header);
-        // The last bytes of the frame lie in this, or it is what follows the frame.
+        // This word has the last bytes of the frame, or follows it.
         store_u32(begin.add((behind_frame & !3) as usize), 0);
         copy(begin.add(HEADER_BYTES as usize), frame.as_ptr(), frame.len());
         if meta.flags.is_some() || meta.queue.is_some() {
@@ -75,7 +74,7 @@ pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
 /// `to` has 28 bytes.
 #[inline(always)]
 unsafe fn store_header(to: *mut u8, [a, b, c, d, e, f, last]: [u32; 7]) {
-    // SAFETY: as the caller says; nothing else is touched, neither stack nor flags.
+    // SAFETY: `to` has 28 bytes, as the caller promises; nothing else is changed, neither stack nor flags.
     unsafe {
         asm!(
             "mov qword ptr [{to}], {ab}",
@@ -96,7 +95,7 @@ unsafe fn store_header(to: *mut u8, [a, b, c, d, e, f, last]: [u32; 7]) {
 /// `to` has 4 bytes.
 #[inline(always)]
 unsafe fn store_u32(to: *mut u8, value: u32) {
-    // SAFETY: as the caller says.
+    // SAFETY: `to` has 4 bytes, as the caller promises.
     unsafe {
         asm!(
             "mov dword ptr [{to}], {value:e}",
@@ -107,13 +106,13 @@ unsafe fn store_u32(to: *mut u8, value: u32) {
     }
 }
 
-/// Copies from one place to another that does not overlap it.
+/// Copies bytes between two places that do not overlap.
 ///
 /// # Safety
-/// Both have `bytes` bytes. Whatever else touches them meanwhile has to bear a mixture of old and new bytes.
+/// Both have `bytes` bytes. Code that reads the target at the same time must tolerate a mixture of old and new bytes.
 #[inline(always)]
 unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: both have `bytes` bytes, and each way is given a number of them that it is for.
+    // SAFETY: both have `bytes` bytes, and each function gets a number of bytes that it allows.
     unsafe {
         match bytes {
             0 => {}
@@ -132,7 +131,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
 /// As [`copy`], with 1 to 3 bytes.
 #[inline(always)]
 unsafe fn copy_1_to_3(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the first, the middle and the last of 1 to 3 bytes, which are all.
+    // SAFETY: the first, the middle and the last of 1 to 3 bytes are all of them.
     unsafe {
         asm!(
             "movzx {a:e}, byte ptr [{from}]",
@@ -153,14 +152,15 @@ unsafe fn copy_1_to_3(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// Makes a function that copies as many bytes as a register has, to twice as many: the first and the last of them.
+/// Makes a function that copies at least one and at most two registers of bytes: the first and the last register, which
+/// may overlap.
 macro_rules! copy_both_ends {
     ($name:ident, $width:literal, $class:ident, $move:literal, $unit:literal, $a:literal, $b:literal) => {
         /// # Safety
-        /// As [`copy`], with the register's bytes to twice as many.
+        /// As [`copy`], with one to two times the bytes of the register.
         #[inline(always)]
         unsafe fn $name(to: *mut u8, from: *const u8, bytes: usize) {
-            // SAFETY: the first of the bytes and the last of them, as many each as a register has.
+            // SAFETY: reads and writes the first and the last register of the bytes, which are at least one register.
             unsafe {
                 asm!(
                     concat!($move, " ", $a, ", ", $unit, " ptr [{from}]"),
@@ -215,7 +215,8 @@ unsafe fn copy_32_to_64(to: *mut u8, from: *const u8, bytes: usize) {
 #[inline]
 unsafe fn copy_from_64_avx(to: *mut u8, from: *const u8, bytes: usize) {
     // SAFETY: 64 bytes at a time while more than 64 are left, and then the last 64. What is fetched ahead is in `from`
-    // too. The upper halves of all vector registers are cleared at the end, as callers of code that has them expect; nobody else here uses them.
+    // too. `vzeroupper` clears the upper halves of all vector registers at the end, as callers expect; no live value is
+    // in them.
     unsafe {
         asm!(
             "cmp {left}, {far}",
@@ -301,7 +302,7 @@ unsafe fn copy_from_64_sse(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// The way of processors without AVX, for the test.
+/// The copy of processors without AVX, for the test.
 #[cfg(test)]
 pub fn copy_without_avx(to: &mut [u8], from: &[u8]) {
     assert!(to.len() == from.len() && to.len() >= 64);

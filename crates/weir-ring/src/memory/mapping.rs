@@ -132,7 +132,7 @@ impl Mapping {
         Ok(Mapping { base, words: bytes / 8, access, backing: Backing::Own(fd), offset })
     }
 
-    /// A part of a mapping, which stays as long as the part does: for memory that nobody can map again for writing.
+    /// A part of a mapping, which keeps the whole mapping: for memory that cannot be mapped for writing again.
     ///
     /// # Panics
     /// If `offset` and `bytes`, multiples of 8, are not inside of it.
@@ -167,7 +167,7 @@ impl Mapping {
         };
     }
 
-    /// Has the pages that are still to come lie on this NUMA node, if it has some.
+    /// Makes the kernel allocate further pages on this NUMA node, if it has some.
     pub(super) fn prefer_node(&self, node: u32) {
         super::placement::prefer_node(self.base.cast(), self.words * 8, node);
     }

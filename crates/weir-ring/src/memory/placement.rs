@@ -20,7 +20,7 @@ pub enum Pages {
     WhenTouched,
 }
 
-/// The pages of a new ring, and the NUMA node that they lie on.
+/// The kind of a new ring's pages, and their NUMA node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Kind of the pages.
@@ -34,7 +34,7 @@ pub struct Placement {
 pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 impl Pages {
-    /// Bytes of a file that holds so many.
+    /// The size of a file for this many bytes.
     pub(super) fn file_bytes(self, bytes: u64) -> u64 {
         match self {
             Pages::Reserved => bytes.next_multiple_of(HUGE_PAGE_BYTES),

@@ -1,8 +1,7 @@
-//! Blocks used in place: for callers that hand ring memory on without a copy, such as to a disk.
+//! Whole blocks used in place: for callers that pass ring memory on without a copy, such as to a disk.
 //!
-//! Nothing is lent: the caller is told where the block lies, and the first bytes of each frame are copied for it. The
-//! writer may overtake the block at any time, so whatever was made of it counts only once
-//! [`Reader::holds`] has said so afterwards.
+//! Nothing is borrowed: the caller gets the place of the block, and copies of the first bytes of each frame. The writer
+//! may overtake the block at any time, so results are valid only if [`Reader::holds`] says so afterwards.
 
 use weir_frame::record::HEADER_BYTES;
 
@@ -15,72 +14,73 @@ use crate::error::RingError;
 use crate::geometry::{EntryWord, PADDING_TYPE, WriterWord, seq_of};
 use crate::sync::{AtomicU64, Ordering, fence, load_acquire};
 
-/// Most bytes of a frame that a walk over a block copies out.
+/// Most bytes of a frame that a walk over a block copies.
 pub const HEAD_BYTES: usize = 128;
-/// Words that hold so many bytes, wherever in a word they begin.
+/// Words that hold this many bytes, if they may begin anywhere in a word.
 const HEAD_WORDS: usize = HEAD_BYTES / 8 + 1;
-/// How far ahead of the walk a block is fetched into the cache, line by line. Where the next record lies is known once
-/// this one's length is there, so without it each frame costs two ways to memory: at 1518 bytes a recorder took 0.24
-/// CPU s a GB with a guess at the next records, and 0.13 so; of those that are written in place 0.10 and 0.06.
+/// How far ahead of the walk a block is fetched into the cache, line by line. The place of the next record is known
+/// only when the length of this one has been read, so without fetching ahead each frame costs two accesses to
+/// memory. At 1518 bytes a recorder took 0.24 CPU s a GB when it guessed the next records, and takes 0.13; for
+/// blocks that are written in place 0.10 and 0.06.
 const FETCH_AHEAD_BYTES: u32 = 8 << 10;
 const LINE_BYTES: u32 = 64;
 
 /// A frame of a block: the fields of its record, and its first bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHead<'a> {
-    /// The ring's number of its interface.
+    /// Number of its interface in the ring.
     pub interface_id: u32,
     /// Nanoseconds since the Unix epoch.
     pub ts_ns: u64,
-    /// Bytes kept of it.
+    /// Bytes kept of the frame.
     pub caplen: u32,
-    /// Bytes of it on the wire.
+    /// Bytes of the frame on the wire.
     pub wire_len: u32,
-    /// The first of those kept, at most [`HEAD_BYTES`].
+    /// The first of the kept bytes, at most [`HEAD_BYTES`].
     pub bytes: &'a [u8],
 }
 
-/// A closed block, as it was when it was walked over.
+/// Description of a closed block, as it was during the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole {
     /// Its number since the ring began.
     pub block: u64,
-    /// Byte of the ring's memory at which it begins.
+    /// Offset at which it begins in the ring's memory.
     pub at: usize,
-    /// Bytes of it, all of which are whole pcapng blocks.
+    /// Its length in bytes. It has only complete pcapng blocks.
     pub bytes: usize,
-    /// Bytes of its records: padding follows.
+    /// Bytes of its records, after which padding follows.
     pub used: usize,
-    /// Frames in it.
+    /// Number of frames in it.
     pub frames: u64,
-    /// Bytes of those on the wire.
+    /// Sum of the frames' bytes on the wire.
     pub wire_bytes: u64,
-    /// Ordinal of the first of them.
+    /// Ordinal of the first frame.
     pub first_ordinal: u64,
-    /// The highest of their interfaces, as the ring numbers them.
+    /// The highest number of an interface that its frames have.
     pub highest_interface_id: u32,
 }
 
 /// Result of [`Reader::look_at_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockLook {
-    /// A whole block. The reader still stands before it: [`Reader::pass_block`].
+    /// A whole block. [`Reader::pass_block`] moves past it.
     Whole(Whole),
-    /// Frames that are not a whole block: the reader stands within one, or the one it stands before is still written
-    /// to. [`Reader::poll`] copies them.
+    /// Frames, but not a whole block: the reader is within a block, or the block is still being written.
+    /// [`Reader::poll`] copies the frames.
     Part,
     /// No frames.
     Other(Poll),
 }
 
-/// The rest of a closed block, as the index describes it: nothing of it was read.
+/// The rest of a closed block, as the index describes it. The block itself was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rest {
     /// The block's number since the ring began.
     pub block: u64,
-    /// Frames of it that the reader has not passed.
+    /// Number of its frames that the reader has not read yet.
     pub frames: u64,
-    /// Time of its first and of its last frame, nanoseconds since the Unix epoch.
+    /// Times of the first and the last frame of the block, nanoseconds since the Unix epoch.
     pub first_ns: u64,
     /// See `first_ns`.
     pub last_ns: u64,
@@ -89,17 +89,17 @@ pub struct Rest {
 /// Result of [`Reader::look_at_rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestLook {
-    /// The rest of a block, perhaps without a frame. The reader still stands before it: [`Reader::pass_rest`].
+    /// The rest of a block, perhaps without a frame. [`Reader::pass_rest`] moves past it.
     Rest(Rest),
-    /// The block is still written to. What is there of it has frames.
+    /// The block is still being written, and has frames that were not read yet.
     Part,
     /// No frames.
     Other(Poll),
 }
 
 impl<M: Words> Reader<M> {
-    /// Reads from the index how much the rest of the block has in which the reader stands, if that block is
-    /// closed. For readers that pass over most of a ring.
+    /// Describes, by the index, the rest of the block that the reader is in, if that block is closed. For readers that
+    /// skip most of a ring.
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).
@@ -124,13 +124,13 @@ impl<M: Words> Reader<M> {
         Ok(RestLook::Rest(Rest { block: self.block, frames, first_ns, last_ns }))
     }
 
-    /// Time of the first frame of the block that the reader stands in; `None` if the ring does not hold that.
+    /// Time of the first frame of the block that the reader is in; `None` if the ring no longer has that block.
     #[must_use]
     pub fn block_ns(&self) -> Option<u64> {
         self.time_in_index(self.block, EntryWord::FirstNs)
     }
 
-    /// Time of the last frame of the ring; `None` if it has none, or the writer is too fast to be asked.
+    /// Time of the last frame of the ring; `None` if it has none, or if the writer changes it too fast to be read.
     #[must_use]
     pub fn newest_ns(&self) -> Option<u64> {
         let newest = self.ring.writer_word(WriterWord::Opened).checked_sub(1)?;
@@ -146,7 +146,7 @@ impl<M: Words> Reader<M> {
         self.holds(block).then_some(time_ns)
     }
 
-    /// Moves past what [`look_at_rest`](Reader::look_at_rest) has just found.
+    /// Moves past the rest that [`look_at_rest`](Reader::look_at_rest) has just returned.
     ///
     /// # Errors
     /// As [`pass_block`](Reader::pass_block).
@@ -160,8 +160,8 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// Walks over the next block if that is closed and the reader stands at its beginning; `each` is given its frames
-    /// in order. They count only if this returns [`BlockLook::Whole`].
+    /// Walks over the next block, if it is closed and the reader is at its beginning, and gives its frames to `each` in
+    /// order. They are valid only if this returns [`BlockLook::Whole`].
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).
@@ -182,7 +182,7 @@ impl<M: Words> Reader<M> {
             if self.at == 0 {
                 break;
             }
-            // Within a block that is closed: perhaps all of its frames were read.
+            // The reader is within a closed block. If all of its frames were read, go on with the next block.
             let rest = match self.at {
                 at if at == block_bytes => WalkEnd::Everything,
                 at => match Head::check(self.block_words(), at, block_bytes) {
@@ -208,7 +208,7 @@ impl<M: Words> Reader<M> {
             ..walked.whole
         };
         if whole.frames == 0 {
-            // Passed by a poll, which knows what may be left without a frame.
+            // A poll moves past it, and checks what a block without frames may have.
             return Ok(BlockLook::Part);
         }
         let ends_well = match walked.end {
@@ -225,10 +225,10 @@ impl<M: Words> Reader<M> {
         Ok(BlockLook::Whole(whole))
     }
 
-    /// Moves past a block that [`look_at_block`](Reader::look_at_block) has just found.
+    /// Moves past the block that [`look_at_block`](Reader::look_at_block) has just returned.
     ///
     /// # Errors
-    /// [`RingError::Corrupt`] if the ring numbers more frames than there can be.
+    /// [`RingError::Corrupt`] if the ordinal would overflow.
     pub fn pass_block(&mut self, whole: &Whole) -> Result<(), RingError> {
         if whole.block != self.block || self.at != 0 {
             return Err(self.corrupt("another block than the one that was looked at"));
@@ -239,8 +239,7 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// Whether the ring still holds the same block as when this one was found: then results from its bytes before this
-    /// call are valid.
+    /// Whether the ring still has this block. Then everything that was read from it before this call is valid.
     #[must_use]
     pub fn holds(&self, block: u64) -> bool {
         fence(Ordering::Acquire); // B, pairs with A in Writer, as in `confirm`
@@ -254,7 +253,7 @@ struct Walked {
     end: WalkEnd,
 }
 
-/// Walks over the records of a closed block. Every length is loaded once and bounded by the block.
+/// Walks over the records of a closed block. Every length is loaded once and checked against the block's end.
 fn walk(words: &[AtomicU64], block_bytes: u32, each: &mut impl FnMut(&FrameHead<'_>)) -> Walked {
     let mut whole = Whole {
         block: 0,
@@ -350,7 +349,7 @@ mod tests {
             (meta(ordinal).ts_ns, frame[..frame.len().min(HEAD_BYTES)].to_vec())
         });
         assert_eq!(heads, expected.collect::<Vec<_>>());
-        // The same bytes as those that a poll copies.
+        // The bytes are those that a poll copies.
         let (mut batch, mut copied) = (Batch::new(), Vec::new());
         let mut other = reader.clone();
         while let Poll::Frames(_) = other.poll(&mut batch).unwrap() {
@@ -390,7 +389,7 @@ mod tests {
         writer.push(&meta(400), &[1; 60]);
         writer.publish();
         assert_eq!(reader.poll(&mut batch).unwrap(), Poll::Frames(1));
-        // More frames were read than the index has.
+        // The reader has read more frames than the index has.
         writer.close_block();
         ring.words()[ring.geometry().entry_word(1, EntryWord::Frames)].store(0, Ordering::Relaxed);
         assert!(reader.look_at_rest().is_err());
@@ -412,7 +411,7 @@ mod tests {
         assert_eq!(reader.look_at_block(|_| ()).unwrap(), BlockLook::Other(Poll::Empty));
         writer.push(&meta(2), &[1; 60]);
         writer.close_block();
-        // All that was left of the block before was padding.
+        // The rest of the block before was only padding.
         let (found, _) = whole(&mut reader);
         assert_eq!((found.block, found.first_ordinal), (1, 2));
     }
@@ -449,7 +448,7 @@ mod tests {
         assert!(matches!(reader.look_at_block(|_| ()), Err(RingError::Corrupt { .. })));
         ring.memory()[frames].store(2, Ordering::Relaxed);
         let (found, _) = whole(&mut reader);
-        // Not a record, where the second one was.
+        // The second record is overwritten by something that is not a record.
         ring.memory()[found.at / 8 + 14].store(u64::MAX, Ordering::Relaxed);
         assert!(matches!(reader.look_at_block(|_| ()), Err(RingError::Corrupt { .. })));
     }

@@ -33,7 +33,7 @@ impl Tally {
 }
 
 impl<M: Words> Reader<M> {
-    /// Counts records where they lie, up to `frames_max` of them, and moves past them.
+    /// Counts at most `frames_max` records in place, and moves past them.
     ///
     /// Touches one or two cache lines a frame, whatever its length. Its result is valid only after
     /// the block is confirmed; a lapped count adds nothing to `tally`. `frames_max` 0 gives

@@ -11,7 +11,7 @@ use crate::sync::{Ordering, fence, load_acquire};
 const RELOCATE_TRIES: u32 = if cfg!(loom) { 2 } else { 64 };
 
 impl<M: Words> Reader<M> {
-    /// Finds a place half a ring behind the writer and says how many frames lie between.
+    /// Finds a position half a ring behind the writer, and returns the number of skipped frames.
     #[cold]
     pub(super) fn lapped_now(&mut self) -> Result<Poll, RingError> {
         let before = self.ordinal;

@@ -1,4 +1,4 @@
-//! Ends a sleep from another thread.
+//! Interrupts a sleep from another thread.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -9,18 +9,18 @@ pub(super) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, RingError> {
     fd.try_clone_to_owned().map_err(|source| RingError::Os { doing, source })
 }
 
-/// Ends a sleep from another thread.
+/// Interrupts a sleep from another thread.
 #[derive(Debug)]
 pub struct Interrupter(pub(super) OwnedFd);
 
 impl Interrupter {
-    /// Ends the sleep that is under way, or else the next one.
+    /// Interrupts the present sleep; if there is none, the next one.
     pub fn interrupt(&self) {
-        // Full after 2^64 - 2 calls that nobody took notice of; then the sleep ends, too.
+        // The eventfd is full after 2^64 - 2 calls without a sleep. Then it is readable, so the next sleep ends anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Takes back what no sleep has noticed yet.
+    /// Withdraws an interrupt that no sleep has noticed yet.
     pub fn take_back(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }

@@ -1,11 +1,11 @@
-//! Messages of a consumer and a writer's side on their socket.
+//! The messages between a consumer and a writer's side.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::net::SendFlags;
 
-/// Messages that are read from a channel at a time: those of a hostile other side are as many as it likes.
+/// Most messages that are read from a channel at a time, because a hostile peer could send without end.
 pub(super) const MESSAGES_MAX: usize = 64;
 
 /// The consumer's end of its channel to one writer's side.
@@ -13,32 +13,32 @@ pub(super) const MESSAGES_MAX: usize = 64;
 pub(super) struct Channel {
     /// `None` once the writer's side has gone.
     pub(super) socket: Option<Arc<OwnedFd>>,
-    /// The other side confirms thresholds: its programs need it.
+    /// The writer's side confirms thresholds, because its writers are BPF programs.
     pub(super) confirms: bool,
-    /// Number of the thresholds that stand, and whether their confirmation was asked for.
+    /// Number of the present thresholds, and whether a confirmation of them was requested.
     pub(super) asked: u32,
     pub(super) is_sent: bool,
-    /// Number of those that were confirmed last.
+    /// Number of the thresholds that were confirmed last.
     pub(super) confirmed: u32,
-    /// The sleeper's descriptor for polling has its socket.
+    /// The sleeper's epoll descriptor watches this socket.
     pub(super) is_watched: bool,
 }
 
-// First byte of a message. A number of 4 bytes is behind it: that of a request and its confirmation, else 0.
+// First byte of a message. A number of 4 bytes follows: that of a request or its confirmation, else 0.
 
-/// Look at the rings.
+/// To the consumer: read the rings.
 pub(super) const WAKE: u8 = 1;
-/// This side confirms thresholds.
+/// To the consumer: this side confirms thresholds.
 pub(super) const CONFIRMS: u8 = 2;
-/// Thresholds are new.
+/// To the writer's side: thresholds are new.
 pub(super) const LOOK: u8 = 3;
-/// To be told when all programs see them.
+/// To the writer's side: thresholds are new, and a confirmation is requested.
 pub(super) const REQUEST: u8 = 4;
-/// They are told.
+/// To the consumer: all programs see the thresholds.
 pub(super) const CONFIRMED: u8 = 5;
 
-/// Sends a message, or does without: a socket that takes no more holds messages that nobody has read, and one that is
-/// broken has nobody at its other end.
+/// Sends a message. Failures are ignored: the socket is full, so unread messages will wake the peer; or it is broken,
+/// so there is no peer.
 pub(super) fn send(socket: impl AsFd, kind: u8, number: u32) {
     let mut bytes = [kind; 5];
     bytes[1..].copy_from_slice(&number.to_le_bytes());

@@ -1,4 +1,4 @@
-//! A sleep in somebody else's hands: a descriptor for `poll`, `select` and `epoll`.
+//! A sleep in the program's own event loop: a descriptor for `poll`, `select` and `epoll`.
 //!
 //! Programs with an event loop of their own cannot call [`Sleeper::sleep`]. They read until nothing is left, call
 //! [`Sleeper::arm_on`], and wait for the descriptor together with their others. It is an epoll instance of everything
@@ -236,7 +236,7 @@ mod tests {
             it.arm(LONG);
             waker.wake();
             it.arm(LONG);
-            // As if it had been published while the writer was quiet, and nobody was told.
+            // As if it had been published while the writer sent no wake-up.
             it.push();
             it.is_readable(Duration::from_millis(100))
         });

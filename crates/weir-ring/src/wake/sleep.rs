@@ -33,7 +33,7 @@ impl Sleeper {
     }
 
     /// The same where each reader comes with its line, which no other has: for consumers whose rings come and go.
-    /// Lines without a reader wake nobody.
+    /// Lines without a reader lead to no wake-up.
     ///
     /// # Errors
     /// As [`sleep`](Sleeper::sleep).

@@ -196,7 +196,7 @@ fn a_writer_that_is_told_reads_what_a_hostile_consumer_sends_and_never_waits() {
         rustix::net::send(&own, message, SendFlags::DONTWAIT).unwrap();
         assert_eq!(waker.take_messages(), Asked::Look);
     }
-    // As many as it likes, and nobody who reads: it waits for nobody either.
+    // It sends as many as it can, and nothing reads them: it must not wait.
     let full = (0..1_000_000)
         .find(|_| rustix::net::send(&own, &[message::LOOK], SendFlags::DONTWAIT).is_err());
     assert!(full.is_some());
@@ -285,7 +285,7 @@ fn until_it_is_confirmed_a_threshold_is_looked_after_and_then_no_more() {
     let mut waker = sleeper.waker().unwrap();
     waker.announce_confirmations();
     let readers = [Reader::new(&ring, Start::Oldest).unwrap()];
-    // Frames that nobody is woken for are found by the look.
+    // Frames without a wake-up are found by the next check of the ring.
     std::thread::scope(|scope| {
         let woken = scope.spawn(|| sleeper.sleep(&readers, 1, Duration::from_secs(60)).unwrap());
         while waker.wake_threshold(0) == AWAKE {
@@ -295,7 +295,7 @@ fn until_it_is_confirmed_a_threshold_is_looked_after_and_then_no_more() {
         assert_eq!(woken.join().unwrap(), Woken::Frames);
     });
     while looks(&mut waker) > 0 {}
-    // Confirmed, the sleep is one wait: frames that nobody is woken for stay unseen.
+    // After a confirmation the sleep is one wait, so frames without a wake-up are not noticed.
     std::thread::scope(|scope| {
         let woken = scope.spawn(|| sleeper.sleep(&readers, 2, Duration::from_secs(60)).unwrap());
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! The writer's end of a consumer's sleep.
+//! The writer's side of wake-ups: wakes a consumer whose threshold is reached.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -15,23 +15,23 @@ use crate::limits::RINGS_MAX;
 use crate::memory::{Access, Mapping};
 use crate::sync::Ordering;
 
-/// A waker is quiet for this long after it has woken its consumer. A thread takes tens of microseconds to wake.
+/// A waker sends at most one wake-up in this time. A thread takes tens of microseconds to wake.
 pub const RING_GAP: Duration = Duration::from_micros(50);
-/// Source: linux/magic.h. Memfds without huge pages live there.
+/// The file system of memfds without huge pages. Source: linux/magic.h.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
-/// The writer's end of one consumer's sleep.
+/// The writer's end of the channel by which it wakes one consumer.
 #[derive(Debug)]
 pub struct Waker {
     page: Mapping,
     socket: OwnedFd,
-    /// For each ring, the last threshold that was reached and woken for.
+    /// For each ring, the last threshold for which a wake-up was sent.
     woken_for: Vec<u64>,
     woken_at: Option<Instant>,
-    /// The request that is to be confirmed, and the one whose confirmation is under way.
+    /// The number of the request to be confirmed, and of the one that is being confirmed.
     requested: Option<u32>,
     confirming: Option<u32>,
-    /// The consumer sleeps by a confirmation.
+    /// The consumer has got a confirmation, and may sleep without a time limit.
     is_confirmed: bool,
 }
 
@@ -40,14 +40,14 @@ pub struct Waker {
 pub enum Asked {
     /// Nothing.
     Nothing,
-    /// To look at its thresholds, which are new, and maybe for a confirmation ([`Waker::wants_confirmation`]).
+    /// Its thresholds are new: read them. It may also have asked for a confirmation ([`Waker::wants_confirmation`]).
     Look,
-    /// Nothing any more: it is gone. Its descriptor is always readable from now on.
+    /// The consumer is gone. The descriptor is always readable from now on.
     Gone,
 }
 
 impl AsFd for Waker {
-    /// Readable when the consumer has asked for something.
+    /// The descriptor is readable when the consumer has sent messages.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -58,14 +58,14 @@ impl Waker {
     /// ([`Sleeper::channel`]). None of them is trusted.
     ///
     /// # Errors
-    /// [`RingError::NotAWakePage`], [`RingError::TooSmall`] or [`RingError::NotAWaker`] for what no
-    /// [`Sleeper`] makes: it could be cut short under us, or stop us.
+    /// [`RingError::NotAWakePage`], [`RingError::TooSmall`] or [`RingError::NotAWaker`] for descriptors that no
+    /// [`Sleeper`] makes: memory that could be truncated, or a socket that could block.
     pub fn attach(page: OwnedFd, socket: OwnedFd, lines: usize) -> Result<Waker, RingError> {
         if !(1..=RINGS_MAX).contains(&lines) {
             return Err(RingError::NotAWakePage);
         }
         let seals = rustix::fs::fcntl_get_seals(&page).unwrap_or(SealFlags::empty());
-        // Touching a huge page that is not there would end the process; a plain page is made.
+        // Reading a huge page that is not allocated could kill the process; a plain page is allocated on access.
         let plain = rustix::fs::fstatfs(&page).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC);
         if !seals.contains(SEALS) || !plain {
             return Err(RingError::NotAWakePage);
@@ -80,8 +80,8 @@ impl Waker {
         {
             return Err(RingError::NotAWaker);
         }
-        // SAFETY: its seals, found above, keep the size that was found after them; the page is reached
-        // through `line` only, as `AtomicU64`.
+        // SAFETY: the size was read after the seals, which keep it; the page is reached through `line` only, as
+        // `AtomicU64`.
         let page = unsafe { Mapping::map(page, need, Access::Read) }?;
         let woken_for = vec![AWAKE; lines];
         Ok(Waker {
@@ -95,14 +95,14 @@ impl Waker {
         })
     }
 
-    /// Rings that it has a line for.
+    /// The number of rings for which its page has lines.
     #[must_use]
     pub fn lines(&self) -> usize {
         self.woken_for.len()
     }
 
-    /// Another end of the same, for a writer of other rings: each writer wakes at a threshold that it reaches.
-    /// The consumer's messages are for one of them only. The channel hangs up when the last is gone.
+    /// A second end of the same channel, for a writer of other rings. Each writer wakes the consumer at the thresholds
+    /// of its own rings. Only one of them may take the consumer's messages. The channel is closed with the last end.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -111,8 +111,8 @@ impl Waker {
         Waker::attach(page, socket, self.woken_for.len())
     }
 
-    /// The descriptors of another end of the same, for a writer in another process, which [attaches](Waker::attach)
-    /// them: wake page and socket.
+    /// The descriptors of a second end (wake page and socket) for a writer in another process, which
+    /// [attaches](Waker::attach) them.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -127,15 +127,15 @@ impl Waker {
         position_in(&self.page, ring)
     }
 
-    /// Closes this end, and leaves the consumer's report of how far it has read. The channel is not held open by
-    /// that.
+    /// Closes this end, and keeps only the consumer's report of how far it has read, which does not keep the channel
+    /// open.
     #[must_use]
     pub fn into_positions(self) -> ReadPositions {
         ReadPositions { page: self.page, lines: self.woken_for.len() }
     }
 
-    /// Wakes if ring number `ring`, which now holds `ordinal` published frames, has reached the
-    /// consumer's threshold. Once for each threshold, and once in [`RING_GAP`]. Never waits.
+    /// Wakes the consumer if ring number `ring`, which now has `ordinal` published frames, has reached its
+    /// threshold. At most once for each threshold, and once in [`RING_GAP`]. Never waits.
     #[inline]
     pub fn wake_if_due(&mut self, ring: usize, ordinal: u64) {
         if let Some(threshold) = doorbell::due(line(&self.page, ring), ordinal) {
@@ -145,13 +145,13 @@ impl Waker {
 
     #[cold]
     pub(super) fn wake_once(&mut self, ring: usize, threshold: u64) {
-        // A threshold that was reached and is set again is reached when it is set: the consumer
-        // looks at the ring after it sets it. So there is nothing to wake for twice.
+        // If the consumer sets the same threshold again, it is reached already, and the consumer notices that itself,
+        // because it reads the ring after it has set a threshold. So no second wake-up is needed.
         if threshold == AWAKE || self.woken_for[ring] == threshold {
             return;
         }
         let now = Instant::now();
-        // Quiet: the sleeper looks by itself once the gap is over (`Sleeper::wait`).
+        // Within the gap no wake-up is sent: the sleeper checks the ring itself after the gap (`Sleeper::wait`).
         if self.woken_at.is_none_or(|woken| now.duration_since(woken) >= RING_GAP) {
             self.woken_for[ring] = threshold;
             self.woken_at = Some(now);
@@ -160,7 +160,7 @@ impl Waker {
         }
     }
 
-    /// Wakes in any case: at the end of a ring.
+    /// Wakes the consumer regardless of thresholds, such as at the end of a ring.
     pub fn wake(&self) {
         send(&self.socket, message::WAKE, 0);
     }
@@ -171,14 +171,14 @@ impl Waker {
         line(&self.page, ring).load(Ordering::Relaxed)
     }
 
-    /// For the owner of rings that BPF programs write: tells the consumer to say when its thresholds are new, and that
-    /// it is told when all programs see them. Before the consumer reads its first ring.
+    /// For the owner of rings that BPF programs write: asks the consumer to report new thresholds, and promises to
+    /// confirm when all programs see them. Must be called before the consumer reads its first ring.
     pub fn announce_confirmations(&self) {
         send(&self.socket, message::CONFIRMS, 0);
     }
 
-    /// Takes the messages of the consumer. Never waits, and reads a bounded number of messages: a descriptor that
-    /// stays readable is looked at again.
+    /// Reads messages of the consumer. Never waits, and reads a bounded number; if more are there, the descriptor stays
+    /// readable.
     pub fn take_messages(&mut self) -> Asked {
         let mut asked = Asked::Nothing;
         for _ in 0..MESSAGES_MAX {
@@ -199,27 +199,29 @@ impl Waker {
         asked
     }
 
-    /// Whether the consumer waits to be told that all programs see its thresholds.
+    /// Whether the consumer has asked for a confirmation that all programs see its thresholds.
     #[must_use]
     pub fn wants_confirmation(&self) -> bool {
         self.requested.is_some()
     }
 
-    /// Whether the consumer was told so, and sleeps by it: a doorbell that is armed for another threshold now must be
-    /// seen by all programs, too.
+    /// Whether the consumer may sleep because of a confirmation. If the doorbell is then armed for another threshold,
+    /// all programs must see that, too.
     #[must_use]
     pub fn relies_on_confirmation(&self) -> bool {
         self.is_confirmed || self.confirming.is_some()
     }
 
-    /// The doorbell is armed for the thresholds by now, and the wait for all programs begins (Q in [`doorbell`]).
+    /// To be called when the doorbell is armed for the thresholds, before the wait for all programs (Q in
+    /// [`doorbell`]).
     pub fn begin_confirmation(&mut self) {
         if let Some(number) = self.requested.take() {
             self.confirming = Some(number);
         }
     }
 
-    /// The wait for all programs is over, and whatever they had written by then was looked at (S in [`doorbell`]).
+    /// To be called after the wait for all programs, when thresholds that were reached by then have been handled (S in
+    /// [`doorbell`]).
     pub fn finish_confirmation(&mut self) {
         if let Some(number) = self.confirming.take() {
             self.is_confirmed = true;
@@ -228,7 +230,7 @@ impl Waker {
     }
 }
 
-/// How far a consumer says that it has read its rings, for who does not wake it.
+/// A consumer's report of how far it has read its rings, without the ability to wake it.
 #[derive(Debug)]
 pub struct ReadPositions {
     page: Mapping,
@@ -247,7 +249,7 @@ fn position_in(page: &Mapping, ring: usize) -> u64 {
     let noted = position(page, ring).load(Ordering::Relaxed);
     match line(page, ring).load(Ordering::Relaxed) {
         AWAKE => noted,
-        // It sleeps until the next frame is there.
+        // It sleeps until the frame with this ordinal is there.
         threshold => noted.max(threshold.saturating_sub(1)),
     }
 }

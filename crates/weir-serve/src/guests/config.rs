@@ -21,7 +21,7 @@ pub struct GuestConfig {
     pub qmp: Option<PathBuf>,
     /// Its name, UUID or number in libvirt, which knows its port and its monitor.
     pub libvirt: Option<String>,
-    /// Which libvirt; the system's (`qemu:///system`), if nothing is said.
+    /// The libvirt to connect to; default: that of the system (`qemu:///system`).
     pub libvirt_uri: Option<String>,
     /// MiB of the memory that it shares: a power of two, which holds the rings of all of its feeds.
     #[serde(default = "region_mib")]
@@ -31,7 +31,7 @@ pub struct GuestConfig {
     pub hugepages: bool,
 }
 
-/// Refuses a name that cannot stand in paths, options of QEMU and commands as it is.
+/// Refuses a name that cannot be used unchanged in paths, options of QEMU and commands.
 ///
 /// # Errors
 /// What names are like.

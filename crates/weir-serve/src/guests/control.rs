@@ -33,7 +33,7 @@ impl Drop for MachineThread {
 }
 
 impl Daemon {
-    /// Serves each guest of the file over `serving`, on threads of its own, until [`end_guests`](Daemon::end_guests).
+    /// Serves each guest of the file over `serving`, on separate threads, until [`end_guests`](Daemon::end_guests).
     ///
     /// # Errors
     /// There is no thread left, or no descriptor.

@@ -57,7 +57,7 @@ pub(crate) fn of(config: &GuestConfig) -> Box<dyn Hypervisor> {
     }
 }
 
-/// A QEMU that somebody has started, with two sockets.
+/// A QEMU that was started without libvirt, with two sockets.
 struct Sockets {
     port: PathBuf,
     qmp: PathBuf,

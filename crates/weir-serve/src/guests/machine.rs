@@ -17,7 +17,7 @@ use crate::limits::{CLAIM_WAIT_MAX, DETACH_EXTRA_WAIT_MAX};
 use inbox::{ClaimReply, Inbox, Request};
 pub(crate) use worker::{Spec, Worker};
 
-/// Why a request is not carried out whose machine is looked after no more.
+/// The error for requests to a machine whose thread has ended.
 pub(super) const NOT_SERVED: &str =
     "the guest is not served: the daemon's file has changed, or the daemon ends; try again";
 
@@ -37,7 +37,7 @@ pub(crate) struct Machine {
     status: Arc<Mutex<MachineStatus>>,
 }
 
-/// The right to a guest's memory, which is plugged in as long as somebody has one.
+/// A claim to a guest's memory, which is plugged in as long as there is a claim.
 pub(crate) struct Claim {
     memory: Arc<GuestMemory>,
     inbox: Arc<Inbox>,
@@ -84,7 +84,7 @@ impl Machine {
         Ok((Machine { inbox, status }, worker))
     }
 
-    /// Its last known status; waits for nobody.
+    /// Its last known status. Never waits.
     pub(crate) fn status(&self) -> MachineStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

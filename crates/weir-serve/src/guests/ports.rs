@@ -136,7 +136,7 @@ impl Guest {
             let is_ended_here = self.session.is_ended_here();
             self.session.set_session(None);
             if is_ended_here {
-                // A broker that is still there begins anew. One that does not read is not waited for.
+                // A broker that is still there begins a new session. A broker that does not read is not waited for.
                 let _ = port.announce();
             }
         }
@@ -144,7 +144,7 @@ impl Guest {
     }
 }
 
-/// Connects without waiting: a QEMU that is stopped, and has others in its queue, says so.
+/// Connects without waiting: fails if QEMU is stopped and its queue of connections is full.
 fn connect(path: &Path) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

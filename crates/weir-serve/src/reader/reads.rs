@@ -16,7 +16,7 @@ pub struct Reads {
     base: Ledger,
     /// The account of the feed's frames in the rings that it read before.
     past: protocol::Ledger,
-    /// The count of those is exact: nobody has read them on.
+    /// Their count is exact, because they were not read any further.
     is_past_exact: bool,
 }
 

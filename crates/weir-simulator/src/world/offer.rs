@@ -1,4 +1,4 @@
-//! Frames come.
+//! Offers frames to a source, together with changes and faults in between.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,14 +18,14 @@ use crate::planted::Planted;
 use crate::random::{Random, pick};
 use crate::truth::FeedTruth;
 
-/// Three of them fill a block, since the longest frame must still fit behind each.
+/// Three of these fill a block, because after each the longest frame must still fit.
 const LONG_BYTES: u32 = 200_000;
 
-/// Where a thread that changes feeds leaves what it got: nothing for a change, a handle for a feed that joins.
+/// The result of a thread that changes feeds: nothing for a change, a handle for a feed that joins.
 type Answer = Arc<Mutex<Option<Result<Option<FeedHandle>, CaptureError>>>>;
 
 impl World {
-    /// Some frames, and what happens between them.
+    /// Offers some frames, with events between them.
     pub(super) fn frames(&mut self, which: u64, count: u64, seed: u64) {
         let Some(source) = self.offering(which) else { return };
         let mut random = Random::new(seed);
@@ -64,7 +64,7 @@ impl World {
         self.pump(source, items, answered);
     }
 
-    /// Long frames, most of which overtake whoever has not read.
+    /// Offers long frames, which mostly lap consumers that have not read.
     pub(super) fn burst(&mut self, which: u64, count: u64) {
         let Some(source) = self.offering(which) else { return };
         let mut random = Random::new(which);
@@ -78,14 +78,14 @@ impl World {
         pick(which, self.open.iter().filter(|(_, own)| own.is_started).map(|(id, _)| *id))
     }
 
-    /// An effect of this source that does not wait for the thread that moves frames.
+    /// A running effect of this source, if it is one that is carried out between two frames.
     fn change_under_way(&self, source: SourceId) -> Option<(EffectId, Effect<Wanting>)> {
         let own = self.under_way.iter().find(|(_, effect)| effect.source() == source)?;
         let is_posted = matches!(own.1, Effect::AddFeed(..) | Effect::ChangeFeed(..));
         is_posted.then(|| (*own.0, own.1.clone()))
     }
 
-    /// Another thread carries an effect out between two frames.
+    /// The item by which another thread carries out an effect between two frames.
     fn meanwhile(&mut self, source: SourceId, effect: &Effect<Wanting>, answer: &Answer) -> Item {
         let (control, answer) = (self.control(source), Arc::clone(answer));
         let tell =
@@ -171,7 +171,7 @@ impl World {
         self.take_outputs();
     }
 
-    /// Holds the ledgers of a source's feeds against the truth.
+    /// Compares the ledgers of a source's feeds with the truth.
     pub(super) fn check_ledgers(&self, source: SourceId) {
         let control = &self.open[&source].control;
         let own = self.truths.iter();
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// Bugs of a ring's writer, as they look in memory.
+    /// Changes a ring's words as certain bugs of a writer would.
     fn plant_in_rings(&self, source: SourceId) {
         let ring =
             self.registry.feeds_of(source).first().and_then(|(feed, _)| self.registry.feed(*feed));

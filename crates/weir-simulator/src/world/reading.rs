@@ -1,4 +1,4 @@
-//! Consumers have their turns.
+//! Turns of the consumers, and what they were told.
 
 use weir_consumer::Step;
 use weir_probe::ConsumerId;
@@ -20,7 +20,7 @@ impl World {
         self.next_kind = Kind::Counts;
     }
 
-    /// A consumer has a turn, unless it stands still or sleeps.
+    /// Lets a consumer read, unless it is stalled or asleep.
     pub(super) fn turn(&mut self, id: ConsumerId, frames_max: u64) {
         let facts = Facts { frames: &self.frames, feeds: &self.truths, step: self.step };
         let Some(reader) = self.readers.get_mut(&id).filter(|reader| !reader.is_stalled) else {
@@ -30,14 +30,14 @@ impl World {
         self.taken(id, told, step);
     }
 
-    /// A consumer has taken what it was told: all of it, as it was told.
+    /// Checks that a consumer that had a turn has taken all updates that it was sent, and no others.
     pub(super) fn taken(&mut self, id: ConsumerId, taken: Vec<Told>, step: Option<Step>) {
         if step.is_none() {
             return;
         }
         let untaken = self.untaken.remove(&id).unwrap_or_default();
         let is_same = |(told, taken): (&Told, &Told)| match (told, taken) {
-            // Rings of a feed that is gone say where they end.
+            // Without end positions, the consumer reads the end from the rings.
             (Told::Left(feed, _), Told::Left(taken, until)) if until.is_empty() => feed == taken,
             (told, taken) => told == taken,
         };
@@ -45,7 +45,7 @@ impl World {
         hold!(is_all, "a consumer takes what it was told: {untaken:?}, {taken:?}");
     }
 
-    /// A consumer is gone, as the probe will hear or not.
+    /// Removes a consumer that is gone, and adds its counts to the totals. The probe may not know yet.
     pub(super) fn reader_gone(&mut self, id: ConsumerId) {
         let Some(reader) = self.readers.remove(&id) else { return };
         let (delivered, refused) = reader.totals();
@@ -54,7 +54,7 @@ impl World {
         self.counts.refused += refused;
     }
 
-    /// Reads all that is left to read, for all consumers that there are.
+    /// Lets all consumers read to the end.
     pub(super) fn read_to_the_end(&mut self) {
         let ids: Vec<ConsumerId> = self.readers.keys().copied().collect();
         for id in ids {

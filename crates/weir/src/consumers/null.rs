@@ -1,4 +1,4 @@
-//! The null monitor, `--count` or no other consumer: it counts frames where they lie.
+//! The null monitor counts frames in place. It runs with `--count`, or if there is no other consumer.
 
 use weir_consumer::Null;
 

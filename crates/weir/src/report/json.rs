@@ -16,7 +16,7 @@ use crate::flows::report::FlowsReport;
 use crate::run_result::{ConsumerResult, FeedResult, Rates};
 use crate::source_name::Part;
 
-/// The counts of a ledger: of all, of a source, of a feed.
+/// The counts of a ledger: of the whole run, of a source, or of a feed.
 #[derive(Serialize)]
 struct Counts {
     offered: u64,
@@ -48,7 +48,7 @@ impl From<&Ledger> for Counts {
     }
 }
 
-/// The counts of a ledger, as they stand in the JSON of a report.
+/// The counts of a ledger, in the form that reports have in JSON.
 pub fn counts(ledger: &Ledger) -> serde_json::Value {
     serde_json::to_value(Counts::from(ledger)).expect("numbers and names")
 }
@@ -207,7 +207,7 @@ struct JsonSource<'a> {
     counts: Counts,
     lives: u64,
     downs: u64,
-    /// These two only of a run that goes on.
+    /// This and `ended`: only while the run goes on.
     #[serde(skip_serializing_if = "Option::is_none")]
     is_open: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,7 +239,7 @@ struct JsonFeed<'a> {
     untriggered: Option<u64>,
 }
 
-/// An interface of a pattern. It has no drops where they are those of the feed.
+/// An interface of a pattern. It has no drops if they are only counted for the whole feed.
 #[derive(Serialize)]
 struct JsonInterface<'a> {
     name: &'a str,
@@ -287,7 +287,7 @@ impl Report<'_> {
             let mut names: Vec<&str> = Vec::new();
             for source in self.sources {
                 let name = name(&source.info);
-                // One that was never there has no engine.
+                // A source whose interface never appeared has no engine.
                 if !name.is_empty() && !names.contains(&name) {
                     names.push(name);
                 }

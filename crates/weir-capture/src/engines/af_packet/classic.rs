@@ -1,5 +1,5 @@
-//! The socket's filter where eBPF is refused: classic BPF, which every process that may open a packet socket may
-//! attach. It chooses, and cannot count.
+//! The socket's filter if eBPF is refused: classic BPF, which every process that may open a packet socket may
+//! attach. It selects frames, but cannot count.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,24 +15,24 @@ use crate::feed::Feed;
 use crate::feed::direction::Direction;
 use crate::setup::Setup;
 
-/// Where a load finds `skb->pkt_type` (`SKF_AD_PKTTYPE`).
+/// Offset from which a load reads `skb->pkt_type` (`SKF_AD_PKTTYPE`).
 const PKTTYPE: u32 = EXTENSION + 4;
-/// Takes nothing.
+/// A filter that rejects all frames.
 pub(super) const REJECT_ALL: [Insn; 1] = [Insn::new(RET_K, 0)];
 
-/// What decides.
+/// The classic filter of a socket.
 pub(super) struct Classic {
-    /// Leaves out what goes the wrong way, and goes on behind its end.
+    /// Instructions that reject frames of the wrong direction. Other frames continue after them.
     head: Vec<Insn>,
     bytes_needed: u32,
-    /// Frames were left out that nobody counted.
+    /// Whether a filter was attached, which may have rejected frames that are not counted.
     has_left_out: Arc<AtomicBool>,
-    /// Why the socket does not have the one filter that there is.
+    /// Why the feeds' filter is not attached to the socket.
     why_not: Option<String>,
 }
 
 impl Classic {
-    /// For the first filter, see [`Classic::choose`]; until then the socket takes every frame of the direction.
+    /// Attaches a filter that takes every frame of the direction. [`Classic::choose`] then attaches the feeds' filter.
     pub(super) fn attach(socket: &Socket, setup: &Setup) -> io::Result<Classic> {
         let head = head(setup.direction());
         let bytes_needed = setup.bytes_needed();
@@ -42,9 +42,9 @@ impl Classic {
     }
 
     /// Attaches the feeds' one filter to the socket, if they have one and the kernel accepts it; otherwise the
-    /// socket accepts everything. True if that is exactly the wish of the only feed.
+    /// socket takes everything. True if the socket then takes exactly what the only feed wants.
     ///
-    /// Several filters cannot be one: a load behind the frame's end rejects, and ends them all.
+    /// Several filters cannot be combined: if one loads beyond the frame's end, the frame is rejected for all.
     pub(super) fn choose(&mut self, socket: &Socket, feeds: &[Feed]) -> io::Result<bool> {
         self.why_not = None;
         if let Some(program) = only_program(feeds) {
@@ -61,7 +61,7 @@ impl Classic {
         Ok(false)
     }
 
-    /// State of the filter, if it is worth a note.
+    /// A note for the user about the filter, if there is something to say.
     pub(super) fn note(&self, may_change: bool) -> Option<String> {
         const UNCOUNTED: &str =
             "what the socket leaves out by a filter, nobody counts: offered is what passed it";
@@ -73,18 +73,18 @@ impl Classic {
         }
     }
 
-    /// Whether frames were left out that nobody counted.
+    /// Set once a filter may have rejected frames that are not counted.
     pub(super) fn has_left_out(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.has_left_out)
     }
 
-    /// The program as one for the socket, or why there is none that the kernel takes.
+    /// Converts the program to one for the socket, or says why the kernel would not take it.
     fn code(&self, program: &Program) -> Result<Vec<Insn>, String> {
         let filter = classic::convert(program, self.bytes_needed);
         let filter = filter.map_err(|error| error.to_string())?;
         let code = [&self.head[..], &filter].concat();
-        // A socket has little memory for filters (net.core.optmem_max), and for a moment it has two: the next one has
-        // to fit beside this one, were it only the one that takes nothing. Another socket can tell.
+        // A socket has little memory for filters (net.core.optmem_max), and while a filter is replaced it has two.
+        // So at least the plain filter must fit in addition to this one. A second socket is used to test that.
         let try_both = |other: UnixDatagram| {
             attach_classic(other.as_fd(), &code)?;
             attach_classic(other.as_fd(), &self.plain())
@@ -93,8 +93,8 @@ impl Classic {
         Ok(code)
     }
 
-    /// The old one and the new one may be too much together: then by way of the plain one. Frames that pass it are
-    /// filtered in user space.
+    /// Replaces the filter. If the old and the new one together are too large, attaches the plain one in between;
+    /// frames that pass it are filtered in user space.
     fn put(&self, socket: &Socket, code: &[Insn]) -> io::Result<()> {
         attach_classic(socket.as_fd(), code).or_else(|_| {
             attach_classic(socket.as_fd(), &self.plain())?;
@@ -107,7 +107,7 @@ impl Classic {
     }
 }
 
-/// Why a socket did not take a filter: nearly always that it is too long.
+/// The reason why a socket refused a filter, which is nearly always that it is too long.
 fn no_room(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOMEM) => {
@@ -118,8 +118,7 @@ fn no_room(error: &io::Error) -> String {
     }
 }
 
-/// Does the same as `bpf/af_packet.bpf.c` with frames of the wrong direction. Behind it A is 0
-/// again.
+/// Rejects frames of the wrong direction, as `bpf/af_packet.bpf.c` does. After these instructions, A is 0 again.
 fn head(direction: Direction) -> Vec<Insn> {
     let (takes_in, takes_out) = (direction.takes_in(), direction.takes_out());
     if takes_in && takes_out {
@@ -133,7 +132,7 @@ fn head(direction: Direction) -> Vec<Insn> {
     ]
 }
 
-/// The program of all these feeds' filters, if they have the same.
+/// The filter program of these feeds, if all have the same.
 fn only_program(feeds: &[Feed]) -> Option<&Program> {
     let mut programs = feeds.iter().map(|feed| feed.filter.as_ref().map(|filter| &filter.program));
     let first = programs.next()??;

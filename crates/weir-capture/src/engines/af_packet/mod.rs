@@ -1,8 +1,9 @@
-//! The `af_packet` engine: a TPACKET_V3 socket, read by a thread of ours. Anywhere, and without BPF.
+//! The `af_packet` engine: a TPACKET_V3 socket, read by a thread of this process. It works everywhere, also without
+//! BPF.
 //!
-//! The life of a frame: skb (kernel) → copied by the kernel into the open block of the socket → block
-//! handed over when it is full or its time is up → copied by this thread into the ring → block handed
-//! back. The second copy is what buys readers that nobody waits for.
+//! The path of a frame: skb (kernel) → copied by the kernel into the open block of the socket → the kernel retires the
+//! block when it is full or after a time-out → copied by this thread into the ring → the block is given back. With the
+//! second copy, no slow reader can keep a block from the kernel.
 
 mod blocks;
 mod classic;
@@ -33,10 +34,10 @@ use count::Counter;
 use receiver::{Origins, Receiver};
 use socket::{Socket, Waited};
 
-/// Longest link-layer header in front of the MTU, tags not counted: Ethernet's.
+/// Length of the longest link-layer header, without tags: that of Ethernet.
 const ETHERNET_BYTES: u32 = 14;
 
-/// Every frame is of the one interface that the socket is bound to.
+/// Every frame is of the interface to which the socket is bound.
 struct OneLink {
     link_bytes: u32,
 }
@@ -111,7 +112,7 @@ impl AfPacket {
         })
     }
 
-    /// Says why this engine was chosen.
+    /// Sets the text that says why this engine was chosen.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
     }
@@ -157,12 +158,12 @@ impl Source for AfPacket {
             if left.is_zero() || down {
                 break;
             }
-            // An interface that is only set down comes back: the socket then receives again.
+            // If the interface is only down, the socket receives again when it is up.
             self.receiver.leave();
             down = self.socket.wait(left)? == Waited::Down;
         }
         self.receiver.leave();
-        // Each turn: the kernel's counts have 32 bits.
+        // Read in each turn, because the kernel's counters have 32 bits.
         self.count()?;
         match down {
             true => self.presence.check_now()?,
@@ -177,7 +178,7 @@ impl Source for AfPacket {
             self.closed = true;
             let drained =
                 count::reject_all(&self.socket).and_then(|()| self.receiver.drain(&self.feeds));
-            // Readers see the end whatever went wrong.
+            // Close the rings even after an error, so that readers see the end.
             self.receiver.close();
             self.promiscuity = None;
             drained?;

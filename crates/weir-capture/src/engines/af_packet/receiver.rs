@@ -19,14 +19,14 @@ use crate::setup::Setup;
 /// Frames that become visible together.
 const BURST: u32 = 64;
 
-/// Which interface of the rings a frame is of.
+/// Maps frames to interfaces of the rings.
 pub(super) trait Origins {
-    /// By the kernel's index of its interface: the number in the rings, and the longest frame without tags that is one
-    /// frame on that link. `None`: it is of none of them.
+    /// For the kernel's index of an interface: its number in the rings, and the length of the longest frame, without
+    /// tags, that its link carries. `None`: the interface does not belong to the source.
     fn of(&mut self, ifindex: u32) -> Option<(u32, u32)>;
 }
 
-/// A socket's blocks, and where their frames go.
+/// Reads a socket's blocks, and copies their frames into rings.
 pub(super) struct Receiver<O> {
     blocks: Blocks,
     socket: Arc<Socket>,
@@ -53,7 +53,7 @@ impl<O: Origins> Receiver<O> {
         Ok(Receiver { blocks, socket: Arc::clone(socket), copier })
     }
 
-    /// Copies the blocks that are there into the ring, until `deadline`.
+    /// Copies the frames of all retired blocks into the ring, until `deadline`.
     pub(super) fn take_blocks(&mut self, deadline: Instant) -> Result<(), CaptureError> {
         while let Some(block) = self.blocks.next() {
             self.copier.copy(block.bytes()).map_err(|at| {
@@ -69,8 +69,8 @@ impl<O: Origins> Receiver<O> {
         Ok(())
     }
 
-    /// Takes all frames that the socket has placed in blocks by now; the last block is closed by its time-out. False if
-    /// that takes too long.
+    /// Copies all frames that the socket has placed in blocks by now. The kernel retires the last block after a
+    /// time-out. False if that takes too long.
     pub(super) fn drain(&mut self, feeds: &Feeds) -> Result<bool, CaptureError> {
         let deadline = Instant::now() + DRAIN_TIME_MAX;
         let statistics = self.socket.statistics()?;
@@ -86,17 +86,17 @@ impl<O: Origins> Receiver<O> {
         }
     }
 
-    /// The interfaces.
+    /// The interfaces of the source.
     pub(super) fn origins(&mut self) -> &mut O {
         &mut self.copier.origins
     }
 
-    /// Before this thread waits, ends its turn or ends.
+    /// To be called before this thread waits, ends its turn or ends.
     pub(super) fn leave(&mut self) {
         self.copier.fanout.leave();
     }
 
-    /// Says that nothing more will come.
+    /// Closes the rings: no more frames will come.
     pub(super) fn close(&mut self) {
         self.copier.fanout.close();
     }
@@ -106,15 +106,14 @@ impl<O: Origins> Receiver<O> {
 struct Copier<O> {
     fanout: Fanout,
     origins: O,
-    /// Frames whose tag is put back, one at a time.
+    /// The buffer in which a frame's tag is put back.
     scratch: Vec<u8>,
-    /// The most that any feed wants of a frame.
+    /// The most bytes of a frame that any feed needs.
     bytes_needed: usize,
 }
 
 impl<O: Origins> Copier<O> {
-    /// Copies all frames of a block. The error is the offset of the contradiction; frames before it
-    /// are in the ring.
+    /// Copies all frames of a block. The error is the offset of an inconsistency; the frames before it are in the ring.
     fn copy(&mut self, block: &[u8]) -> Result<(), usize> {
         let mut unseen = 0;
         let mut result = Ok(());

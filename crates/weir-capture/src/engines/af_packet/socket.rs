@@ -1,4 +1,4 @@
-//! The packet socket: set up before it is bound, so that nothing comes before everything is ready.
+//! The packet socket. It is set up before it is bound, so no frame comes before everything is ready.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -12,8 +12,8 @@ use super::blocks::{BLOCKS_BYTES, BlockBytes};
 use crate::error::CaptureError;
 use crate::feed::direction::Direction;
 
-/// After this time the kernel hands a block over that holds any frame. The timer runs on its own, so a
-/// frame waits this long at most, or a jiffy (up to 10 ms) more on kernels before 6.18.
+/// After this time the kernel retires a block that has a frame. The timer is periodic, so a frame waits at most this
+/// long; on kernels before 6.18, up to a jiffy (at most 10 ms) longer.
 const RETIRE_MS: u32 = 4;
 /// `PACKET_IGNORE_OUTGOING`, linux/if_packet.h.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -27,10 +27,10 @@ pub(super) enum Waited {
     Down,
 }
 
-/// `PACKET_STATISTICS`, added up.
+/// Sums of `PACKET_STATISTICS`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
-    /// Frames that the filter let through, lost or not.
+    /// Frames that the filter accepted, including lost ones.
     pub(super) packets: u64,
     /// Frames among them that found no room in the blocks.
     pub(super) drops: u64,
@@ -50,8 +50,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// A socket with a ring of blocks of this size that receives nothing yet.
-    /// `iface` is for its errors.
+    /// Makes a socket with a ring of blocks of this size. It receives nothing yet. `iface` is for error texts.
     pub(super) fn new(
         iface: &str,
         direction: Direction,
@@ -69,7 +68,7 @@ impl Socket {
                 _ => CaptureError::Os { doing: format!("opening {what}"), source },
             });
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let socket = Socket { fd, iface, block_bytes, statistics: Mutex::default() };
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
@@ -86,7 +85,7 @@ impl Socket {
         };
         socket.set(libc::PACKET_RX_RING, &ring, "setting up 32 MiB of packet socket blocks")?;
         if !direction.takes_out() {
-            // Spares outgoing frames a clone; the filter rejects them in any case.
+            // Saves a clone of each outgoing frame, which the filter would reject anyway.
             let _ = socket.set(PACKET_IGNORE_OUTGOING, &1 as &libc::c_int, "");
         }
         Ok(socket)
@@ -101,7 +100,7 @@ impl Socket {
         self.block_bytes
     }
 
-    /// Begins to receive from the interface, or from all of the network namespace if `index` is 0.
+    /// Binds the socket to the interface, or to all of the network namespace if `index` is 0: frames come from now on.
     pub(super) fn bind(&self, index: u32) -> Result<(), CaptureError> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -112,7 +111,7 @@ impl Socket {
             sll_halen: 0,
             sll_addr: [0; 8],
         };
-        // SAFETY: the address is whole, lives through the call, and its true size is passed.
+        // SAFETY: the address is initialized, lives through the call, and its true size is passed.
         let result = unsafe {
             libc::bind(
                 self.fd.as_raw_fd(),
@@ -126,8 +125,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Asks an interface for frames that are not addressed to it, or takes that back. The kernel counts such
-    /// memberships, and takes back those of a socket that closes.
+    /// Switches promiscuous mode of an interface on or off. The kernel counts such memberships of sockets, and removes
+    /// those of a closed socket.
     pub(super) fn set_promiscuous(&self, index: u32, on: bool) -> io::Result<()> {
         let option = if on { libc::PACKET_ADD_MEMBERSHIP } else { libc::PACKET_DROP_MEMBERSHIP };
         let membership = libc::packet_mreq {
@@ -166,8 +165,8 @@ impl Socket {
         (error != 0).then(|| io::Error::from_raw_os_error(error))
     }
 
-    /// The kernel's counts so far. It forgets them when read, so they are added up here; they are 32
-    /// bits wide there, so this must be asked for more often than they overflow.
+    /// The kernel's counts so far. Reading resets them, so they are added up here. The kernel's counters have 32
+    /// bits, so this must be called before they overflow.
     pub(super) fn statistics(&self) -> Result<Statistics, CaptureError> {
         let mut since = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut since)
@@ -178,7 +177,7 @@ impl Socket {
         Ok(*total)
     }
 
-    /// Has an eBPF program decide; the socket keeps it alive.
+    /// Attaches an eBPF program as the filter; the socket keeps the program loaded.
     pub(super) fn attach_ebpf(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         set_option(self.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd())
     }
@@ -195,8 +194,8 @@ impl Socket {
         value: &mut T,
     ) -> io::Result<()> {
         let mut bytes = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `bytes` bytes, the size of a live `T` that is borrowed
-        // mutably; both callers pass integers or a struct of integers, which any bytes make valid.
+        // SAFETY: the kernel writes at most `bytes` bytes, the size of a live `T` that is borrowed mutably; both
+        // callers pass integers or a struct of integers, for which all bytes are valid.
         let result = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -218,13 +217,12 @@ impl Socket {
     }
 }
 
-/// Lets a classic BPF program of 1 to 4096 instructions decide which frames a socket accepts; it replaces any
-/// former one.
+/// Attaches a classic BPF program of 1 to 4096 instructions as a socket's filter, in place of any earlier one.
 pub(super) fn attach_classic(socket: BorrowedFd<'_>, program: &[Insn]) -> io::Result<()> {
     const { assert!(size_of::<Insn>() == size_of::<libc::sock_filter>()) };
     let len =
         u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // The kernel only reads it.
+    // The kernel only reads the instructions.
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
     set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
 }
@@ -236,8 +234,8 @@ fn set_option<T>(
     value: &T,
 ) -> io::Result<()> {
     // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; each caller passes the type that packet(7) or
-    // socket(7) names for the option. A `sock_fprog` points to instructions that its maker borrows for the whole call,
-    // as many as it says; an `Insn` is laid out as `sock_filter`.
+    // socket(7) names for the option. A `sock_fprog` has a pointer to instructions, which its caller borrows for the
+    // whole call, and their number; an `Insn` has the layout of `sock_filter`.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -1,5 +1,5 @@
-//! A block's frames. Every offset and length in it is bounded before use: the kernel wrote them, so a
-//! wrong one means that the mapping is not what we think, and that is an error, not a crash.
+//! The frames of a block. Every offset and length is checked before use. The kernel wrote them, so a wrong one
+//! means that the mapping is wrong, which is an error and must not be a crash.
 //!
 //! ```text
 //! block:  0 version  4 offset_to_priv  8 block_status  12 num_pkts  16 offset_to_first_pkt  ...
@@ -23,22 +23,22 @@ const PKTTYPE_AT: usize = 48 + 10;
 /// `TP_STATUS_GSO_TCP`, linux/if_packet.h since Linux 6.2.
 const TP_STATUS_GSO_TCP: u32 = 1 << 8;
 
-/// A frame as the kernel gives it.
+/// A frame in a block, as the kernel describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelFrame<'a> {
     pub(super) ts_ns: u64,
     /// The kernel's index of the interface.
     pub(super) ifindex: u32,
-    /// Length when it passed, without an accelerated tag.
+    /// Length on the wire, without an accelerated tag.
     pub(super) wire_len: u32,
     pub(super) flags: Flags,
-    /// The tag that the kernel or the NIC took off.
+    /// The VLAN tag that the kernel or the NIC removed.
     pub(super) tag: Option<Tag>,
     /// The bytes that were copied.
     pub(super) data: &'a [u8],
 }
 
-/// The block contradicts itself, at this offset.
+/// The block is inconsistent at this offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadBlock(pub(super) usize);
 
@@ -72,13 +72,13 @@ impl<'a> Frames<'a> {
         let frame = KernelFrame {
             ts_ns: u64::from(u32_at(header, 4)) * 1_000_000_000 + u64::from(u32_at(header, 8)),
             ifindex: u32_at(header, IFINDEX_AT),
-            // Never below the copied length: readers rely on it.
+            // Not less than the copied length, on which readers rely.
             wire_len: u32_at(header, 16).max(caplen as u32),
             flags: flags(status, header[PKTTYPE_AT]),
             tag,
             data,
         };
-        // The last frame says 0. Before that, a step that does not go on would never end.
+        // The last frame has 0. In any other frame, a step of 0 would lead to an endless loop.
         let next = match u32_at(header, 0) as usize {
             step @ HEADER_BYTES.. => self.at.saturating_add(step),
             _ => usize::MAX,
@@ -117,15 +117,16 @@ fn flags(status: u32, pkttype: u8) -> Flags {
 }
 
 impl KernelFrame<'_> {
-    /// Whether it is longer than its link carries: several wire frames in one. `link_bytes` is the MTU
-    /// and the link-layer header; tags come on top of that. Kernels before 6.2, and UDP, do not say so.
+    /// Whether the frame is longer than its link carries: several frames of the wire in one. `link_bytes` is the
+    /// MTU plus the link-layer header, without tags. The status bit for this is missing for UDP and before Linux
+    /// 6.2.
     #[inline]
     pub(super) fn exceeds(&self, link_bytes: u32) -> bool {
         self.wire_len > link_bytes && self.wire_len > link_bytes + inline_tag_bytes(self.data)
     }
 }
 
-/// Bytes of the tags that are still in the frame: up to two.
+/// Bytes of the tags that are still in the frame: at most two tags.
 #[cold]
 fn inline_tag_bytes(frame: &[u8]) -> u32 {
     let is_tag = |at: usize| {

@@ -66,7 +66,8 @@ fn own_options(options: &EngineOptions) -> AfXdpOptions {
         copiers: options.copiers,
         mode: options.xdp_mode,
         stamps: match options.timestamp {
-            // Of a run whose other sources have stamps of a NIC: this one's hook is nearest to that.
+            // Other sources of the run may have stamps of their NIC. Of this engine's stamps, the hook's are
+            // closest to it.
             Timestamp::Hook | Timestamp::Nic => Stamps::Hook,
             Timestamp::Copy => Stamps::Copier,
         },

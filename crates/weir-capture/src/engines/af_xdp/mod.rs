@@ -1,12 +1,12 @@
-//! The `af_xdp` engine: AF_XDP sockets, one a queue, copied into rings by threads of ours. For monitoring
-//! ports: frames that a socket takes do not reach the stack.
+//! The `af_xdp` engine: an AF_XDP socket for each queue, whose frames threads of this process copy into rings. For
+//! monitoring ports, because frames that a socket takes do not reach the stack.
 //!
-//! The life of a frame: driver buffer → copied by the kernel into a chunk of the socket's memory (with
-//! zero-copy the NIC writes it there) → copied by a copier into its ring → chunk handed back. A program at
-//! the XDP hook counts the frame, stamps it and steers it to its queue's socket.
+//! The path of a frame: driver buffer → copied by the kernel into a chunk of the socket's memory (with zero-copy
+//! the NIC writes it there) → copied by a copier into its ring → the chunk is given back. A program at the XDP hook
+//! counts the frame, stamps it, and redirects it to the socket of its queue.
 //!
-//! With `copiers` above 1 each RX ring is cut into segments with a thread each (`segments.rs`): one queue is
-//! then copied by many cores without RSS.
+//! With more than one copier for a queue, its RX ring is divided into segments (`segments.rs`), so several CPUs
+//! copy one queue without RSS.
 
 mod area;
 mod copier;
@@ -48,7 +48,7 @@ use options::{admit, check, refuse_masters, shape_of, wanted_queues};
 use program::{AtHook, Needs, OnInterface, Program};
 use socket::Socket;
 
-/// The flags that keep VLAN tags which XDP does not see.
+/// Flags of a capture that keeps the VLAN tags that XDP does not see.
 const INSTEAD_OF_XDP: &str = "--engine bpf --hook tc";
 
 /// The source.
@@ -69,7 +69,7 @@ pub struct AfXdp {
 }
 
 impl AfXdp {
-    /// Makes the sockets for `iface`, their rings and the program; nothing is attached yet.
+    /// Makes the sockets for `iface`, their rings and the program. The program is not attached yet.
     ///
     /// # Errors
     /// [`CaptureError`]: the interface, rights, contradicting options, queues that are taken.
@@ -153,7 +153,7 @@ impl AfXdp {
         })
     }
 
-    /// Says why this engine was chosen.
+    /// Sets the text that says why this engine was chosen.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
     }
@@ -186,7 +186,7 @@ impl AfXdp {
         for queue in &self.queues {
             queue.ending.store(true, Ordering::Release);
         }
-        // Of a source that was never started: their writers close the rings.
+        // If the source was never started, the copiers' writers close the rings.
         self.copiers.clear();
         let join = |thread: JoinHandle<_>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -196,7 +196,7 @@ impl AfXdp {
     }
 }
 
-/// Loads the steering program with this kernel's verifier and attaches it nowhere.
+/// Loads the program, to test it with this kernel's verifier, and does not attach it.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -287,7 +287,7 @@ impl Source for AfXdp {
             let ended = self.threads.swap_remove(at).join();
             ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        // Every time: until it is followed, stamps are off by the change that a time daemon made.
+        // In each turn, because stamps are wrong by the change of a time daemon until the offset is read again.
         self.control.follow_tai();
         self.presence.check()?;
         self.count()?;
@@ -296,7 +296,7 @@ impl Source for AfXdp {
 
     fn stop(&mut self) -> Result<(), CaptureError> {
         self.feeds.end();
-        // No frame may be on its way into a socket when the driver releases the program.
+        // When the driver releases the program, no frame may be on its way to a socket.
         self.control.close();
         let waited = rcu::synchronize();
         program::lock(&self.at_hook).detach();

@@ -1,4 +1,4 @@
-//! Options of this engine, compared with the abilities of the interface.
+//! Options of this engine, and checks whether the interface supports them.
 
 use std::io;
 use std::ops::Range;
@@ -20,23 +20,23 @@ const CHUNKS_MAX: u32 = 8192;
 const CHUNKS_MIN: u32 = 128;
 const MEMORY_MAX: u32 = 32 << 20;
 
-/// Which RX queues.
+/// Selection of RX queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queues {
-    /// All that the interface has.
+    /// All queues of the interface.
     #[default]
     All,
-    /// From the first to the last of these.
+    /// From the first to the last of these two.
     Range(u32, u32),
 }
 
-/// Where frames are stamped.
+/// The place where frames get their time stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
-    /// The program at the hook, when the frame comes.
+    /// In the program at the hook, when the frame comes.
     #[default]
     Hook,
-    /// The copier, when it copies.
+    /// In the copier, when it copies the frame.
     Copier,
 }
 
@@ -45,9 +45,9 @@ pub enum Stamps {
 pub struct AfXdpOptions {
     /// RX queues to take frames from.
     pub queues: Queues,
-    /// Threads a queue.
+    /// Copiers (threads) for each queue.
     pub copiers: u32,
-    /// Who copies frames out of the driver's memory.
+    /// Zero-copy or copy mode.
     pub mode: Mode,
     /// Where frames are stamped.
     pub stamps: Stamps,
@@ -76,7 +76,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Judges a feed: received frames are all that there are.
+/// Checks a feed, and sets its direction to `Both`, since all frames are received ones.
 pub(super) fn admit(iface: &str, feed: &mut Feed) -> Result<(), CaptureError> {
     refuse_queue(feed, "a socket or poller")?;
     if feed.direction == Direction::Out {
@@ -88,9 +88,9 @@ pub(super) fn admit(iface: &str, feed: &mut Feed) -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// Memory of a source with these options, as far as its interface says how many queues it has.
+/// Memory that a source with these options needs. If the number of queues is unknown, that of one queue.
 pub(super) fn memory(netns: Option<&NetnsName>, iface: &str, options: &AfXdpOptions) -> Memory {
-    // Whatever is wrong with the names or the rights, `open` says.
+    // Errors are ignored here; `open` reports them.
     let have = ask_in(netns, || InterfaceQuery::new().ok()?.rx_queues(iface)).ok().flatten();
     let queues = wanted_queues(iface, have, options.queues).map_or(1, |wanted| wanted.len() as u32);
     Memory {
@@ -99,14 +99,14 @@ pub(super) fn memory(netns: Option<&NetnsName>, iface: &str, options: &AfXdpOpti
     }
 }
 
-/// Most bytes of chunks that the sockets of so many queues have.
+/// Most bytes of chunks that the sockets of this many queues have together.
 fn buffer_bytes_max(queues: u32) -> u64 {
     let least = u64::from(queues) * u64::from(CHUNKS_MIN) * u64::from(socket::CHUNK_LARGE);
     u64::from(MEMORY_MAX).max(least)
 }
 
-/// A bond or a team has no queues of its own: frames come to those of its members, and a redirect from
-/// there into a socket of the master fails.
+/// Refuses bonds and teams. They have no queues: frames come to the queues of their members, from which they cannot be
+/// redirected to a socket of the master.
 pub(super) fn refuse_masters(
     query: &InterfaceQuery,
     interface: &Interface,
@@ -125,7 +125,7 @@ pub(super) fn refuse_masters(
     )))
 }
 
-/// Advice to capture these members instead of their master.
+/// The text that advises to capture the members instead of the master.
 fn members_advice(master: &str, members: io::Result<Vec<String>>) -> String {
     match members {
         Ok(members) if members.is_empty() => "it has no members now".to_owned(),
@@ -141,7 +141,7 @@ pub(super) fn wanted_queues(
     have: Option<u32>,
     queues: Queues,
 ) -> Result<Range<u32>, CaptureError> {
-    // A driver that does not say has one.
+    // A driver that does not report its queues has one.
     let have = have.unwrap_or(1);
     let Queues::Range(first, last) = queues else { return Ok(0..have) };
     if first > last || last >= have {

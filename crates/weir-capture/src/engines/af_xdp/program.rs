@@ -1,4 +1,4 @@
-//! The program that steers frames into the sockets, loaded for one interface.
+//! The program that redirects frames to the sockets, loaded for one interface.
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skel {
@@ -22,11 +22,11 @@ use crate::feed::filters::{Prefilter, Sieve, Template, prepare};
 use crate::feed::location::FilterLocation;
 use crate::kernel::interface::Interface;
 
-/// Descriptors that keep it all alive in the kernel.
+/// Descriptors that keep the program and its maps loaded.
 pub(super) struct Program {
     pub(super) control: MapHandle,
     sockets: MapHandle,
-    /// It asks the driver for VLAN tags.
+    /// The program asks the driver for VLAN tags.
     pub(super) sees_tags: bool,
 }
 
@@ -36,26 +36,26 @@ enum Xdp {
     Sieve(Sieve),
 }
 
-/// Purpose for which a program is loaded.
+/// Settings with which a program is loaded.
 #[derive(Clone, Copy)]
 pub(super) struct Needs {
-    /// Queues up to this one have sockets.
+    /// Number of queues that may have sockets.
     pub(super) queues: u32,
-    /// CPUs that there may be.
+    /// Number of possible CPUs.
     pub(super) cpus: u32,
-    /// Words are put in front of frames.
+    /// The program puts words in front of frames.
     pub(super) with_words: bool,
     /// Feeds have filters, or may get some.
     pub(super) has_filters: bool,
 }
 
 impl Program {
-    /// Loads it; bound to the device if that can tell VLAN tags.
+    /// Loads the program, bound to the device if that can report VLAN tags.
     pub(super) fn load(
         interface: &Interface,
         needs: Needs,
     ) -> Result<(Program, OnInterface), CaptureError> {
-        // As in the bpf engine: a refusal is likely here, and the plain program answers them all.
+        // As in the engine bpf: the kernel may well refuse this; then the plain program is loaded.
         if needs.with_words
             && xdp::metadata_possible(interface)
             && let Ok(program) = load(interface, needs, true)
@@ -65,7 +65,7 @@ impl Program {
         load(interface, needs, false)
     }
 
-    /// Sends the frames of `queue` to a bound socket.
+    /// Redirects the frames of `queue` to a bound socket.
     pub(super) fn steer(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), CaptureError> {
         let value = socket.as_raw_fd().to_ne_bytes();
         self.sockets
@@ -74,7 +74,7 @@ impl Program {
     }
 }
 
-/// A program on its interface, and the link by which it is attached, if it is yet.
+/// A program for an interface, and its link once it is attached.
 pub(super) struct OnInterface {
     interface: Interface,
     xdp: Xdp,
@@ -82,7 +82,7 @@ pub(super) struct OnInterface {
 }
 
 impl OnInterface {
-    /// Lets frames in.
+    /// Attaches the program: frames come from now on.
     pub(super) fn attach(&mut self) -> Result<(), CaptureError> {
         let program = match &self.xdp {
             Xdp::Plain(program) => program.as_fd(),
@@ -93,7 +93,7 @@ impl OnInterface {
         Ok(())
     }
 
-    /// Lets none in any more.
+    /// Detaches the program: no more frames come.
     pub(super) fn detach(&mut self) {
         self.link = None;
     }
@@ -113,7 +113,7 @@ impl Prefilter for OnInterface {
     }
 }
 
-/// The same for threads that change feeds, while the source has it, too.
+/// The program as the prefilter of a fan-out; shared by the source and threads that change feeds.
 pub(super) struct AtHook(pub(super) Arc<Mutex<OnInterface>>);
 
 impl Prefilter for AtHook {
@@ -122,14 +122,13 @@ impl Prefilter for AtHook {
     }
 }
 
-/// The data is valid even if a thread panicked while holding it: its parts are replaced one at a
-/// time.
+/// Ignores poisoning: the data is valid even if a thread panicked, because its parts are replaced one at a time.
 pub(super) fn lock(at_hook: &Mutex<OnInterface>) -> MutexGuard<'_, OnInterface> {
     at_hook.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether frames in several parts can be steered into a socket: since Linux 6.6, even where the socket
-/// would have taken them in one chunk.
+/// Whether frames in several parts can be redirected to a socket: since Linux 6.6. Before, this was impossible even if
+/// the frame fits one chunk of the socket.
 fn takes_parts() -> bool {
     let kernel = rustix::system::uname();
     is_at_least(&kernel.release().to_string_lossy(), (6, 6))
@@ -159,8 +158,7 @@ fn load(
     open.maps.control.set_max_entries(1 + needs.cpus).map_err(refuse)?;
     open.progs.weir_xsk.set_autoload(!tags);
     open.progs.weir_xsk_tags.set_autoload(tags);
-    // A program that is bound to a device is always loaded by us: libbpf gives it no room to grow
-    // in.
+    // A program that is bound to a device is not loaded by libbpf, which gives it no room to grow (decision 0020).
     let by_us = tags || needs.has_filters;
     let template = match by_us {
         true => Some(template(&mut open, tags.then_some(interface.index)).map_err(refuse)?),
@@ -184,7 +182,7 @@ fn load(
     Ok((program, OnInterface { interface: interface.clone(), xdp, link: None }))
 }
 
-/// Takes the program out of the object, as a template; libbpf does not load it then.
+/// Takes the program from the object as a template, so that libbpf does not load it.
 fn template(
     open: &mut OpenAfXdpSkel<'_>,
     device: Option<u32>,

@@ -1,9 +1,9 @@
-//! The two rings between a socket and its kernel: filled chunks come by the RX ring, empty ones go back
-//! by the fill ring. Indices run freely through 2^32; a slot is an index masked.
+//! The two rings between an AF_XDP socket and the kernel: the kernel passes filled chunks by the RX ring, and gets
+//! empty ones back by the fill ring. Indices are 32-bit counters that wrap around; `index & (size - 1)` is the slot.
 //!
-//! Every descriptor that is taken gives back one chunk, so both rings move in step: the chunk at RX
-//! index `i` goes to fill index `i + chunks`, where `chunks` is the number given at the start. This
-//! lets several threads work on one ring: each knows where its chunks go back without asking.
+//! For every descriptor that is read, one chunk is given back, so both rings advance equally: the chunk at RX index `i`
+//! goes to fill index `i + chunks`, where `chunks` is the number of chunks in all. So several threads can work on
+//! one ring: each knows the fill index for its chunks without synchronization.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,13 +14,13 @@ use super::area::Area;
 pub(super) struct Descriptor {
     /// Where the bytes begin in the UMEM.
     pub(super) address: u64,
-    /// How many.
+    /// The number of bytes.
     pub(super) len: u32,
     /// The frame goes on in the next descriptor.
     pub(super) continues: bool,
 }
 
-/// Where one ring's words lie: `struct xdp_ring_offset`, linux/if_xdp.h.
+/// The offsets of one ring's words: `struct xdp_ring_offset`, linux/if_xdp.h.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) producer: usize,
@@ -37,7 +37,7 @@ pub(super) struct Rings {
     rx_places: Places,
     fill: Area,
     fill_places: Places,
-    /// Slots of either ring, a power of two, and chunks in all.
+    /// The number of slots of each ring and of chunks, a power of two.
     size: u32,
 }
 
@@ -56,10 +56,10 @@ impl Rings {
         rings
     }
 
-    /// Up to where the kernel has filled.
+    /// The RX index up to which the kernel has filled descriptors.
     #[inline]
     pub(super) fn filled(&self) -> u32 {
-        // Pairs with the kernel's release: descriptors and frames below are whole.
+        // Pairs with the kernel's release: descriptors and frames below this index are complete.
         self.rx.u32(self.rx_places.producer).load(Ordering::Acquire)
     }
 
@@ -77,17 +77,18 @@ impl Rings {
         }
     }
 
-    /// Says which chunk goes back for the descriptor at `index`; seen at [`release`](Rings::release).
+    /// Sets the chunk that goes back for the descriptor at `index`. The kernel sees it after
+    /// [`release`](Rings::release).
     #[inline]
     pub(super) fn give_back(&self, index: u32, address: u64) {
         let slot = (index & (self.size - 1)) as usize;
         self.fill_slots()[slot].store(address, Ordering::Relaxed);
     }
 
-    /// Everything below `index` was read, and its chunks go back to the kernel.
+    /// Releases all descriptors below `index`, and gives their chunks back to the kernel.
     pub(super) fn release(&self, index: u32) {
-        // Each pairs with the kernel's acquire: our reads of the slots, and our stores of the
-        // addresses, come before.
+        // Each pairs with an acquire in the kernel: our reads of the slots, and our stores of the addresses, come
+        // before.
         self.rx.u32(self.rx_places.consumer).store(index, Ordering::Release);
         let fill = index.wrapping_add(self.size);
         self.fill.u32(self.fill_places.producer).store(fill, Ordering::Release);
@@ -127,7 +128,7 @@ pub(super) mod kernel {
 
     const PLACES: Places = Places { producer: 0, consumer: 64, flags: 128, slots: 192 };
 
-    /// Rings in memory of our own.
+    /// Rings in anonymous memory.
     pub(in crate::engines::af_xdp) fn rings(size: u32) -> std::io::Result<Rings> {
         let bytes = |slot_words: usize| PLACES.slots + size as usize * slot_words * 8;
         let rx = Area::anonymous(bytes(RX_SLOT_WORDS), Placement::default())?;
@@ -135,10 +136,10 @@ pub(super) mod kernel {
         Ok(Rings::new(rx, PLACES, fill, PLACES, size))
     }
 
-    /// What the kernel does with them.
+    /// The kernel's operations.
     impl Rings {
-        /// Takes the next empty chunk and puts a frame of `len` bytes in it on the RX ring, `offset`
-        /// bytes into the chunk; `write` fills it. False if there is no chunk or no slot.
+        /// Takes the next empty chunk, has `write` fill it, and adds a descriptor to the RX ring: `len` bytes, `offset`
+        /// bytes into the chunk. False if there is no chunk or no slot.
         pub(in crate::engines::af_xdp) fn receive(
             &self,
             len: u32,
@@ -171,13 +172,13 @@ pub(super) mod kernel {
             true
         }
 
-        /// A NIC that is never behind: all released chunks are filled again at once, with the same
-        /// descriptors. Only for rings whose every slot was filled before.
+        /// Fills all released chunks again at once, with the same descriptors, like a NIC that is never behind. Every
+        /// slot must have been filled before.
         pub(in crate::engines::af_xdp) fn refill(&self) {
             let released = self.rx.u32(self.rx_places.consumer).load(Ordering::Acquire);
             let made = released.wrapping_add(self.size);
             let producer = self.rx.u32(self.rx_places.producer);
-            // Written when something was released only: all copiers read it.
+            // Written only if something was released, because all copiers read this word.
             if producer.load(Ordering::Relaxed) != made {
                 producer.store(made, Ordering::Release);
             }

@@ -1,17 +1,18 @@
-//! One RX ring of the kernel's, several copiers: the ring is cut into segments of fixed length, and copier `k` of `n`
-//! has every `n`th of them (the scheme of HPCAP40). Nobody hands work out, so nobody waits for who does.
+//! Several copiers for one RX ring of the kernel: the ring is divided into segments of fixed length, and copier `k`
+//! of `n` copies every `n`th of them (the scheme of HPCAP40). The division is fixed, so copiers need not wait for
+//! work.
 //!
 //! ```text
 //! RX index   0        256       512       768       1024
 //!            | k=0     | k=1     | k=0     | k=1     |
-//!  done[0] ─────▲                              (k=0 is here: all its own below are copied)
+//!  done[0] ─────▲                              (k=0 is here, and has copied everything of its own below)
 //!  done[1] ─────────────────▲
-//!            └──┴ released: the least of both; the kernel has these slots and chunks again
+//!            └──┴ released: up to the lower of both; the kernel has got these slots and chunks back
 //! ```
 //!
-//! A copier begins its segment as soon as there is a frame in it, and goes on when it grows, so a quiet
-//! link waits for nobody. Frames come out in order but at the borders of segments, where two copiers are at
-//! work at the same time; each has a ring of its own, and who wants one order merges by time.
+//! A copier begins its segment as soon as that has a frame, and goes on as more frames come, so frames of a quiet
+//! link are not delayed. Frames are in order except at the borders of segments, where two copiers work at the same
+//! time. Each copier has its own ring; consumers merge the rings by time.
 
 #[cfg(not(loom))]
 use std::sync::{
@@ -19,15 +20,15 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-// The model in weir-ring/tests/loom_segments.rs takes this very file.
+// weir-ring/tests/loom_segments.rs includes this file, and tests it with loom.
 #[cfg(loom)]
 use loom::sync::{
     Mutex,
     atomic::{AtomicU32, Ordering},
 };
 
-/// Slots of a segment at most, and at least: long against the cost of a change, and two of every copier's
-/// fit the ring.
+/// Most and fewest slots of a segment. Segments are long, so that changing to the next one costs little; two
+/// segments for each copier fit the ring.
 const SEGMENT: u32 = 256;
 const SEGMENT_MIN: u32 = 16;
 
@@ -37,19 +38,19 @@ pub fn copiers_max(slots: u32) -> u32 {
     slots / (2 * SEGMENT_MIN)
 }
 
-/// A value on a cache line of its own (two: the next is fetched with it).
+/// A value on its own cache line (two lines, because the processor fetches the next one, too).
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// How far each copier is, and how far the ring was released.
+/// The progress of each copier, and of the release.
 pub struct Segments {
     done: Box<[Line<AtomicU32>]>,
-    /// Not beside what all copiers read for every frame: each writes it.
+    /// On its own line, because all copiers write it, and read the other fields for every frame.
     released: Line<Mutex<u32>>,
     segment: u32,
 }
 
-/// The segment that a copier is at: the next index, and the segment's end.
+/// The present segment of a copier: its next index, and the segment's end.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnSegment {
     copier: usize,
@@ -58,18 +59,18 @@ pub struct OwnSegment {
 }
 
 impl OwnSegment {
-    /// The next index of its own.
+    /// The next index that the copier has to copy.
     #[must_use]
     pub fn at(&self) -> u32 {
         self.at
     }
 
-    /// How many of its own are there now, one after another, when the kernel has filled up to `filled`;
-    /// at most `most`.
+    /// The number of consecutive descriptors, at most `most`, that the copier can copy now. `filled`: the index up to
+    /// which the kernel has filled.
     #[inline]
     #[must_use]
     pub fn ready(&self, filled: u32, most: u32) -> u32 {
-        // Indices wrap: an index before `at` appears as a very long way ahead.
+        // Indices wrap around: if `filled` is before `at`, the difference is negative.
         let ahead = filled.wrapping_sub(self.at) as i32;
         if ahead <= 0 {
             return 0;
@@ -79,13 +80,13 @@ impl OwnSegment {
 }
 
 impl Segments {
-    /// For so many copiers, 1 to [`copiers_max`], on a ring of `slots`.
+    /// Makes the segments for 1 to [`copiers_max`] copiers, on a ring of `slots`.
     #[must_use]
     pub fn new(copiers: usize, slots: u32) -> Segments {
         Segments::of(copiers, (slots / (2 * copiers as u32)).clamp(SEGMENT_MIN, SEGMENT))
     }
 
-    /// With segments of a few slots.
+    /// As [`new`](Segments::new), with segments of a few slots, for the model.
     #[cfg(loom)]
     #[must_use]
     pub fn model(copiers: usize, segment: u32) -> Segments {
@@ -105,7 +106,8 @@ impl Segments {
         OwnSegment { copier, at, end: at.wrapping_add(self.segment) }
     }
 
-    /// The copier is done with the next `count` of its own, none of them past its segment; true if that is at its end.
+    /// To be called when the copier is done with its next `count` descriptors, all of its present segment. True if that
+    /// segment is done.
     #[inline]
     pub fn advance(&self, own: &mut OwnSegment, count: u32) -> bool {
         own.at = own.at.wrapping_add(count);
@@ -115,24 +117,24 @@ impl Segments {
             own.at = own.at.wrapping_add(others);
             own.end = own.at.wrapping_add(self.segment);
         }
-        // O, pairs with P in `release`: descriptors below it were read, and chunks that go back are
-        // stored.
+        // O, pairs with P in `release`: descriptors below this index were read, and the chunks to give back are stored.
         self.done[own.copier].0.store(own.at, Ordering::Release);
         ended
     }
 
-    /// Whether everything below `filled` was released. While another copier releases, it was not.
+    /// Whether everything below `filled` was released. False while another copier releases.
     #[must_use]
     pub fn is_released(&self, filled: u32) -> bool {
         self.released.0.try_lock().is_ok_and(|released| *released == filled)
     }
 
-    /// Releases what all are done with, by `give(index)`, never backwards; true if anything was. If another
-    /// copier is at it, it or the next call sees to ours.
+    /// Releases, by `give(index)`, everything up to the index below which all copiers are done. That index never
+    /// decreases. True if anything was released. If another copier is releasing, this call does nothing: our
+    /// progress is included by that copier or by the next call.
     #[inline]
     pub fn release(&self, give: impl FnOnce(u32)) -> bool {
         let Ok(mut released) = self.released.0.try_lock() else { return false };
-        // P, pairs with O in `advance`: `give` hands over what every copier did before.
+        // P, pairs with O in `advance`: what the copiers did before comes before `give`.
         let ahead = |line: &Line<AtomicU32>| line.0.load(Ordering::Acquire).wrapping_sub(*released);
         let least = self.done.iter().map(ahead).min().unwrap_or(0);
         if least == 0 {
@@ -185,7 +187,7 @@ mod tests {
     fn indices_wrap() {
         let two = Segments::new(2, 8192);
         let mut owns = [two.first_of(0), two.first_of(1)];
-        // Beyond 2^32 in strides that a test can afford: put everybody right before the wrap.
+        // Set all indexes to just before 2^32, because a test cannot run that long.
         let near = 0u32.wrapping_sub(2 * SEGMENT);
         for (copier, own) in owns.iter_mut().enumerate() {
             own.at = near.wrapping_add(copier as u32 * SEGMENT);

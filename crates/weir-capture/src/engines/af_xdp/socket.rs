@@ -1,4 +1,4 @@
-//! An AF_XDP socket on one queue, with memory of its own. Source: linux/if_xdp.h, and the kernel's
+//! An AF_XDP socket for one queue, with its own UMEM. Source: linux/if_xdp.h, and the kernel's
 //! Documentation/networking/af_xdp.rst.
 
 use std::io;
@@ -13,49 +13,49 @@ use super::rings::{Places, Rings};
 use crate::error::CaptureError;
 use crate::kernel::interface::Interface;
 
-/// Bytes that a chunk keeps free before the frame: `XDP_PACKET_HEADROOM`, linux/bpf.h.
+/// Headroom before the frame in a chunk: `XDP_PACKET_HEADROOM`, linux/bpf.h.
 const HEADROOM_BYTES: u32 = 256;
-/// Chunks are 2 KiB, or a page where a frame of the interface needs it.
+/// Chunks have 2 KiB, or a page if a frame of the interface does not fit 2 KiB.
 const CHUNK_SMALL: u32 = 2048;
 pub(super) const CHUNK_LARGE: u32 = 4096;
-/// Ethernet header and two tags.
+/// An Ethernet header with two tags.
 const LINK_BYTES: u32 = 14 + 8;
-/// The kernel frees the queue of a closed socket a little later, in a workqueue.
+/// How long to wait for a queue: the kernel releases that of a closed socket somewhat later, in a workqueue.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
-/// Slots of the completion ring, which sending would need: the kernel insists on one.
+/// Slots of the completion ring. Only sending needs it, but the kernel requires one.
 const COMPLETIONS: u32 = 64;
 
-/// Who copies a frame out of the driver's memory.
+/// Whether the kernel copies frames from the driver's memory into chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Nobody where the driver can, else the kernel.
+    /// Zero-copy if the driver supports it, else copy mode.
     #[default]
     Best,
-    /// The kernel.
+    /// Copy mode.
     Copy,
-    /// Nobody, or an error.
+    /// Zero-copy, or an error.
     ZeroCopy,
 }
 
-/// Losses of the socket: `struct xdp_statistics`. An empty fill ring counts in `rx_dropped` already.
+/// Losses of the socket: `struct xdp_statistics`. Losses because of an empty fill ring are also in `rx_dropped`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
     pub(super) rx_dropped: u64,
     pub(super) rx_ring_full: u64,
 }
 
-/// How large a socket's memory is and what fits a chunk.
+/// Sizes of a socket's memory and of its chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) chunks: u32,
     pub(super) chunk_bytes: u32,
-    /// Frames may lie in several chunks.
+    /// Frames may use several chunks.
     pub(super) multi: bool,
 }
 
 impl Shape {
-    /// For an interface of this MTU: `chunks` of the size that holds its frames. Longer ones take
-    /// several, which one copier alone can put together.
+    /// Sizes for an interface with this MTU: `chunks` chunks, of a size that holds its frames if possible. Longer
+    /// frames use several chunks, and then only one copier is possible.
     pub(super) fn of(interface: &Interface, chunks: u32) -> Shape {
         let frame = interface.mtu.saturating_add(LINK_BYTES);
         let small = frame <= CHUNK_SMALL - HEADROOM_BYTES;
@@ -80,7 +80,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Makes and binds a socket; its rings and its memory are its owner's.
+    /// Makes and binds a socket; the caller owns its rings and its memory.
     pub(super) fn bind(
         interface: &Interface,
         queue: u32,
@@ -105,7 +105,7 @@ impl Socket {
                 _ => fail("opening an AF_XDP socket")(source),
             });
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let umem = Area::anonymous((shape.chunks * shape.chunk_bytes) as usize, placement)
             .map_err(fail(match placement.pages {
@@ -154,9 +154,9 @@ impl Socket {
         }
     }
 
-    /// Tells the kernel that chunks came back.
+    /// Tells the kernel that chunks were given back.
     pub(super) fn wake_kernel(&self) {
-        // Whatever it says, chunks are there; it is asked again after the next batch.
+        // Errors do not matter: the chunks are in the fill ring, and the kernel is called again after the next batch.
         // SAFETY: no buffer is passed and none written: length 0.
         unsafe {
             let flags = libc::MSG_DONTWAIT;
@@ -193,7 +193,7 @@ fn bind(
     };
     let deadline = Instant::now() + RELEASE_LIMIT;
     let source = loop {
-        // SAFETY: the address is whole, lives through the call, and its true size is passed.
+        // SAFETY: the address is initialized, lives through the call, and its true size is passed.
         let result = unsafe {
             libc::bind(
                 fd.as_raw_fd(),
@@ -252,9 +252,9 @@ fn map_rings(fd: &OwnedFd, slots: u32) -> io::Result<Rings> {
 }
 
 fn set<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; each caller passes what if_xdp.h
-    // names for the option. The memory that an `xdp_umem_reg` points to is pinned by the kernel, and
-    // the socket and the `Area` of it live side by side.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; each caller passes the type that if_xdp.h
+    // names for the option. The kernel pins the memory to which an `xdp_umem_reg` points, and the owner of the
+    // socket also owns the `Area` of that memory.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -267,7 +267,7 @@ fn set<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Structures of integers, for which all bytes are values.
+/// Structures of integers, for which all bytes are valid.
 trait Plain {}
 impl Plain for libc::xdp_options {}
 impl Plain for libc::xdp_statistics {}
@@ -276,7 +276,7 @@ impl Plain for libc::xdp_mmap_offsets {}
 fn get<T: Plain>(fd: &OwnedFd, option: libc::c_int) -> io::Result<T> {
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
     let mut bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes into a live `T`, and any bytes make one (`Plain`).
+    // SAFETY: the kernel writes at most `bytes` bytes into a live `T`, for which all bytes are valid (`Plain`).
     unsafe {
         let result = libc::getsockopt(
             fd.as_raw_fd(),

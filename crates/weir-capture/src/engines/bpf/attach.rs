@@ -1,9 +1,9 @@
-//! Programs put on an interface and taken off again.
+//! Attaches programs to an interface, and detaches them.
 //!
-//! At TC in two steps: opening takes a place at the hook, starting puts the capturing program there.
+//! At TC in two steps: opening a source takes a place at the hook, starting it puts the capturing program there.
 //!
-//! Links (tcx, XDP) belong to a descriptor: whatever ends this process ends them. Only clsact filters,
-//! for kernels before 6.6, can outlive it; see [`super::clsact`].
+//! Links (tcx, XDP) belong to a descriptor, so they always end with this process. Only clsact filters can outlive it;
+//! see [`super::clsact`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use super::xdp;
 use crate::error::CaptureError;
 use crate::kernel::interface::{Interface, InterfaceQuery};
 
-/// A place at one hook of an interface, given up when dropped.
+/// A place at one hook of an interface, released when dropped.
 pub(super) struct Attachment {
     interface: Arc<Interface>,
     held: Held,
@@ -49,14 +49,14 @@ impl Attachment {
     }
 }
 
-/// Takes off what earlier processes have left in this network namespace.
+/// Detaches filters that earlier processes have left in this network namespace.
 pub(super) fn sweep(programs: &Programs) {
     let any = programs.at.sides().next().expect("there is one at least");
     clsact::sweep(programs.at.program(any).as_fd());
 }
 
-/// Takes places at the TC hooks that are wanted, with a program that lets every frame by: a hook that
-/// has none to give says so now, while another engine can still be chosen. At XDP there are none to take.
+/// Takes places at the wanted TC hooks, with a program that passes every frame. A full hook fails now, while another
+/// engine can still be chosen. At XDP no places are taken.
 pub(super) fn take_places(
     interface: &Arc<Interface>,
     programs: &Programs,
@@ -75,10 +75,10 @@ fn take_place(
 ) -> Result<Attachment, CaptureError> {
     let attachment = |held| Attachment { interface: Arc::clone(interface), held };
     if how == TcAttach::Best {
-        // First of all programs, so that frames that a later one drops or redirects are seen too.
+        // Before all other programs, so that frames are seen which a later program drops or redirects.
         match link(program.as_fd(), interface.index, side.tcx(), libbpf_sys::BPF_F_BEFORE) {
             Ok(fd) => return Ok(attachment(Held::Link { fd, side: Some(side) })),
-            // No tcx before Linux 6.6.
+            // Linux before 6.6 has no tcx.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             Err(source) => return Err(refused(interface, side, source)),
         }
@@ -88,8 +88,8 @@ fn take_place(
 
 /// Attaches the capturing programs to one of several interfaces.
 ///
-/// By clsact filters, whatever the kernel has: attaching a tcx link waits for RCU under the lock of the kernel's
-/// network configuration, which for hundreds of interfaces takes seconds (docs/decisions/0019-patterns.md).
+/// Always by clsact filters: attaching a tcx link waits for RCU while it holds the lock of the kernel's network
+/// configuration, which for hundreds of interfaces takes seconds (docs/decisions/0019-patterns.md).
 pub(super) fn attach_member(
     interface: &Arc<Interface>,
     at: &AtHook,
@@ -105,7 +105,7 @@ fn refused(interface: &Interface, side: Side, source: io::Error) -> CaptureError
     CaptureError::Attach { iface, hook, source }
 }
 
-/// Lets frames in: through the places taken at TC, or at XDP.
+/// Starts the capture: puts the programs into the places that were taken at TC, or attaches them at XDP.
 pub(super) fn begin(
     interface: &Arc<Interface>,
     at: &AtHook,
@@ -136,7 +136,7 @@ pub(super) fn attach_tc(
     take_place(interface, program, side, (how, None))
 }
 
-/// Puts these programs in the place of those that are there; every frame meets the one or the other.
+/// Replaces the attached programs. Every frame is seen by either the old or the new one.
 pub(super) fn exchange(at: &AtHook, attachments: &mut [Attachment]) -> Result<(), CaptureError> {
     for attachment in attachments {
         let exchanged = attachment.exchange(at);
@@ -149,11 +149,11 @@ pub(super) fn exchange(at: &AtHook, attachments: &mut [Attachment]) -> Result<()
 }
 
 pub(super) fn is_there(ifindex: u32) -> bool {
-    // Where it cannot be asked, the refusal stands.
+    // If that cannot be found out, the first error is returned.
     InterfaceQuery::new().map_or(true, |query| query.exists(ifindex))
 }
 
-/// Puts another program in a link's place; every frame meets one of the two.
+/// Replaces the program of a link. Every frame is seen by either the old or the new one.
 pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are borrowed for the call; null options mean defaults.
     let result = unsafe {
@@ -173,13 +173,13 @@ pub(crate) fn link(
         flags,
         ..Default::default()
     };
-    // SAFETY: `options` is whole and lives through the call; the program descriptor is borrowed.
+    // SAFETY: `options` is initialized and lives through the call; the program descriptor is borrowed.
     let fd = unsafe {
         libbpf_sys::bpf_link_create(program.as_raw_fd(), ifindex as i32, kind, &raw const options)
     };
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the kernel just gave us this link's descriptor and nobody else has it.
+    // SAFETY: the kernel has just returned this link's descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -1,9 +1,9 @@
-//! Block lists in the kernel: the maps of `bpf/block.h`, and their one writer.
+//! Block lists in the kernel: the maps of `bpf/block.h`, and their only writer.
 //!
-//! One set of maps serves all feeds of a source. Programs may be reading while a list changes, so the order
-//! of stores matters, and it is this: an entry is in its map before the front lets anybody look there, and the
-//! front forgets it before it leaves the map. An entry that stays is never touched: its bits in the front are
-//! counted, and go with the last entry that needs them.
+//! One set of maps serves all feeds of a source. Programs may read while a list changes, so the order of stores
+//! matters: an entry is added to its map before its bits are set in the front, and its bits are cleared in the front
+//! before it is removed from the map. Other entries are not affected: the users of each bit are counted, and a bit is
+//! cleared with the last entry that needs it.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -34,22 +34,22 @@ pub enum BlockError {
     /// The feed's own list has no room.
     #[error(transparent)]
     Full(#[from] Full),
-    /// The lists of all feeds together have none.
+    /// The lists of all feeds together have no room.
     #[error(
         "the block lists of this source have room for {max} {kind}; take some out of any of them"
     )]
     SourceFull {
-        /// Which entries.
+        /// The kind of entries.
         kind: &'static str,
-        /// How many of them fit.
+        /// The number of entries that fit.
         max: usize,
     },
-    /// The kernel did not take an entry, or did not give it back.
+    /// The kernel refused to add or to remove an entry.
     #[error("a change of a block list was refused by the kernel")]
     Kernel(#[source] libbpf_rs::Error),
 }
 
-/// Which of the maps an entry is in.
+/// The kind of an entry, which decides its map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Addresses,
@@ -75,17 +75,17 @@ impl Kind {
     }
 }
 
-/// The block lists of a source's feeds, as its programs see them.
+/// The block lists of a source's feeds, in the maps of its programs.
 pub struct Blocks {
     /// By feed: the entries in the maps.
     lists: Vec<BlockList>,
-    /// By [`Kind`].
+    /// Number of entries in each map, by [`Kind`].
     held: [usize; 3],
     maps: [MapHandle; 3],
     front: MapHandle,
-    /// The front of each feed, one behind the other.
+    /// The fronts of all feeds, one after the other.
     words: Mapping,
-    /// Of each kind.
+    /// Largest number of entries of each kind.
     room: usize,
 }
 
@@ -103,8 +103,8 @@ pub struct Maps<'a> {
 }
 
 impl Blocks {
-    /// Makes the maps for so many feeds, all lists empty: 384 KiB a feed, and 2 MiB for each of the first
-    /// four.
+    /// Makes the maps for this many feeds; all lists are empty. They take 384 KiB a feed, and 2 MiB more for each of
+    /// the first four.
     ///
     /// # Errors
     /// [`CaptureError`]: rights, memory, or a kernel that refuses.
@@ -112,7 +112,7 @@ impl Blocks {
         Blocks::with_room(feeds, (feeds * ENTRIES_MAX).min(ENTRIES_OF_A_KIND_MAX))
     }
 
-    /// With room for so many entries of each kind.
+    /// As [`new`](Blocks::new), with room for this many entries of each kind.
     fn with_room(feeds: usize, room: usize) -> Result<Blocks, CaptureError> {
         assert!((1..=LISTS_MAX).contains(&feeds), "{feeds} feeds");
         let front_bytes = (FRONT_WORDS * 8) as u32;
@@ -149,8 +149,8 @@ impl Blocks {
         &self.lists[feed]
     }
 
-    /// Adds an entry to a feed's list; false if it was there. Frames that come to the hook from now on are
-    /// blocked.
+    /// Adds an entry to a feed's list; false if it was there already. It blocks frames that come to the hook from now
+    /// on.
     ///
     /// # Errors
     /// [`BlockError`]; then the list is as it was.
@@ -173,7 +173,7 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Takes an entry out of a feed's list; false if it was not there.
+    /// Removes an entry from a feed's list; false if it was not there.
     ///
     /// # Errors
     /// [`BlockError::Kernel`]; then the list is as it was.
@@ -221,8 +221,8 @@ impl Blocks {
     fn show(&self, feed: usize, entry: &Entry) {
         let (words, from) = (self.words.words(), self.lists[feed].front_words());
         for word in touched_words(entry) {
-            // After the change of the map in program order, which for `add` is what counts: the system call
-            // and this store are ordered, and programs load the word before they look into the map.
+            // In `add` this store must come after the change of the map. It does: the system call comes first, and
+            // programs load the word before they look into the map.
             words[feed * FRONT_WORDS + word].store(from[word], Ordering::Release);
         }
     }
@@ -287,7 +287,7 @@ const fn version(address: IpAddr) -> u16 {
     }
 }
 
-/// As keys in the kernel have it: IPv4 as `::ffff:a.b.c.d`.
+/// The address in the form of the kernel's keys: IPv4 as `::ffff:a.b.c.d`.
 fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -295,7 +295,7 @@ fn mapped(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The numbers of the lists that places have at the start. A feed that moves to another place takes its list with it.
+/// The list numbers of the places at the start. A feed that moves to another place keeps the number of its list.
 pub(super) fn first_lists(places: usize) -> Vec<u32> {
     (0..places as u32).collect()
 }
@@ -337,7 +337,7 @@ mod tests {
         assert!(matches!(error, BlockError::SourceFull { max: ROOM, .. }), "{error:?}");
         assert!(error.to_string().contains("4 addresses"), "{error}");
         assert!(blocks.list(1).is_empty() && seen(&blocks, 1).iter().all(|word| *word == 0));
-        // For other kinds there is room: present entries need none, and removed entries leave some.
+        // Other kinds have room; entries that are there already need none; removed entries make room.
         assert!(blocks.add(1, entry("10.0.0.0/24")).expect("a prefix"));
         assert!(!blocks.add(0, entry("10.0.0.1")).expect("it is there"));
         assert!(blocks.remove(0, &entry("10.0.0.1")).expect("it goes"));
@@ -356,7 +356,7 @@ mod tests {
         let error = blocks.add(0, one_more).expect_err("the kernel has no room");
         assert!(matches!(error, BlockError::Kernel(_)), "{error:?}");
         assert_eq!((blocks.list(0).len(), seen(&blocks, 0)), (ROOM, before.clone()));
-        // An entry that somebody else took out of the map cannot be taken out again, and stays on the list.
+        // An entry that is missing in the map cannot be removed, and stays on the list.
         let gone = entry("10.0.0.2");
         blocks.maps[Kind::Addresses as usize].delete(&key(0, &gone)).expect("it was there");
         let error = blocks.remove(0, &gone).expect_err("it is not there");

@@ -1,7 +1,7 @@
-//! TC filters on the clsact qdisc: how programs are attached before Linux 6.6.
+//! TC filters on the clsact qdisc, by which programs are attached before Linux 6.6.
 //!
-//! Unlike a link, a filter outlives the process that made it. So each is written down before it is
-//! attached ([`record`]), and the next start removes those whose process is gone.
+//! Unlike a link, a filter outlives the process that made it. So a record of each is written before it is attached
+//! ([`record`]), and the next start removes filters whose process is gone.
 
 mod record;
 
@@ -20,11 +20,11 @@ use crate::kernel::interface::{Interface, hooks_qdisc};
 pub(super) use record::Lock;
 use record::{FilterPlace, Record};
 
-/// Priorities to try: well before tc's automatic ones (49152 and down), so that this filter sees frames
-/// before others. One that a filter of another kind or protocol has is refused by the kernel.
+/// Priorities to try: far before tc's automatic ones (49152 and down), so that this filter sees frames before others.
+/// The kernel refuses a priority that a filter of another kind or protocol has.
 const PRIORITIES: std::ops::RangeInclusive<u32> = 1..=16;
 
-/// Which side of an interface.
+/// Side of an interface: ingress or egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Ingress,
@@ -56,7 +56,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// Filters of this process.
+/// Number of filters of this process.
 static ATTACHED: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether this process has TC filters, which only CAP_NET_ADMIN removes.
@@ -64,19 +64,19 @@ pub fn has_clsact_filters() -> bool {
     ATTACHED.load(Ordering::Acquire) > 0
 }
 
-/// One filter, taken off when dropped.
+/// One filter, removed when dropped.
 pub(super) struct Filter {
     program: Arc<OwnedFd>,
     ifindex: u32,
     side: Side,
     priority: u32,
-    /// `None` where this user may not write there: the filter is then taken off at the end, but not
-    /// after SIGKILL. Dropped last.
+    /// `None` if this user may not write records: then the filter is removed at the end, but not after SIGKILL.
+    /// Dropped last.
     _record: Option<Record>,
 }
 
 impl Filter {
-    /// `lock`: of a source that has many, the one of all of their records.
+    /// Attaches a filter. `lock`: for a source with many filters, the common lock of their records.
     pub(super) fn attach(
         interface: &Interface,
         program: &Arc<OwnedFd>,
@@ -87,10 +87,10 @@ impl Filter {
         let mut hook = hook(program.as_fd(), interface.index, side);
         make_qdisc(&mut hook, interface, side, &doing)?;
         let mut refusal = None;
-        // The process id is the filter's handle: several of ours can be on one interface.
+        // The process id is the filter's handle, so several processes of ours can have filters on one interface.
         let (ifindex, handle, netns) = (interface.index, std::process::id(), netns());
         for priority in PRIORITIES {
-            // Written down first: a process can be killed between any two steps.
+            // The record is written first, because a process can be killed between any two steps.
             let place = |netns| FilterPlace { netns, ifindex, side, priority, handle };
             let make = |place: &FilterPlace| match lock {
                 Some(lock) => Record::make_with(lock, place),
@@ -98,7 +98,7 @@ impl Filter {
             };
             let record = match netns.as_ref().map(|&netns| make(&place(netns))) {
                 Ok(Ok(record)) => Some(record),
-                // Another source of this process, or a namesake in another PID namespace.
+                // Another source of this process has it, or a process with the same id in another PID namespace.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 _ => None,
             };
@@ -120,7 +120,7 @@ impl Filter {
         self.side
     }
 
-    /// Puts another program in the filter's place; every frame meets one of the two.
+    /// Replaces the filter's program. Every frame is seen by either the old or the new one.
     pub(super) fn replace(
         &mut self,
         interface: &Interface,
@@ -130,7 +130,7 @@ impl Filter {
         let mut hook = hook(program.as_fd(), self.ifindex, self.side);
         hook.handle(std::process::id()).priority(self.priority).replace(true);
         if hook.attach().is_err() {
-            // If somebody has removed the qdisc, the filter has gone with it.
+            // If the qdisc was removed, the filter was removed with it.
             make_qdisc(&mut hook, interface, self.side, &what)?;
             hook.attach().map_err(|source| CaptureError::Bpf { what: what(), source })?;
         }
@@ -141,7 +141,7 @@ impl Filter {
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // Failing means that the interface is gone, and the filter with it.
+        // It fails only if the interface is gone, and the filter with it.
         let mut hook = hook(self.program.as_fd(), self.ifindex, self.side);
         let _ = hook.handle(std::process::id()).priority(self.priority).detach();
         ATTACHED.fetch_sub(1, Ordering::AcqRel);
@@ -154,7 +154,7 @@ fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     hook
 }
 
-/// Has the interface have the qdisc that filters are attached to. `doing`: its purpose.
+/// Makes the qdisc that filters are attached to, if it is not there. `doing`: text for errors.
 fn make_qdisc(
     hook: &mut TcHook,
     interface: &Interface,
@@ -162,7 +162,7 @@ fn make_qdisc(
     doing: &dyn Fn() -> String,
 ) -> Result<(), CaptureError> {
     hook.create().map_err(|source| CaptureError::Bpf { what: doing(), source })?;
-    // There, the qdisc `ingress` would have the program see received frames once more.
+    // With the qdisc `ingress`, a filter for egress would see received frames a second time.
     if side == Side::Egress && hooks_qdisc(interface.index).is_ok_and(|kind| kind != "clsact") {
         let (iface, hook) = (interface.name.clone(), "TC egress".to_owned());
         let source = io::Error::other("the qdisc `ingress` has the place of clsact, and no egress");
@@ -171,8 +171,8 @@ fn make_qdisc(
     Ok(())
 }
 
-/// Takes off filters of this network namespace whose process is gone. Costs nothing where no clsact
-/// filter was ever needed. `program` is any: it names no filter, but no hook is made without one.
+/// Removes filters of this network namespace whose process is gone. Costs nothing if no clsact filter was ever
+/// attached. `program` may be any program: it does not matter for removal, but making a hook requires one.
 pub(super) fn sweep(program: BorrowedFd<'_>) {
     let Ok(netns) = netns() else { return };
     record::sweep(netns, |place| {

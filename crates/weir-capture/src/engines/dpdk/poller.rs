@@ -11,32 +11,30 @@ use super::ffi::{BURST, Entered, Frame, Rx};
 use crate::feed::fanout::Fanout;
 use crate::kernel::vlan::{self, TAG_BYTES, TPID_QINQ, TPID_VLAN, Tag};
 
-/// Looks without a frame before the first pause, some microseconds of them: within a burst of traffic,
-/// frames are closer.
+/// Polls without a frame before the first pause. They take some microseconds; within a burst, frames come faster.
 const LOOKS: u32 = 64;
-/// Pauses double from the first to the longest. Frames of 64 bytes at 10 Gbit/s fill 1,500 descriptors in
-/// the longest, of 2,048 and more; waking every 100 us costs some per cent of a core.
+/// Pauses double from the first to the longest. In the longest, frames of 64 bytes at 10 Gbit/s fill 1,500 descriptors
+/// of at least 2,048. Waking every 100 us takes some per cent of a CPU.
 const PAUSE_FIRST: Duration = Duration::from_micros(5);
 const PAUSE_LONGEST: Duration = Duration::from_micros(100);
 
-/// One queue's work.
+/// The state of the thread for one queue.
 pub(super) struct Poller {
     pub(super) rx: Rx,
     pub(super) fanout: Fanout,
-    /// The most that any feed wants of a frame.
+    /// The most bytes of a frame that any feed needs.
     pub(super) bytes_needed: usize,
-    /// Written as an option, if so.
+    /// The queue number, if it is to be written as an option.
     pub(super) queue_option: Option<u32>,
-    /// Nanoseconds of one tick of the driver's stamps, if they are wanted: ticks since the epoch.
+    /// Nanoseconds of one tick, if the driver's stamps are used. They are ticks since the epoch.
     pub(super) stamp_ns: Option<u64>,
-    /// Frames that may still wait in the queue when it is to end.
+    /// Most frames that are still taken from the queue after the request to end.
     pub(super) left_max: usize,
     pub(super) ending: Arc<AtomicBool>,
 }
 
 impl Poller {
-    /// Receives until it is told to end and all frames that had come by then are taken, then closes
-    /// the ring.
+    /// Receives until it is told to end, takes the frames that had come by then, and closes the ring.
     pub(super) fn run(mut self) {
         let entered = Entered::new();
         self.receive();
@@ -48,12 +46,12 @@ impl Poller {
         let (mut scratch, mut gathered) = (Vec::new(), Vec::new());
         let (mut looks, mut pause, mut left) = (0, PAUSE_FIRST, self.left_max);
         loop {
-            // Checked before the queue: frames before the end are then seen.
+            // Checked before the queue is polled, so frames that came before the request are taken.
             let ending = self.ending.load(Ordering::Acquire);
             let taken = self.turn(&mut scratch, &mut gathered);
             if taken > 0 {
                 (looks, pause) = (0, PAUSE_FIRST);
-                // An end must come, also to what never ends.
+                // A limit, because frames may come without a pause.
                 left = if ending { left.saturating_sub(taken) } else { left };
                 if left == 0 {
                     return;
@@ -71,7 +69,7 @@ impl Poller {
         }
     }
 
-    /// Copies one burst; says how many frames.
+    /// Copies one burst; returns the number of frames.
     #[inline]
     fn turn(&mut self, scratch: &mut Vec<u8>, gathered: &mut Vec<u8>) -> usize {
         let burst = self.rx.burst();
@@ -109,8 +107,8 @@ impl Poller {
     }
 }
 
-/// The frame as it was on the wire: the inner tag first, the outer before that. DPDK does not say which
-/// EtherType the tags had.
+/// Puts the tags back into the frame: first the inner tag, then the outer one before it. DPDK does not report the
+/// EtherTypes of the tags, so the usual ones are used.
 #[cold]
 fn with_tags<'a>(
     scratch: &'a mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! A feed joins, alone or in the place of another.
+//! Adds a feed to a running source, as a new one or in place of another.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::feed::location::FilterLocation;
 use crate::feed::pace::Pace;
 
 impl Feeds {
-    /// Adds a feed under this slot.
+    /// Adds a feed with this slot.
     ///
     /// # Errors
     /// See [`FeedControl::add`].
@@ -35,7 +35,7 @@ impl Feeds {
                 "a source has {FEEDS_MAX} feeds at most in user space; remove one first"
             )));
         }
-        // The kernel first: what it leaves out until then, the new feed may want.
+        // The filter in the kernel is changed first, because the old one may reject frames that the new feed wants.
         wanted.push(feed.clone());
         let chosen = state.choose(&wanted)?;
         let joined = self.join(slot, feed, None);
@@ -51,8 +51,8 @@ impl Feeds {
         Ok(entries[at].handle())
     }
 
-    /// Makes the feed's rings and has it join in every fan-out. `replaces`: the
-    /// feed that leaves in the same instant. Gives its place among the entries.
+    /// Makes the feed's rings, and adds it to every fan-out. `replaces`: a feed that leaves between the same two
+    /// frames. Returns its place among the entries.
     pub(super) fn join(
         &self,
         slot: FeedSlot,
@@ -63,7 +63,7 @@ impl Feeds {
         let pace = ring_use.waits.then(Pace::new);
         let mut branch_feed = feed.clone();
         if feed.direction == *offered {
-            // Nothing else comes.
+            // Frames of the other direction do not come, so the check is not needed.
             branch_feed.direction = Direction::Both;
         }
         let (mut rings, mut counts) = (Vec::new(), Vec::<Arc<BranchCounts>>::new());
@@ -145,7 +145,7 @@ impl Feeds {
     /// [`FeedControl::replace_rings`] for a source that numbers its feeds itself.
     ///
     /// # Errors
-    /// As there.
+    /// As [`FeedControl::replace_rings`].
     pub(crate) fn replace(
         &self,
         feed: FeedSlot,
@@ -165,7 +165,7 @@ impl Shared {
         self.fanouts.iter().map(|_| Some(UserFilterSet::new(&programs))).collect()
     }
 
-    /// Where frames are chosen, of feeds with these filters.
+    /// The place where the filters of these feeds run.
     pub(super) fn location(
         &self,
         feeds: &[Feed],

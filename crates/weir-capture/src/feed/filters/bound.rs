@@ -1,10 +1,10 @@
-//! Programs that are bound to a device, and stay where the kernel put them.
+//! Loads programs that are bound to a device in such a way that the kernel does not move them.
 //!
-//! The kernel keeps two pointers to such a program: one with its descriptor, one with the device. While it verifies a
-//! program it adds instructions, and one that outgrows its pages is moved; the pointer that the device has stays
-//! behind. When the device goes before the program, the kernel reads freed memory while it holds the lock of its
-//! network configuration (docs/decisions/0020-bound-programs.md). So a program gets room to grow in, and is released
-//! at once if it was moved nevertheless.
+//! The kernel has two pointers to such a program: one with its descriptor, one with the device. While it verifies a
+//! program it adds instructions. A program that outgrows its pages is moved, and the pointer of the device is not
+//! updated. If the device is removed before the program, the kernel then reads freed memory while it holds the lock
+//! of its network configuration (docs/decisions/0020-bound-programs.md). So a program gets room to grow, and is
+//! released at once if it was moved nevertheless.
 
 use std::ffi::CStr;
 use std::fs;
@@ -16,28 +16,28 @@ use weir_filter::ebpf::{EbpfInsn, Target};
 use super::load;
 use super::splice::Code;
 
-/// Instructions in front of a program that are never run: the verifier takes them out, and what it adds elsewhere has
-/// their room. They are as many as the program has itself, or some more.
+/// Instructions in front of a program that are never run. The verifier removes them, which makes room for the
+/// instructions that it adds. They are at least as many as the program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
-    /// Instructions in front of the program, the jump over the others among them.
+    /// Number of instructions in front of the program, including the jump over them.
     ahead: usize,
-    /// Pages of memory of the program with them.
+    /// Pages of memory of the program including them.
     pages: usize,
     page_bytes: usize,
 }
 
 /// `r0 = 0`
 const R0_IS_0: EbpfInsn = 0xb7;
-/// `if r0 == 0 goto`, over as many instructions as bits 16 to 31 say.
+/// `if r0 == 0 goto`; bits 16 to 31 have the number of instructions to skip.
 const SKIP_IF_R0_IS_0: EbpfInsn = 0x15;
 
 impl Room {
-    /// For a program of this many instructions; `None` if it is too long for the jump.
+    /// The room for a program with this many instructions; `None` if it is too long for the jump.
     fn of(insns: usize, page_bytes: usize) -> Option<Room> {
         let in_page = page_bytes / size_of::<EbpfInsn>();
-        // Half a page stays free at the end, for two things: the kernel's own data in front of the instructions (72
-        // bytes, more on some kernels), and the loops that it inlines before it takes out what is never run
+        // Half a page stays free at the end for two things: the kernel's own data in front of the instructions (72
+        // bytes, more on some kernels), and the loops that it inlines before it removes dead instructions
         // (`optimize_bpf_loop`, some 20 instructions for each).
         let full_pages = (2 * insns).div_ceil(in_page);
         let ahead = full_pages * in_page + in_page / 2 - insns;
@@ -53,18 +53,17 @@ impl Room {
         code.with_ahead(&ahead)
     }
 
-    /// Whether the program has the pages that it was loaded into.
+    /// Whether the program still has the number of pages with which it was loaded.
     fn is_kept_by(self, program: BorrowedFd<'_>) -> io::Result<bool> {
         Ok(memory_bytes(program)? == (self.pages * self.page_bytes) as u64)
     }
 }
 
-/// Loads a program that is bound to a device, by its number.
+/// Loads a program that is bound to the device with this index.
 ///
 /// # Errors
-/// Those of the kernel; that it blinds constants; that the program is too long for the jump; that the kernel moved it
-/// all the same, or that /proc does not tell. Engines then do without: the program before it stays, or one that is not
-/// bound.
+/// Those of the kernel; or the kernel blinds constants, the program is too long for the jump, the kernel has moved
+/// it, or /proc does not tell. Engines then keep the former program, or use one that is not bound.
 pub(super) fn load_bound(
     device: u32,
     target: Target,
@@ -90,10 +89,10 @@ fn moved(why: &str) -> io::Error {
     io::Error::other(format!("a program bound to a device would be moved in the kernel: {why}"))
 }
 
-/// Whether the kernel blinds constants in programs of ours: it replaces each by several instructions, in a copy of
-/// the program, and kernels without the mend of CVE-2026-53094 lose track of that copy as well. Asked of a small
-/// program with one constant, since the sysctl `net.core.bpf_jit_harden` (2: in all programs; 1: not in those of
-/// CAP_BPF) is not to be seen in other network namespaces than the first.
+/// Whether the kernel blinds constants in our programs: it replaces each by several instructions, in a copy of the
+/// program, which kernels without the fix of CVE-2026-53094 also lose track of. This is tested with a small program
+/// that has one constant, because the sysctl `net.core.bpf_jit_harden` (2: in all programs; 1: except those of
+/// CAP_BPF) is visible only in the first network namespace.
 pub(crate) fn are_constants_blinded() -> io::Result<bool> {
     const CODE: [EbpfInsn; 2] = [0x0123_4567 << 32 | R0_IS_0, 0x95];
     let code = Code { insns: CODE.to_vec(), functions: Vec::new() };
@@ -101,11 +100,12 @@ pub(crate) fn are_constants_blinded() -> io::Result<bool> {
     Ok(translated_bytes(program.as_fd())? != size_of_val(&CODE))
 }
 
-/// Bytes of the instructions that the kernel made of a program, before it made machine code of them.
+/// Bytes of the instructions of a program after verification, before they were compiled to machine code.
 fn translated_bytes(program: BorrowedFd<'_>) -> io::Result<usize> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut size = size_of_val(&info) as u32;
-    // SAFETY: `info` and its size are ours and live through the call; zeros in it ask for no more than the numbers.
+    // SAFETY: `info` and its size are ours and live through the call; with zeros in it, the kernel returns only
+    // numbers.
     let result = unsafe {
         libbpf_sys::bpf_obj_get_info_by_fd(
             program.as_raw_fd(),
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     const EXIT: EbpfInsn = 0x95;
-    /// `r0 /= r0`: the kernel puts several instructions in its place, since what it is divided by may be 0.
+    /// `r0 /= r0`: the kernel replaces it by several instructions, because the divisor may be 0.
     const DIVIDE: EbpfInsn = 0x3f;
     const PAGE_BYTES: usize = 4096;
 
@@ -146,7 +146,7 @@ mod tests {
         Code { insns, functions: Vec::new() }
     }
 
-    /// A program of two pages and a little that the kernel makes three quarters longer.
+    /// A program of somewhat more than two pages, which the kernel makes three quarters longer.
     fn growing() -> Code {
         let divisions = [DIVIDE, R0_IS_0, R0_IS_0, R0_IS_0].repeat(rustix::param::page_size() / 16);
         code([vec![R0_IS_0], divisions, vec![EXIT]].concat())
@@ -195,7 +195,7 @@ mod tests {
             return;
         }
         let page_bytes = rustix::param::page_size();
-        // Not bound to a device: it may be moved.
+        // This one is not bound to a device, so the kernel may move it.
         let code = growing();
         let program = load(Target::Xdp, c"weir_no_room", &code, Default::default());
         let program = program.expect("the kernel takes it");
@@ -229,8 +229,8 @@ mod tests {
             );
         };
         let program = program.expect("the kernel takes it");
-        // Where the program was moved this does not return: the kernel stops while it holds the lock that all changes
-        // of interfaces need.
+        // If the program had been moved, this would not return: the kernel would hang while it holds the lock that all
+        // changes of interfaces need.
         let ip = ["-n", &bed.rx.netns, "link", "del", &bed.rx.iface];
         assert!(Command::new("ip").args(ip).status().expect("ip is there").success());
         drop(program);

@@ -1,4 +1,4 @@
-//! Whether a source's interface is still there.
+//! Checks whether a source's interface still exists.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use crate::error::CaptureError;
 /// How often the kernel is asked.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// Asks the kernel for a source's interface, by its index: one that is renamed is still there.
+/// Asks the kernel for a source's interface by its index, so a renamed interface still exists.
 ///
-/// A source asks for itself and watches nothing: a [`LinkWatch`](super::LinkWatch) hears of every link of its
-/// namespace, so one a source would be read once for each pair of a source and a link.
+/// Sources poll instead of watching, because a [`LinkWatch`](super::LinkWatch) gets the events of every link of its
+/// namespace: with one for each source, every event would be read once for each source.
 #[derive(Debug)]
 pub(crate) struct Presence {
     query: InterfaceQuery,
@@ -27,7 +27,7 @@ impl Presence {
         Presence { query, index, name, asked: Instant::now() }
     }
 
-    /// Asks if it is time; of each turn of a source.
+    /// Asks the kernel, at most once in `ASK_EVERY`. To be called in each turn of a source.
     ///
     /// # Errors
     /// [`CaptureError::Vanished`].
@@ -39,7 +39,7 @@ impl Presence {
         self.check_now()
     }
 
-    /// Asks.
+    /// Asks the kernel now.
     ///
     /// # Errors
     /// [`CaptureError::Vanished`].

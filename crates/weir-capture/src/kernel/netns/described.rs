@@ -1,10 +1,10 @@
-//! Owner of frames, read back from the description of an interface.
+//! The owner of frames, parsed from the description of an interface.
 //!
-//! Rings and files carry no more of an owner than that text, so this is how those who read a daemon's rings know it.
+//! Rings and files contain only this text about an owner, so readers of a daemon's rings parse it.
 
 use super::Owner;
 
-/// Kinds, as descriptions begin with them, and as they are called elsewhere.
+/// Kinds of owners: the beginning of the description, and the name of the kind elsewhere.
 const KINDS: [(&str, &str); 5] = [
     ("container ", "container"),
     ("pod ", "pod"),
@@ -14,7 +14,7 @@ const KINDS: [(&str, &str); 5] = [
 ];
 
 impl Owner {
-    /// The owner with which this description of an interface begins, if it does: kind, name, and its id or process,
+    /// The owner at the beginning of an interface's description, if there is one: kind, name, and its id or process id,
     /// if given.
     #[must_use]
     pub fn described(description: &str) -> Option<Owner> {

@@ -1,4 +1,4 @@
-//! Consumers in guests: how they are started, and their own counts.
+//! Consumers in guests: starts them, and reads their counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,24 +11,24 @@ use crate::bench::counted::WeirReport;
 use crate::bench::row::Frames;
 use crate::bench::serve::READY;
 
-/// Consumers, and the guests that they are in.
+/// A number of consumers, and their guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) name: &'static str,
     source: &'static str,
-    /// The number of each one's guest.
+    /// The number of each consumer's guest.
     guests: &'static [usize],
-    /// Each has a part of the flows.
+    /// Whether each reads a part of the flows.
     is_sharded: bool,
 }
 
-/// The base of the comparisons with the others.
+/// The row with which the others are compared.
 pub(super) const ONE: Shape =
     Shape { name: "1 guest", source: SOURCE, guests: &[0], is_sharded: false };
-/// The same of an interface that only watches: its frames end at XDP.
+/// The same for a monitoring port, whose frames end at XDP.
 pub(super) const CONSUMED: Shape =
     Shape { name: "1 guest, consumed at XDP", source: CONSUMED_SOURCE, ..ONE };
-/// The shapes of the papers.
+/// The combinations that the papers on vPF_RING have.
 pub(super) const SHAPES: [Shape; 5] = [
     ONE,
     Shape { name: "2 guests", source: SOURCE, guests: &[0, 1], is_sharded: false },
@@ -42,7 +42,7 @@ pub(super) const SHAPES: [Shape; 5] = [
     },
 ];
 
-/// A program that runs in a guest: the guest's number and its own there.
+/// A program that runs in a guest: the number of the guest, and the own number of the program there.
 pub(super) struct Program {
     guest: usize,
     number: usize,
@@ -55,7 +55,7 @@ impl Shape {
     /// Starts one consumer after the other, and waits for each feed.
     ///
     /// # Errors
-    /// [`crate::Error::Measure`]: what the consumer said.
+    /// [`crate::Error::Measure`] with the consumer's message.
     pub(super) fn start(&self, host: &mut Host) -> Result<Vec<Consumer>> {
         let mut consumers = Vec::new();
         for (number, &guest) in self.guests.iter().enumerate() {
@@ -69,7 +69,7 @@ impl Shape {
         Ok(consumers)
     }
 
-    /// Account of the frames: of the consumer that kept least, or of all shards together.
+    /// The account of the consumer that kept the fewest frames, or of all shards together.
     pub(super) fn frames(&self, sent: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
         if self.is_sharded {
             return together(sent, seconds, reports);
@@ -79,14 +79,14 @@ impl Shape {
         Frames::new(sent, counted.kept, counted.drops, seconds)
     }
 
-    /// All consumers' frames, by their time together.
+    /// The rate of all consumers: the sum of their frames by their common time.
     pub(super) fn all_frames(&self, sent: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
         let times = if self.is_sharded { 1 } else { self.guests.len() as u64 };
         together(sent * times, seconds * times as f64, reports)
     }
 }
 
-/// The sum of all. A frame that a filter leaves out is none that is missed: of shards, each has those of the others.
+/// The sum of all accounts. Filtered frames are not missed: for a shard, these are the frames of the other shards.
 fn together(offered: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
     let kept = reports.iter().map(|report| report.delivered).sum();
     let mut drops = BTreeMap::new();
@@ -109,7 +109,7 @@ impl Program {
         number: usize,
         command: &str,
     ) -> Result<Program> {
-        // Its exit status is a file: it has then written all that it says.
+        // Its exit status is written to a file, so when that is there, all of its output is.
         let script = format!(
             "cd /tmp; rm -f {number}.*; {{ sh -c 'echo $$ >{number}.pid; exec \"$@\"' sh {command} >{number}.out \
              2>{number}.err; echo $? >{number}.rc; }} >/dev/null &"
@@ -118,7 +118,7 @@ impl Program {
         Ok(Program { guest, number })
     }
 
-    /// Waits for its own end, and returns its output; on failure that is the error.
+    /// Waits until it ends by itself, and returns its output; on failure the output is the error.
     ///
     /// # Errors
     /// [`crate::Error::Measure`]: it failed, or has not ended within `limit`.
@@ -131,10 +131,10 @@ impl Program {
 }
 
 impl Consumer {
-    /// `weir capture` in a guest, which counts. It has its feed when this returns.
+    /// Starts `weir capture` in a guest, which counts frames. Its feed is open when this returns.
     ///
     /// # Errors
-    /// [`crate::Error::Measure`]: what it said.
+    /// [`crate::Error::Measure`] with its message.
     pub(super) fn start(
         host: &mut Host,
         guest: usize,
@@ -144,7 +144,7 @@ impl Consumer {
         let command = format!("weir capture --json {arguments}");
         let program = Program::start(host, guest, number, &command)?;
         let vm = &mut host.guests[guest];
-        // It names the engine that it reads with.
+        // Once the feed is open, it prints the engine.
         let engine = "' (host|bpf|af_packet)( at [a-z]+)?: '";
         let ready = format!("test -e /tmp/{number}.rc || grep -qE {engine} /tmp/{number}.err");
         until(vm, &ready, READY)?;
@@ -158,7 +158,7 @@ impl Consumer {
     /// Ends it, and reads its counts.
     ///
     /// # Errors
-    /// [`crate::Error::Measure`] if it does not say.
+    /// [`crate::Error::Measure`] if it does not print them.
     pub(super) fn finish(&self, host: &mut Host) -> Result<WeirReport> {
         let Program { guest, number } = self.0;
         host.guests[guest].run(&format!("kill -INT $(cat /tmp/{number}.pid)"), ASKING)?;
@@ -167,10 +167,10 @@ impl Consumer {
     }
 }
 
-/// The JSON object that a program has ended with.
+/// The JSON object at the end of a program's output.
 ///
 /// # Errors
-/// [`crate::Error::Measure`] with its last words, if it has not.
+/// [`crate::Error::Measure`] with its last output, if there is none.
 pub(super) fn last_object<T: DeserializeOwned>(text: &str) -> Result<T> {
     let found = text.lines().rev().filter(|line| line.starts_with('{'));
     let found = found.filter_map(|line| serde_json::from_str(line).ok()).next();

@@ -1,4 +1,4 @@
-//! Suricata, out of a folder with a root file system: how it is started, when it reads, and how it ends.
+//! Starts Suricata from a folder with a root file system, waits until it reads, and ends it.
 
 use std::fs;
 use std::io;
@@ -14,26 +14,26 @@ use crate::testbed::End;
 use crate::{Error, Result};
 
 const NAME: &str = "Suricata";
-/// Its file below the root.
+/// Path of the program below the root.
 const PROGRAM: &str = "usr/bin/suricata";
-/// The file of libweirpcap, beside the program `weir`.
+/// The file of libweirpcap, in the folder of the program `weir`.
 const LIBRARY: &str = "libweirpcap.so";
-/// Where it sees the folder of a run: an empty folder of every system (FHS, 3.12).
+/// Mount point of the folder of a run: an empty folder that every system has (FHS, 3.12).
 const SEEN_AT: &str = "/mnt";
 const READY: Duration = Duration::from_secs(60);
-/// It reads what it has buffered, 100,000 frames at most, and a second has begun in which it has asked for no counts.
+/// Time for Suricata to read its buffered frames, at most 100,000, and then for the next second of its counts to begin.
 pub(in crate::bench) const GRACE: Duration = Duration::from_millis(2500);
-/// And it takes the last frame: a socket's partly filled block comes after its time-out of half a second at most.
+/// Time for the last frame: a partly filled block of a socket comes after a time-out of at most half a second.
 pub(in crate::bench) const COUNTED: Duration = Duration::from_millis(1000);
 
 const CONFIG: &str = include_str!("suricata.yaml");
-/// The line of [`CONFIG`] behind which further outputs stand.
+/// The line of [`CONFIG`] after which further outputs are inserted.
 const OUTPUTS: &str = "outputs:\n";
 
-/// Else it switches off GRO for good, without which a veth takes no frames that are sent by XDP.
+/// Without this it switches off GRO permanently, and a veth without GRO accepts no frames that are sent by XDP.
 const KEEP_OFFLOADS: &str = "capture: { disable-offloading: no }\n";
 
-/// Purpose of Suricata.
+/// What Suricata is to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::bench) enum Task {
     /// Ten rules; no alert is written.
@@ -51,7 +51,7 @@ impl Task {
         }
     }
 
-    /// Its configuration: that of the counts, and what this writes.
+    /// Its configuration: the output of counts, and the output of this task.
     fn config(self) -> String {
         match self {
             Task::Alerts => CONFIG.to_owned(),
@@ -63,7 +63,7 @@ impl Task {
     }
 }
 
-/// Enters the root. All is mounted in a mount namespace of its own, so it is gone when Suricata is.
+/// Enters the root. The mounts are in a separate mount namespace, so they end with Suricata.
 const ENTER: &str = r#"
 set -e
 root=$1 folder=$2
@@ -75,14 +75,14 @@ mount --bind "$folder" "$root/mnt"
 exec chroot "$root" env "$@"
 "#;
 
-/// From what it reads.
+/// The input of Suricata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::bench) enum Input {
     /// An `AF_PACKET` socket on an interface.
     AfPacket(String),
     /// libpcap.
     Libpcap(String),
-    /// libpcap, with libweirpcap before it; the socket of the daemon.
+    /// libweirpcap, preloaded before libpcap; `socket` is the daemon's.
     Preloaded { source: String, socket: PathBuf },
 }
 
@@ -97,7 +97,7 @@ impl Input {
     }
 }
 
-/// Where Suricata is.
+/// Paths of Suricata and of libweirpcap.
 #[derive(Debug, Clone)]
 pub(in crate::bench) struct Installed {
     root: PathBuf,
@@ -137,10 +137,10 @@ impl Installed {
         Ok(Installed { root, library })
     }
 
-    /// Starts it at `end`, bound to the tool's CPU, and waits until it reads.
+    /// Starts it at `end`, on the CPU for other tools, and waits until it reads.
     ///
     /// # Errors
-    /// [`Error::Measure`] with what it said.
+    /// [`Error::Measure`] with Suricata's own message.
     pub(in crate::bench) fn start(
         &self,
         context: &Context,
@@ -170,7 +170,7 @@ impl Installed {
         Ok(Running { child, folder })
     }
 
-    /// A folder with all that it needs and writes.
+    /// Makes the folder with its input files, into which it also writes.
     fn fill_folder(&self, input: &Input, task: Task) -> io::Result<TempDir> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("suricata.yaml"), task.config())?;
@@ -178,7 +178,7 @@ impl Installed {
         fs::create_dir(folder.path().join("log"))?;
         if let Input::Preloaded { socket, .. } = input {
             fs::copy(&self.library, folder.path().join(LIBRARY))?;
-            // Another name of the same socket.
+            // A second link to the socket, inside of the folder.
             fs::hard_link(socket, folder.path().join("socket"))?;
         }
         Ok(folder)
@@ -186,7 +186,7 @@ impl Installed {
 }
 
 impl Running {
-    /// Ends it as Ctrl-C does, and reads its counts.
+    /// Ends it by SIGINT, and reads its counts.
     ///
     /// # Errors
     /// [`Error::Measure`] if it does not end, or left no counts.

@@ -54,14 +54,14 @@ impl ClaimReply {
     }
 
     pub(super) fn send(&self, answer: Result<Claim, String>) {
-        // Where nobody waits any more, the claim is dropped, and so given back.
+        // If the caller does not wait any more, the claim is dropped, which releases it.
         let _ = self.sender.send(answer);
     }
 }
 
 /// A queue that a thread can wait for beside other descriptors.
 pub(super) struct Inbox {
-    /// `None` once nobody takes them any more.
+    /// `None` once the machine's thread has ended.
     requests: Mutex<Option<VecDeque<Request>>>,
     /// Written to when there is a request.
     ready: OwnedFd,
@@ -73,7 +73,7 @@ impl Inbox {
         Ok(Inbox { requests: Mutex::new(Some(VecDeque::new())), ready })
     }
 
-    /// Never waits. A request that nobody takes any more is dropped, and its reply with it.
+    /// Never waits. If the machine's thread has ended, the request and its reply are dropped.
     pub(super) fn post(&self, request: Request) {
         match &mut *self.requests.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(requests) => requests.push_back(request),

@@ -112,7 +112,7 @@ impl Worker {
         }
     }
 
-    /// Looks after the machine until it is told to end.
+    /// Serves the machine until it is told to end.
     pub(crate) fn run(mut self) {
         loop {
             let is_over = self.turn();
@@ -176,7 +176,7 @@ impl Worker {
         }
     }
 
-    /// Devices that an earlier daemon has left stay for a while; not if somebody waits for them to leave.
+    /// Devices that an earlier daemon has left stay for some time, unless a caller waits until they are gone.
     fn ask_leftovers_now(&mut self, now: Instant) {
         if self.leaving.ask_at > now + UNPLUG_AGAIN_EVERY {
             self.leaving.ask_at = now;
@@ -193,7 +193,7 @@ impl Worker {
         format!("the machine of guest {} cannot be reached: {fault}", self.spec.name)
     }
 
-    /// When something is to be done that nobody asks for.
+    /// The time of the next action that does not come from a request.
     fn due(&self) -> Option<Instant> {
         let connect = self.monitor.is_none().then_some(self.connect_at);
         let events = self.has_more_events.then(Instant::now);

@@ -79,7 +79,7 @@ impl Completion {
         waited.unwrap_or_else(PoisonError::into_inner).0.outcome.clone()
     }
 
-    /// The relay of this output has ended. The first outcome counts: the output has no more frames after it.
+    /// To be called when the relay of this output has ended. The first outcome counts, because no frames follow it.
     pub(super) fn complete(&self, output: &Output, outcome: Outcome) {
         output.close();
         let mut state = self.lock();

@@ -20,7 +20,7 @@ pub(crate) struct Bell {
     pub ring: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// The guest's ring, open until somebody closes it.
+/// The guest's ring, open until it is closed by any of its users.
 pub(super) struct Output {
     /// Held only while frames are copied, so never for long.
     writer: Mutex<Option<Writer<Mapping>>>,
@@ -38,7 +38,7 @@ impl Output {
         self.place.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Nothing is written any more: the guest's readers find the end behind the last frame.
+    /// Closes the ring: the guest's readers find the end after the last frame.
     pub(super) fn close(&self) {
         let writer = self.writer().take();
         if writer.is_some() {
@@ -63,7 +63,7 @@ pub(super) struct ToRegion {
 }
 
 impl ToRegion {
-    /// Its ring, of so many blocks, is made with the first interface.
+    /// An output whose ring, with this many blocks, is made with the first interface.
     pub(super) fn new(data_blocks: u64, bell: Bell) -> ToRegion {
         let (bell, kept) = (Arc::new(bell), Count::default());
         let (output, slot, unpublished, woken_for) = (None, 0, 0, AWAKE);

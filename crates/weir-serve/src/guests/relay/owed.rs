@@ -14,7 +14,7 @@ pub(super) struct Owed(Mutex<Feeds>);
 struct Feeds {
     /// Of those that were left. Their rings are not kept, since that would keep their memory.
     frames_of_left: u64,
-    /// A ring of one of those was neither bounded nor closed: nobody knows how many frames it was to bring.
+    /// A ring of one of those was neither bounded nor closed, so it is not known how many frames it should have had.
     is_uncertain: bool,
     joined: Vec<JoinedFeed>,
 }

@@ -68,7 +68,7 @@ struct Queue {
     fault: Option<Fault>,
 }
 
-/// A source whose feeds come when the test says so.
+/// A source whose feeds join when the test wants it.
 struct Fed {
     sleeper: Sleeper,
     queue: Arc<Mutex<Queue>>,
@@ -182,7 +182,7 @@ fn closes(ledger: &Ledger) -> bool {
     *offered == filtered + blocked + sampled + captured + drops.values().sum::<u64>()
 }
 
-/// Frames that a reader in the guest finds, and whether it finds the end behind them.
+/// Frames that a reader in the guest finds, and whether it finds the end after them.
 fn read(relay: &Relay) -> (u64, bool) {
     let (mut frames, mut batch) = (0, Batch::new());
     let mut reader = Reader::new(&relay.ring, Start::Oldest).unwrap();
@@ -341,7 +341,7 @@ fn a_relay_that_fails_half_way_says_why_and_counts_what_is_left() {
         assert!(closes(&ledger), "{ledger:?}");
         relay.finish_by(Instant::now() + LIMIT);
     }
-    // A later caller is told, too.
+    // A later caller gets the same result.
     let (told, said) = mpsc::channel();
     relay.listen(move |reason| told.send(reason.to_owned()).unwrap());
     assert_eq!(said.recv_timeout(LIMIT).unwrap(), reason);
@@ -379,7 +379,7 @@ fn a_relay_that_hangs_holds_up_nobody_and_writes_nothing_behind_its_end() {
     assert!(closes(&relay.account(|| host(&writers))));
     assert!(begin.elapsed() < LIMIT / 2, "{:?}", begin.elapsed());
     std::thread::scope(|scope| {
-        // Another thread that waits for its end delays nobody.
+        // Another thread that waits for its end delays no other thread.
         scope.spawn(|| relay.finish_by(Instant::now() + Duration::from_millis(300)));
         assert_eq!(relay.account(|| host(&writers)).captured, 100);
         relay.finish_by(Instant::now() + Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! Which interfaces of the namespace belong to the source, and under which number.
+//! The interfaces of the namespace that belong to the source, and their numbers.
 
 use std::collections::HashMap;
 
@@ -8,28 +8,30 @@ use crate::kernel::interface::{Link, Missed};
 
 /// An interface that belongs, or belonged, to the source.
 struct Member {
-    /// In the rings.
+    /// Its number in the rings.
     number: u32,
     link_bytes: u32,
     is_in: bool,
     missed: Missed,
 }
 
-/// By the kernel's index. One that has left stays until [`Members::forget_left`]: blocks may have frames of it yet.
+/// Members by the kernel's interface index. A member that has left stays until [`Members::forget_left`], because blocks
+/// may still have frames of it.
 #[derive(Default)]
 pub(super) struct Members {
     by_index: HashMap<u32, Member>,
-    /// The last one looked up: frames come in runs.
+    /// The last lookup and its result, because often several frames of one interface come in a row.
     last: (u32, Option<(u32, u32)>),
 }
 
 impl Members {
-    /// Whether frames of this index may still be on their way under another number.
+    /// Whether blocks may still have frames of this index that belong to another number.
     pub(super) fn has_other(&self, ifindex: u32, number: u32) -> bool {
         self.by_index.get(&ifindex).is_some_and(|member| member.number != number)
     }
 
-    /// From here on frames of this interface have this number, whose interfaces said they lost so many before.
+    /// Adds an interface: its frames have this number from now on. `missed_before`: losses that earlier interfaces
+    /// of the number have reported.
     pub(super) fn insert(&mut self, link: &Link, number: u32, missed_before: Option<u64>) {
         let mut missed = Missed::new(link.index);
         missed.begin_after(missed_before);
@@ -38,7 +40,7 @@ impl Members {
         self.last = (0, None);
     }
 
-    /// From here on an interface that is in has this link's MTU; frames that came before it changed are not told apart.
+    /// Sets a member's MTU to that of this link. It also applies to frames in blocks that came before the change.
     pub(super) fn set_mtu(&mut self, link: &Link) {
         if let Some(member) = self.by_index.get_mut(&link.index) {
             member.link_bytes = link_bytes(link);
@@ -46,36 +48,36 @@ impl Members {
         }
     }
 
-    /// Takes an interface out, if it is in; gives its number.
+    /// Removes an interface, and returns its number; `None` if it is not a member.
     pub(super) fn remove(&mut self, ifindex: u32) -> Option<u32> {
         let member = self.by_index.get_mut(&ifindex).filter(|member| member.is_in)?;
         member.is_in = false;
         Some(member.number)
     }
 
-    /// How many have left and are not forgotten.
+    /// The number of interfaces that have left and are still kept.
     pub(super) fn left(&self) -> usize {
         self.by_index.values().filter(|member| !member.is_in).count()
     }
 
-    /// Forgets those that have left. No block may have frames of them any more.
+    /// Drops the interfaces that have left. No block may have frames of them any more.
     pub(super) fn forget_left(&mut self) {
         self.by_index.retain(|_, member| member.is_in);
         self.last = (0, None);
     }
 
-    /// Whether an interface that is in has this number.
+    /// Whether a present member has this number.
     pub(super) fn has_number(&self, number: u32) -> bool {
         self.by_index.values().any(|member| member.is_in && member.number == number)
     }
 
-    /// Their indexes.
+    /// The indexes of all present members.
     pub(super) fn indexes(&self) -> Vec<u32> {
         let members = self.by_index.iter().filter(|(_, member)| member.is_in);
         members.map(|(&ifindex, _)| ifindex).collect()
     }
 
-    /// Asks each member for its losses; by number.
+    /// Reads the losses that each member's interface reports. Each result has the member's number.
     pub(super) fn missed(&mut self) -> Vec<(u32, Option<u64>)> {
         let members = self.by_index.values_mut().filter(|member| member.is_in);
         let ask = |member: &mut Member| {

@@ -1,4 +1,4 @@
-//! The object of `bpf/bpf.bpf.c`: set up, and loaded.
+//! Sets up and loads the object of `bpf/bpf.bpf.c`.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -33,7 +33,7 @@ fn name(choice: Choice, side: Option<Side>) -> &'static str {
     }
 }
 
-/// Has libbpf load these of the programs at hooks, and no others.
+/// Makes libbpf load only these of the programs for hooks.
 fn load_only(open: &mut OpenBpfSkel<'_>, names: &[&str]) {
     let progs = &mut open.progs;
     let at_hooks = [
@@ -48,7 +48,7 @@ fn load_only(open: &mut OpenBpfSkel<'_>, names: &[&str]) {
     }
 }
 
-/// Gives the read-only data.
+/// Sets the read-only data, and returns it.
 fn set_up(
     open: &mut OpenBpfSkel<'_>,
     choice: Choice,
@@ -64,11 +64,11 @@ fn set_up(
     rodata.may_block = u32::from(maps.blocks.is_some());
     set_feeds(rodata, maps.places, &first_lists(maps.places.len()));
     let chooses = maps.has_filters || rodata.by_flow | rodata.by_queue != 0;
-    // An interface only has counts of frames that came, and of frames that a feed took: the
-    // filtered ones are the difference.
+    // For an interface, only frames that came and frames that a feed took are counted; the filtered ones are the
+    // difference.
     let chooses = chooses || !setup.is_of_one_direction() || maps.several;
     rodata.chooses = u32::from(chooses);
-    // At TC both directions share a ring and super-frames are told apart; at XDP there is neither.
+    // At TC both directions share a ring, and there are super-frames; at XDP there is neither.
     rodata.with_flags = u32::from(choice == Choice::Tc);
     rodata.with_queue = u32::from(options.record_queue);
     rodata.consume = u32::from(options.consume);
@@ -77,7 +77,7 @@ fn set_up(
     open.progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
     let names: Vec<&str> = sides.iter().map(|side| name(choice, *side)).collect();
     load_only(open, &names);
-    // Also of free places, whose rings may come later.
+    // Including free places, whose rings may come later.
     let all = maps.cpus * maps.places.len() as u32;
     open.maps.control.set_max_entries(1 + all)?;
     let own = &mut open.maps;
@@ -128,14 +128,13 @@ pub(in crate::engines::bpf) fn load(
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
     let data = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
-    // A program that is bound to a device is always loaded by us: libbpf gives it no room to grow
-    // in.
+    // A program that is bound to a device is not loaded by libbpf, which gives it no room to grow (decision 0020).
     let by_us = maps.has_filters || choice == Choice::XdpWithTags;
     let mut templates = match by_us {
         true => templates(&mut open, choice, ifindex, &sides).map_err(refuse)?,
         false => Vec::new(),
     };
-    // SAFETY: the map is the open object's, which lives through the call.
+    // SAFETY: the map belongs to the open object, which lives through the call.
     let named = unsafe { libbpf_sys::bpf_map__fd(open.maps.rodata.as_libbpf_object().as_ptr()) };
     let skel = open.load().map_err(refuse)?;
     let taken = (0..maps.places.len()).filter(|place| maps.places[*place].is_some());
@@ -151,7 +150,7 @@ pub(in crate::engines::bpf) fn load(
     let programs = match (maps.has_filters, by_us) {
         (true, _) => with_filters(&templates, choice, maps.places).map_err(refuse)?,
         (false, true) => {
-            // Not kept: a source without filters has no place for any ([`Programs::may_change`]).
+            // Templates are not kept, because filters of this source cannot change ([`Programs::may_change`]).
             let plain = templates.drain(..).map(|template| template.plain());
             plain.collect::<io::Result<_>>().map_err(|error| refuse(error.into()))?
         }
@@ -195,7 +194,7 @@ fn sides(direction: Direction) -> Vec<Option<Side>> {
     all.into_iter().filter(|(wanted, _)| *wanted).map(|(_, side)| Some(side)).collect()
 }
 
-/// Takes the programs at the hook out of the object, as templates; libbpf does not load them then.
+/// Takes the programs for the hook from the object as templates, so that libbpf does not load them.
 fn templates(
     open: &mut OpenBpfSkel<'_>,
     choice: Choice,

@@ -53,7 +53,7 @@ impl Worker {
         (self.announce_at, self.reported_fault) = (None, None);
     }
 
-    /// The log is told of a fault once, until a connection has lasted.
+    /// A fault is logged only once, until a connection has lasted.
     pub(super) fn report_fault(&mut self, fault: String) {
         if self.reported_fault.as_ref() != Some(&fault) {
             (self.spec.say)(&format!("guest {}: {fault}", self.spec.name));
@@ -167,7 +167,7 @@ impl Worker {
                 }
             }
         }
-        // The next broker has a session of its own by then, or is about to.
+        // The next broker has begun its own session by then, or is about to.
         if is_open == Some(false) {
             (self.spec.end_session)();
         }

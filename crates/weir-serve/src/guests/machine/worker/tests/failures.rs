@@ -1,4 +1,4 @@
-//! Monitors that fail, machines that are not to be had, and requests that nobody carries out any more.
+//! Monitors that fail, machines that are not available, and requests that are not carried out any more.
 
 use super::*;
 use crate::guests::machine::NOT_SERVED;
@@ -22,7 +22,7 @@ fn a_monitor_that_fails_at_once_is_not_connected_without_a_pause() {
     guest.wait_for(GuestState::Ready);
     within_limit("it is told that QEMU is there", || guest.log().len() == 2);
     assert_eq!(guest.log()[1], "guest web1: QEMU 7.2.22 is there");
-    // And the same fault is told again.
+    // Then the same fault is logged again.
     qemu.change(|qemu| qemu.fails_events = true);
     within_limit("it is told again", || guest.log().len() == 3);
     assert_eq!(guest.log()[0], guest.log()[2]);
@@ -86,7 +86,7 @@ fn what_nobody_waits_for_any_more_is_not_plugged_in() {
     let refusal = guest.refusal();
     assert!(refusal.contains("not plugged in yet") && start.elapsed() >= CLAIM_WAIT_MAX);
     guest.qemu.change(|qemu| qemu.is_stopped = false);
-    // It is answered behind that claim.
+    // It is answered after that claim.
     assert_eq!(guest.machine.detach(LIMIT, || ()), Ok(()));
     assert_eq!(guest.qemu.look(|qemu| qemu.objects_added), 0);
 }
