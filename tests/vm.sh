@@ -17,7 +17,7 @@ source "$(dirname "$0")/live.sh"
 source "$(dirname "$0")/vm/machine.sh"
 cd "$root"
 # The longest first, so that all lanes end at about the same time.
-all_parts=(life kills libvirt feeds cycles migrate cpus vsock kernel suricata)
+all_parts=(life kills libvirt feeds cycles migrate cpus recorder vsock kernel suricata)
 parts=("$@")
 if [[ $# -eq 0 ]]; then parts=("${all_parts[@]}"); fi
 for part in "${parts[@]}"; do

@@ -46,6 +46,7 @@ struct State {
     sync: Option<i32>,
     preallocate: Option<i32>,
     is_holding_files: bool,
+    is_holding_steps: bool,
     rename: Option<i32>,
     remove: Option<i32>,
     space: Option<Space>,
@@ -113,12 +114,22 @@ impl Script {
         self.0.changed.notify_all();
     }
 
-    fn wait_for_files(&self) {
+    /// Holds each step of a deletion back once the file is shorter, or does so no more.
+    pub fn hold_steps(&self, is_holding: bool) {
+        self.state().is_holding_steps = is_holding;
+        self.0.changed.notify_all();
+    }
+
+    fn wait_while(&self, is_holding: impl Fn(&State) -> bool) {
         let (state, timeout) = (self.0.changed)
-            .wait_timeout_while(self.state(), TEST_TIME_MAX, |state| state.is_holding_files)
+            .wait_timeout_while(self.state(), TEST_TIME_MAX, |state| is_holding(state))
             .unwrap_or_else(PoisonError::into_inner);
         drop(state);
         assert!(!timeout.timed_out(), "the test holds back requests about whole files");
+    }
+
+    fn wait_for_files(&self) {
+        self.wait_while(|state| state.is_holding_files);
     }
 
     /// Refuses to sync files, or does so no more.
@@ -309,6 +320,7 @@ impl Files for FakeFiles {
         let is_shorter = removed::shorten(removed, length)?;
         if is_shorter {
             self.0.state().shortened.push(length);
+            self.0.wait_while(|state| state.is_holding_steps);
         }
         Ok(is_shorter)
     }

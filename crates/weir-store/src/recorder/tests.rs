@@ -49,12 +49,20 @@ fn feed(ring: &Ring<Mapping>) -> JoinedFeed {
 
 impl Rig {
     fn new(blocks: u64, change: impl FnOnce(&mut Settings)) -> Rig {
-        let directory = tempfile::tempdir().unwrap();
+        Rig::on(Fake::new(), tempfile::tempdir().unwrap(), blocks, change)
+    }
+
+    /// On a disk that was scripted before, and a directory that may have files.
+    fn on(
+        (disk, script): (Fake, Script),
+        directory: tempfile::TempDir,
+        blocks: u64,
+        change: impl FnOnce(&mut Settings),
+    ) -> Rig {
         let ring = ring(blocks);
         let mut settings =
             Settings { directories: vec![directory.path().to_owned()], ..Settings::default() };
         change(&mut settings);
-        let (disk, script) = Fake::new();
         // Enough to preallocate, whatever the machine of the test has.
         script.set_space(Some(Space { total: 2 * FREE_BYTES_MIN, free: FREE_BYTES_MIN }));
         let mut recorder = Recorder::new(settings, disk).unwrap();
@@ -589,6 +597,41 @@ fn a_deletion_that_takes_its_time_keeps_no_ring_waiting() {
     rig.finish();
     let total: u64 = rig.files().iter().map(|path| path.metadata().unwrap().len()).sum();
     assert!(total <= 24 << 20, "{total}");
+}
+
+#[test]
+fn a_recorder_that_ends_gives_the_rest_of_a_deleted_file_back_at_once() {
+    let (fake, script) = Fake::new();
+    script.set_discards(true);
+    let directory = tempfile::tempdir().unwrap();
+    let old = directory.path().join("20200101T000000.000000000Z_eth0_0.pcapng");
+    // 64 steps of 32 MiB.
+    fs::File::create(&old).unwrap().set_len(2 << 30).unwrap();
+    script.hold_steps(true);
+    // So near that the file is to be deleted, and not exceeded: then there are no steps.
+    let mut rig = Rig::on((fake, script), directory, 8, |settings| {
+        settings.quota = Some(Quota::Bytes((2 << 30) + (64 << 20)));
+    });
+    rig.script.set_space(Some(Space { total: 2 * FREE_BYTES_MIN, free: FREE_BYTES_MIN - 1 }));
+    rig.push_block();
+    let begin = std::time::Instant::now();
+    while rig.script.shortened().is_empty() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "no deletion in steps");
+        let _ = rig.recorder.step(u64::MAX).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let script = rig.script.clone();
+    let release = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        script.hold_steps(false);
+    });
+    rig.recorder.finish(&[]).unwrap();
+    assert!(release.is_finished(), "the deletion was not waited for");
+    release.join().unwrap();
+    assert_eq!(rig.script.shortened(), [(2 << 30) - (32 << 20)]);
+    assert!(!old.exists());
+    assert_eq!(rig.recorder.report().volumes[0].deleted_files, 1);
+    assert_eq!(rig.recorder.kept().frames, rig.pushed);
 }
 
 #[test]
