@@ -1,8 +1,8 @@
 //! A consumer on its own thread: it takes frames until their end, its limit, or an error.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use weir_ring::wake::{Waker, Woken};
 
 use crate::account::Delivered;
 use crate::consumer::{Consumer, ConsumerError, Step};
+use crate::counted::Count;
 use crate::source::FrameSource;
 use crate::upkeep::{self, Upkeep};
 use crate::waiting::Waiting;
@@ -85,8 +86,25 @@ impl Observer {
     /// Whether it has ended. For one that panicked, only [`Running::has_ended`] knows.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.0.ended.load(Ordering::Acquire)
+        self.end().is_some()
     }
+
+    /// How it ended, once it has.
+    #[must_use]
+    pub fn end(&self) -> Option<&Ending> {
+        self.0.end.get()
+    }
+}
+
+/// How a consumer ended, for threads that only look.
+#[derive(Clone, Debug)]
+pub struct Ending {
+    /// As [`Finished::failure`].
+    pub failure: Option<Arc<ConsumerError>>,
+    /// As [`Finished::limited`].
+    pub limited: bool,
+    /// Frames that were safely out then. Those that it collected may follow when it is finished.
+    pub kept: Count,
 }
 
 /// A consumer that has ended.
@@ -94,7 +112,7 @@ pub struct Finished<C: ?Sized> {
     /// The consumer. Its rings still tell how many frames it has not read.
     pub consumer: Box<C>,
     /// The error that ended it.
-    pub failure: Option<ConsumerError>,
+    pub failure: Option<Arc<ConsumerError>>,
     /// When it took the last frame, if that was after the sources were told to stop.
     pub last: Option<Instant>,
     /// Whether it has reached its limit of frames.
@@ -103,7 +121,7 @@ pub struct Finished<C: ?Sized> {
 
 struct Shared {
     phase: AtomicU8,
-    ended: AtomicBool,
+    end: OnceLock<Ending>,
     delivered: Mutex<Delivered>,
 }
 
@@ -118,7 +136,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
     let Plan { source, waker, frames_max, slack, progress, sleep_max, ended } = plan;
     let shared = Arc::new(Shared {
         phase: AtomicU8::new(RUNNING),
-        ended: AtomicBool::new(false),
+        end: OnceLock::new(),
         delivered: Mutex::default(),
     });
     let theirs = Arc::clone(&shared);
@@ -135,12 +153,14 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
             last: None,
             upkeep: Upkeep::new(),
         };
-        let failure = work.run().err();
+        let failure = work.run().err().map(Arc::new);
         let limited = work.left() == 0;
         let Work { consumer, shared, last, progress, .. } = work;
         // Threads that wait for this consumer's progress must not wait any more.
         drop(progress);
-        shared.ended.store(true, Ordering::Release);
+        let (delivered, kept) = (consumer.delivered(), consumer.kept());
+        *shared.delivered.lock().unwrap_or_else(PoisonError::into_inner) = delivered;
+        let _ = shared.end.set(Ending { failure: failure.clone(), limited, kept });
         let finished = Finished { consumer, failure, last, limited };
         ended(&finished);
         finished
@@ -164,7 +184,7 @@ impl<C: ?Sized> Running<C> {
     /// Whether it has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.shared.ended.load(Ordering::Acquire) || self.thread.is_finished()
+        self.shared.end.get().is_some() || self.thread.is_finished()
     }
 
     /// To be called when the sources are told to stop: from now on it reads without pauses.

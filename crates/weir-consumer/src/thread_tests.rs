@@ -158,8 +158,11 @@ fn a_ring_that_fails_leaves_what_was_taken_in_the_output() {
     }
     writer.publish();
     wait_until("its end", || running.has_ended());
+    let end = running.observer().end().cloned().expect("it has ended");
+    assert!(matches!(end.failure.as_deref(), Some(ConsumerError::Ring(_))), "{end:?}");
+    assert_eq!((end.kept.frames, end.limited), (7, false));
     let Finished { consumer, failure, .. } = running.finish();
-    assert!(matches!(failure, Some(ConsumerError::Ring(_))), "{failure:?}");
+    assert!(matches!(failure.as_deref(), Some(ConsumerError::Ring(_))), "{failure:?}");
     assert_eq!((consumer.kept().frames, consumer.delivered().frames), (7, 7));
     assert_eq!(consumer.rings().unread(), 1);
 }

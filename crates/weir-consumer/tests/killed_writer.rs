@@ -176,10 +176,10 @@ fn a_writer_that_is_killed_ends_its_consumers_with_an_error_and_a_whole_account(
     kill_after("busy", 50_000, |finished, ring| {
         let written = ring.frames_written();
         let Finished { consumer, failure, .. } = finished;
-        let Some(ConsumerError::Ring(RingError::WriterGone { frames })) = failure else {
+        let Some(ConsumerError::Ring(RingError::WriterGone { frames })) = failure.as_deref() else {
             panic!("{failure:?}");
         };
-        assert_eq!(frames, written);
+        assert_eq!(*frames, written);
         let delivered = consumer.delivered();
         let accounted = delivered.frames + delivered.lapped;
         // Killed between the two stores that publish a burst, it has frames that it has not counted yet.
@@ -193,7 +193,7 @@ fn a_writer_that_is_killed_ends_its_consumers_with_an_error_and_a_whole_account(
 fn a_consumer_that_sleeps_hears_at_once_that_its_writer_was_killed() {
     kill_after("quiet", 100, |finished, _| {
         assert!(matches!(
-            finished.failure,
+            finished.failure.as_deref(),
             Some(ConsumerError::Ring(RingError::WriterGone { frames: 100 }))
         ));
         assert_eq!(finished.consumer.delivered().frames, 100);
@@ -237,6 +237,9 @@ fn rings_of_other_writers_are_read_on_after_one_was_killed() {
     waker.wake();
     while told.recv_timeout(PATIENCE).is_ok() {}
     let Finished { consumer, failure, .. } = running.finish();
-    assert!(matches!(failure, Some(ConsumerError::Ring(RingError::WriterGone { frames: 100 }))));
+    assert!(matches!(
+        failure.as_deref(),
+        Some(ConsumerError::Ring(RingError::WriterGone { frames: 100 }))
+    ));
     assert_eq!((consumer.delivered().frames, consumer.rings().unread()), (101, 0));
 }

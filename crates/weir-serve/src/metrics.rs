@@ -3,8 +3,9 @@
 pub mod exposition;
 
 use weir_client::status::{ClientStatus, FeedStatus, Status};
+use weir_metrics::{Labels, counter, encoded, gauge, labels, one};
 
-use exposition::{Labels, counter, encoded, gauge, label, of_ledgers, of_sources, one};
+use exposition::{of_ledgers, of_sources};
 
 /// Counts of the daemon, beside those of open feeds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,17 +54,16 @@ pub fn text(status: &Status, counts: &Counts) -> String {
 }
 
 fn of_feed(feed: &FeedStatus) -> Labels {
-    [label("source", &feed.source), label("feed", &feed.key.to_string())].concat()
+    labels([("source", &feed.source), ("feed", &feed.key.to_string())])
 }
 
 fn of_client(client: &ClientStatus) -> Labels {
-    [
-        label("source", &client.source),
-        label("feed", &client.key.to_string()),
-        label("uid", &client.uid.to_string()),
-        label("pid", &client.pid.to_string()),
-        label("connection", &client.connection.to_string()),
-        label("number", &client.number.to_string()),
-    ]
-    .concat()
+    labels([
+        ("source", &client.source),
+        ("feed", &client.key.to_string()),
+        ("uid", &client.uid.to_string()),
+        ("pid", &client.pid.to_string()),
+        ("connection", &client.connection.to_string()),
+        ("number", &client.number.to_string()),
+    ])
 }

@@ -32,7 +32,7 @@ use crate::journal::Journal;
 use crate::metrics::{Address, Metrics};
 use crate::plan::CapturePlan;
 use crate::run_result::RunResult;
-use crate::so_far::{RecorderSoFar, SoFar};
+use crate::so_far::{ReportsSoFar, SoFar};
 use crate::source_name::SourceName;
 use crate::sources::Subscriptions;
 use crate::{pipes, privileges, signals, usage_hints};
@@ -288,9 +288,9 @@ impl<'a> Run<'a> {
         let (main, id) = (thread::current(), reading.consumer.id);
         let leaving = Leaving(reading.progress.clone());
         let (journal, name, mut let_go) = (Arc::clone(&self.journal), named.name, 0);
-        let (recorder, mut due) = (RecorderSoFar::default(), None);
-        let (recorder_so_far, recorder_at_end) = (recorder.clone(), recorder.clone());
-        let is_looked_at = self.plan.watch.is_some() || named.consumer.recorder().is_some();
+        let (reports, mut due) = (ReportsSoFar::default(), None);
+        let (reports_so_far, reports_at_end) = (reports.clone(), reports.clone());
+        let is_looked_at = self.plan.watch.is_some() || reports.keep(named.consumer.as_ref());
         let plan = Plan {
             waker: reading.consumer.sleeper.waker()?,
             source: Box::new(reading),
@@ -298,7 +298,7 @@ impl<'a> Run<'a> {
             slack: self.plan.merge_slack,
             progress: Box::new(move |consumer: &(dyn RunConsumer + 'static)| {
                 leaving.0.tell(consumer);
-                recorder_so_far.tell(&mut due, || consumer.recorder());
+                reports_so_far.tell(&mut due, consumer);
                 let before = std::mem::replace(&mut let_go, consumer.rings().let_go());
                 if let_go > before {
                     journal.note_let_go(name, let_go - before);
@@ -306,12 +306,12 @@ impl<'a> Run<'a> {
             }),
             sleep_max: if is_looked_at { WATCHED_SLEEP_MAX } else { SLEEP_MAX },
             ended: Box::new(move |finished| {
-                recorder_at_end.keep(finished.consumer.recorder());
+                reports_at_end.keep(finished.consumer.as_ref());
                 main.unpark();
             }),
         };
         let running = named.spawn(plan)?;
-        self.so_far.add_consumer(name, id, running.observer(), recorder);
+        self.so_far.add_consumer(name, id, running.observer(), reports);
         Ok(Working { name, id, running })
     }
 
@@ -337,9 +337,7 @@ impl<'a> Run<'a> {
             }
             for (consumer, told) in working.iter().zip(&mut told) {
                 if consumer.running.has_ended() && !std::mem::replace(told, true) {
-                    let line =
-                        format!("{}: this consumer has ended, the others go on", consumer.name);
-                    say(self.plan.watch.as_ref(), &line);
+                    say(self.plan.watch.as_ref(), &live::ended(consumer));
                 }
             }
             watched::news(self);
@@ -488,7 +486,7 @@ mod tests {
             delivered: consumer.delivered(),
             by_interface: consumer.by_interface(),
             interfaces: vec![consumer.rings().interfaces(0)],
-            failure: Some(failure),
+            failure: Some(Arc::new(failure)),
             ..Default::default()
         };
         consumer_result.account(

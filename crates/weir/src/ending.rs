@@ -19,7 +19,7 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
     let report = result.report();
     let into_pipe = plan.outputs.write.as_deref() == Some(Path::new("-"));
     let text = if plan.json { report.json() + "\n" } else { out::plain(&report.text()) };
-    let failures = || result.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
+    let failures = || result.consumers.iter().filter_map(|consumer| consumer.failure.as_deref());
     let is_stalled = failures().any(|failure| matches!(failure, ConsumerError::ReaderStalled(_)));
     if into_pipe || (plan.outputs.print.is_some() && !plan.json) || is_stalled {
         eprint!("{text}");

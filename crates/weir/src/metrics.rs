@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use weir_serve::metrics::exposition::TEXT_FORMAT;
+use weir_metrics::TEXT_FORMAT;
 
 /// How long a client may take for its request, and as long again for the answer.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,6 +1,7 @@
 //! The result of a run: the account of its frames, and why it ended.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -117,7 +118,7 @@ pub struct ConsumerResult {
     /// Whether it takes no more frames, while the run lasts.
     pub has_ended: Option<bool>,
     /// Why it could not go on.
-    pub failure: Option<ConsumerError>,
+    pub failure: Option<Arc<ConsumerError>>,
     /// How long frames took, if it timed them.
     pub latency: Option<LatencyReport>,
     /// Report on the interface that it fed.
@@ -173,7 +174,7 @@ impl ConsumerResult {
         self.delivered.frames = kept.frames;
         self.delivered.wire_bytes = kept.wire_bytes;
         self.store_drops = taken - kept.frames - self.netdev_drops();
-        match &self.failure {
+        match self.failure.as_deref() {
             Some(ConsumerError::Ring(_)) => self.ring_drops = unread,
             Some(ConsumerError::Output(_)) => self.store_drops += unread,
             Some(

@@ -6,18 +6,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use weir_capture::Info;
-use weir_consumer::thread::Observer;
+use weir_consumer::thread::{Ending, Observer};
+use weir_consumer::{ConsumerError, Count, Delivered};
 use weir_probe::{ConsumerId, Probe, ProbeError, SourceId};
 use weir_ring::Ledger;
 use weir_store::recorder::RecorderReport;
 
+use crate::consumers::{NetdevReport, RunConsumer};
 use crate::journal::{Fate, Journal, NotJoined};
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceNow, SourceResult};
 use crate::sources::{InForce, OpenSource, Subscribed, Subscriptions};
 use rates::{Readings, Totals};
 
-/// Interval of a recorder's reports.
-const RECORDER_EVERY: Duration = Duration::from_millis(100);
+/// Interval of the reports of consumers.
+const REPORTS_EVERY: Duration = Duration::from_millis(100);
 
 /// The counters of a run, for any thread.
 pub struct SoFar {
@@ -37,27 +39,68 @@ struct ConsumerSoFar {
     name: &'static str,
     id: ConsumerId,
     observer: Observer,
-    recorder: RecorderSoFar,
+    reports: ReportsSoFar,
 }
 
-/// How far a recorder is. Clones are the same.
-#[derive(Clone, Default)]
-pub struct RecorderSoFar(Arc<Mutex<Option<RecorderReport>>>);
+/// A consumer's counters at one moment.
+struct Reading {
+    id: ConsumerId,
+    result: ConsumerResult,
+    end: Option<Ending>,
+}
 
-impl RecorderSoFar {
-    /// Keeps the report of a recorder if the last one is old. Called after each step of any consumer.
-    pub fn tell(&self, due: &mut Option<Instant>, report: impl FnOnce() -> Option<RecorderReport>) {
+/// Reports of a consumer so far. Clones are the same.
+#[derive(Clone, Default)]
+pub struct ReportsSoFar(Arc<Mutex<Reports>>);
+
+/// Reports that a consumer makes while it runs, too.
+#[derive(Clone, Default)]
+struct Reports {
+    recorder: Option<RecorderReport>,
+    netdev: Option<NetdevReport>,
+}
+
+impl ReportsSoFar {
+    /// Keeps the reports of a consumer if the last ones are old. Called after each of its steps.
+    pub fn tell(&self, due: &mut Option<Instant>, consumer: &dyn RunConsumer) {
         let now = Instant::now();
         if due.is_some_and(|due| now < due) {
             return;
         }
-        *due = Some(now + RECORDER_EVERY);
-        self.keep(report());
+        *due = Some(now + REPORTS_EVERY);
+        self.keep(consumer);
     }
 
-    /// Keeps this report, the last one of a recorder that has ended for example.
-    pub fn keep(&self, report: Option<RecorderReport>) {
-        *locked(&self.0) = report;
+    /// Keeps its reports, the last ones of a consumer that has ended for example. Gives whether it makes any.
+    pub fn keep(&self, consumer: &dyn RunConsumer) -> bool {
+        let reports = Reports { recorder: consumer.recorder(), netdev: consumer.netdev() };
+        let has_any = reports.recorder.is_some() || reports.netdev.is_some();
+        *locked(&self.0) = reports;
+        has_any
+    }
+}
+
+impl Reading {
+    /// Names what became of the frames that its feeds have captured, as far as that is known now.
+    fn account(&mut self, captured: u64, NotJoined { refused, let_go, .. }: NotJoined) {
+        let result = &mut self.result;
+        let taken = result.delivered.frames;
+        result.delivered.lapped += let_go.values().sum::<u64>();
+        result.delivered.frames = taken.saturating_sub(result.netdev_drops());
+        let kept_at_most = result.delivered.frames;
+        // Feeds that it has not come to yet are among them.
+        let unread = i128::from(captured) - result.accounted() - i128::from(refused);
+        let unread = u64::try_from(unread).unwrap_or(0);
+        result.waiting = Some(unread);
+        if let Some(Ending { failure, limited, kept }) = &self.end {
+            // It reads no more. If it did not fail, it is finished at the end, and lets out what it has collected.
+            result.waiting = Some(0);
+            let is_finished = matches!(failure.as_deref(), None | Some(ConsumerError::Complete(_)));
+            let all = Count { frames: kept_at_most, ..*kept };
+            result.delivered.frames = taken;
+            result.account(if is_finished { all } else { *kept }, unread, *limited);
+        }
+        result.ring_drops += refused;
     }
 }
 
@@ -84,9 +127,9 @@ impl SoFar {
         name: &'static str,
         id: ConsumerId,
         observer: Observer,
-        recorder: RecorderSoFar,
+        reports: ReportsSoFar,
     ) {
-        locked(&self.consumers).push(ConsumerSoFar { name, id, observer, recorder });
+        locked(&self.consumers).push(ConsumerSoFar { name, id, observer, reports });
     }
 
     /// The sources have started.
@@ -113,7 +156,8 @@ impl SoFar {
 
     /// Takes a reading that later ones are compared with. The main thread does so once a second.
     pub fn read(&self) {
-        let totals = self.totals(&self.ledger(), &self.consumers());
+        let delivered = self.consumers().first().map(|main| main.result.delivered);
+        let totals = totals(&self.ledger(), delivered);
         locked(&self.readings).take(Instant::now(), totals);
     }
 
@@ -121,7 +165,7 @@ impl SoFar {
     pub fn result(&self, in_force: Vec<InForce>) -> RunResult {
         // Consumers first: the ledger has all that they had then, and more.
         let mut consumers = self.consumers();
-        let ids: Vec<ConsumerId> = locked(&self.consumers).iter().map(|one| one.id).collect();
+        let delivered = consumers.first().map(|main| main.result.delivered);
         // Without new ones the last known ledgers stand.
         let _ = self.count();
         let feeds = self.feeds(in_force);
@@ -136,17 +180,11 @@ impl SoFar {
         }
         let mut total = Ledger::default();
         sources.iter().for_each(|source| total.add(&source.ledger));
-        for (consumer, id) in consumers.iter_mut().zip(ids) {
-            // One that has ended reads no more.
-            if consumer.has_ended == Some(true) {
-                continue;
-            }
-            let NotJoined { refused, left, let_go } = self.journal.not_joined(id);
-            let past = refused + left + let_go.values().sum::<u64>();
-            let waiting = i128::from(total.captured) - consumer.accounted() - i128::from(past);
-            consumer.waiting = Some(u64::try_from(waiting).unwrap_or(0));
+        for consumer in &mut consumers {
+            consumer.account(total.captured, self.journal.not_joined(consumer.id));
         }
-        let rates = locked(&self.readings).rates(Instant::now(), self.totals(&total, &consumers));
+        let consumers = consumers.into_iter().map(|consumer| consumer.result).collect();
+        let rates = locked(&self.readings).rates(Instant::now(), totals(&total, delivered));
         let duration = self.begin.get().map_or(Duration::ZERO, Instant::elapsed);
         RunResult { sources, feeds, consumers, duration, rates }
     }
@@ -206,27 +244,36 @@ impl SoFar {
         total
     }
 
-    fn consumers(&self) -> Vec<ConsumerResult> {
-        let result = |consumer: &ConsumerSoFar| ConsumerResult {
-            name: consumer.name,
-            delivered: consumer.observer.delivered(),
-            recorder: locked(&consumer.recorder.0).clone(),
-            has_ended: Some(consumer.observer.has_ended()),
-            ..ConsumerResult::default()
+    fn consumers(&self) -> Vec<Reading> {
+        let reading = |consumer: &ConsumerSoFar| {
+            // First: with it the counters are the last ones.
+            let end = consumer.observer.end().cloned();
+            let Reports { recorder, netdev } = locked(&consumer.reports.0).clone();
+            let result = ConsumerResult {
+                name: consumer.name,
+                delivered: consumer.observer.delivered(),
+                recorder,
+                netdev,
+                has_ended: Some(end.is_some()),
+                failure: end.as_ref().and_then(|end| end.failure.clone()),
+                ..ConsumerResult::default()
+            };
+            Reading { id: consumer.id, result, end }
         };
-        locked(&self.consumers).iter().map(result).collect()
+        locked(&self.consumers).iter().map(reading).collect()
     }
+}
 
-    fn totals(&self, ledger: &Ledger, consumers: &[ConsumerResult]) -> Totals {
-        let main = consumers.first().map(|consumer| consumer.delivered).unwrap_or_default();
-        Totals {
-            offered: ledger.offered,
-            captured: ledger.captured,
-            wire_bytes: ledger.wire_bytes,
-            dropped: ledger.dropped(),
-            delivered: main.frames,
-            lapped: main.lapped,
-        }
+/// Those that rates are of, with the main consumer's counters.
+fn totals(ledger: &Ledger, delivered: Option<Delivered>) -> Totals {
+    let delivered = delivered.unwrap_or_default();
+    Totals {
+        offered: ledger.offered,
+        captured: ledger.captured,
+        wire_bytes: ledger.wire_bytes,
+        dropped: ledger.dropped(),
+        delivered: delivered.frames,
+        lapped: delivered.lapped,
     }
 }
 

@@ -2,26 +2,17 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::metrics::{free_address, read, scrape};
 use common::{Run, bed, closes, folder, generate, number, path, ready, settle, sh, weir};
 use weir_lab::testbed::require_tool;
 
 const ADDRESS: &str = "127.0.0.1:9101";
-
-/// What a scraper gets.
-fn scraped() -> String {
-    let mut stream = TcpStream::connect(ADDRESS).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").expect("it reads");
-    let mut text = String::new();
-    stream.read_to_string(&mut text).expect("it answers");
-    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
-    text
-}
 
 /// The sum of all values of a metric.
 fn value(text: &str, name: &str) -> u64 {
@@ -77,7 +68,7 @@ fn root_a_running_capture_tells_how_it_goes() {
         // A recorder takes up to a second for a block that is not full, and tells 0.1 s later how far it is.
         let begin = Instant::now();
         loop {
-            last = common::within(&bed.rx, scraped);
+            last = common::within(&bed.rx, || scrape(ADDRESS));
             let has_files = value(&last, "weir_recorder_files_total") > 0;
             if has_files && value(&last, "weir_consumer_lag_frames") == 0 {
                 break;
@@ -86,6 +77,7 @@ fn root_a_running_capture_tells_how_it_goes() {
             std::thread::sleep(Duration::from_millis(50));
         }
         let now = asked.map(|(_, name)| value(&last, name));
+        read(&last);
         check_with_promtool(&last);
         assert!(now.iter().zip(&before).all(|(now, before)| now >= before), "{now:?} {before:?}");
         before = now;
@@ -140,4 +132,91 @@ fn an_address_that_cannot_be_listened_at_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains(&format!("--metrics {address}")), "{said}");
+}
+
+/// The metrics once they have what is waited for.
+fn once(address: &str, is_there: impl Fn(&BTreeMap<String, u64>) -> bool) -> BTreeMap<String, u64> {
+    let begin = Instant::now();
+    loop {
+        let answer = scrape(address);
+        let values = read(&answer);
+        if is_there(&values) {
+            return values;
+        }
+        assert!(begin.elapsed() < common::LIMIT, "{answer}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn two_sources_of_one_name_are_one_metric() {
+    let address = free_address().to_string();
+    // One of them ends, and the other goes on.
+    let sources = "gen:rate=1kpps,frames=100 gen:rate=1kpps";
+    let line = format!("capture {sources} gen:rate=1kpps --metrics {address} --json");
+    let mut run = Run::here(weir(&line));
+    run.wait_for("that it captures", |run| run.stderr().contains("weir: gen:"));
+    let offered = |values: &BTreeMap<String, u64>| {
+        let of = |name: &&String| name.starts_with("weir_feed_offered_frames_total{");
+        let all: Vec<(String, u64)> =
+            values.keys().filter(of).map(|name| (name.clone(), values[name])).collect();
+        all
+    };
+    let values = once(&address, |values| offered(values).iter().map(|(_, n)| n).sum::<u64>() > 500);
+    let two = offered(&values);
+    assert_eq!(two.len(), 2, "{two:?}");
+    let open = values.iter().filter(|(name, _)| name.starts_with("weir_source_open{"));
+    assert_eq!(open.map(|(_, open)| open).sum::<u64>(), 1, "{values:?}");
+    let ended = run.stop().expect(0);
+    let json = ended.json();
+    closes(&json);
+    let scraped: u64 = two.iter().map(|(_, count)| count).sum();
+    assert!(number(&json, "offered") >= scraped, "{scraped} {json}");
+    let of_two = two.iter().map(|(_, count)| *count).max().expect("two of them");
+    let one = json["sources"].as_array().expect("sources");
+    assert!(one.iter().all(|one| number(one, "offered") > 0), "{json}");
+    assert!(of_two > 400, "the sum of two: {two:?}");
+}
+
+#[test]
+fn a_consumer_that_failed_is_told_of_while_the_others_go_on() {
+    let dir = folder();
+    let (address, (_, control)) = (free_address().to_string(), path(&dir, "control"));
+    let flags = format!("--control {control} --metrics {address} --json");
+    let line = format!("capture gen:rate=10kpps --write /dev/full --count {flags}");
+    let mut run = Run::here(weir(&line));
+    run.wait_for("that it says so", |run| {
+        let says = run.stderr();
+        let said = says.lines().find(|line| line.contains("write: this consumer has ended"));
+        said.is_some_and(|line| line.contains("the others go on") && line.contains("No space left"))
+    });
+    let lost = "weir_consumer_dropped_frames_total{consumer=\"write\",place=\"store\"}";
+    let values = once(&address, |values| values.get(lost).is_some_and(|lost| *lost > 100));
+    for (name, value) in [
+        ("weir_consumer_failed{consumer=\"write\"}", 1),
+        ("weir_consumer_failed{consumer=\"count\"}", 0),
+        ("weir_consumer_ended{consumer=\"write\"}", 1),
+        ("weir_consumer_ended{consumer=\"count\"}", 0),
+        ("weir_consumer_lag_frames{consumer=\"write\"}", 0),
+        ("weir_consumer_delivered_frames_total{consumer=\"write\"}", 0),
+        ("weir_consumer_dropped_frames_total{consumer=\"count\",place=\"store\"}", 0),
+    ] {
+        assert_eq!(values.get(name), Some(&value), "{name}: {values:?}");
+    }
+    let status =
+        |more: &str| Run::here(weir(&format!("status --control {control}{more}"))).end().expect(0);
+    let text = status("").text();
+    let told = text.lines().find(|line| line.starts_with("write: ")).expect("the consumer");
+    assert!(told.contains("ended (") && told.contains("No space left"), "{text}");
+    let json = status(" --json").json();
+    let write = &json["consumers"][0];
+    assert!(write["error"].as_str().is_some_and(|why| why.contains("No space left")), "{json}");
+    assert_eq!(number(&write["drops"], "store"), number(&json, "captured"), "{json}");
+    assert_eq!(json["unexplained"], serde_json::Value::Null, "{json}");
+    run.signal(libc::SIGUSR1);
+    run.wait_for("the ledger", |run| run.stderr().contains("counts of a moment"));
+    assert!(run.stderr().contains("  write has ended: "), "{}", run.stderr());
+    let json = run.stop().expect(2).json();
+    closes(&json);
+    assert_eq!(number(&json["drops"], "store"), number(&json, "captured"), "{json}");
 }

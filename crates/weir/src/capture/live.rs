@@ -8,6 +8,7 @@ use weir_capture::{CaptureError, Info, SourceEvent};
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
+use super::Working;
 use crate::journal::News;
 use crate::out;
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
@@ -83,6 +84,14 @@ pub fn introduce(info: &Info) {
     for note in &info.notes {
         eprintln!("weir: {}: {note}", info.source);
     }
+}
+
+/// Message about a consumer that has ended before the others.
+pub fn ended(consumer: &Working) -> String {
+    let observer = consumer.running.observer();
+    let why = observer.end().and_then(|end| end.failure.as_deref());
+    let why = why.map_or_else(String::new, |why| format!(": {}", error_text(why)));
+    format!("{}: this consumer has ended, the others go on{why}", consumer.name)
 }
 
 /// Message about a source.

@@ -3,9 +3,8 @@
 use weir_client::protocol::{Ledger, Owner};
 use weir_client::status::SourceStatus;
 use weir_consumer::Delivered;
-use weir_serve::metrics::exposition::{
-    Labels, counter, encoded, gauge, label, of_ledgers, of_sources, one,
-};
+use weir_metrics::{Labels, counter, encoded, gauge, labels, one};
+use weir_serve::metrics::exposition::{of_ledgers, of_sources};
 use weir_store::recorder::VolumeReport;
 
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
@@ -26,7 +25,7 @@ fn of(result: &RunResult) -> String {
         vec![gauge("uptime_seconds", "Since the capture's start", one(result.duration.as_secs()))];
     all.extend(of_sources(&sources));
     let missed = result.sources.iter().filter_map(|source| {
-        Some((label("source", &source.info.source), source.ledger.missed_before?))
+        Some((labels([("source", &source.info.source)]), source.ledger.missed_before?))
     });
     all.push(counter(
         "source_missed_before_frames",
@@ -50,6 +49,8 @@ fn of(result: &RunResult) -> String {
     let ended =
         consumers.iter().map(|one| (of_consumer(one), u64::from(one.has_ended == Some(true))));
     all.push(gauge("consumer_ended", "1 once the consumer takes no more", ended));
+    let failed = consumers.iter().map(|one| (of_consumer(one), u64::from(has_failed(one))));
+    all.push(gauge("consumer_failed", "1 once the consumer has failed", failed));
     let counts: [(&str, &str, Count); 6] = [
         ("delivered_frames", "Frames that reached the consumer", |counts| counts.frames),
         ("delivered_bytes", "Bytes of those on the wire", |counts| counts.wire_bytes),
@@ -64,6 +65,12 @@ fn of(result: &RunResult) -> String {
         let values = consumers.iter().map(|one| (of_consumer(one), count(&one.delivered)));
         all.push(counter(&format!("consumer_{name}"), help, values));
     }
+    let drops = consumers.iter().flat_map(|one| {
+        one.drops()
+            .into_iter()
+            .map(|(place, count)| (labels([("consumer", one.name), ("place", place)]), count))
+    });
+    all.push(counter("consumer_dropped_frames", "Captured frames that it lost, by place", drops));
     if let Some(recorder) = consumers.iter().find_map(|one| one.recorder.as_ref()) {
         all.push(counter("recorder_files", "Files begun", one(recorder.files)));
         all.push(counter("recorder_bytes", "Bytes of files", one(recorder.bytes)));
@@ -74,7 +81,7 @@ fn of(result: &RunResult) -> String {
         ));
         let volumes = |count: fn(&VolumeReport) -> u64| {
             let of = move |one: &VolumeReport| {
-                (label("directory", &one.directory.display().to_string()), count(one))
+                (labels([("directory", &one.directory.display().to_string())]), count(one))
             };
             recorder.volumes.iter().map(of)
         };
@@ -90,6 +97,10 @@ fn of(result: &RunResult) -> String {
         ));
     }
     encoded(all)
+}
+
+fn has_failed(consumer: &ConsumerResult) -> bool {
+    consumer.failure.as_ref().is_some_and(|failure| !failure.wants_no_more())
 }
 
 /// As the daemon's status has a source.
@@ -114,9 +125,9 @@ fn of_feed(result: &RunResult, output: usize, feed: &FeedResult) -> Labels {
         part => part.to_string().trim_start_matches('@').to_owned(),
     };
     let source = &result.sources[feed.asked.source].info.source;
-    [label("source", source), label("feed", &names.join(",")), label("part", &part)].concat()
+    labels([("source", source), ("feed", &names.join(",")), ("part", &part)])
 }
 
 fn of_consumer(consumer: &ConsumerResult) -> Labels {
-    label("consumer", consumer.name)
+    labels([("consumer", consumer.name)])
 }

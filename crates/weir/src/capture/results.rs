@@ -1,5 +1,7 @@
 //! Results of the consumers of a run.
 
+use std::sync::Arc;
+
 use weir_consumer::ConsumerError;
 use weir_consumer::thread::Finished;
 use weir_probe::ConsumerId;
@@ -21,10 +23,10 @@ impl Run<'_> {
         feeds: &[FeedResult],
     ) -> ConsumerResult {
         let Finished { mut consumer, mut failure, limited, .. } = finished;
-        if let None | Some(ConsumerError::Complete(_)) = failure {
+        if let None | Some(ConsumerError::Complete(_)) = failure.as_deref() {
             let times = (self.start_ns, statistics::now_ns());
             let all = statistics::of(feeds, consumer.rings(), consumer.delivered().frames, times);
-            failure = consumer.finish(&all).err().or(failure);
+            failure = consumer.finish(&all).err().map(Arc::new).or(failure);
         } else {
             consumer.end();
         }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use weir_capture::error::error_text;
 use weir_capture::{FilterLocation, InterfaceLedger};
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
@@ -95,6 +96,7 @@ impl Report<'_> {
         line(String::new());
         if self.consumers.len() > 1 {
             self.consumer_rows().into_iter().for_each(&mut line);
+            self.ended().for_each(&mut line);
             line(String::new());
             line(format!("  of {}:", self.main().name));
         }
@@ -331,6 +333,15 @@ impl Report<'_> {
             }
         }));
         rows
+    }
+
+    /// A line for each consumer that has ended while the others go on.
+    fn ended(&self) -> impl Iterator<Item = String> {
+        let ended = self.consumers.iter().filter(|consumer| consumer.has_ended == Some(true));
+        ended.map(|consumer| match consumer.failure.as_deref() {
+            Some(why) => format!("  {} has ended: {}", consumer.name, error_text(why)),
+            None => format!("  {} has ended", consumer.name),
+        })
     }
 
     /// A row a feed, under what its columns are.

@@ -112,7 +112,9 @@ fn write_whole(text: &mut String, status: &Value) -> std::fmt::Result {
 
 fn write_consumer(text: &mut String, consumer: &Value) -> std::fmt::Result {
     let behind = match consumer["ended"] == true {
-        true => "ended".to_owned(),
+        true => {
+            consumer["error"].as_str().map_or("ended".to_owned(), |why| format!("ended ({why})"))
+        }
         false => format!("{} frames behind", grouped(count(consumer, "waiting"))),
     };
     writeln!(
@@ -183,8 +185,10 @@ mod tests {
             "consumers": [
                 { "name": "record", "delivered": 1000, "lapped": 1, "waiting": 199, "ended": false, "late": 0,
                     "drops": { "store": 0, "ring": 0 } },
-                { "name": "print", "delivered": 10, "lapped": 0, "waiting": 9, "ended": true, "after_limit": 5,
+                { "name": "print", "delivered": 10, "lapped": 0, "waiting": 0, "ended": true, "after_limit": 5,
                     "drops": { "store": 3, "ring": 0 } },
+                { "name": "write", "delivered": 7, "lapped": 0, "ended": true, "error": "a.pcapng: it is full",
+                    "drops": { "store": 9, "ring": 0 } },
             ],
             "recorder": { "files": 3, "bytes": 4096, "torn_blocks": 0,
                 "volumes": [{ "directory": "dumps", "bytes": 4096, "deleted_files": 2, "deleted_bytes": 9,
@@ -201,6 +205,7 @@ mod tests {
             "last 1.0 s: 5.0 kpps, 4.0 Mbit/s captured, 0.0 pps dropped, 0.0 pps lapped\n",
             "record: 199 frames behind; delivered 1 000, lapped 1\n",
             "print: ended; delivered 10, lapped 0, after limit 5, store 3\n",
+            "write: ended (a.pcapng: it is full); delivered 7, lapped 0, store 9\n",
             "recorder: 3 files, 4 096 bytes\n  dumps: 4 096 bytes, deleted files 2, deleted bytes 9\n",
         ] {
             assert!(text.contains(line), "'{line}' is not in:\n{text}");

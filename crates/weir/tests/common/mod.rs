@@ -10,8 +10,10 @@ pub mod docker;
 pub mod flows;
 pub mod frames;
 pub mod libpcap;
+pub mod metrics;
 pub mod tools;
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -120,13 +122,25 @@ pub fn program(line: &str) -> Command {
 
 impl Run {
     /// Starts a command in the end's namespace.
-    pub fn start(end: &End, mut command: Command) -> Run {
+    pub fn start(end: &End, command: Command) -> Run {
+        Run::begin(command, |command| end.spawn(command))
+    }
+
+    /// Starts a command in the namespace of the test: it needs no link.
+    pub fn here(command: Command) -> Run {
+        Run::begin(command, |mut command| command.spawn().map(Running::from))
+    }
+
+    fn begin<E: Display>(
+        mut command: Command,
+        spawn: impl FnOnce(Command) -> Result<Running, E>,
+    ) -> Run {
         let what = format!("{command:?}");
         let dir = TempDir::new().expect("a folder for the output");
         let file = |name: &str| File::create(dir.path().join(name)).expect("an output file");
         command.env("LC_ALL", "C").env("TZ", "UTC");
         command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
-        let child = end.spawn(command).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let child = spawn(command).unwrap_or_else(|error| panic!("{what}: {error}"));
         Run { child, what, dir }
     }
 

@@ -27,7 +27,7 @@ impl Outcome {
     /// The outcome of a thread, whose source had these frames.
     pub(super) fn of(finished: &Finished<Ordered<ToRegion>>, owed: &Owed) -> Outcome {
         let consumer = finished.consumer.as_ref();
-        let failure = finished.failure.as_ref();
+        let failure = finished.failure.as_deref();
         let failure = failure.map(|error| format!("copying to the guest: {}", error_text(error)));
         let (delivered, unread) = (consumer.delivered(), consumer.rings().unread());
         let counted = delivered.frames.saturating_add(delivered.lapped).saturating_add(unread);
