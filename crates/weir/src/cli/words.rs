@@ -110,7 +110,7 @@ fn two_filters(by_flag: &str, words: &str, sources: &str) -> String {
     );
     if !by_flag.contains(char::is_whitespace) {
         let whole = format!("{by_flag} {words}");
-        text += &format!("; if they are one: {}", usage_hints::filter_hint_for(sources, &whole));
+        text += &format!("; if it is one, quote it: weir capture {sources} --filter '{whole}'");
     }
     text
 }
