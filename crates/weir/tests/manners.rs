@@ -40,7 +40,8 @@ const SYNONYMS: [(&str, &str); 27] = [
     ("wire_bytes", "bytes"),
 ];
 
-/// Names of the daemon's protocol, which clients of other versions and the C library read: `weir status` passes them on.
+/// Names of the daemon's protocol, which clients of other versions and the C library read; `weir status` passes them
+/// on.
 const OF_PROTOCOL: [&str; 3] = ["lag", "seconds", "wire_bytes"];
 
 /// Objects whose keys are names of others: features of `ethtool`, sizes of pages, blocked entries.

@@ -12,8 +12,8 @@ use crate::usage_hints;
 #[derive(Args, Debug)]
 #[command(override_usage = "weir extract [OPTIONS] <DIR>... [FILTER]")]
 pub struct ExtractArgs {
-    /// Directories that were recorded into (weir capture --write DIR/), or single files. The first word behind them that
-    /// is no path and that a filter can begin with begins the filter, as with weir capture: dumps/ tcp port 80
+    /// Directories that were recorded into (weir capture --write DIR/), or single files. The first word behind them
+    /// that is no path and that a filter can begin with begins the filter, as with weir capture: dumps/ tcp port 80
     #[arg(required = true, value_name = "DIR")]
     pub paths: Vec<PathBuf>,
     /// Frames from this time on: 2026-11-26T09:27:19Z, '2026-11-26 09:27' and 09:27:19 (local time), 1795685239.5

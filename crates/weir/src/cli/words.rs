@@ -100,8 +100,8 @@ fn check_filter(
     }
 }
 
-/// A filter by a flag, and words behind the source that begin one. Without quotes only the first word of the former came
-/// behind its flag; otherwise they are two.
+/// A filter by a flag, and words behind the source that begin one. Without quotes only the first word of the former
+/// came behind its flag; otherwise they are two.
 fn two_filters(by_flag: &str, words: &str, sources: &str) -> String {
     let joined = format!("({}) and ({words})", by_flag.replace('\n', " "));
     let mut text = format!(
