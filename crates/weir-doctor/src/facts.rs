@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The machine, as far as this process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -21,6 +21,7 @@ pub struct Machine {
     pub capabilities: u64,
     /// Whether the verifier took the TC programs when they were loaded; `None` without rights. The text
     /// is its refusal.
+    #[serde(serialize_with = "as_verdict")]
     pub tc_programs: Option<Result<(), String>>,
     /// Whether AF_XDP sockets exist.
     pub af_xdp: Option<bool>,
@@ -174,6 +175,20 @@ impl Nic {
             _ => command.to_owned(),
         }
     }
+}
+
+/// `{"loaded": false, "refusal": "..."}`, or null if nobody tried.
+fn as_verdict<S: Serializer>(tried: &Option<Result<(), String>>, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Verdict<'a> {
+        loaded: bool,
+        refusal: Option<&'a str>,
+    }
+    let verdict = tried.as_ref().map(|result| Verdict {
+        loaded: result.is_ok(),
+        refusal: result.as_ref().err().map(String::as_str),
+    });
+    verdict.serialize(to)
 }
 
 impl Machine {

@@ -36,6 +36,7 @@ pub struct Reread {
     /// Frames that were read, those of every pass counted again.
     pub frames: u64,
     /// How long that took.
+    #[serde(rename = "duration_s")]
     pub seconds: f64,
     /// Million frames a second.
     pub mpps: f64,

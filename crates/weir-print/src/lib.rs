@@ -40,5 +40,6 @@ mod transport;
 
 pub use clock::{Clock, TimeFormat};
 pub use frame::{Frame, write_line};
+pub use link::has_direction;
 pub use options::{Dump, DumpForm, Options};
 pub use paint::{Paint, end as end_paint};

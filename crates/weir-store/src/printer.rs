@@ -96,19 +96,18 @@ impl<W: Write> Printer<W> {
             }
             out.push(b' ');
         }
-        if self.has_names || self.options.frame.link {
+        let link_type = interface.map_or(NO_LINK_TYPE, |(_, link_type)| *link_type);
+        // Once is enough: a cooked header has the direction, too.
+        let says_way = weir_print::has_direction(link_type, &self.options.frame);
+        if (self.has_names || self.options.frame.link) && !says_way {
             out.extend_from_slice(match meta.flags {
                 Some(flags) if flags.has(Flags::OUTBOUND) => b"Out ",
                 Some(flags) if flags.has(Flags::INBOUND) => b"In ",
                 _ => b"- ",
             });
         }
-        let frame = Frame {
-            link_type: interface.map_or(NO_LINK_TYPE, |(_, link_type)| *link_type),
-            data: record.frame,
-            wire_len: meta.wire_len,
-            flags: meta.flags,
-        };
+        let frame =
+            Frame { link_type, data: record.frame, wire_len: meta.wire_len, flags: meta.flags };
         write_line(out, &frame, &self.options.frame);
         out.push(b'\n');
     }

@@ -31,7 +31,7 @@ mod words;
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use weir_capture::CaptureError;
 use weir_capture::engines::ENGINES;
@@ -149,7 +149,7 @@ fn examples_of_devices(help: &str) -> String {
 /// # Errors
 /// The error of clap, or a help text.
 pub fn parse() -> Result<Cli, clap::Error> {
-    Cli::from_arg_matches(&command().try_get_matches()?)?.settled()
+    Cli::of_matches(&command().try_get_matches()?)
 }
 
 impl Cli {
@@ -157,7 +157,14 @@ impl Cli {
     pub fn of<T: Into<OsString> + Clone>(
         words: impl IntoIterator<Item = T>,
     ) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(words)?.settled()
+        Cli::of_matches(&Cli::command().try_get_matches_from(words)?)
+    }
+
+    fn of_matches(matches: &ArgMatches) -> Result<Cli, clap::Error> {
+        if let Some(("capture", given)) = matches.subcommand() {
+            capture::check_list(given)?;
+        }
+        Cli::from_arg_matches(matches)?.settled()
     }
 
     /// Resolves what depends on several arguments.
@@ -166,6 +173,7 @@ impl Cli {
             Command::Capture(args) => args.input.settle()?,
             Command::Flows(args) => args.input.settle()?,
             Command::Attach(args) => args.input.settle()?,
+            Command::Extract(args) => args.settle()?,
             _ => {}
         }
         Ok(self)
@@ -203,6 +211,9 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let flag = text(ContextKind::InvalidArg);
     match error.kind() {
+        ErrorKind::UnknownArgument if text(ContextKind::Usage).contains("weir <COMMAND>") => {
+            Some("a command comes first; to capture as tcpdump does: weir capture -i eth0")
+        }
         ErrorKind::MissingRequiredArgument if flag.contains("--print") => Some(
             "flags such as -v, -e and -X say how lines are printed: add --print; without it frames are counted only",
         ),
@@ -325,6 +336,8 @@ mod tests {
         };
         assert!(hint("weir capture lo -nnvv").contains("add --print"));
         assert!(hint("weir capture lo -Z root").contains("docs/from-tcpdump.md"));
+        assert!(hint("weir -i eth0").contains("weir capture -i eth0"));
+        assert!(hint("weir -D").contains("a command comes first"));
         assert_eq!(hint("weir capture lo --frames"), "");
         assert_eq!(hint("weir gen lo -Z"), "");
     }

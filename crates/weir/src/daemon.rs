@@ -4,22 +4,24 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use weir_client::{ClientError, Connection};
+use weir_client::{ClientError, Connection, error_text};
 use weir_plug::PlugError;
+
+use crate::error_words::without_number;
 
 /// Why there is no connection to the daemon.
 #[derive(Debug, Error)]
 pub enum NoDaemon {
     /// Nobody listens.
     #[error(
-        "no daemon answers at {}; start one with `weir serve` (in a virtual machine: `weir guest`), or say where it \
-         listens: --socket PATH", path.display()
+        "no daemon answers at {} ({}); start one with `weir serve` (in a virtual machine: `weir guest`), or say where \
+         it listens: --socket PATH", path.display(), reason(.cause)
     )]
     Absent {
         /// The socket.
         path: PathBuf,
-        /// The error that came instead.
-        source: ClientError,
+        /// The error that came instead, which is in the text.
+        cause: ClientError,
     },
     /// The socket, or its folder, is not this user's to open.
     #[error(
@@ -47,8 +49,16 @@ pub fn connect(path: &Path) -> Result<Connection, NoDaemon> {
             {
                 NoDaemon::Denied { path, source }
             }
-            _ => NoDaemon::Absent { path, source },
+            _ => NoDaemon::Absent { path, cause: source },
         }
+    })
+}
+
+/// The kernel's answer alone: the path is known.
+fn reason(error: &ClientError) -> String {
+    without_number(&match error {
+        ClientError::Plug(PlugError::Os { source, .. }) => source.to_string(),
+        other => error_text(other),
     })
 }
 
@@ -61,6 +71,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = connect(&folder.path().join("none")).err().expect("nobody listens");
         assert!(matches!(error, NoDaemon::Absent { .. }), "{error:?}");
-        assert!(error.to_string().contains("`weir guest`"), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("`weir guest`") && text.contains("(No such file or directory);"),
+            "{text}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use weir_consumer::{ConsumerError, Stalled};
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::plan::CapturePlan;
 use crate::run_result::RunResult;
-use crate::units::grouped;
+use crate::units::counted;
 use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 
 /// Prints the ledger and says how it went.
@@ -43,7 +43,8 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
         return Ok(EXIT_FAILED);
     }
     if plan.fail_on_loss && lost > 0 {
-        eprintln!("weir: {} frames were lost (--fail-on-loss)", grouped(lost));
+        let were = if lost == 1 { "was" } else { "were" };
+        eprintln!("weir: {} {were} lost (--fail-on-loss)", counted(lost, "frame"));
         return Ok(EXIT_LOSS);
     }
     Ok(EXIT_RAN)

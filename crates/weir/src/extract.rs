@@ -21,7 +21,7 @@ use weir_store::{FileWriter, FilesByLinkType, Names, PcapFile};
 
 use crate::cli::{ExtractArgs, FormatName};
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
-use crate::units::grouped;
+use crate::units::{counted, grouped};
 use crate::{EXIT_RAN, capture, feeds, signals};
 
 /// Runs the command.
@@ -62,12 +62,12 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
         eprintln!("weir: {}: no file of a recorder; passed over", path.display());
     }
     for (count, what) in [
-        (stats.notes_left_out, "more things to say"),
-        (stats.frames_late, "frames behind later ones: too many pieces of the same time"),
-        (stats.frames_damaged, "frames that contradict themselves, left out"),
+        (stats.notes_left_out, "thing more to say"),
+        (stats.frames_late, "frame behind later ones: too many pieces of the same time"),
+        (stats.frames_damaged, "frame left out as damaged"),
     ] {
         if count > 0 {
-            eprintln!("weir: {} {what}", grouped(count));
+            eprintln!("weir: {}", counted(count, what));
         }
     }
     say(args, &stats, begin.elapsed().as_secs_f64())?;
@@ -219,12 +219,12 @@ fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
     }
     if args.stats {
         eprintln!(
-            "weir: {} frames of {} looked at, in {duration_s:.3} s; {} files of {} bytes: {} read, {} of other \
-             times, {} ruled out by the index",
-            grouped(stats.frames),
+            "weir: {} of {} looked at, in {duration_s:.3} s; {} of {}: {} read, {} of other times, {} ruled out by \
+             the index",
+            counted(stats.frames, "frame"),
             grouped(stats.frames_read),
-            grouped(stats.files),
-            grouped(stats.bytes),
+            counted(stats.files, "file"),
+            counted(stats.bytes, "byte"),
             grouped(stats.read.bytes),
             grouped(stats.skipped_by_time.bytes),
             grouped(stats.skipped_by_index.bytes),

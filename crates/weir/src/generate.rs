@@ -12,7 +12,7 @@ use addresses::JsonAddresses;
 
 use crate::cli::GenArgs;
 use crate::source_name::{Part, SourceName};
-use crate::units::{FrameRate, bit_rate, grouped, packet_rate};
+use crate::units::{FrameRate, bit_rate, counted, grouped, packet_rate};
 use crate::{EXIT_RAN, signals};
 
 /// Common part of the reports of both generators.
@@ -88,9 +88,18 @@ pub fn run(args: &GenArgs) -> Result<u8> {
         ..GenOptions::default()
     };
     let stop = signals::stop_flag()?;
+    if args.duration.is_none() && args.frames.is_none() {
+        eprintln!("weir: {}", without_end(&args.iface, args.rate));
+    }
     let report = generator::run(iface, &options, &stop)?;
     show(args, &options, &report);
     Ok(EXIT_RAN)
+}
+
+/// What somebody should know before a link is full.
+fn without_end(iface: &SourceName, rate: FrameRate) -> String {
+    let speed = if rate == FrameRate::Max { " at full speed" } else { "" };
+    format!("{iface}: sends{speed} until Ctrl-C; --duration 10s or --frames 1M ends it by itself")
 }
 
 fn rate(args: &GenArgs) -> Rate {
@@ -104,8 +113,8 @@ fn rate(args: &GenArgs) -> Rate {
 /// The totals, for people: `what` are the frames. And frames that were not, if there are any.
 fn show_totals(totals: &Totals, what: &str, how: &str) {
     println!(
-        "sent {} frames{what} in {:.3} s: {}, {} ({how}, counted by {})",
-        grouped(totals.sent),
+        "sent {}{what} in {:.3} s: {}, {} ({how}, counted by {})",
+        counted(totals.sent, "frame"),
         totals.duration.as_secs_f64(),
         packet_rate(totals.mpps() * 1e6),
         bit_rate(totals.gbps() * 1e9),

@@ -8,7 +8,7 @@ use weir_store::catalog::Catalog;
 use weir_store::reindex::{Event, Options, Report, reindex};
 
 use crate::cli::IndexArgs;
-use crate::units::grouped;
+use crate::units::{counted, grouped};
 use crate::{EXIT_LOSS, EXIT_RAN, signals};
 
 /// Runs the command.
@@ -95,10 +95,10 @@ impl Json {
 fn say(counts: &Json) {
     let would = if counts.check { "to do, and nothing changed: " } else { "" };
     eprintln!(
-        "weir: {would}{} of {} files indexed ({} frames), {} completed, {} deleted, in {:.3} s",
+        "weir: {would}{} of {} indexed ({}), {} completed, {} deleted, in {:.3} s",
         grouped(counts.indexes),
-        grouped(counts.files),
-        grouped(counts.frames),
+        counted(counts.files, "file"),
+        counted(counts.frames, "frame"),
         grouped(counts.files_completed),
         grouped(counts.files_deleted),
         counts.duration_s,

@@ -6,15 +6,14 @@ use weir_capture::interface::{Link, LinkWatch};
 
 use crate::EXIT_RAN;
 use crate::out::plain;
+use crate::source_name::{Part, SourceName};
 
 /// Prints them, those first that most are looking for.
 ///
 /// # Errors
 /// The kernel does not tell.
 pub fn run(is_json: bool) -> Result<u8> {
-    let watch = LinkWatch::open()?;
-    let mut links: Vec<Link> = watch.links().cloned().collect();
-    links.sort_by_key(rank);
+    let links = list()?;
     if is_json {
         let interfaces: Vec<_> =
             (1..).zip(&links).map(|(number, link)| object(number, link)).collect();
@@ -26,6 +25,36 @@ pub fn run(is_json: bool) -> Result<u8> {
     }
     println!("{}.any (all of them, also new ones) [Up, Running]", links.len() + 1);
     Ok(EXIT_RAN)
+}
+
+fn list() -> Result<Vec<Link>> {
+    let watch = LinkWatch::open()?;
+    let mut links: Vec<Link> = watch.links().cloned().collect();
+    links.sort_by_key(rank);
+    Ok(links)
+}
+
+/// The name that a number stands for in the list, unless an interface has the number as its name.
+pub fn of_number(source: &SourceName) -> Option<String> {
+    let SourceName::Interface { netns: None, iface, part: Part::Whole } = source else {
+        return None;
+    };
+    // No digits, no list: this is asked of every -i.
+    if !iface.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    numbered(&list().ok()?, iface)
+}
+
+fn numbered(links: &[Link], text: &str) -> Option<String> {
+    if links.iter().any(|link| link.name == text) {
+        return None;
+    }
+    let at = text.parse::<usize>().ok()?.checked_sub(1)?;
+    match links.get(at) {
+        Some(link) => Some(link.name.clone()),
+        None => (at == links.len()).then(|| "any".to_owned()),
+    }
 }
 
 /// As libpcap has it: those that are down and the loopback device come last.
@@ -56,9 +85,9 @@ fn object(number: usize, link: &Link) -> serde_json::Value {
         "number": number,
         "name": link.name,
         "index": link.index,
-        "up": link.is_up(),
-        "running": is_running(link),
-        "loopback": is_loopback(link),
+        "is_up": link.is_up(),
+        "is_running": is_running(link),
+        "is_loopback": is_loopback(link),
         "mtu": link.mtu,
     })
 }
@@ -89,5 +118,10 @@ mod tests {
             "4.down [none]",
         ];
         assert_eq!(lines, expected);
+        let named = ["1", "4", "5", "0", "6", "x", ""].map(|text| numbered(&links, text));
+        let [first, last, any, ..] = ["eth0", "down", "any"].map(|name| Some(name.to_owned()));
+        assert_eq!(named, [first, last, any, None, None, None, None]);
+        links[1].name = "1".to_owned();
+        assert_eq!(numbered(&links, "1"), None, "an interface is called so");
     }
 }

@@ -17,6 +17,7 @@ use weir_lab::Testbed;
 use weir_lab::bench::{self, Options, Report, SoakOptions, Verdict};
 
 use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, RereadArgs, SoakArgs};
+use crate::units::counted;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
 /// Bytes of a frame on the wire behind those in memory.
@@ -101,12 +102,14 @@ fn copiers(args: &CopiersArgs) -> Result<u8> {
     let mpps = frames as f64 / seconds / 1e6;
     if args.json {
         let json = serde_json::json!({
-            "copiers": args.copiers, "size": args.size, "frames": frames, "seconds": seconds,
+            "copiers": args.copiers, "size": args.size, "frames": frames, "duration_s": seconds,
             "mpps": mpps,
         });
         println!("{json}");
     } else {
-        println!("{} copiers, {} B: {frames} frames, {mpps:.2} Mpps", args.copiers, args.size);
+        let copiers = counted(args.copiers.into(), "copier");
+        let frames = counted(frames, "frame");
+        println!("{copiers}, {} B: {frames}, {mpps:.2} Mpps", args.size);
     }
     Ok(EXIT_RAN)
 }

@@ -16,6 +16,7 @@ mod daemon;
 mod demo;
 mod doctor;
 mod ending;
+mod error_words;
 mod extcap;
 mod extract;
 mod feeds;
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
     let mut code = EXIT_RAN;
     for result in [result, out::finish().map(|()| EXIT_RAN)] {
         code = code.max(result.unwrap_or_else(|error| {
-            eprintln!("weir: {error:#}");
+            eprintln!("weir: {}", error_words::words(&error));
             EXIT_FAILED
         }));
     }
@@ -89,12 +90,15 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     match command {
         cli::Command::Capture(args) if args.list_interfaces => interfaces::run(args.input.json),
         cli::Command::Capture(args) => {
-            capture::run(&args).map_err(usage_hints::with_sources_of_all)
+            let result = capture::run(&args).map_err(usage_hints::with_sources_of_all);
+            result.map_err(|error| usage_hints::with_size_as_given(error, args.input.buffer_size))
         }
         cli::Command::Extract(args) => extract::run(&args),
         cli::Command::Index(args) => index::run(&args),
-        cli::Command::Flows(args) => flows::run(&args),
-        cli::Command::Attach(args) => attach::run(&args),
+        cli::Command::Flows(args) => flows::run(&args)
+            .map_err(|error| usage_hints::with_size_as_given(error, args.input.buffer_size)),
+        cli::Command::Attach(args) => attach::run(&args)
+            .map_err(|error| usage_hints::with_size_as_given(error, args.input.buffer_size)),
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Guest(args) => guest::run(&args),
         cli::Command::Status(args) => status::run(&args),

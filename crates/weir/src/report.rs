@@ -2,6 +2,7 @@
 
 mod advice;
 mod json;
+mod source_lines;
 pub mod text;
 
 use std::iter;

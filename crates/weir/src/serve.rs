@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use weir_capture::engines::auto::EngineRequest;
 use weir_capture::engines::by_name;
 use weir_capture::engines::options::EngineOptions;
+use weir_client::SOCKET;
 use weir_container::interface::owner_finder;
 use weir_plug::{Server, ServerLimits, Serving, socket};
 use weir_serve::config::SourceConfig;
@@ -28,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::plan::PlannedSource;
 use crate::plan::sources::{engine_of, target};
 use crate::source_name::{Part, SourceName};
+use crate::units::counted;
 use crate::{EXIT_RAN, capture, signals};
 
 /// The daemon's file says who may open which source. Everybody who may enter the socket's folder
@@ -115,8 +117,21 @@ fn metrics_text(daemon: &Daemon, serving: &Serving) -> String {
     metrics::text(&status, &counts)
 }
 
-/// Makes the socket's folder if only that is missing: nothing else makes /run/weir where no service manager does.
+/// Makes the folder of the default socket if it is missing: nothing else makes /run/weir where no service manager does.
+///
+/// # Errors
+/// Another folder is missing: a misspelt path would leave a folder behind, and a daemon that nobody finds.
 pub fn make_folder(folder: &Path) -> Result<()> {
+    if Some(folder) != Path::new(SOCKET).parent() {
+        let missing = folder.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let name = folder.display();
+        return match missing {
+            true => bail!(
+                "--socket: there is no folder {name}; make it (`install -d -m 755 {name}`), or choose another path"
+            ),
+            false => Ok(()),
+        };
+    }
     match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             Err(error).with_context(|| format!("--socket: making its folder {}", folder.display()))
@@ -150,9 +165,10 @@ fn read_again(args: &ServeArgs, daemon: &Daemon) {
     };
     match read() {
         Ok(closed) => eprintln!(
-            "weir: {} is in force again: {}; {closed} feeds were closed",
+            "weir: {} is in force again: {}; closed {}",
             args.config.display(),
-            sources_of(daemon)
+            sources_of(daemon),
+            counted(closed as u64, "feed")
         ),
         Err(error) => eprintln!("weir: {error:#}; what was in force stays in force"),
     }

@@ -14,7 +14,7 @@ use weir_client::status::{ClientStatus, Status};
 use crate::change::ask;
 use crate::cli::StatusArgs;
 use crate::control::rpc::{Method, Status as StatusParams};
-use crate::units::grouped;
+use crate::units::{counted, grouped};
 use crate::{EXIT_RAN, daemon};
 
 /// Runs the command.
@@ -70,17 +70,17 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         for feed in status.feeds.iter().filter(|feed| feed.source == source.source) {
             writeln!(
                 text,
-                "  feed {}{}: {} rings, {} readers{}",
+                "  feed {}{}: {}, {}{}",
                 feed.key,
                 quoted(&feed.filter),
-                feed.rings,
-                feed.readers,
+                counted(feed.rings as u64, "ring"),
+                counted(feed.readers as u64, "reader"),
                 ledger(feed.ledger.as_ref())
             )?;
             for client in status.clients.iter().filter(|client| client.key == feed.key) {
                 let lag = client.lag.map_or_else(
                     || "no consumer".to_owned(),
-                    |lag| format!("{} frames behind", grouped(lag)),
+                    |lag| format!("{} behind", counted(lag, "frame")),
                 );
                 writeln!(
                     text,
@@ -182,7 +182,7 @@ mod tests {
         let text = text(&status);
         for line in [
             "lan (eth0): captured with bpf at tc",
-            "  feed 7 'udp': 2 rings, 1 readers; offered 1 234",
+            "  feed 7 'udp': 2 rings, 1 reader; offered 1 234",
             "    uid 1000 pid 42 'ids', 0 s: 10 000 frames behind; offered 1 234, filtered 0, blocked 7, ",
             "    guest one, 3 s: no consumer",
             "wan: closed: nobody reads it",

@@ -247,6 +247,18 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
+/// `1 file`, `2 files`, `1 234 entries left out`: a count and what is counted, whose first word is the noun.
+pub fn counted(count: u64, what: &str) -> String {
+    let (noun, rest) = what.split_at(what.find(' ').unwrap_or(what.len()));
+    let plural = match noun.strip_suffix('y') {
+        _ if count == 1 => noun.to_owned(),
+        Some(stem) if !stem.ends_with(['a', 'e', 'o']) => format!("{stem}ies"),
+        _ if noun.ends_with(['s', 'x', 'h']) => format!("{noun}es"),
+        _ => format!("{noun}s"),
+    };
+    format!("{} {plural}{rest}", grouped(count))
+}
+
 /// A unit of a rate.
 pub struct Unit {
     name: &'static str,
@@ -412,6 +424,17 @@ mod tests {
     fn digits_come_in_threes() {
         assert_eq!(grouped(1_234_567), "1 234 567");
         assert_eq!(grouped(12), "12");
+    }
+
+    #[test]
+    fn one_has_no_plural() {
+        assert_eq!((counted(1, "file"), counted(0, "file")), ("1 file".into(), "0 files".into()));
+        let many = ["entry", "index", "relay", "alert of a feed"].map(|what| counted(2, what));
+        assert_eq!(many, ["2 entries", "2 indexes", "2 relays", "2 alerts of a feed"]);
+        assert_eq!(
+            (counted(1, "entry"), counted(1234, "frame")),
+            ("1 entry".into(), "1 234 frames".into())
+        );
     }
 
     #[test]

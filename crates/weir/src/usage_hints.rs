@@ -9,6 +9,8 @@ use anyhow::anyhow;
 use weir_capture::CaptureError;
 use weir_probe::ProbeError;
 
+use crate::error_words::words;
+
 /// Words that filters begin with. Source: pcap-filter(7).
 const FILTER_WORDS: [&str; 41] = [
     "ah",
@@ -78,11 +80,6 @@ pub fn address_filter(text: &str) -> Option<String> {
     Some(format!("{word} {text}"))
 }
 
-/// Whether it is an address and nothing else.
-pub fn is_address(text: &str) -> bool {
-    text.parse::<IpAddr>().is_ok()
-}
-
 /// Note on a file to write whose name promises the older format.
 pub fn format_note(path: &Path) -> Option<String> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
@@ -103,25 +100,62 @@ pub fn file_hint(name: &str) -> Option<String> {
 
 /// If a capture's error is one of rights, adds which sources every user can capture.
 pub fn with_sources_of_all(error: anyhow::Error) -> anyhow::Error {
-    let is_of_rights = |cause: &(dyn Error + 'static)| {
-        let own = match cause.downcast_ref() {
-            Some(ProbeError::Capture(error)) => Some(error),
-            _ => cause.downcast_ref(),
-        };
-        matches!(own, Some(CaptureError::NoRights { .. }))
-    };
-    if !error.chain().any(is_of_rights) {
+    if !error
+        .chain()
+        .any(|cause| matches!(capture_error(cause), Some(CaptureError::NoRights { .. })))
+    {
         return error;
     }
+    let text = words(&error);
     anyhow!(
-        "{error:#}\nweir: every user can capture from file:TRACE.pcapng and gen:, and from host:NAME what a daemon \
+        "{text}\nweir: every user can capture from file:TRACE.pcapng and gen:, and from host:NAME what a daemon \
          (`weir serve`, run by root) lets them read: `weir status` lists that"
     )
 }
 
-/// Whether a filter may begin with it.
-pub fn is_filter_word(name: &str) -> bool {
-    FILTER_WORDS.contains(&name)
+fn capture_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a CaptureError> {
+    match cause.downcast_ref() {
+        Some(ProbeError::Capture(error)) => Some(error),
+        _ => cause.downcast_ref(),
+    }
+}
+
+/// Errors about the size of rings, in the words and the unit of the flag that was given: of -B, if it was that.
+pub fn with_size_as_given(error: anyhow::Error, kib: Option<u64>) -> anyhow::Error {
+    let Some(kib) = kib else { return error };
+    let (what, rings, bound) = match error.chain().find_map(capture_error) {
+        Some(CaptureError::RingTooSmall { rings, least_mib, .. }) => {
+            ("small: each ring needs 4 blocks of 1 MiB; use at least", rings, least_mib << 10)
+        }
+        Some(CaptureError::RingTooLarge { rings, most_mib, .. }) => {
+            ("large: no ring can have more than 8 GiB; use at most", rings, most_mib << 10)
+        }
+        _ => {
+            let text = words(&error);
+            return match text.strip_prefix("--ring-size: ") {
+                Some(rest) => anyhow!("-B {kib}: {rest}"),
+                None => error,
+            };
+        }
+    };
+    anyhow!(
+        "-B {kib}: {kib} KiB over {rings} rings (one per CPU) is too {what} -B {bound}, or leave -B out"
+    )
+}
+
+/// Whether it is a word that filters begin with, and nothing else.
+pub fn is_filter_word(text: &str) -> bool {
+    FILTER_WORDS.contains(&text)
+}
+
+/// Whether a filter may begin with this text: an address alone is none, but is meant as one.
+pub fn begins_filter(text: &str) -> bool {
+    let first = text.split(|c: char| c.is_whitespace() || c == '[').next().unwrap_or_default();
+    let has_operators = text.starts_with(['(', '!']);
+    is_filter_word(first)
+        || has_operators
+        || text.contains(char::is_whitespace)
+        || address_filter(text).is_some()
 }
 
 #[cfg(test)]

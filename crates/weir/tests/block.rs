@@ -121,8 +121,8 @@ fn root_an_alert_blocks_its_flow_at_the_host_and_others_go_on() {
         );
         for words in [
             "7 lines, 4 alerts, 2 entries blocked",
-            "1 alerts of what",
-            "1 alerts older",
+            "1 alert of what",
+            "1 alert older",
             "2 lines not under",
         ] {
             assert!(ended.stderr.contains(words), "'{words}' is not in: {}", ended.stderr);

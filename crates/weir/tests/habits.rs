@@ -150,7 +150,7 @@ fn the_interfaces_here_are_listed_without_rights() {
     assert!(names.iter().any(|name| name == "lo"), "{names:?}");
     for name in &names {
         let found = listed.iter().find(|one| one["name"] == name.as_str()).expect(name);
-        assert_eq!(found["loopback"], name == "lo");
+        assert_eq!(found["is_loopback"], name == "lo");
         assert!(text.contains(&format!("{}.{name} [", found["number"])), "{name}: {text}");
     }
     assert_eq!(text.lines().count(), listed.len() + 1, "{text}");

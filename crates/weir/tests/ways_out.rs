@@ -68,6 +68,20 @@ fn a_daemon_without_its_file_says_how_to_begin() {
 }
 
 #[test]
+fn a_folder_that_is_missing_is_not_made() {
+    let folder = folder();
+    let (missing, config) = (folder.path().join("missing"), folder.path().join("weir.toml"));
+    fs::write(&config, "").expect("a file");
+    let program = Path::new(env!("CARGO_BIN_EXE_weir"));
+    let (code, says) = ended(&mut serve(program, &missing.join("s"), &config));
+    assert_eq!(code, Some(2), "{says}");
+    for word in ["--socket", "there is no folder", "install -d", "choose another path"] {
+        assert!(says.contains(word), "not '{word}': {says}");
+    }
+    assert!(!missing.exists());
+}
+
+#[test]
 fn root_a_user_who_may_not_serve_is_told_what_helps() {
     if !weir_lab::testbed::require_root("root_a_user_who_may_not_serve_is_told_what_helps") {
         return;
@@ -85,7 +99,6 @@ fn root_a_user_who_may_not_serve_is_told_what_helps() {
     fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("its mode");
     for (socket, config, what) in [
         (roots.path().join("s"), &file, "--socket"),
-        (roots.path().join("run/s"), &file, "making its folder"),
         (own.path().join("s"), &secret, "secret.toml: it cannot be read"),
     ] {
         let (code, says) = ended(serve(&program, &socket, config).uid(NOBODY).gid(NOBODY));
@@ -129,7 +142,10 @@ fn the_environment_says_where_the_daemon_is_and_a_flag_says_otherwise() {
         ] {
             let (code, says) = weir_at(socket, &format!("{line}{flag}"));
             assert_eq!(code, Some(2), "{line}: {says}");
-            assert!(says.contains(&format!("no daemon answers at {at};")), "{line}: {says}");
+            assert!(
+                says.contains(&format!("no daemon answers at {at} (No such file or directory);")),
+                "{line}: {says}"
+            );
         }
         let verb = line.split(' ').next().expect("a verb");
         let help = Command::new(env!("CARGO_BIN_EXE_weir")).args([verb, "--help"]).output();

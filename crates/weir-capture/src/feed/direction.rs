@@ -2,6 +2,10 @@
 
 use weir_frame::record::Flags;
 
+// Source: tcpdump.org/linktypes.html.
+const LINKTYPE_LINUX_SLL: u16 = 113;
+const LINKTYPE_LINUX_SLL2: u16 = 276;
+
 /// The direction of frames, as seen from the machine that captures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
@@ -44,5 +48,56 @@ impl Direction {
             Direction::In => way == Flags::INBOUND.0,
             Direction::Out => way == Flags::OUTBOUND.0,
         }
+    }
+
+    /// The same of a frame of a file, whose flags may say nothing where a Linux cooked header does.
+    #[must_use]
+    #[inline]
+    pub fn takes_frame(self, flags: Option<Flags>, link_type: u16, frame: &[u8]) -> bool {
+        if self == Direction::Both || flags.is_some_and(|flags| flags.0 & 3 != 0) {
+            return self.takes(flags);
+        }
+        self.takes(cooked_way(link_type, frame))
+    }
+}
+
+/// Which way the header of a Linux cooked frame says that it goes: 4 is sent by us, the others were received.
+/// Source: tcpdump.org/linktypes, LINKTYPE_LINUX_SLL and LINKTYPE_LINUX_SLL2.
+fn cooked_way(link_type: u16, frame: &[u8]) -> Option<Flags> {
+    let kind = match link_type {
+        LINKTYPE_LINUX_SLL => u16::from_be_bytes(*frame.first_chunk()?),
+        LINKTYPE_LINUX_SLL2 => u16::from(*frame.get(10)?),
+        _ => return None,
+    };
+    match kind {
+        0..=3 => Some(Flags::INBOUND),
+        4 => Some(Flags::OUTBOUND),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cooked_header_says_the_way_where_the_flags_do_not() {
+        let ways = |flags, link_type, frame: &[u8]| {
+            [Direction::In, Direction::Out, Direction::Both]
+                .map(|way| way.takes_frame(flags, link_type, frame))
+        };
+        for (kind, expected) in
+            [(0, [true, false, true]), (3, [true, false, true]), (4, [false, true, true])]
+        {
+            assert_eq!(ways(None, LINKTYPE_LINUX_SLL, &[0, kind, 0, 1]), expected, "{kind}");
+            let sll2 = [8, 0, 0, 0, 0, 0, 0, 3, 0, 1, kind, 6];
+            assert_eq!(ways(Some(Flags(0)), LINKTYPE_LINUX_SLL2, &sll2), expected, "{kind}");
+        }
+        let neither = [false, false, true];
+        assert_eq!(ways(None, LINKTYPE_LINUX_SLL, &[0, 9]), neither);
+        assert_eq!(ways(None, LINKTYPE_LINUX_SLL, &[0]), neither, "cut off");
+        assert_eq!(ways(None, 1, &[0, 4, 0, 1]), neither, "Ethernet");
+        let sent = ways(Some(Flags::OUTBOUND), LINKTYPE_LINUX_SLL, &[0, 0, 0, 1]);
+        assert_eq!(sent, [false, true, true], "the flags come first");
     }
 }

@@ -136,6 +136,26 @@ fn every_link_type_leads_to_its_packet() {
     assert_eq!(line(147, &inner), "link type 147, length 60");
 }
 
+/// Source: tcpdump -e of such files.
+#[test]
+fn a_cooked_header_is_written_as_tcpdump_writes_it() {
+    let inner = v4(6, 0, &SYN);
+    let with_link = |link_type, head: &[u8]| {
+        let frame = [head, &inner[..]].concat();
+        let options = Options { link: true, ..Options::default() };
+        text(link_type, &frame, &options)
+    };
+    let packet = SYN_TEXT.strip_prefix("IP ").expect("its name, which the ethertype has said");
+    for (kind, way) in [(0, " In"), (1, "  B"), (4, "Out"), (9, "  ?")] {
+        let sll = [0, kind, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0];
+        let link = "02:00:00:00:00:01 ethertype IPv4 (0x0800), length 76: ";
+        assert_eq!(with_link(113, &sll), format!("{way} {link}{packet}"));
+    }
+    let sll2 = [8, 0, 0, 0, 0, 0, 0, 3, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0];
+    let link = "02:00:00:00:00:01 ethertype IPv4 (0x0800), length 80: ";
+    assert_eq!(with_link(276, &sll2), format!("if3 In  {link}{packet}"));
+}
+
 #[test]
 fn icmp_arp_and_dns_have_tcpdumps_words() {
     let ping = [8, 0, 0, 0, 0, 1, 0, 2];

@@ -1,11 +1,15 @@
 //! Linux cooked headers, which other tools write for a capture on "any". Source: LINKTYPE_LINUX_SLL,
 //! _SLL2.
 
-use super::llc;
+use super::{ethernet, llc};
 use crate::bytes::Bytes;
 use crate::line::Line;
 use crate::next::Next;
 use crate::text::Text;
+
+// Kernel numbers for frames without an ethertype: 802.3 "raw" of Novell, and 802.2.
+const NOVELL: u16 = 1;
+const LLC: u16 = 4;
 
 pub fn write<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     let Some(head) = frame.head::<16>() else {
@@ -14,9 +18,12 @@ pub fn write<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     };
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     if line.options.link {
-        line.out.put(way(be16(0)).trim_end());
-        write_address(line, be16(4), &head[6..14]);
-        line.out.put(", ");
+        // To the right in three columns, as tcpdump has it; of the second version to the left.
+        let way = way(be16(0)).trim_end();
+        line.out.put(&"   "[way.len()..]);
+        line.out.put(way);
+        line.out.put(" ");
+        write_link(line, (be16(4), &head[6..14]), be16(14), frame.len());
     }
     write_payload(line, be16(14), frame.after(16))
 }
@@ -30,22 +37,36 @@ pub fn write_2<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     line.out.dec(u32::from_be_bytes([head[4], head[5], head[6], head[7]]));
     line.out.put(" ");
     line.out.put(way(u16::from(head[10])));
+    let protocol = u16::from_be_bytes([head[0], head[1]]);
     if line.options.link {
-        write_address(line, u16::from(head[11]), &head[12..20]);
-        line.out.put(", ");
+        write_link(line, (u16::from(head[11]), &head[12..20]), protocol, frame.len());
     }
-    write_payload(line, u16::from_be_bytes([head[0], head[1]]), frame.after(20))
+    write_payload(line, protocol, frame.after(20))
+}
+
+/// `02:00:00:00:00:01 ethertype IPv4 (0x0800), length 56: `
+fn write_link(line: &mut Line<'_>, address: (u16, &[u8]), protocol: u16, len: usize) {
+    if let (6, Some(mac)) = (address.0, address.1.first_chunk()) {
+        line.out.mac(*mac);
+        line.out.put(" ");
+    }
+    match protocol {
+        NOVELL => line.out.put("802.3"),
+        LLC => line.out.put("802.2"),
+        kind => ethernet::write_named_kind(line, kind),
+    }
+    line.length(len);
+    line.out.put(": ");
 }
 
 fn write_payload<'a>(line: &mut Line<'_>, protocol: u16, packet: Bytes<'a>) -> Option<Next<'a>> {
-    // Kernel numbers for frames without an ethertype: 802.3 "raw" of Novell, and 802.2.
     match protocol {
-        1 => {
+        NOVELL => {
             line.out.put("802.3");
             line.length(packet.len());
             None
         }
-        4 => llc::write(line, packet),
+        LLC => llc::write(line, packet),
         other => Some(Next::EtherType(other, packet)),
     }
 }
@@ -59,12 +80,5 @@ fn way(kind: u16) -> &'static str {
         3 => "P   ",
         4 => "Out ",
         _ => "?   ",
-    }
-}
-
-fn write_address(line: &mut Line<'_>, len: u16, field: &[u8]) {
-    if let (6, Some(mac)) = (len, field.first_chunk()) {
-        line.out.put(" ");
-        line.out.mac(*mac);
     }
 }

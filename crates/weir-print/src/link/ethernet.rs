@@ -57,7 +57,13 @@ fn write_kind(line: &mut Line<'_>, kind: u16) {
         line.out.put(", 802.3");
         return;
     }
-    line.out.put(", ethertype ");
+    line.out.put(", ");
+    write_named_kind(line, kind);
+}
+
+/// `ethertype IPv4 (0x0800)`: the header behind it leaves out its name.
+pub fn write_named_kind(line: &mut Line<'_>, kind: u16) {
+    line.out.put("ethertype ");
     line.out.put(name(kind).unwrap_or("Unknown"));
     line.out.put(" (");
     line.out.hex(kind, 4);

@@ -8,6 +8,7 @@ pub mod ppp;
 use crate::bytes::Bytes;
 use crate::line::Line;
 use crate::next::Next;
+use crate::options::Options;
 use crate::text::Text;
 
 /// Link types that are taken apart. Source: tcpdump.org/linktypes.html.
@@ -77,6 +78,16 @@ fn loopback<'a>(
             line.length(packet.len());
             None
         }
+    }
+}
+
+/// Whether a line has the direction that the link layer itself says.
+#[must_use]
+pub fn has_direction(link_type: u16, options: &Options) -> bool {
+    match link_type {
+        link_type::LINUX_SLL => options.link,
+        link_type::LINUX_SLL2 => true,
+        _ => false,
     }
 }
 

@@ -15,7 +15,7 @@ use super::target::{BATCH, Target, TargetError};
 use crate::EXIT_RAN;
 use crate::cli::{BlockArgs, WhatName};
 use crate::signals::{is_set, stop_flag};
-use crate::units::{grouped, whole_seconds};
+use crate::units::{counted, whole_seconds};
 
 /// For how long what raises an alert is blocked, if nothing is said.
 const TIME: Duration = Duration::from_secs(600);
@@ -230,27 +230,28 @@ impl AlertRun {
 /// The counts, for people: those that are not 0, and always how many lines, alerts and entries.
 fn text(counts: &Counts) -> String {
     let mut text = format!(
-        "{} lines, {} alerts, {} entries blocked",
-        grouped(counts.lines),
-        grouped(counts.alerts),
-        grouped(counts.blocked)
+        "{}, {}, {} blocked",
+        counted(counts.lines, "line"),
+        counted(counts.alerts, "alert"),
+        counted(counts.blocked, "entry")
     );
     for (count, what) in [
-        (counts.blocked_again, "entries blocked again in feeds that began anew"),
-        (counts.repeated, "alerts of what was blocked"),
-        (counts.left_out, "alerts left out by the rules"),
+        (counts.blocked_again, "entry blocked again in feeds that began anew"),
+        (counts.repeated, "alert of what was blocked"),
+        (counts.left_out, "alert left out by the rules"),
         (
             counts.without_ports,
-            "alerts of protocols without ports (--what source blocks the address)",
+            "alert of protocols without ports (--what source blocks the address)",
         ),
-        (counts.too_old, "alerts older than --for"),
-        (counts.refused, "entries refused"),
-        (counts.not_sent, "entries not sent"),
-        (counts.not_understood, "lines not understood"),
-        (counts.too_long, "lines too long"),
+        (counts.too_old, "alert older than --for"),
+        (counts.refused, "entry refused"),
+        (counts.not_sent, "entry not sent"),
+        (counts.not_understood, "line not understood"),
+        (counts.too_long, "line too long"),
     ] {
         if count > 0 {
-            text.push_str(&format!("; {} {what}", grouped(count)));
+            text.push_str("; ");
+            text += &counted(count, what);
         }
     }
     text

@@ -256,7 +256,7 @@ impl Target {
                     _ => TargetError::Refused(error.into()),
                 })
             }
-            Err(source) => Err(missing(NoDaemon::Absent { path: path.clone(), source })),
+            Err(source) => Err(missing(NoDaemon::Absent { path: path.clone(), cause: source })),
         }
     }
 }

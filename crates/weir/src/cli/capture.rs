@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Id, ValueEnum};
 
 use super::attach::NetdevArgs;
 use super::flows::FlowMonitorArgs;
@@ -13,6 +14,7 @@ use super::look_back::LookBackArgs;
 use super::print::PrintArgs;
 use super::rotate::RotateArgs;
 use super::tcpdump_flags::TcpdumpFlags;
+use super::words::refusal;
 use crate::feeds::FeedName;
 use crate::units;
 
@@ -81,6 +83,29 @@ pub struct CaptureArgs {
     /// What becomes of them for `weir flows`.
     #[arg(skip)]
     pub flows: Option<FlowMonitorArgs>,
+}
+
+/// Refuses flags beside -D, which heeds none of them.
+///
+/// # Errors
+/// The first of them, and what to do.
+pub(super) fn check_list(given: &ArgMatches) -> Result<(), clap::Error> {
+    if !given.get_flag("list_interfaces") {
+        return Ok(());
+    }
+    // -n changes nothing in a capture either.
+    let heeded = ["list_interfaces", "json", "_numbers"];
+    let is_typed = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
+    let mut ids = given.ids().map(Id::as_str);
+    // Groups have the names of the structs that flags are in.
+    match ids.find(|id| !id.contains(char::is_uppercase) && !heeded.contains(id) && is_typed(id)) {
+        None => Ok(()),
+        Some("sources") => Err(refusal("-D lists all interfaces here; leave the other words out")),
+        Some(id) => {
+            let flag = id.trim_start_matches('_').replace('_', "-");
+            Err(refusal(&format!("-D lists interfaces and heeds only --json; leave --{flag} out")))
+        }
+    }
 }
 
 impl CaptureArgs {

@@ -4,13 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::words::refusal;
 use crate::units;
+use crate::usage_hints;
 
 /// `weir extract`.
 #[derive(Args, Debug)]
-#[command(override_usage = "weir extract [OPTIONS] <DIR>...")]
+#[command(override_usage = "weir extract [OPTIONS] <DIR>... [FILTER]")]
 pub struct ExtractArgs {
-    /// Directories that were recorded into (weir capture --write DIR/), or single files
+    /// Directories that were recorded into (weir capture --write DIR/), or single files. The first word behind them
+    /// that is no path and that a filter can begin with begins the filter, as with weir capture: dumps/ tcp port 80
     #[arg(required = true, value_name = "DIR")]
     pub paths: Vec<PathBuf>,
     /// Frames from this time on: 2026-11-26T09:27:19Z, '2026-11-26 09:27' and 09:27:19 (local time), 1795685239.5
@@ -50,6 +53,53 @@ pub struct ExtractArgs {
     pub json: bool,
 }
 
+impl ExtractArgs {
+    /// Tells directories and files from the filter behind them.
+    ///
+    /// # Errors
+    /// A word that may be either, a filter without a directory, or two filters.
+    pub(super) fn settle(&mut self) -> Result<(), clap::Error> {
+        let text = |path: &PathBuf| path.to_string_lossy().trim().to_owned();
+        let begins = |(at, path): (usize, &PathBuf)| match path.exists() {
+            // The first is a path in any case. A later one that is read as such would not be filtered by.
+            true => at > 0 && usage_hints::is_filter_word(&text(path)),
+            false => usage_hints::begins_filter(&text(path)),
+        };
+        let Some(at) = self.paths.iter().enumerate().position(begins) else { return Ok(()) };
+        let filter = self.paths[at..].iter().map(text).collect::<Vec<_>>().join(" ");
+        let first = &self.paths[at];
+        if first.exists() {
+            let word = first.display();
+            return Err(refusal(&format!(
+                "'{word}' is a path here and begins a filter, too: write ./{word} for the path, or --filter \
+                 '{filter}' for the filter"
+            )));
+        }
+        let paths: Vec<String> = self.paths[..at].iter().map(text).collect();
+        if paths.is_empty() {
+            return Err(refusal(&format!(
+                "'{filter}' is a filter, and no directory stands before it: weir extract DIR '{filter}'"
+            )));
+        }
+        if let Some(address) = usage_hints::address_filter(&text(first)) {
+            return Err(refusal(&format!(
+                "'{}' alone is no filter; weir extract {} '{address}'",
+                first.display(),
+                paths.join(" ")
+            )));
+        }
+        if let Some(by_flag) = &self.filter {
+            return Err(refusal(&format!(
+                "there are two filters, '{by_flag}' by --filter and '{filter}' behind the directories; frames that \
+                 both take: --filter '({by_flag}) and ({filter})'"
+            )));
+        }
+        self.filter = Some(filter);
+        self.paths.truncate(at);
+        Ok(())
+    }
+}
+
 /// A format of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FormatName {
@@ -57,4 +107,42 @@ pub enum FormatName {
     Pcapng,
     /// For tools that read no pcapng: one link type, nanoseconds
     Pcap,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::{Cli, Command};
+
+    fn settled(words: &[&str]) -> Result<(usize, Option<String>), String> {
+        let words = ["weir", "extract"].iter().chain(words);
+        match Cli::of(words).map_err(|error| error.to_string())?.command {
+            Command::Extract(args) => Ok((args.paths.len(), args.filter)),
+            _ => unreachable!("the words say extract"),
+        }
+    }
+
+    #[test]
+    fn a_filter_may_stand_behind_the_directories() {
+        let tcp = Some("tcp port 80".to_owned());
+        for (words, expected) in [
+            (&["dumps/", "tcp port 80"][..], (1, tcp.clone())),
+            (&["/a", "/b", "tcp", "port", "80"], (2, tcp.clone())),
+            (&["dumps", "-f", "tcp port 80"], (1, tcp)),
+            (&["dumps", "more"], (2, None)),
+        ] {
+            assert_eq!(settled(words), Ok(expected), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_unclear_is_asked_about() {
+        for (words, answer) in [
+            (&["tcp port 80"][..], "weir extract DIR 'tcp port 80'"),
+            (&["a", "10.0.0.1"], "weir extract a 'host 10.0.0.1'"),
+            (&["a", "udp", "--filter", "icmp"], "--filter '(icmp) and (udp)'"),
+        ] {
+            let error = settled(words).unwrap_err();
+            assert!(error.contains(answer), "{words:?}: {error}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use clap::error::ErrorKind;
 
+use crate::error_words::without_number;
 use crate::limits::FILTER_FILE_BYTES_MAX;
 
 /// The filter in a file, without its comments.
@@ -33,6 +34,7 @@ fn without_comments(text: &str) -> String {
 }
 
 fn refusal(name: &dyn Display, why: &dyn Display) -> clap::Error {
+    let why = without_number(&why.to_string());
     clap::Error::raw(ErrorKind::ValueValidation, format!("--filter-file {name}: {why}\n"))
 }
 

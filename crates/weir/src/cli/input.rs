@@ -14,6 +14,7 @@ use super::choices::{
 };
 use super::filter_file;
 use super::words::{self, Word};
+use crate::interfaces;
 use crate::source_name::SourceName;
 use crate::units;
 
@@ -34,7 +35,7 @@ pub struct InputArgs {
     /// The sources among them, and those behind -i and -r.
     #[arg(skip)]
     pub sources: Vec<SourceName>,
-    /// A source, as tcpdump has it: -i eth0. May be given several times
+    /// A source, as tcpdump has it: -i eth0, or its number in the list of -D. May be given several times
     #[arg(short = 'i', long, value_name = "SOURCE")]
     pub(super) interface: Vec<SourceName>,
     /// A capture file as the source, as tcpdump has it; - is standard input, as in file:-
@@ -104,7 +105,7 @@ pub struct InputArgs {
         short = 'B', long, value_name = "KIB", conflicts_with = "ring_size",
         value_parser = clap::value_parser!(u64).range(1..=u64::MAX >> 10)
     )]
-    pub(super) buffer_size: Option<u64>,
+    pub buffer_size: Option<u64>,
     /// Run the threads that take frames on these CPUs, and allocate the rings near them: 0-3,8, or node:1 for the
     /// CPUs of a NUMA node [default: any]
     #[arg(long, value_name = "LIST")]
@@ -153,14 +154,19 @@ impl InputArgs {
     /// # Errors
     /// As [`words::settle`].
     pub(super) fn settle(&mut self) -> Result<(), clap::Error> {
-        self.sources = std::mem::take(&mut self.interface);
+        let by_number = |named: SourceName| match interfaces::of_number(&named) {
+            Some(name) => name.parse().map_err(|why: String| words::refusal(&why)),
+            None => Ok(named),
+        };
+        let named = std::mem::take(&mut self.interface).into_iter();
+        self.sources = named.map(by_number).collect::<Result<_, _>>()?;
         self.sources.extend(self.read.iter().map(|path| SourceName::File(PathBuf::from(path))));
         if let Some(path) = self.filter_file.take() {
             self.filter = Some(filter_file::read(&path)?);
         }
         words::settle(&self.words, &mut self.sources, &mut self.filter)?;
         // Both together are refused.
-        if let Some(kib) = self.buffer_size.take() {
+        if let Some(kib) = self.buffer_size {
             self.ring_size = Some(kib << 10);
         }
         self.words.clear();

@@ -198,6 +198,7 @@ pub fn exit_statuses(verb: &str) -> Vec<(&'static str, &'static str)> {
         }
         "index" => ("Done.", "--check found something to do."),
         "vm check" => ("Nothing prevents the guest from reading feeds.", "Something does."),
+        "gen" => ("Done.", "Frames of --file could not be sent."),
         "doctor" => ("Weir can capture here.", ""),
         "lab soak" | "lab simulate" | "demo" => ("Every frame was accounted for.", ""),
         _ => ("Done.", ""),

@@ -50,6 +50,25 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_interfaces_refuses_what_it_does_not_heed() {
+        let said = |typed: &str| {
+            let words = ["weir", "capture"].into_iter().chain(typed.split(' '));
+            Cli::of(words).map(drop).map_err(|error| error.to_string())
+        };
+        for (typed, leave_out) in [
+            ("-D -c 5", "leave --frames out"),
+            ("-D --engine auto", "leave --engine out"),
+            ("-D -i lo", "leave --interface out"),
+            ("-D -w a", "leave --write out"),
+            ("-D eth0", "other words out"),
+        ] {
+            let said = said(typed).unwrap_err();
+            assert!(said.contains(leave_out), "{typed}: {said}");
+        }
+        assert_eq!((said("-D"), said("-nD --json")), (Ok(()), Ok(())));
+    }
+
+    #[test]
     fn what_means_the_same_is_taken() {
         let args = parsed("eth0 -c 5 -s 128 -w a.pcap -p -nn -l -U -S --immediate-mode");
         assert_eq!(args.tcpdump_hint(), None);

@@ -22,17 +22,10 @@ impl Word {
 
     /// Whether a filter may begin with it. Source: pcap-filter(7).
     fn begins_filter(&self) -> bool {
-        let text = self.text.trim();
-        if usage_hints::is_address(text) || usage_hints::address_hint(text).is_some() {
-            return true;
-        }
-        // vm:, docker:, file: and others.
-        if self.source.is_ok() && text.contains(':') {
-            return false;
-        }
-        let first = text.split(|c: char| c.is_whitespace() || c == '[').next().unwrap_or_default();
-        let has_operators = text.starts_with(['(', '!']) || text.contains(char::is_whitespace);
-        has_operators || usage_hints::is_filter_word(first)
+        // vm:, docker:, file: and others; no address begins like them.
+        let is_source = self.source.is_ok() && self.text.contains(':');
+        let is_address = usage_hints::address_filter(self.text.trim()).is_some();
+        is_address || !is_source && usage_hints::begins_filter(self.text.trim())
     }
 
     /// Whether it is an interface here.
@@ -102,13 +95,27 @@ fn check_filter(
         return Err(refusal(&text));
     }
     match before {
-        // Without quotes only its first word came behind the flag.
-        Some(before) => Err(refusal(&hint(&format!("{before} {filter}")))),
+        Some(before) => Err(refusal(&two_filters(before, filter, &names))),
         None => Ok(()),
     }
 }
 
-fn refusal(text: &str) -> clap::Error {
+/// A filter by a flag, and words behind the source that begin one. Without quotes only the first word of the former
+/// came behind its flag; otherwise they are two.
+fn two_filters(by_flag: &str, words: &str, sources: &str) -> String {
+    let joined = format!("({}) and ({words})", by_flag.replace('\n', " "));
+    let mut text = format!(
+        "there are two filters, '{by_flag}' by a flag and '{words}' behind the source; frames that both take: \
+         --filter '{joined}'"
+    );
+    if !by_flag.contains(char::is_whitespace) {
+        let whole = format!("{by_flag} {words}");
+        text += &format!("; if it is one, quote it: weir capture {sources} --filter '{whole}'");
+    }
+    text
+}
+
+pub(super) fn refusal(text: &str) -> clap::Error {
     clap::Error::raw(ErrorKind::ValueValidation, format!("{text}\n"))
 }
 
@@ -157,6 +164,8 @@ mod tests {
             ("10.0.0.1", "weir capture IFACE --filter 'host 10.0.0.1'"),
             ("eth0 10.0.0.0/8 and udp", "weir capture eth0 --filter 'net 10.0.0.0/8 and udp'"),
             ("eth0 --filter tcp port 80", "weir capture eth0 --filter 'tcp port 80'"),
+            ("eth0 --filter icmp tcp", "--filter '(icmp) and (tcp)'"),
+            ("eth0 --filter icmp tcp", "two filters, 'icmp' by a flag and 'tcp' behind the source"),
             ("eth0 a/b", "'a/b'"),
         ] {
             let error = settled(line).unwrap_err();

@@ -10,13 +10,14 @@ use weir_store::recorder::RecorderReport;
 use weir_store::recorder::look_back::LookBackReport;
 
 use super::Report;
+use super::source_lines::{engine_line, owner_line};
 use crate::consumers::{LatencyReport, NetdevReport};
 use crate::flows::outlets::ExportReport;
 use crate::flows::report::{FlowsReport, NotFlowsReport};
 use crate::run_result::{FeedResult, SourceResult};
 use crate::source_name::Part;
 use crate::sources::Subscribed;
-use crate::units::{bit_rate, grouped, packet_rate};
+use crate::units::{bit_rate, counted, grouped, packet_rate};
 
 /// In front of the interfaces of a source that has several.
 const INDENT: &str = "  ";
@@ -31,15 +32,11 @@ impl Report<'_> {
         };
         for (number, source) in self.sources.iter().enumerate() {
             let info = &source.info;
-            let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
-            line(match info.engine {
-                "" => format!("{}:", info.source),
-                engine => format!("{}: {engine}{hook} ({})", info.source, info.why),
-            });
-            let is_named = |kind| kind == "netns" && info.source.starts_with("netns:");
-            if let Some(owner) = info.owner.as_ref().filter(|owner| !is_named(owner.kind)) {
-                line(format!("  of {owner}"));
-            }
+            line(engine_line(info));
+            info.owner
+                .iter()
+                .filter_map(|owner| owner_line(&info.source, owner))
+                .for_each(&mut line);
             for note in &info.notes {
                 line(format!("  note: {note}"));
             }
@@ -121,9 +118,9 @@ impl Report<'_> {
             self.latency()
         {
             line(format!(
-                "  stamp to consumer, {} frames: p50 {p50_us:.1} us, p90 {p90_us:.1}, p99 {p99_us:.1}, \
+                "  stamp to consumer, {}: p50 {p50_us:.1} us, p90 {p90_us:.1}, p99 {p99_us:.1}, \
                  p99.9 {p999_us:.1}, max {max_us:.1}",
-                grouped(frames)
+                counted(frames, "frame")
             ));
         }
         self.netdev().map(into_netdev).into_iter().for_each(&mut line);
@@ -137,17 +134,17 @@ impl Report<'_> {
 fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     let RecorderReport { files, bytes, torn_blocks, .. } = *recorder;
     let mut lines =
-        vec![format!("  recorded   {:>15} bytes, {} files", grouped(bytes), grouped(files))];
+        vec![format!("  recorded   {:>15} bytes, {}", grouped(bytes), counted(files, "file"))];
     if let Some(LookBackReport { saves, signal, command, filter, rate, unwatched }) =
         recorder.look_back
     {
         lines.push(format!(
-            "  triggers: {} signals, {} commands, {} frames of the filter, {} of the rate; recorded {} times",
-            grouped(signal),
-            grouped(command),
-            grouped(filter),
+            "  triggers: {}, {}, {} of the filter, {} of the rate; recorded {}",
+            counted(signal, "signal"),
+            counted(command, "command"),
+            counted(filter, "frame"),
             grouped(rate),
-            grouped(saves)
+            counted(saves, "time")
         ));
         if unwatched > 0 {
             lines.push(format!(
@@ -159,13 +156,13 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     let RecorderReport { plain_bytes, stored_blocks, .. } = *recorder;
     if plain_bytes > 0 {
         lines.push(format!(
-            "  before compression {} bytes; {} blocks as they were: no CPU was free",
-            grouped(plain_bytes),
-            grouped(stored_blocks)
+            "  before compression {}; {} stored as is: no CPU was free",
+            counted(plain_bytes, "byte"),
+            counted(stored_blocks, "block")
         ));
     }
     if torn_blocks > 0 {
-        lines.push(format!("  overtaken while they were written: {} blocks", grouped(torn_blocks)));
+        lines.push(format!("  overtaken while written: {}", counted(torn_blocks, "block")));
     }
     if let Some(note) = &recorder.note {
         lines.push(format!("  {note}"));
@@ -174,9 +171,9 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
         let directory = volume.directory.display();
         if volume.deleted_files > 0 {
             lines.push(format!(
-                "  {directory}: the quota deleted {} files of {} bytes",
-                grouped(volume.deleted_files),
-                grouped(volume.deleted_bytes)
+                "  {directory}: the quota deleted {} of {}",
+                counted(volume.deleted_files, "file"),
+                counted(volume.deleted_bytes, "byte")
             ));
         }
         if let Some(error) = &volume.error {
@@ -207,23 +204,21 @@ fn into_netdev(netdev: &NetdevReport) -> String {
 pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
     let NotFlowsReport { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =
         flows.not_flows;
-    let mut text = format!("  {} flows, {} records", grouped(flows.began), grouped(flows.records));
+    let mut text =
+        format!("  {}, {}", counted(flows.began, "flow"), counted(flows.records, "record"));
     for (count, what) in [
-        (flows.evicted, "flows ended early for lack of room (--flows-max)"),
-        (arp, "frames are ARP"),
-        (other_protocol, "frames are not IP"),
-        (cut_off, "frames end before their addresses"),
-        (malformed, "frames are malformed"),
-        (too_many_vlans, "frames have too many VLAN tags"),
-        (other_link_type, "frames are neither Ethernet nor raw IP"),
-        (
-            flows.fragments_unattributed,
-            "fragments came without their first, and count as flows without ports",
-        ),
-        (flows.clock_steps_ahead + flows.clock_steps_back, "times the frames' clock was set"),
+        (flows.evicted, "flow ended early for lack of room (--flows-max)"),
+        (arp, "frame of ARP"),
+        (other_protocol, "frame without IP"),
+        (cut_off, "frame cut off before the addresses"),
+        (malformed, "frame malformed"),
+        (too_many_vlans, "frame with too many VLAN tags"),
+        (other_link_type, "frame neither of Ethernet nor raw IP"),
+        (flows.fragments_unattributed, "fragment without its first, in flows without ports"),
+        (flows.clock_steps_ahead + flows.clock_steps_back, "time the frames' clock was set"),
     ] {
         if count > 0 {
-            let _ = write!(text, "; {} {what}", grouped(count));
+            let _ = write!(text, "; {}", counted(count, what));
         }
     }
     let exports = flows.exports.iter().map(of_export);
@@ -233,7 +228,7 @@ pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
 
 /// An export of flows.
 fn of_export(export: &ExportReport) -> String {
-    let mut text = format!("  {}: {} records sent", export.name, grouped(export.sent));
+    let mut text = format!("  {}: {} sent", export.name, counted(export.sent, "record"));
     let why = export.error.as_deref();
     if export.unsent > 0 {
         let why = why.unwrap_or("the other end is too slow, or not there");
@@ -244,8 +239,8 @@ fn of_export(export: &ExportReport) -> String {
     if export.disk_full > 0 {
         let _ = write!(
             text,
-            "; its disk was full, and tried again, {} times",
-            grouped(export.disk_full)
+            "; its disk was full, and tried again, {}",
+            counted(export.disk_full, "time")
         );
     }
     text

@@ -8,7 +8,7 @@ use weir_client::protocol::{self, Ledger};
 
 use super::{captured_with, ledger, quoted};
 use crate::run_result::Rates;
-use crate::units::{bit_rate, grouped, packet_rate};
+use crate::units::{bit_rate, counted, grouped, packet_rate};
 
 /// The answer to `status`, for people. Fields that it lacks are left out.
 pub fn text(status: &Value) -> String {
@@ -50,9 +50,9 @@ fn write_text(text: &mut String, status: &Value) -> std::fmt::Result {
     if recorder.is_object() {
         writeln!(
             text,
-            "recorder: {} files, {} bytes{}",
-            grouped(count(recorder, "files")),
-            grouped(count(recorder, "bytes")),
+            "recorder: {}, {}{}",
+            counted(count(recorder, "files"), "file"),
+            counted(count(recorder, "bytes"), "byte"),
             rest(recorder, &["torn_blocks"])
         )?;
         for volume in list(recorder, "volumes") {
@@ -60,9 +60,9 @@ fn write_text(text: &mut String, status: &Value) -> std::fmt::Result {
             let why = why.map_or_else(String::new, |why| format!("; left out: {why}"));
             writeln!(
                 text,
-                "  {}: {} bytes{}{why}",
+                "  {}: {}{}{why}",
                 word(volume, "directory"),
-                grouped(count(volume, "bytes")),
+                counted(count(volume, "bytes"), "byte"),
                 rest(volume, &["deleted_files", "deleted_bytes"])
             )?;
         }
@@ -115,7 +115,7 @@ fn write_consumer(text: &mut String, consumer: &Value) -> std::fmt::Result {
         true => {
             consumer["error"].as_str().map_or("ended".to_owned(), |why| format!("ended ({why})"))
         }
-        false => format!("{} frames behind", grouped(count(consumer, "waiting"))),
+        false => format!("{} behind", counted(count(consumer, "waiting"), "frame")),
     };
     writeln!(
         text,

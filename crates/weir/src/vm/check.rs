@@ -10,6 +10,7 @@ use super::facts::{Facts, InFile, Lacks, Machine, NoDomain, NoFile, NoList};
 use super::list;
 use crate::cli::CheckArgs;
 use crate::doctor::show_all;
+use crate::units::counted;
 use crate::{EXIT_LOSS, EXIT_RAN};
 
 /// Runs the command.
@@ -293,8 +294,12 @@ fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
             },
         ),
     }
-    let memory =
-        format!("{} feeds, {} of {} MiB used", guest.feeds, guest.used_mib, guest.region_mib);
+    let memory = format!(
+        "{}, {} of {} MiB used",
+        counted(guest.feeds as u64, "feed"),
+        guest.used_mib,
+        guest.region_mib
+    );
     all.ok("feeds", memory);
 }
 

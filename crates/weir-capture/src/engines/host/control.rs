@@ -69,8 +69,8 @@ impl HostControl {
                 CaptureError::DaemonBusy { feed, path, reason: error.message }
             }
             // It ended in the middle of this, and refused nothing: as if it had ended before.
-            source @ ClientError::Plug(PlugError::Closed) => {
-                CaptureError::NoDaemon { path: self.path.clone(), source }
+            cause @ ClientError::Plug(PlugError::Closed) => {
+                CaptureError::NoDaemon { path: self.path.clone(), cause }
             }
             error => self.refused(error_text(&error)),
         }

@@ -69,7 +69,7 @@ impl HostFeeds {
         follows: bool,
     ) -> Result<HostFeeds, CaptureError> {
         let path = weir_client::socket_path(given);
-        let missing = |source: ClientError| CaptureError::NoDaemon { path: path.clone(), source };
+        let missing = |cause: ClientError| CaptureError::NoDaemon { path: path.clone(), cause };
         let connection = Connection::open(&path).map_err(missing)?;
         HostFeeds::over(connection, path, address, setup, follows)
     }
@@ -85,7 +85,7 @@ impl HostFeeds {
         follows: bool,
     ) -> Result<HostFeeds, CaptureError> {
         let path = link.path();
-        let missing = |source: ClientError| CaptureError::NoDaemon { path: path.clone(), source };
+        let missing = |cause: ClientError| CaptureError::NoDaemon { path: path.clone(), cause };
         let connection = link.connection().map_err(missing)?;
         let mut feeds = HostFeeds::over(connection, path, address, setup, follows)?;
         feeds.info.notes.extend(link.notes());

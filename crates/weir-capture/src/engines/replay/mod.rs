@@ -148,7 +148,7 @@ impl Replay {
             self.refused += 1;
             return Err(link_type_changes(path, self.link_type, &frame));
         }
-        if !self.direction.takes(frame.flags) {
+        if !self.direction.takes_frame(frame.flags, frame.link_type, frame.data) {
             self.unwanted += 1;
             return Ok(Stepped::Frame);
         }

@@ -226,7 +226,7 @@ fn by_weir(context: &Context, bed: &Testbed, tool: &Tool, shape: Shape) -> Resul
 /// The flow monitor's counts of flows and exports; empty for the null monitor.
 fn flows_told(lines: &[Line]) -> String {
     let told = lines.iter().filter(|line| line.data).map(|line| line.text.trim());
-    let is_told = |line: &&str| line.contains(" records");
+    let is_told = |line: &&str| line.contains(" record");
     told.filter(is_told).filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("; ")
 }
 

@@ -16,7 +16,7 @@ use crate::flows::outlets::{ExportReport, Outlets, is_readers_choice};
 use crate::flows::report::FlowsReport;
 use crate::interruptible_writer::Stop;
 use crate::report::text::of_flows;
-use crate::units::{grouped, packet_rate};
+use crate::units::{counted, grouped, packet_rate};
 use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 
 /// Name in the place of a capture's engine.
@@ -97,7 +97,8 @@ impl KernelReport<'_> {
         Ok(match () {
             () if !errors.is_empty() => EXIT_FAILED,
             () if self.plan.fail_on_loss && lost > 0 => {
-                eprintln!("weir: {} frames were lost (--fail-on-loss)", grouped(lost));
+                let were = if lost == 1 { "was" } else { "were" };
+                eprintln!("weir: {} {were} lost (--fail-on-loss)", counted(lost, "frame"));
                 EXIT_LOSS
             }
             () => EXIT_RAN,

@@ -1,0 +1,69 @@
+//! Errors as users read them: each cause once, before the remedy, and without the kernel's number for it.
+
+use std::io;
+
+use anyhow::Error;
+
+/// The text of an error and of its causes. A remedy comes last: `a: cannot be read (No such file or directory); name a
+/// directory that ...`.
+pub fn words(error: &Error) -> String {
+    let mut texts: Vec<String> =
+        error.chain().map(|cause| without_number(&cause.to_string())).collect();
+    let is_of_kernel = error.chain().last().is_some_and(|last| last.is::<io::Error>());
+    if let [.., before, last] = &mut texts[..]
+        && is_of_kernel
+        && before.contains("; ")
+    {
+        *before = before.replacen("; ", &format!(" ({last}); "), 1);
+        texts.pop();
+    }
+    texts.join(": ")
+}
+
+/// `No such file or directory` of `No such file or directory (os error 2)`.
+pub fn without_number(text: &str) -> String {
+    let (mut plain, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, behind)) = rest.split_once(" (os error ") {
+        plain += before;
+        match behind.split_once(')') {
+            Some((number, behind)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+                rest = behind;
+            }
+            _ => {
+                plain += " (os error ";
+                rest = behind;
+            }
+        }
+    }
+    plain + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn the_cause_comes_once_and_the_remedy_last() {
+        let missing = || Err::<(), _>(io::Error::from_raw_os_error(libc::ENOENT));
+        let told = |text: &'static str| words(&missing().context(text).unwrap_err());
+        let reason = "No such file or directory";
+        assert_eq!(told("a: cannot be read"), format!("a: cannot be read: {reason}"));
+        let expected = format!("a: cannot be read ({reason}); name another; or none");
+        assert_eq!(told("a: cannot be read; name another; or none"), expected);
+        // The remedy of an outer error is about its own subject.
+        let outer = missing().context("opening a").context("no b; make one").unwrap_err();
+        assert_eq!(words(&outer), format!("no b; make one: opening a: {reason}"));
+        assert_eq!(words(&anyhow::anyhow!("no b; make one")), "no b; make one");
+    }
+
+    #[test]
+    fn only_numbers_of_errors_are_left_out() {
+        assert_eq!(without_number("x (os error 2)"), "x");
+        assert_eq!(without_number("x (os error 2) at y (os error 13)!"), "x at y!");
+        for other in ["x (os error two)", "x (os error ", "os error 2", ""] {
+            assert_eq!(without_number(other), other);
+        }
+    }
+}

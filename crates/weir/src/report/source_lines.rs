@@ -1,0 +1,48 @@
+//! Lines about a source, for people.
+
+use weir_capture::Info;
+use weir_capture::kernel::netns::Owner;
+
+/// The engine, and why it was taken: of a daemon's feed without the daemon's own reason, which was told at the start.
+pub fn engine_line(info: &Info) -> String {
+    let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
+    let of_daemon = info.why.split_once("; ").filter(|_| info.engine == "host");
+    let why = of_daemon.map_or(info.why.as_str(), |(why, _)| why);
+    match info.engine {
+        "" => format!("{}:", info.source),
+        engine => format!("{}: {engine}{hook} ({why})", info.source),
+    }
+}
+
+/// A line about the owner. An interface of this network namespace whose owner is another one is a veth: its peer is
+/// there, the interface itself is not.
+pub fn owner_line(source: &str, owner: &Owner) -> Option<String> {
+    match owner.kind {
+        "netns" if source.starts_with("netns:") => None,
+        "netns" => Some(format!("  its other end is in {owner}")),
+        _ => Some(format!("  of {owner}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemons_reason_is_not_said_again() {
+        let why = "read from the daemon at s; it captures with bpf: the fastest here".to_owned();
+        let info = Info { source: "host:a".into(), engine: "host", why, ..Info::default() };
+        assert_eq!(engine_line(&info), "host:a: host (read from the daemon at s)");
+        let own = Info { engine: "bpf", hook: Some("tc"), why: "a; b".into(), ..info };
+        assert_eq!(engine_line(&own), "host:a: bpf at tc (a; b)");
+    }
+
+    #[test]
+    fn a_namespace_is_where_the_other_end_is_and_is_not_said_twice() {
+        let blue = Owner { kind: "netns", name: "blue".into(), ..Owner::default() };
+        assert_eq!(owner_line("veth0", &blue).unwrap(), "  its other end is in netns blue");
+        assert_eq!(owner_line("netns:blue/eth0", &blue), None);
+        let web = Owner { kind: "container", name: "web".into(), ..Owner::default() };
+        assert_eq!(owner_line("veth1", &web).unwrap(), "  of container web");
+    }
+}

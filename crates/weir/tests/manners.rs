@@ -1,0 +1,300 @@
+//! All commands have one manner: the JSON of each names the same things by the same words and with their units, and
+//! what cannot run ends with status 2, with its reason on standard error. None of it needs rights.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Names that a thing might have, and the one that it has.
+const SYNONYMS: [(&str, &str); 27] = [
+    ("dev", "interface"),
+    ("device", "interface"),
+    ("dropped", "drops"),
+    ("dur", "duration_s"),
+    ("duration", "duration_s"),
+    ("duration_ms", "duration_s"),
+    ("elapsed", "duration_s"),
+    ("elapsed_s", "duration_s"),
+    ("err", "error"),
+    ("failure", "error"),
+    ("frame_count", "frames"),
+    ("iface", "interface"),
+    ("ifname", "interface"),
+    ("is_ended", "ended"),
+    ("lag", "waiting"),
+    ("len", "bytes"),
+    ("lost", "drops, by place, or lapped"),
+    ("message", "error"),
+    ("msg", "error"),
+    ("nic", "interface"),
+    ("octets", "bytes"),
+    ("overwritten", "lapped"),
+    ("pps", "mpps, or captured_pps and its like"),
+    ("seconds", "duration_s"),
+    ("secs", "duration_s"),
+    ("time", "a name with its unit"),
+    ("wire_bytes", "bytes"),
+];
+
+/// Names of the daemon's protocol, which clients of other versions and the C library read; `weir status` passes them
+/// on.
+const OF_PROTOCOL: [&str; 3] = ["lag", "seconds", "wire_bytes"];
+
+/// Objects whose keys are names of others: features of `ethtool`, sizes of pages, blocked entries.
+const NAMED_BY_OTHERS: [&str; 3] = ["features", "hugepages_free", "left_ms"];
+
+/// Keys whose values have several kinds, and why.
+const KINDS: [(&str, &str); 5] = [
+    ("blocked", "a ledger: frames; weir block: the list"),
+    ("consumers", "a report: each of them; of a daemon's client how many"),
+    ("cpus", "doctor: of the machine a list; of an interrupt text, as the kernel writes it"),
+    ("feeds", "a report: each of them; in answers about them how many"),
+    ("monitoring_port", "doctor: whether settings are for one, and the command line for one"),
+];
+
+/// Commands of one daemon, one capture and one recording.
+struct Bench {
+    dir: TempDir,
+    children: Vec<Child>,
+    objects: Vec<(String, Value)>,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Bench {
+    fn command(&self, line: &str) -> Command {
+        let dir = self.dir.path().display().to_string();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(line.replace("DIR", &dir).split(' ')).stdin(Stdio::null());
+        command.env("LC_ALL", "C").env_remove("WEIR_SOCKET");
+        command
+    }
+
+    /// Keeps each JSON object that the command prints, and there must be one.
+    fn run(&mut self, line: &str) {
+        let output = self.command(line).output().expect("weir");
+        let stdout = String::from_utf8(output.stdout).expect("text");
+        let objects = stdout.lines().filter(|line| line.starts_with('{'));
+        let before = self.objects.len();
+        for object in objects {
+            let object = serde_json::from_str(object).unwrap_or_else(|why| panic!("{line}: {why}"));
+            self.objects.push((line.to_owned(), object));
+        }
+        let says = String::from_utf8_lossy(&output.stderr);
+        assert!(self.objects.len() > before, "{line}: {:?}: {says}", output.status);
+    }
+
+    /// Starts one that goes on, and waits until its socket is there.
+    fn start(&mut self, line: &str, socket: &str) {
+        let mut command = self.command(line);
+        let log = fs::File::create(self.dir.path().join(format!("{socket}.log"))).expect("a file");
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().expect("weir");
+        self.children.push(child);
+        let (path, begin) = (self.dir.path().join(socket), Instant::now());
+        while !path.exists() {
+            let log = self.dir.path().join(format!("{socket}.log"));
+            let says = || fs::read_to_string(&log).unwrap_or_default();
+            assert!(begin.elapsed() < Duration::from_secs(60), "{line}: {}", says());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Calls `tell` with each key, its value, and the key of the object that it is in.
+fn walk(value: &Value, within: &str, tell: &mut impl FnMut(&str, &str, &Value)) {
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                if !NAMED_BY_OTHERS.contains(&within) {
+                    tell(within, key, value);
+                }
+                walk(value, key, tell);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| walk(value, within, tell)),
+        _ => {}
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Faults of one field.
+fn faults(is_of_daemon: bool, within: &str, key: &str, value: &Value) -> Vec<String> {
+    let mut faults = Vec::new();
+    let is_snake = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if !key.starts_with(|c: char| c.is_ascii_lowercase()) || !key.chars().all(is_snake) {
+        faults.push("is no snake_case".to_owned());
+    }
+    // Places where frames were lost have names of their own, as have statistics of an export.
+    if within != "drops"
+        && !(is_of_daemon && OF_PROTOCOL.contains(&key))
+        && let Some((_, word)) = SYNONYMS.iter().find(|(word, _)| *word == key)
+    {
+        faults.push(format!("is called {word}"));
+    }
+    let ends = |ends: &[&str]| ends.iter().any(|end| key.ends_with(end));
+    let is_count = value.is_u64() || value.is_null();
+    if ends(&["_bytes", "_mib", "_frames", "_ns"]) && !is_count && !value.is_object() {
+        faults.push(format!("is no whole number: {value}"));
+    }
+    let is_measure = value.is_number() || value.is_null() || NAMED_BY_OTHERS.contains(&key);
+    if ends(&["_s", "_ms", "_us", "_pps", "_bps"]) && !is_measure {
+        faults.push(format!("is no number: {value}"));
+    }
+    let is_yes_or_no = value.is_boolean() || value.is_null();
+    if ["is_", "has_"].iter().any(|start| key.starts_with(start)) && !is_yes_or_no {
+        faults.push(format!("is neither true nor false: {value}"));
+    }
+    // A fraction is a measure, so it has a unit.
+    let has_unit = ends(&["_s", "_ms", "_us", "pps", "gbps", "_bps", "_per_second", "_share"]);
+    if value.is_f64() && !has_unit {
+        faults.push(format!("has no unit: {value}"));
+    }
+    if value.as_str().is_some_and(|text| text == "true" || text.parse::<f64>().is_ok()) {
+        faults.push(format!("is text: {value}"));
+    }
+    faults
+}
+
+#[test]
+fn json_has_one_vocabulary() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let config = "[sources.made]\nsource = \"gen:size=64,rate=1kpps\"\neverybody = true\n";
+    fs::write(dir.path().join("weir.toml"), config).expect("a file");
+    let mut bench = Bench { dir, children: Vec::new(), objects: Vec::new() };
+    bench.run("capture gen:size=64,rate=10kpps --duration 300ms --json --json-every 100ms --quiet");
+    bench.run("capture gen:size=64,frames=1000 --json --write DIR/rec/ --compress zstd");
+    bench.run("capture gen:size=64,frames=1000 --json --write DIR/made.pcapng");
+    bench.run("capture --list-interfaces --json");
+    bench.run("extract DIR/rec udp --json --write DIR/out.pcapng");
+    bench.run("index DIR/rec --check --json");
+    bench.run("flows file:DIR/made.pcapng --biflow --json");
+    bench.run("doctor --json");
+    bench.run("lab copiers --duration 100ms --json");
+    bench.start("serve --config DIR/weir.toml --socket DIR/daemon", "daemon");
+    let line = "capture host:made --socket DIR/daemon --feed a:udp --control DIR/control";
+    bench.start(line, "control");
+    bench.run("status --control DIR/control --json");
+    bench.run("status --socket DIR/daemon --json");
+    bench.run("vm list --socket DIR/daemon --json");
+    bench.run("filter udp --feed a --control DIR/control --json");
+    bench.run("block 10.0.0.1 --feed a --for 1h --control DIR/control --json");
+    bench.run("block 10.0.0.0/24 --feed a --socket DIR/daemon --json");
+    bench.run("capture host:made --socket DIR/daemon --frames 10 --json");
+
+    let mut kinds: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
+    let mut found = BTreeSet::new();
+    for (line, object) in &bench.objects {
+        walk(object, "", &mut |within, key, value| {
+            for fault in faults(line.starts_with("status --socket"), within, key, value) {
+                found.insert(format!("{line}: {within}.{key} {fault}"));
+            }
+            if !value.is_null() {
+                kinds.entry(key.to_owned()).or_default().insert(kind(value), line);
+            }
+        });
+    }
+    assert!(found.is_empty(), "{found:#?}");
+    let several: BTreeMap<_, _> = kinds.iter().filter(|(_, kinds)| kinds.len() > 1).collect();
+    let new: BTreeMap<_, _> =
+        several.iter().filter(|(key, _)| KINDS.iter().all(|(known, _)| known != **key)).collect();
+    assert!(new.is_empty(), "of several kinds: {new:#?}");
+    assert!(kinds.len() > 150, "only {} names were seen", kinds.len());
+}
+
+/// What `weir` says to these words.
+fn weir(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(words).env("LC_ALL", "C").env_remove("WEIR_SOCKET").stdin(Stdio::null());
+    command.output().expect("weir")
+}
+
+/// The verbs that help lists, and the verbs of those.
+fn verbs(of: &[String]) -> Vec<Vec<String>> {
+    let words: Vec<&str> = of.iter().map(String::as_str).chain(["--help"]).collect();
+    let help = String::from_utf8(weir(&words).stdout).expect("text");
+    let Some((_, list)) = help.split_once("\nCommands:\n") else { return vec![of.to_vec()] };
+    let rows = list.lines().take_while(|line| line.starts_with("  "));
+    let names = rows
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next());
+    let names = names.filter(|name| *name != "help");
+    names.flat_map(|name| verbs(&[of, &[name.to_owned()]].concat())).collect()
+}
+
+/// Fails unless it ended with 2, nothing on standard output, and a reason.
+fn refused(words: &[&str]) {
+    let output = weir(words);
+    let says = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {says}");
+    assert!(output.stdout.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(says.contains("error: ") || says.contains("weir: "), "{words:?}: {says}");
+    assert!(!says.contains("os error") && !says.contains("panicked"), "{words:?}: {says}");
+}
+
+#[test]
+fn bad_input_ends_with_status_2_in_every_command() {
+    let verbs = verbs(&[]);
+    assert!(verbs.len() > 25, "{verbs:?}");
+    for verb in &verbs {
+        let verb: Vec<&str> = verb.iter().map(String::as_str).collect();
+        refused(&[&verb[..], &["--no-such-flag"]].concat());
+        let help = weir(&[&verb[..], &["--help"]].concat());
+        assert_eq!(help.status.code(), Some(0), "{verb:?}");
+    }
+    for line in [
+        "no-such-verb",
+        "capture",
+        "capture file:/no/such/file --json",
+        "capture no-such-iface0 --json",
+        "capture gen: --filter no-such-word --json",
+        "capture gen: -F /no/such/file",
+        "capture gen: -c 1 --write /no/such/folder/a",
+        "capture gen: -c 1 --write /no/such/folder/a/",
+        "capture gen: -c 1 -B 4",
+        "capture host:lan --socket /no/such/socket --json",
+        "flows file:/no/such/file --json",
+        "flows gen: --filter no-such-word --json",
+        "attach file:/no/such/file --netdev weir0 --json",
+        "extract /no/such/folder --json",
+        "extract /no/such/folder --filter no-such-word --json",
+        "extract udp",
+        "index /no/such/folder --json",
+        "status --socket /no/such/socket --json",
+        "status --control /no/such/socket --json",
+        "filter udp --control /no/such/socket --json",
+        "trigger --control /no/such/socket --json",
+        "block 10.0.0.1 --control /no/such/socket --json",
+        "block no-address --control /no/such/socket --json",
+        "vm list --socket /no/such/socket --json",
+        "serve --config /no/such/file",
+        "gen no-such-iface0 --json",
+        "gen file:a --json",
+        "gen lo --file /no/such/file",
+        "run -- /no/such/program",
+        "doctor file:a --json",
+        "lab reread made --socket /no/such/socket --json",
+    ] {
+        refused(&line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>());
+    }
+}
