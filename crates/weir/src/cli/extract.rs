@@ -10,7 +10,7 @@ use crate::units;
 #[derive(Args, Debug)]
 #[command(override_usage = "weir extract [OPTIONS] <DIR>...")]
 pub struct ExtractArgs {
-    /// Directories that were recorded into (weir capture --write DIR/), or single files
+    /// Directories with recorded files (weir capture --write DIR/), or single files
     #[arg(required = true, value_name = "DIR")]
     pub paths: Vec<PathBuf>,
     /// Frames from this time on: 2026-11-26T09:27:19Z, '2026-11-26 09:27' and 09:27:19 (local time), 1795685239.5
@@ -36,13 +36,13 @@ pub struct ExtractArgs {
     /// Permissions of the files that --write creates, in octal, before the umask
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = units::file_mode)]
     pub file_mode: u32,
-    /// End after so many frames
+    /// End after this many frames
     #[arg(short = 'c', long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
-    /// Threads that read and choose [default: one a CPU]
+    /// Threads that read and filter [default: one for each CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
-    /// Say on standard error what was read and what was not
+    /// Print on standard error what was read and what was not
     #[arg(long)]
     pub stats: bool,
     /// The same as one JSON object
