@@ -14,7 +14,7 @@ const MTUS: std::ops::RangeInclusive<i64> = 68..=65_521;
 /// What becomes of super-frames, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SuperFramesName {
-    /// They are fed as they were captured
+    /// They are fed unchanged
     Keep,
     /// TCP is segmented to the MTU, as a NIC would have done
     Segment,
@@ -40,10 +40,10 @@ pub struct NetdevArgs {
     /// netns:/proc/PID/ns/net, docker:NAME, pod:NAMESPACE/NAME
     #[arg(long, value_name = "NETNS", value_parser = source_name::netns_name)]
     pub into: Option<NetnsName>,
-    /// Begin when a packet socket listens on the interface: a tool that is started now sees every frame
+    /// Begin when a packet socket reads the interface, so that a tool that is started now sees every frame
     #[arg(long)]
     pub wait_for_reader: bool,
-    /// What becomes of frames longer than the MTU that a NIC or the kernel has put together of several (GRO, TSO)
+    /// What to do with frames longer than the MTU that a NIC or the kernel has merged from several (GRO, TSO)
     #[arg(long, value_enum, default_value = "keep")]
     pub super_frames: SuperFramesName,
     /// MTU of the interface, and of segments; longer frames are fed all the same

@@ -17,8 +17,7 @@ pub struct BlockArgs {
     /// A file with more entries, one a line; text behind a # is ignored
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// Exclude the entries for so long, and then no more: 30s, 10m, 1h; up to 720h, which is 30 days [default with
-    /// --from: 10m]
+    /// Exclude the entries only for this time: 30s, 10m, 1h; up to 720h, which is 30 days [default with --from: 10m]
     #[arg(long = "for", value_name = "TIME", value_parser = units::block_time)]
     #[arg(conflicts_with_all = ["remove", "clear"])]
     pub time: Option<Duration>,
@@ -28,10 +27,10 @@ pub struct BlockArgs {
     /// Remove all entries from the list
     #[arg(long, conflicts_with_all = ["entries", "file", "remove"])]
     pub clear: bool,
-    /// Exclude what raises alerts, as Suricata writes them to this file (eve.json); - is standard input
+    /// Exclude the traffic of alerts that Suricata writes to this file (eve.json); - is standard input
     #[arg(long, value_name = "PATH", conflicts_with_all = ["entries", "file", "remove", "clear"])]
     pub from: Option<PathBuf>,
-    /// Wait for more alerts, also where the file is renamed and made anew; and for the daemon and the feed
+    /// Wait for more alerts, also if the file is renamed and created again; and for the daemon and the feed
     #[arg(long, requires = "from")]
     pub follow: bool,
     /// What of an alert to exclude

@@ -21,9 +21,9 @@ use crate::units;
 /// What a consumer does when it finds no frame, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LatencyName {
-    /// It rests as the null monitor does, and sleeps until it is woken
+    /// It pauses as the null monitor does, and sleeps until it is woken
     Rest,
-    /// It looks all the time, some microseconds apart
+    /// It polls all the time, some microseconds apart
     Poll,
 }
 
@@ -39,10 +39,10 @@ pub struct CaptureArgs {
     /// Count frames beside --print and --write; without these two, counting is the default
     #[arg(long)]
     pub count: bool,
-    /// Write a pcapng file in time order, whatever its name (- for standard output); the command ends when the disk
-    /// has it. Frames of several link types go to a file each: out.pcapng, out.raw-ip.pcapng. A directory (dumps/) is
-    /// recorded into: each ring to files of its own, at the disk's speed, put in order by `weir extract`; several
-    /// directories, each behind its own --write, are written to at once
+    /// Write a pcapng file in time order, whatever its name (- for standard output); the command ends when the file is
+    /// on the disk. Each link type gets its own file: out.pcapng, out.raw-ip.pcapng. Into a directory (dumps/), each
+    /// ring is recorded to its own files, at the disk's speed; `weir extract` puts the frames in order. Several
+    /// directories, each with its own --write, are written to at the same time
     #[arg(short, long, value_name = "PATH")]
     pub write: Vec<PathBuf>,
     /// Permissions of the files that --write creates, in octal, before the umask
@@ -50,19 +50,19 @@ pub struct CaptureArgs {
     pub file_mode: u32,
     #[command(flatten)]
     pub rotate: RotateArgs,
-    /// In a directory that is recorded into, files are compressed piece by piece, on CPUs that have nothing else to do:
-    /// zstd, or zstd:LEVEL with 1 (fast, the default) to 19 (small). `weir extract`, zstd and tshark read them
+    /// Compress recorded files (--write DIR/) piece by piece, on idle CPUs: zstd, or zstd:LEVEL with 1 (fast, the
+    /// default) to 19 (small). `weir extract`, zstd and tshark read them
     #[arg(long, value_name = "zstd[:LEVEL]", value_parser = units::compression, requires = "write")]
     pub compress: Option<i32>,
     #[command(flatten)]
     pub look_back: LookBackArgs,
     #[command(flatten)]
     pub input: InputArgs,
-    /// A feed: frames with a filter and rings of their own, such as 'web: tcp port 80' or 'dns: udp port 53, snaplen
-    /// 128'; behind further commas in, out or both, and sample N or flows N. May be given several times
+    /// A feed: frames that a filter selects, with their own rings, such as 'web: tcp port 80' or 'dns: udp port 53,
+    /// snaplen 128'; after further commas in, out or both, and sample N or flows N. May be given several times
     #[arg(long, value_name = "NAME: EXPR, ...")]
     pub feed: Vec<FeedName>,
-    /// Print the JSON object of --json also each time so much time is over; frames that are in the rings then are
+    /// Also print the JSON object of --json each time this time has passed; frames that are in the rings then are
     /// `waiting`
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub json_every: Option<Duration>,

@@ -33,7 +33,7 @@ pub struct ExtcapArgs {
     /// List the options for Wireshark's dialog
     #[arg(long = "extcap-config", requires = "interface")]
     pub config: bool,
-    /// List the values of an option anew; no option here has such
+    /// Reload the values of an option; no option here supports that
     #[arg(long = "extcap-reload-option", value_name = "OPTION", requires = "interface")]
     pub reload_option: Option<String>,
     /// Capture into the fifo

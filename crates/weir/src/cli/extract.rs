@@ -12,8 +12,8 @@ use crate::usage_hints;
 #[derive(Args, Debug)]
 #[command(override_usage = "weir extract [OPTIONS] <DIR>... [FILTER]")]
 pub struct ExtractArgs {
-    /// Directories that were recorded into (weir capture --write DIR/), or single files. The first word behind them
-    /// that is no path and that a filter can begin with begins the filter, as with weir capture: dumps/ tcp port 80
+    /// Directories with recorded files (weir capture --write DIR/), or single files. The first word after them that is
+    /// no path and that can begin a filter begins the filter, as with weir capture: dumps/ tcp port 80
     #[arg(required = true, value_name = "DIR")]
     pub paths: Vec<PathBuf>,
     /// Frames from this time on: 2026-11-26T09:27:19Z, '2026-11-26 09:27' and 09:27:19 (local time), 1795685239.5
@@ -39,13 +39,13 @@ pub struct ExtractArgs {
     /// Permissions of the files that --write creates, in octal, before the umask
     #[arg(long, value_name = "MODE", default_value = "600", value_parser = units::file_mode)]
     pub file_mode: u32,
-    /// End after so many frames
+    /// End after this many frames
     #[arg(short = 'c', long, value_name = "N", value_parser = units::count)]
     pub frames: Option<u64>,
-    /// Threads that read and choose [default: one a CPU]
+    /// Threads that read and filter [default: one for each CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: Option<u16>,
-    /// Say on standard error what was read and what was not
+    /// Print on standard error what was read and what was not
     #[arg(long)]
     pub stats: bool,
     /// The same as one JSON object

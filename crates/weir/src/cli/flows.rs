@@ -19,8 +19,8 @@ pub struct FlowsArgs {
     pub flows: FlowMonitorArgs,
     #[command(flatten)]
     pub show: ShowArgs,
-    /// Count flows in the kernel, at TC or XDP: no frame is copied, and the table is read where it is. For interfaces;
-    /// --hook, --direction, --consume and --duration say which frames, --flows-max is of each CPU
+    /// Count flows in the kernel, at TC or XDP: no frame is copied, and the table is read in place. For interfaces;
+    /// --hook, --direction, --consume and --duration select the frames, --flows-max is for each CPU
     #[arg(long)]
     pub in_kernel: bool,
 }
@@ -28,30 +28,31 @@ pub struct FlowsArgs {
 /// How frames become flows, and where those go that have ended.
 #[derive(Args, Clone, Debug)]
 pub struct FlowMonitorArgs {
-    /// End a flow after so long without a frame; 0s: never
+    /// End a flow after this time without a frame; 0s: never
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = units::duration)]
     pub idle_timeout: Duration,
-    /// Report a flow that goes on after so long, and count it anew; 0s: never
+    /// Report a flow that goes on after this time, and start its counts again; 0s: never
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = units::duration)]
     pub active_timeout: Duration,
-    /// Both directions of a connection are one flow, of who was seen to send first, with counts of each (RFC 5103)
+    /// Both directions of a connection are one flow, from the side that was seen to send first, with counts of each
+    /// direction (RFC 5103)
     #[arg(long)]
     pub biflow: bool,
     /// Frames of different VLANs are different flows
     #[arg(long)]
     pub vlan: bool,
-    /// Flows that are kept at once, 92 bytes each; a new one beyond them ends another early [default: 1M; in the kernel
-    /// 131072 of each CPU]
+    /// Most flows that are kept at a time, 92 bytes each; a further one ends another early [default: 1M; in the kernel
+    /// 131072 for each CPU]
     #[arg(long, value_name = "N", value_parser = units::count)]
     pub flows_max: Option<u64>,
-    /// How many flows the table at the end has, those with most bytes first
+    /// Number of flows in the table at the end, those with most bytes first
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Send flows that have ended to a collector or into files: ipfix://HOST[:PORT] (UDP), ipfix+tcp://HOST[:PORT],
     /// parquet:DIRECTORY, json:FILE. May be given several times
     #[arg(long, value_name = "TARGET")]
     pub export: Vec<ExportTarget>,
-    /// How long a Parquet file is written before the next one is begun
+    /// Time after which a new Parquet file is begun
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = units::duration)]
     pub parquet_every: Duration,
     /// The number by which collectors tell this monitor from others of this machine (IPFIX: observationDomainId)

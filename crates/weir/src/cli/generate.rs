@@ -65,7 +65,7 @@ pub struct GenArgs {
         ]
     )]
     pub file: Option<PathBuf>,
-    /// How fast the file is sent by its stamps: max, real, or a factor such as 2x; --rate takes the place of this
+    /// How fast the file is sent by its stamps: max, real, or a factor such as 2x; --rate replaces this
     #[arg(
         long,
         value_name = "SPEED",
@@ -89,7 +89,7 @@ pub struct GenArgs {
     pub json: bool,
 }
 
-/// Where frames go, and what is in them. Without any of these: addresses for tests, which are nobody's.
+/// Addresses and contents of frames. Without any of these: addresses that are reserved for tests.
 #[derive(Args, Clone, Debug, Default)]
 pub struct AddressArgs {
     /// Source MAC address [default: with --dst-ip or --dst-mac the interface's]
@@ -103,7 +103,7 @@ pub struct AddressArgs {
     /// the interface's, else flow]
     #[arg(long, value_name = "IP")]
     pub src_ip: Option<SourceIp>,
-    /// Destination address, IPv4 or IPv6 [default: 192.0.2.1, which is nobody's]
+    /// Destination address, IPv4 or IPv6 [default: 192.0.2.1, which is reserved for documentation]
     #[arg(long, value_name = "IP")]
     pub dst_ip: Option<IpAddr>,
     /// UDP source port [default: the flow's, 32768 to 65535]

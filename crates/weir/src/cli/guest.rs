@@ -24,13 +24,13 @@ pub struct GuestArgs {
     /// The socket that clients in this machine connect to
     #[arg(long, value_name = "PATH", default_value = weir_client::SOCKET)]
     pub socket: PathBuf,
-    /// Who may read what the host offers, beside root: users, by name or id
+    /// Users, by name or id, who may read what the host offers; root always may
     #[arg(long, value_name = "USER", value_delimiter = ',')]
     pub users: Vec<String>,
     /// Groups that may read, by name or id
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
     pub groups: Vec<String>,
-    /// Everybody who can connect may
+    /// Everybody who can connect may read
     #[arg(long)]
     pub everybody: bool,
 }

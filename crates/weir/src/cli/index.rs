@@ -11,7 +11,7 @@ pub struct IndexArgs {
     /// Directories that were recorded into (weir capture --write DIR/), or single files
     #[arg(required = true, value_name = "DIR")]
     pub paths: Vec<PathBuf>,
-    /// Make all indexes anew, also those that fit their files
+    /// Rebuild all indexes, also those that match their files
     #[arg(long)]
     pub all: bool,
     /// Change nothing, and say what would be done; exit with 1 if that is anything

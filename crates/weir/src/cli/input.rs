@@ -28,7 +28,7 @@ pub struct InputArgs {
     /// pod:NAMESPACE/NAME, pod:NAMESPACE/NAME/eth0,
     /// file:TRACE.pcapng, gen:size=64,flows=1000,
     /// host:eth0 (what `weir serve` captures; read as any user whom its file allows).
-    /// The first word behind them that a filter can begin with begins the filter, as with tcpdump: eth0 tcp port 80
+    /// The filter begins with the first word after them that can begin a filter, as with tcpdump: eth0 tcp port 80
     // One at least, which the plan checks: it has the better answer.
     #[arg(id = "sources", value_name = "SOURCE", value_parser = Word::parse)]
     pub(super) words: Vec<Word>,
@@ -41,14 +41,14 @@ pub struct InputArgs {
     /// A capture file as the source, as tcpdump has it; - is standard input, as in file:-
     #[arg(short = 'r', long, value_name = "FILE")]
     pub(super) read: Vec<String>,
-    /// Addresses and ports are numbers: so they are without this flag, too
+    /// Show addresses and ports as numbers, as without this flag, too
     #[arg(short = 'n', action = clap::ArgAction::Count, hide = true)]
     _numbers: u8,
     /// Capture only frames that match, in tcpdump's syntax: 'tcp port 80'. The filter runs in the kernel where
     /// possible
     #[arg(long, value_name = "EXPR")]
     pub filter: Option<String>,
-    /// The filter is the text of this file; from # on, a line is a comment
+    /// Read the filter from this file; from # on, a line is a comment
     #[arg(short = 'F', long, value_name = "FILE", conflicts_with = "filter")]
     pub(super) filter_file: Option<PathBuf>,
     /// Wait for interfaces that are missing or down, and capture them again each time they come back
@@ -73,7 +73,7 @@ pub struct InputArgs {
     /// RX queues to capture from: all, or 0-3
     #[arg(long, value_name = "QUEUES", default_value = "all", value_parser = units::queues)]
     pub queues: weir_capture::af_xdp::Queues,
-    /// Threads that share each queue, each with a ring of its own
+    /// Threads that share each queue, each with its own ring
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub copiers: u32,
     /// Mode of the AF_XDP sockets
@@ -93,7 +93,7 @@ pub struct InputArgs {
     /// Most bytes kept of a frame; 0: all
     #[arg(short, long, value_name = "BYTES", default_value_t = CAPLEN_MAX, value_parser = units::snaplen)]
     pub snaplen: u32,
-    /// Which frames are offered, as seen from this machine; of a file, by the direction that it records
+    /// The direction of the offered frames, as seen from this machine; for a file, the recorded direction
     #[arg(short = 'Q', long, value_enum, default_value = "both")]
     pub direction: DirectionName,
     /// Memory of each feed's rings, shared by its CPUs [default: 64MiB, more above 16 CPUs; 8MiB for one file
@@ -106,15 +106,15 @@ pub struct InputArgs {
         value_parser = clap::value_parser!(u64).range(1..=u64::MAX >> 10)
     )]
     pub buffer_size: Option<u64>,
-    /// Run the threads that take frames on these CPUs, and allocate the rings near them: 0-3,8, or node:1 for the
-    /// CPUs of a NUMA node [default: any]
+    /// Run the threads that capture on these CPUs, and allocate the rings near them: 0-3,8, or node:1 for the CPUs of
+    /// a NUMA node [default: any]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,
     /// Do not put interfaces into promiscuous mode
     #[arg(short = 'p', long)]
     pub no_promiscuous: bool,
-    /// Take rings, and what memory an engine has of its own, from huge pages that are reserved (sysctl
-    /// vm.nr_hugepages); without this, rings are in huge pages where the kernel finds some
+    /// Allocate rings, and an engine's other memory, from reserved huge pages (sysctl vm.nr_hugepages); without this,
+    /// rings are in huge pages if the kernel finds some
     #[arg(long)]
     pub hugepages: bool,
     /// Stop after this time
@@ -137,7 +137,7 @@ pub struct InputArgs {
     /// Print one JSON object at the end, on standard output, or on standard error with --write -
     #[arg(long)]
     pub json: bool,
-    /// Say nothing while it runs but errors; SIGUSR1 prints the ledger meanwhile, with or without this
+    /// Print only errors while it runs; SIGUSR1 prints the ledger meanwhile, with or without this
     #[arg(short, long)]
     pub quiet: bool,
     /// Exit with status 1 if any frame was lost

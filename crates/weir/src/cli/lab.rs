@@ -30,7 +30,7 @@ pub enum LabCommand {
     Soak(SoakArgs),
     /// Add and remove feeds, attach and detach consumers, while a source runs at full rate
     Churn(ChurnArgs),
-    /// Open a feed of a daemon, time its first frame, and read rings that get no more frames, again and again
+    /// Open a feed of a daemon, time its first frame, and read rings without new frames again and again
     Reread(RereadArgs),
     /// Simulate a probe from random numbers, and check after each event that every frame is accounted for
     Simulate(SimulateArgs),
@@ -109,7 +109,7 @@ pub struct DiskArgs {
     )]
     #[arg(value_parser = units::write_size)]
     pub block_sizes: Vec<u64>,
-    /// Also compute the link that so many such drives would hold
+    /// Also compute the rate of a link that this many such drives could record
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub drives: Vec<u32>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the tables)
@@ -185,7 +185,7 @@ pub struct SimulateArgs {
     /// The run of this number
     #[arg(long, value_name = "N", required_unless_present = "seeds", conflicts_with = "seeds")]
     pub seed: Option<u64>,
-    /// The runs of the numbers from 0 on, so many
+    /// Simulate N runs, with the seeds from 0 on
     #[arg(long, value_name = "N", value_parser = units::count)]
     pub seeds: Option<u64>,
     /// How many events a run has; another number makes another run

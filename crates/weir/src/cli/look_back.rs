@@ -12,13 +12,13 @@ use crate::units::{self, FrameRate};
 /// What is saved around a trigger.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LookBackArgs {
-    /// Record only what lies around a trigger: the rings run as history meanwhile, half of each (--ring-size). signal
-    /// (SIGUSR2 to this process), 'filter:EXPR' (a frame that this filter accepts), rate:100kpps or rate:1Gbps (more
-    /// than that in a tenth of a second); may be given several times. SIGUSR2, and with --control `weir trigger`, are
-    /// always among them
+    /// Record only frames from before and after a trigger; half of each ring (--ring-size) is the history. Triggers:
+    /// signal (SIGUSR2 to this process), 'filter:EXPR' (a frame that this filter accepts), rate:100kpps or rate:1Gbps
+    /// (more than that in a tenth of a second); may be given several times. SIGUSR2, and with --control `weir trigger`,
+    /// are always triggers
     #[arg(long, value_name = "TRIGGER", requires = "write")]
     pub on_trigger: Vec<TriggerName>,
-    /// How much from before a trigger is saved: 30s, or 512MiB of all rings together [default: what the rings have]
+    /// How much from before a trigger is saved: 30s, or 512MiB of all rings together [default: all that the rings have]
     #[arg(long, value_name = "TIME|SIZE", value_parser = span, requires = "on_trigger")]
     pub save_before: Option<Span>,
     /// How much from the last trigger on is saved: 10s, or 1GiB [default: 10s]
@@ -33,9 +33,9 @@ pub enum TriggerName {
     Signal,
     /// A frame that this filter accepts.
     Filter(String),
-    /// More frames than so many in a second.
+    /// More than this many frames in a second.
     Frames(u64),
-    /// More bits than so many in a second.
+    /// More than this many bits in a second.
     Bits(u64),
 }
 

@@ -29,7 +29,7 @@ pub enum TimeName {
 /// Lines on standard output.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct PrintArgs {
-    /// Print one line a frame, in tcpdump's words; docs/printing.md says what is in it. For a full decode of every
+    /// Print one line for each frame, in tcpdump's words; docs/printing.md explains it. For a full decode of every
     /// protocol: weir capture SOURCE --write - | tshark -r -
     #[arg(long)]
     pub print: bool,
@@ -48,7 +48,7 @@ pub struct PrintArgs {
     /// More of the headers: TTL, id, offset, flags, protocol, length, checksums
     #[arg(short, long, action = ArgAction::Count, requires = "print")]
     verbose: u8,
-    /// With --verbose: do not look at checksums
+    /// With --verbose: do not check checksums
     #[arg(short = 'K', long = "dont-verify-checksums", requires = "print")]
     unchecked: bool,
     /// The link layer, too: direction, MAC addresses, ethertype, length of the frame
@@ -64,7 +64,7 @@ pub struct PrintArgs {
     /// control characters are dots
     #[arg(short = 'A', action = ArgAction::Count, requires = "print")]
     text_alone: u8,
-    /// Sequence numbers are absolute: so they are without this flag, too
+    /// Show absolute sequence numbers, as without this flag, too
     #[arg(short = 'S', long = "absolute-tcp-sequence-numbers", hide = true)]
     _absolute: bool,
 }

@@ -10,25 +10,25 @@ use crate::units;
 /// When files that are written are followed by others, and how many bytes they may have.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RotateArgs {
-    /// Files have so many bytes at most: out.pcapng is followed by out.pcapng1, out.pcapng2
+    /// Files have at most this size: out.pcapng is followed by out.pcapng1, out.pcapng2
     #[arg(long, value_name = "SIZE", value_parser = units::rotate_size, requires = "write")]
     pub rotate_size: Option<u64>,
-    /// The same in millions of bytes, as of tcpdump; or with a unit: 100MiB
+    /// The same in millions of bytes, as in tcpdump; or with a unit: 100MiB
     #[arg(short = 'C', value_name = "MILLIONS", value_parser = units::rotate_millions, requires = "write")]
     #[arg(conflicts_with = "rotate_size")]
     pub rotate_millions: Option<u64>,
-    /// Files have the frames of so long a time at most (a number is seconds). Parts of the time in a file's name are as
-    /// in strftime: out-%H%M%S.pcapng
+    /// Files have the frames of at most this time (a number is seconds). A file's name may have parts of the time as in
+    /// strftime: out-%H%M%S.pcapng
     #[arg(short = 'G', long, value_name = "TIME", value_parser = units::rotate_time, requires = "write")]
     pub rotate_time: Option<Duration>,
-    /// With a size: so many files are written in turn, the oldest is replaced. With a time: the capture ends after so
-    /// many files
+    /// With a size: this many files are written in turn, the oldest is replaced. With a time: the capture ends after
+    /// this many files
     #[arg(short = 'W', long, value_name = "N", requires = "write")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub rotate_files: Option<u32>,
-    /// The files of this run have so many bytes at most (20GiB): the oldest are deleted. In each directory that is
-    /// recorded into, all recorded files have, or this share of the file system (80%), but none is deleted that is
-    /// being read
+    /// The files of this run have at most this size together (20GiB): the oldest are deleted. When recording, this
+    /// holds for all recorded files of each directory, and may be a share of the file system (80%); files that are
+    /// being read are not deleted
     #[arg(long, value_name = "SIZE|SHARE", value_parser = units::quota, requires = "write")]
     pub quota: Option<Quota>,
 }

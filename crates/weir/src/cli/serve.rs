@@ -8,8 +8,8 @@ use clap::Args;
 /// `weir serve`.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
-    /// The file that says which sources there are and who may open them; what it does not allow is denied. SIGHUP has
-    /// it read again
+    /// The file with the sources and who may open them; everything that it does not allow is denied. At SIGHUP it is
+    /// read again
     #[arg(long, value_name = "PATH", default_value = "/etc/weir/weir.toml")]
     pub config: PathBuf,
     /// The socket that clients connect to
