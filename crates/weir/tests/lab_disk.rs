@@ -62,6 +62,52 @@ fn a_round_measures_each_part_and_leaves_nothing_behind() {
     assert_eq!(sizing["interrupted"], false);
 }
 
+/// The kernel that tests/guest/kernel.sh unpacks.
+const KERNEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.cache/guest/debian-6.1");
+
+#[test]
+fn vm_the_same_on_virtio_blk_stands_beside_the_bare_rows() {
+    const TEST: &str = "vm_the_same_on_virtio_blk_stands_beside_the_bare_rows";
+    for tool in ["qemu-system-x86_64", "busybox", "mkfs.ext4"] {
+        if !weir_lab::testbed::require_tool(TEST, tool) {
+            return;
+        }
+    }
+    if !std::path::Path::new(KERNEL).join("vmlinuz").is_file() {
+        return weir_lab::testbed::skip(TEST, "no kernel is unpacked (tests/guest/kernel.sh)");
+    }
+    let folder = folder();
+    let args = [folder.path().to_str().unwrap(), "--rounds", "1", "--duration", "0.1s"];
+    let more = ["--block-sizes", "256KiB,1MiB", "--guest-kernel", KERNEL, "--json", "-"];
+    let output = run(&[&args[..], &more].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(entries(&folder), 0);
+    let sizing: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(sizing["guest"].as_str().unwrap().contains("ext4 on /dev/vda at /disk"), "{sizing}");
+    let rows = sizing["rows"].as_array().unwrap();
+    let in_guest: Vec<_> = rows.iter().filter(|row| row["section"] == "in a guest").collect();
+    for what in ["disk only: weir-disk, 256 KiB", "disk only: weir-disk, 1024 KiB", "both: weir"] {
+        let is_it = |row: &&&Value| row["what"].as_str().unwrap().starts_with(what);
+        let row = in_guest.iter().find(is_it).unwrap_or_else(|| panic!("{what}: {sizing}"));
+        assert_eq!(row["rounds"].as_array().unwrap().len(), 1, "{row}");
+        assert!(row["value"]["median"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["ratio"]["median"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["absent"].is_null(), "{row}");
+    }
+}
+
+#[test]
+fn a_guest_that_cannot_be_booted_is_a_row_that_says_why() {
+    let (folder, kernel) = (folder(), folder());
+    let args = [folder.path().to_str().unwrap(), "--rounds", "1", "--duration", "0.1s"];
+    let more = ["--block-sizes", "1MiB", "--guest-kernel", kernel.path().to_str().unwrap()];
+    let output = run(&[&args[..], &more].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("no kernel is there") || text.contains("busybox"), "{text}");
+    assert_eq!(entries(&folder), 0);
+}
+
 #[test]
 fn a_directory_that_is_none_or_in_memory_is_refused() {
     let folder = folder();

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The machine, the program and the hour.
 #[derive(Debug, Clone, Serialize)]
@@ -193,7 +193,7 @@ pub(super) struct Neighbours {
 }
 
 /// How much a round was disturbed by other programs. If it was, it measures them too.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
     /// User time of all other programs, percent of one CPU. System time is not told apart: the
     /// kernel works for us on anybody's account.

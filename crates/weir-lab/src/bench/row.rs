@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::machine::Disturbance;
 use super::percentiles::Percentiles;
@@ -37,7 +37,7 @@ pub struct Row {
 }
 
 /// One round.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Round {
     /// Its number: rows that were measured in turn share it.
     pub round: u32,
@@ -52,7 +52,7 @@ pub struct Round {
 }
 
 /// Account of the frames of a round.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frames {
     /// Frames that the generator put on the link, by the link's own count.
     pub offered: u64,

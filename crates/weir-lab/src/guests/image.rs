@@ -9,8 +9,8 @@ use std::process::Command;
 use super::archive::Archive;
 use crate::{Error, Result};
 
-/// Drivers of the port, of the network interface, and of the bus that both are on.
-const MODULES: [&str; 3] = ["virtio_pci", "virtio_console", "virtio_net"];
+/// Drivers of the port, of the network interface, of the disk, and of the bus that they are on.
+const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virtio_blk"];
 
 /// The first process: it loads drivers, starts the broker, and runs the commands that come by the second port (a serial
 /// line loses characters while the host is busy). Each command is a line; behind what it prints stands a line with its
@@ -24,7 +24,7 @@ mount -t devtmpfs devtmpfs /dev
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /tmp
 echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
-for module in virtio_pci virtio_console virtio_net; do modprobe $module; done
+for module in virtio_pci virtio_console virtio_net virtio_blk; do modprobe $module; done
 ip link set lo up
 ip link set eth0 up promisc on
 weir guest >/tmp/guest.out 2>/tmp/guest.err &

@@ -18,7 +18,9 @@ const QEMU: &str = "qemu-system-x86_64";
 const BOOTS_WITHIN: Duration = Duration::from_secs(90);
 /// With KVM it takes less than 2 s, or is not there.
 const KVM_BOOTS_WITHIN: Duration = Duration::from_secs(10);
-const MEMORY: &str = "512M";
+const MEMORY_MIB: u64 = 512;
+/// How often a caller that may stop a command is asked.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Way in which a guest's instructions are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,13 +34,13 @@ pub(crate) enum Accelerator {
 impl Accelerator {
     /// KVM where it boots a guest, which takes a trial: a `/dev/kvm` that can be opened and boots nothing is common in
     /// virtual machines.
-    pub(crate) fn find(image: &Image, end: &End, folder: &Path) -> Accelerator {
+    pub(crate) fn find(image: &Image, end: Option<&End>, folder: &Path) -> Accelerator {
         let opened = OpenOptions::new().read(true).write(true).open("/dev/kvm");
         if opened.is_err() {
             return Accelerator::Tcg;
         }
         let sockets = Sockets::new(folder, "trial");
-        let guest = Guest::start(image, Accelerator::Kvm, end, &sockets, None, None);
+        let guest = Guest::start(image, Accelerator::Kvm, end, &sockets, Hardware::default());
         match guest.and_then(|mut guest| guest.wait_until_ready(KVM_BOOTS_WITHIN)) {
             Ok(()) => Accelerator::Kvm,
             Err(_) => Accelerator::Tcg,
@@ -72,6 +74,25 @@ impl Sockets {
     }
 }
 
+/// Hardware of a guest beside its ports.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hardware<'a> {
+    pub(crate) vcpus: usize,
+    pub(crate) memory_mib: u64,
+    /// The CPU of the host that QEMU runs on.
+    pub(crate) host_cpu: Option<usize>,
+    /// A tap of the host for a network interface.
+    pub(crate) tap: Option<&'a str>,
+    /// A file for a virtio-blk disk, written past the host's page cache.
+    pub(crate) disk: Option<&'a Path>,
+}
+
+impl Default for Hardware<'_> {
+    fn default() -> Self {
+        Hardware { vcpus: 1, memory_mib: MEMORY_MIB, host_cpu: None, tap: None, disk: None }
+    }
+}
+
 /// A running guest; QEMU is killed and waited for when the handle goes.
 #[derive(Debug)]
 pub(crate) struct Guest {
@@ -87,20 +108,19 @@ fn failed(reason: impl ToString) -> Error {
 }
 
 impl Guest {
-    /// Starts QEMU in the namespace of `end`, on this CPU if one is named, with a network interface on this tap if
-    /// there is one. [`wait_until_ready`](Guest::wait_until_ready) says when it has booted.
+    /// Starts QEMU, in the namespace of `end` if there is one. [`wait_until_ready`](Guest::wait_until_ready) says when it
+    /// has booted.
     ///
     /// # Errors
     /// [`Error::Measure`] without QEMU.
     pub(crate) fn start(
         image: &Image,
         accelerator: Accelerator,
-        end: &End,
+        end: Option<&End>,
         sockets: &Sockets,
-        cpu: Option<usize>,
-        tap: Option<&str>,
+        hardware: Hardware,
     ) -> Result<Guest> {
-        let mut command = match cpu {
+        let mut command = match hardware.host_cpu {
             Some(cpu) => {
                 let mut command = Command::new("taskset");
                 command.args(["-c", &cpu.to_string(), QEMU]);
@@ -110,7 +130,8 @@ impl Guest {
         };
         let listen = |path: &Path| format!("path={},server=on,wait=off", path.display());
         command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
-        command.args(["-machine", "pc", "-cpu", "max", "-smp", "1", "-m", MEMORY]);
+        command.args(["-machine", "pc", "-cpu", "max", "-smp", &hardware.vcpus.to_string()]);
+        command.args(["-m", &format!("{}M", hardware.memory_mib)]);
         command.args(["-accel", accelerator.name()]);
         command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.initramfs);
         command.args(["-append", "console=ttyS0 quiet panic=-1"]);
@@ -128,15 +149,26 @@ impl Guest {
         command
             .args(["-device", "virtserialport,bus=bench.0,chardev=commands,name=org.weir.bench"]);
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", sockets.qmp.display())]);
-        if let Some(tap) = tap {
+        if let Some(disk) = hardware.disk {
+            let options = "format=raw,if=none,id=disk,cache=none,aio=native";
+            // QEMU's way to have a comma in a value.
+            let file = disk.display().to_string().replace(',', ",,");
+            command.args(["-drive", &format!("{options},file={file}")]);
+            command.args(["-object", "iothread,id=disks"]);
+            command.args(["-device", "virtio-blk-pci,drive=disk,iothread=disks"]);
+        }
+        if let Some(tap) = hardware.tap {
             command.args(["-netdev", &format!("tap,id=net,ifname={tap},script=no,downscript=no")]);
             command.args(["-device", "virtio-net-pci,netdev=net"]);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut qemu = end.spawn(command).map_err(|error| match error {
-            Error::Spawn { .. } => {
-                failed(format!("{QEMU} cannot be run (Debian: qemu-system-x86)"))
-            }
+        let missing = || failed(format!("{QEMU} cannot be run (Debian: qemu-system-x86)"));
+        let spawned = match end {
+            Some(end) => end.spawn(command),
+            None => command.spawn().map(Running::from).map_err(|_| missing()),
+        };
+        let mut qemu = spawned.map_err(|error| match error {
+            Error::Spawn { .. } => missing(),
             error => error,
         })?;
         let commands = qemu.stdin.take().expect("it was piped");
@@ -166,7 +198,8 @@ impl Guest {
     /// # Errors
     /// [`Error::Measure`] with the guest's last words, if it does not come so far.
     pub(crate) fn wait_until_ready(&mut self, limit: Duration) -> Result<()> {
-        self.read_until(limit, "booting", |line| (line == "WEIR-READY").then_some(())).map(|_| ())
+        let is_ready = |line: &str| (line == "WEIR-READY").then_some(());
+        self.read_until(limit, "booting", is_ready, &|| false).map(|_| ())
     }
 
     /// [`wait_until_ready`](Guest::wait_until_ready) with the time that emulation takes.
@@ -182,13 +215,26 @@ impl Guest {
     /// # Errors
     /// [`Error::Measure`]: it fails, or takes longer than `limit`; later commands fail then, too.
     pub(crate) fn run(&mut self, command: &str, limit: Duration) -> Result<String> {
+        self.run_unless(command, limit, &|| false)
+    }
+
+    /// The same, and an error as soon as `is_stopped`.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn run_unless(
+        &mut self,
+        command: &str,
+        limit: Duration,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<String> {
         assert!(!command.contains('\n'), "a command is a line");
         self.number += 1;
         let number = self.number;
         writeln!(self.commands, "{number} {command}")
             .map_err(|error| failed(format!("QEMU has ended: {error}")))?;
         let (mut lines, status) =
-            self.read_until(limit, command, |line| status_of(line, number))?;
+            self.read_until(limit, command, |line| status_of(line, number), is_stopped)?;
         match status {
             0 => Ok(lines.join("\n")),
             status => {
@@ -209,16 +255,20 @@ impl Guest {
         limit: Duration,
         doing: &str,
         wanted: impl Fn(&str) -> Option<T>,
+        is_stopped: &dyn Fn() -> bool,
     ) -> Result<(Vec<String>, T)> {
         let (begin, mut lines) = (Instant::now(), Vec::new());
         loop {
-            match self.answers.recv_timeout(limit.saturating_sub(begin.elapsed())) {
+            let left = limit.saturating_sub(begin.elapsed());
+            match self.answers.recv_timeout(left.min(ASK_EVERY)) {
                 Ok(line) => match wanted(&line) {
                     Some(found) => return Ok((lines, found)),
                     None => lines.push(line),
                 },
+                Err(RecvTimeoutError::Timeout) if left > ASK_EVERY && !is_stopped() => {}
                 Err(error) => {
                     let what = match error {
+                        RecvTimeoutError::Timeout if is_stopped() => "was interrupted".to_owned(),
                         RecvTimeoutError::Timeout => {
                             format!("took longer than {} s", limit.as_secs())
                         }

@@ -14,4 +14,4 @@ mod image;
 mod machine;
 
 pub(crate) use image::Image;
-pub(crate) use machine::{Accelerator, Guest, Sockets};
+pub(crate) use machine::{Accelerator, Guest, Hardware, Sockets};

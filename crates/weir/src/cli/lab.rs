@@ -109,6 +109,10 @@ pub struct DiskArgs {
     )]
     #[arg(value_parser = units::write_size)]
     pub block_sizes: Vec<u64>,
+    /// A folder with a kernel to boot in a virtual machine, vmlinuz and lib/modules: the same is measured there, on a
+    /// virtio-blk disk whose file is in DIR
+    #[arg(long, value_name = "DIR")]
+    pub guest_kernel: Option<PathBuf>,
     /// Also compute the rate of a link that this many such drives could record
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub drives: Vec<u32>,

@@ -14,6 +14,7 @@ pub fn run(args: &DiskArgs) -> Result<u8> {
     let options = Options {
         weir: std::env::current_exe().context("finding this program's own file")?,
         directory: args.directory.clone(),
+        guest_kernel: args.guest_kernel.clone(),
         rounds: args.rounds,
         seconds: args.seconds.as_secs_f64(),
         block_bytes: args.block_sizes.clone(),

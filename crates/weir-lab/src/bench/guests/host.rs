@@ -11,7 +11,7 @@ use weir_client::status::Status;
 use crate::bench::child::{Child, pinned};
 use crate::bench::context::Context;
 use crate::bench::serve::READY;
-use crate::guests::{Accelerator, Guest, Image, Sockets};
+use crate::guests::{Accelerator, Guest, Hardware, Image, Sockets};
 use crate::testbed::{End, Testbed, ip};
 use crate::{Error, Result};
 
@@ -77,7 +77,7 @@ impl Host {
         })?;
         let image = Image::new(kernel, &context.options.weir)?;
         let folder = tempfile::tempdir().map_err(failed)?;
-        let accelerator = Accelerator::find(&image, &bed.rx, folder.path());
+        let accelerator = Accelerator::find(&image, Some(&bed.rx), folder.path());
         let rx = &bed.rx;
         for args in [
             ["tuntap", "add", "dev", TAP, "mode", "tap"].as_slice(),
@@ -92,7 +92,9 @@ impl Host {
             (0..GUESTS).map(|index| Sockets::new(folder.path(), &format!("g{index}"))).collect();
         let start = |(index, sockets): (usize, &Sockets)| {
             let tap = (index == 0).then_some(TAP);
-            Guest::start(&image, accelerator, rx, sockets, Some(context.cpus.reader(index)), tap)
+            let host_cpu = Some(context.cpus.reader(index));
+            let hardware = Hardware { host_cpu, tap, ..Hardware::default() };
+            Guest::start(&image, accelerator, Some(rx), sockets, hardware)
         };
         let mut guests = sockets.iter().enumerate().map(start).collect::<Result<Vec<_>>>()?;
         let file = folder.path().join("weir.toml");

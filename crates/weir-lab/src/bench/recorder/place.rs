@@ -8,6 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use weir_disk::{Files, KernelFiles};
 
 use crate::bench::context::Context;
 use crate::{Error, Result};
@@ -78,11 +79,8 @@ impl Place {
     /// # Errors
     /// [`Error::Measure`] if not.
     pub(super) fn needs(&self, bytes: u64) -> Result<()> {
-        let shown = Command::new("df").args(["--output=avail", "-B1"]).arg(self.path()).output();
-        let shown = shown.map_err(|error| failed(format!("df: {error}")))?;
-        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-        let free = shown.lines().nth(1).and_then(|line| line.trim().parse::<u64>().ok());
-        let free = free.ok_or_else(|| failed("df says nothing of it".to_owned()))?;
+        let space = KernelFiles.space(self.path()).map_err(|error| failed(error.to_string()))?;
+        let free = space.free;
         if free < bytes / 4 * 5 {
             let gb = |bytes: u64| bytes as f64 / 1e9;
             let reason = format!("{:.1} GB needed, {:.1} GB free", gb(bytes / 4 * 5), gb(free));
@@ -94,7 +92,8 @@ impl Place {
     /// Writes the remaining data and waits until the disk is idle: deleted files are still to be discarded, on a
     /// file system that does so.
     pub(super) fn settle(&self) {
-        _ = Command::new("sync").arg("--file-system").arg(self.path()).status();
+        // The short option, which busybox knows, too.
+        _ = Command::new("sync").arg("-f").arg(self.path()).status();
         let (begun, mut since) = (Instant::now(), Instant::now());
         let mut before = self.work();
         while since.elapsed() < IDLE && begun.elapsed() < IDLE_LIMIT {

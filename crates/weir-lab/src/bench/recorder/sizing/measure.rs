@@ -7,7 +7,8 @@ use super::super::fio::{self, Written};
 use super::super::place::{self, Place};
 use super::super::run::{self, Ran, record_bytes};
 use super::computed::{Drive, LINKS_GBPS};
-use super::report::{BOTH, CAPTURE, DISK, GUEST, Sizing};
+use super::guest::InGuest;
+use super::report::{BOTH, CAPTURE, DISK, Sizing};
 use super::{Options, raw};
 use crate::Result;
 use crate::bench::context::stopped;
@@ -50,6 +51,7 @@ pub fn run(options: &Options, stop: &AtomicBool, talk: &dyn Fn(&str)) -> Result<
     machine.add_tool("fio");
     let has_fio = machine.tools.iter().any(|tool| tool.starts_with("fio"));
     let mut rows = Rows::new(options, has_fio);
+    let mut guest = InGuest::start(options, &place, file_bytes, machine.cores, stop);
     for round in 0..options.rounds {
         if stopped(stop) {
             break;
@@ -62,21 +64,31 @@ pub fn run(options: &Options, stop: &AtomicBool, talk: &dyn Fn(&str)) -> Result<
                 break;
             }
         }
+        guest.round(options, round, stop);
         talk(&format!("round {} of {}", round + 1, options.rounds));
     }
     machine.finish();
     let drives = rows.drives();
     let needs = drives.iter().flat_map(|drive| LINKS_GBPS.map(|link| drive.need(link)));
     let links = drives.iter().flat_map(|one| options.drives.iter().map(|count| one.link(*count)));
+    let about = guest.about.clone();
+    let mut rows = rows.all();
+    rows.extend(guest.rows(&rows));
+    rows.iter_mut().for_each(summarize);
     Ok(Sizing {
         machine,
         file_system: place.on.clone(),
+        guest: about,
         seconds: options.seconds,
         interrupted: stopped(stop),
         needs: needs.flatten().collect(),
         links: links.collect(),
-        rows: rows.all(),
+        rows,
     })
+}
+
+fn summarize(row: &mut Row) {
+    row.value = Spread::of(row.rounds.iter().map(|round| round.value));
 }
 
 /// Bytes of the file that the disk alone is measured on.
@@ -257,17 +269,8 @@ impl Rows {
     }
 
     fn all(self) -> Vec<Row> {
-        let mut guest = Row::new(GUEST, "the same on virtio-blk", GBPS);
-        guest.absent = Some(
-            "not measured from the host; run `weir lab disk DIR` in the guest, on a directory of its virtio-blk disk"
-                .to_owned(),
-        );
-        let rows = [self.raw, self.fio, self.capture, self.both, vec![guest]];
-        let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
-        for row in &mut rows {
-            row.value = Spread::of(row.rounds.iter().map(|round| round.value));
-        }
-        rows
+        let rows = [self.raw, self.fio, self.capture, self.both];
+        rows.into_iter().flatten().collect()
     }
 }
 

@@ -4,10 +4,12 @@
 //! |---|---|
 //! | `measure` | the rounds: disk only, capture only, both |
 //! | `raw` | sequential direct writes by `weir-disk` alone |
+//! | `guest` | the same in a guest, on virtio-blk |
 //! | `computed` | drives and CPU cores for a link, from measured figures |
 //! | `report` | the table and the JSON |
 
 mod computed;
+mod guest;
 mod measure;
 mod raw;
 mod report;
@@ -25,6 +27,8 @@ pub struct Options {
     pub weir: PathBuf,
     /// An existing directory on a disk; a directory of its own is made in it and deleted.
     pub directory: PathBuf,
+    /// A folder with a kernel, to measure in a guest, too.
+    pub guest_kernel: Option<PathBuf>,
     /// Rounds of every measurement.
     pub rounds: u32,
     /// Seconds of every measurement.

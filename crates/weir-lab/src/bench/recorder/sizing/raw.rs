@@ -1,10 +1,11 @@
 //! The disk alone: sequential writes as the recorder makes them, of memory that does not change.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use weir_disk::{Buffer, Bytes, Disk, How, Ticket};
+use weir_disk::{AnyDisk, Buffer, Bytes, Disk, DiskFile, How, Ticket};
 
 use super::super::fio::Written;
 use crate::bench::child::cpu_ns;
@@ -27,24 +28,69 @@ pub(super) fn write(
     stop: &AtomicBool,
 ) -> Result<(Written, Option<String>)> {
     let path = folder.join("raw");
-    let failed = |error: std::io::Error| Error::Measure {
-        what: "writing to the disk".to_owned(),
-        reason: error.to_string(),
-    };
     let mut disk = weir_disk::open(folder, How::Best).map_err(failed)?;
-    let file = disk.create(&path, 0o600).map_err(failed)?;
-    let mut spare: Vec<Bytes> = (0..WRITES).map(|_| Bytes::Own(filled(block_bytes))).collect();
     let blocks_max = (bytes_max / block_bytes).max(WRITES);
+    let file = disk.create(&path, 0o600).map_err(failed)?;
+    let buffers = buffers(block_bytes);
+    let cpu_before = cpu_ns(std::process::id());
+    let begun = Instant::now();
+    let go_on = |_| !stopped(stop) && begun.elapsed().as_secs_f64() < seconds;
+    let result = write_blocks(&mut disk, &file, buffers, blocks_max, go_on);
+    let elapsed = begun.elapsed().as_secs_f64();
+    let cpu_after = cpu_ns(std::process::id());
+    _ = std::fs::remove_file(&path);
+    let written = result?;
+    if written == 0 {
+        let reason = "nothing was written before the end".to_owned();
+        return Err(Error::Measure { what: "writing to the disk".to_owned(), reason });
+    }
+    let cpu_ns = cpu_after.unwrap_or(0).saturating_sub(cpu_before.unwrap_or(0));
+    let written = Written {
+        bytes_per_second: written as f64 / elapsed,
+        cpu_seconds_per_gb: cpu_ns as f64 / written as f64,
+    };
+    Ok((written, disk.note().map(str::to_owned)))
+}
+
+/// Writes a new file of so many MiB, so that its blocks are allocated when something writes to it.
+///
+/// # Errors
+/// [`Error::Measure`] with what the kernel said; once `stop` is set.
+pub(super) fn fill(path: &Path, mib: u64, stop: &AtomicBool) -> Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut disk = weir_disk::open(folder, How::Best).map_err(failed)?;
+    let file = disk.create(path, 0o600).map_err(failed)?;
+    let go_on = |asked| asked < mib && !stopped(stop);
+    write_blocks(&mut disk, &file, buffers(1 << 20), mib, go_on)?;
+    match stopped(stop) {
+        true => Err(failed(std::io::ErrorKind::Interrupted.into())),
+        false => Ok(()),
+    }
+}
+
+/// Buffers of a block each, as many as writes are under way.
+fn buffers(block_bytes: u64) -> Vec<Buffer> {
+    (0..WRITES).map(|_| filled(block_bytes)).collect()
+}
+
+/// Writes buffers one behind the other into a new file as long as `go_on` says of their number so far, and begins anew
+/// at the front behind `blocks_max` blocks. Gives the bytes written.
+fn write_blocks(
+    disk: &mut AnyDisk,
+    file: &Arc<DiskFile>,
+    buffers: Vec<Buffer>,
+    blocks_max: u64,
+    go_on: impl Fn(u64) -> bool,
+) -> Result<u64> {
+    let block_bytes = buffers[0].as_slice().len() as u64;
+    let mut spare: Vec<Bytes> = buffers.into_iter().map(Bytes::Own).collect();
     let (mut asked, mut written) = (0u64, 0u64);
     let mut over = Vec::new();
     let mut result = Ok(());
-    let cpu_before = cpu_ns(std::process::id());
-    let begun = Instant::now();
     loop {
-        let go_on = result.is_ok() && !stopped(stop) && begun.elapsed().as_secs_f64() < seconds;
-        if go_on {
+        if result.is_ok() && go_on(asked) {
             for bytes in spare.drain(..) {
-                disk.write(&file, asked % blocks_max * block_bytes, bytes, Ticket(asked));
+                disk.write(file, asked % blocks_max * block_bytes, bytes, Ticket(asked));
                 asked += 1;
             }
         } else if disk.pending() == 0 {
@@ -59,20 +105,11 @@ pub(super) fn write(
             spare.push(done.bytes);
         }
     }
-    let elapsed = begun.elapsed().as_secs_f64();
-    let cpu_after = cpu_ns(std::process::id());
-    _ = std::fs::remove_file(&path);
-    result?;
-    if written == 0 {
-        let reason = "nothing was written before the end".to_owned();
-        return Err(Error::Measure { what: "writing to the disk".to_owned(), reason });
-    }
-    let cpu_ns = cpu_after.unwrap_or(0).saturating_sub(cpu_before.unwrap_or(0));
-    let written = Written {
-        bytes_per_second: written as f64 / elapsed,
-        cpu_seconds_per_gb: cpu_ns as f64 / written as f64,
-    };
-    Ok((written, disk.note().map(str::to_owned)))
+    result.map(|()| written)
+}
+
+fn failed(error: std::io::Error) -> Error {
+    Error::Measure { what: "writing to the disk".to_owned(), reason: error.to_string() }
 }
 
 /// Bytes that no disk makes smaller or leaves out: a sequence of xorshift (Marsaglia 2003).
@@ -99,6 +136,16 @@ mod tests {
         let (written, _) = write(folder.path(), 65536, 0.05, 1 << 20, &stop).unwrap();
         assert!(written.bytes_per_second > 0.0);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_filled_has_all_its_blocks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("filled");
+        fill(&path, 3, &AtomicBool::new(false)).unwrap();
+        let found = std::fs::metadata(&path).unwrap();
+        assert_eq!(found.len(), 3 << 20);
+        assert!(fill(&folder.path().join("stopped"), 3, &AtomicBool::new(true)).is_err());
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Sizing {
     pub machine: Machine,
     /// File system, device and mount options.
     pub file_system: String,
+    /// The guest, its kernel and its disk, if one was booted.
+    pub guest: Option<String>,
     /// Seconds of every measurement.
     pub seconds: f64,
     /// Whether a stop ended it before the last round.
@@ -48,6 +50,9 @@ impl Sizing {
     pub fn text(&self) -> String {
         let mut text = self.machine.text();
         _ = writeln!(text, "disk     {}", self.file_system);
+        if let Some(guest) = &self.guest {
+            _ = writeln!(text, "guest    {guest}");
+        }
         let with_rounds = self.rows.iter().filter_map(|row| Some(row.value?.rounds)).max();
         let rounds = with_rounds.unwrap_or(0);
         let ended = if self.interrupted { "; interrupted" } else { "" };
