@@ -1,6 +1,7 @@
 //! The checksum of IP, TCP and UDP. Source: RFC 1071.
 
 /// The sum of the words of 16 bits; the last byte of an odd number is a high one.
+#[must_use]
 pub fn word_sum(bytes: &[u8]) -> u64 {
     let (words, last) = bytes.as_chunks::<2>();
     let words: u64 = words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum();
@@ -8,9 +9,26 @@ pub fn word_sum(bytes: &[u8]) -> u64 {
 }
 
 /// Value of a checksum field for this sum.
+#[must_use]
 pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     !(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_header_has_its_known_checksum() {
+        // The example header of RFC 1071 readers: 45 00 00 73 ... has checksum b861.
+        let header = [
+            0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0,
+            0xc7,
+        ];
+        assert_eq!(fold(word_sum(&header)), 0xb861);
+        assert_eq!(word_sum(&[1, 2, 3]), 0x0102 + 0x0300);
+    }
 }

@@ -9,6 +9,8 @@
 //! ```
 //! Source: RFC 768 (UDP), 791 and 8200 (IP), 1071 (checksum), IEEE 802.1Q and 802.1ad (tags).
 
+pub mod typed;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::checksum::{fold, word_sum};
@@ -36,6 +38,17 @@ const PORTS: u16 = 0x8000;
 const PORT_BITS: u32 = 15;
 /// 2001:2::/48, the same for IPv6 (RFC 5180). Its last 4 bytes are those of the IPv4 address.
 const SOURCES_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0);
+
+/// The source MAC address unless told otherwise: locally administered, "WEIR" in the middle.
+pub const SOURCE_MAC: [u8; 6] = *b"\x02\x57\x45\x49\x52\x01";
+/// The destination MAC address unless told otherwise; nobody's, so a stack that gets it drops it early.
+pub const DESTINATION_MAC: [u8; 6] = *b"\x02\x57\x45\x49\x52\x02";
+/// The IPv4 destination unless told otherwise: TEST-NET-1, RFC 5737.
+pub const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// The IPv6 destination unless told otherwise: documentation, RFC 3849.
+pub const DESTINATION_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+/// The destination port unless told otherwise: discard.
+pub const DESTINATION_PORT: u16 = 9;
 
 /// Destination, source and contents of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,7 +276,10 @@ impl Datagrams {
     /// number and stamp; 0 for none.
     pub fn write(&self, frame: &mut [u8], flow: u32, number: u64, stamp: u64) {
         let form = &self.form;
-        let (source, port) = flow_of(flow, form.varies_source && form.varies_port);
+        let (source, port) = match form.varies_source && form.varies_port {
+            true => flow_of(flow),
+            false => lowest_of(flow),
+        };
         let (mut ip_sum, mut udp_sum) = (u64::from(form.ip_sum), u64::from(form.udp_sum));
         if form.varies_source {
             frame[form.source_at..][..4].copy_from_slice(&source.to_be_bytes());
@@ -292,22 +308,27 @@ impl Datagrams {
     }
 }
 
-/// Source address and port of a flow: mixed where both come from it, so that flows look random to a hash; else its
-/// lowest bits, so that as many flows as there can be differ.
-fn flow_of(flow: u32, both: bool) -> (u32, u16) {
-    let (source, port) = match both {
-        true => {
-            let mixed = mix32(flow.wrapping_add(1));
-            (mixed >> PORT_BITS, mixed)
-        }
-        false => (flow & ((1 << SOURCE_BITS) - 1), flow),
-    };
-    (SOURCES | source, PORTS | (port & ((1 << PORT_BITS) - 1)) as u16)
+/// Source address and port of a flow where both come from it: all of its 32 bits, mixed so that flows look random to a
+/// hash.
+#[inline]
+#[must_use]
+pub fn flow_of(flow: u32) -> (u32, u16) {
+    let mixed = mix32(flow.wrapping_add(1));
+    (SOURCES | mixed >> PORT_BITS, PORTS | (mixed & ((1 << PORT_BITS) - 1)) as u16)
+}
+
+/// Source address and port of a flow where only one of them comes from it: its lowest bits, so that as many flows as
+/// there can be differ.
+fn lowest_of(flow: u32) -> (u32, u16) {
+    let (source, port) = (flow & ((1 << SOURCE_BITS) - 1), flow & ((1 << PORT_BITS) - 1));
+    (SOURCES | source, PORTS | port as u16)
 }
 
 /// A bijection of the 32-bit numbers that looks random to a hash.
 ///
-/// Source: Appleby, MurmurHash3 (public domain), `fmix32`.
+/// Source: Appleby, MurmurHash3 (public domain), `fmix32`. Each step can be undone: a shifted xor by repeating it, a
+/// product with an odd number by its inverse modulo 2^32.
+#[inline]
 fn mix32(mut h: u32) -> u32 {
     h ^= h >> 16;
     h = h.wrapping_mul(0x85eb_ca6b);

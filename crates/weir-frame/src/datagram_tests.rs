@@ -128,3 +128,21 @@ fn what_makes_no_frame_is_refused() {
     let payload = Some(Payload { bytes: vec![0; 65_488], is_filled: false });
     refused(Addressing { payload, ..four }, "65487 bytes");
 }
+
+fn unmix32(mut h: u32) -> u32 {
+    // Inverses modulo 2^32 of the two factors; x ^ x>>16 is its own inverse, >>13 takes two.
+    h ^= h >> 16;
+    h = h.wrapping_mul(0x7ed1_b41d);
+    h ^= (h >> 13) ^ (h >> 26);
+    h = h.wrapping_mul(0xa5cb_9243);
+    h ^ (h >> 16)
+}
+
+#[test]
+fn the_mix_can_be_undone_so_no_flow_repeats() {
+    assert_eq!(0x85eb_ca6bu32.wrapping_mul(0xa5cb_9243), 1);
+    assert_eq!(0xc2b2_ae35u32.wrapping_mul(0x7ed1_b41d), 1);
+    for n in (0..=u32::MAX).step_by(997).chain([0, 1, u32::MAX - 1, u32::MAX]) {
+        assert_eq!(unmix32(mix32(n)), n);
+    }
+}

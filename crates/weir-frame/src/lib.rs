@@ -15,7 +15,7 @@
 //! | [`schedule`] | when frames of a recording are due again |
 //! | [`segment`] | TCP super-frames taken apart |
 //! | [`datagram`] | UDP datagrams to addresses of one's choice |
-//! | `checksum` | the checksum of IP, TCP and UDP |
+//! | [`checksum`] | the checksum of IP, TCP and UDP |
 #![forbid(unsafe_code)]
 
 // Ring words and pcapng records are written in the host's byte order and declared little-endian.
@@ -24,7 +24,7 @@ compile_error!(
     "Weir's ring and record formats are little-endian; big-endian hosts are not supported"
 );
 
-mod checksum;
+pub mod checksum;
 pub mod datagram;
 pub mod flow;
 pub mod headers;

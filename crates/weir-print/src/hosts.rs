@@ -1,6 +1,7 @@
 //! Addresses of an IP packet.
 
-use crate::checksum::sum;
+use weir_frame::checksum::word_sum;
+
 use crate::line::Line;
 use crate::text::Text;
 
@@ -49,8 +50,8 @@ impl Hosts<'_> {
     /// Sum of the addresses' words, for the checksums of TCP and UDP. Source: RFC 9293, 3.1; RFC 8200, 8.1.
     pub fn sum(&self) -> u64 {
         match self {
-            Hosts::V4 { src, dst } => sum(*src) + sum(*dst),
-            Hosts::V6 { src, dst } => sum(*src) + sum(*dst),
+            Hosts::V4 { src, dst } => word_sum(*src) + word_sum(*dst),
+            Hosts::V6 { src, dst } => word_sum(*src) + word_sum(*dst),
         }
     }
 }

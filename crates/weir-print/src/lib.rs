@@ -23,7 +23,6 @@
 
 mod app;
 mod bytes;
-mod checksum;
 mod clock;
 mod dump;
 mod frame;

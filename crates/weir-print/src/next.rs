@@ -1,7 +1,8 @@
 //! The next header, as the present header announces it.
 
+use weir_frame::checksum;
+
 use crate::bytes::Bytes;
-use crate::checksum;
 use crate::hosts::Hosts;
 use crate::line::Line;
 use crate::text::Text;
@@ -71,6 +72,6 @@ impl Above<'_> {
         }
         let pseudo = self.hosts.sum() + u64::from(protocol) + len as u64;
         let field = u64::from(u16::from_be_bytes([bytes[field_at], bytes[field_at + 1]]));
-        Some(checksum::fold(pseudo + checksum::sum(bytes) - field))
+        Some(checksum::fold(pseudo + checksum::word_sum(bytes) - field))
     }
 }

@@ -4,7 +4,6 @@
 #[macro_use]
 mod out;
 
-mod address_names;
 mod attach;
 mod block;
 mod capture;

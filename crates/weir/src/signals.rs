@@ -68,7 +68,7 @@ fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()
         Signals::new(TERM_SIGNALS.iter().copied().chain(hang_up)).context("handling signals")?;
     let caller = thread::current();
     let mut last: Option<Instant> = None;
-    let run = move || {
+    on_thread(move || {
         for signal in signals.forever() {
             if last.is_some_and(|last| last.elapsed() < SAME_WISH) {
                 continue;
@@ -81,9 +81,13 @@ fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()
                 let _ = emulate_default_handler(signal);
             }
         }
-    };
+    })
+}
+
+/// Waits for signals on a thread of its own.
+fn on_thread(wait: impl FnOnce() + Send + 'static) -> Result<()> {
     let thread = thread::Builder::new().name("weir-signals".into());
-    thread.spawn(run).context("starting a thread for signals")?;
+    thread.spawn(wait).context("starting a thread for signals")?;
     Ok(())
 }
 
@@ -100,14 +104,12 @@ pub fn report_flag() -> Result<Arc<AtomicBool>> {
     let new = Report { asked: Arc::default(), caller: Arc::new(Mutex::new(thread::current())) };
     let (flag, caller) = (Arc::clone(&new.asked), Arc::clone(&new.caller));
     let mut signals = Signals::new([SIGUSR1]).context("handling signals")?;
-    let run = move || {
+    on_thread(move || {
         for _ in signals.forever() {
             flag.store(true, Ordering::Release);
             caller.lock().unwrap_or_else(PoisonError::into_inner).unpark();
         }
-    };
-    let thread = thread::Builder::new().name("weir-signals".into());
-    thread.spawn(run).context("starting a thread for signals")?;
+    })?;
     Ok(Arc::clone(&report.insert(new).asked))
 }
 
@@ -132,16 +134,13 @@ pub fn daemon_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
     let mut signals =
         Signals::new(TERM_SIGNALS.iter().copied().chain([SIGHUP])).context("handling signals")?;
     let caller = thread::current();
-    thread::Builder::new()
-        .name("weir-signals".into())
-        .spawn(move || {
-            for signal in signals.forever() {
-                let flag = if signal == SIGHUP { &reload } else { &stop };
-                flag.store(true, Ordering::Release);
-                caller.unpark();
-            }
-        })
-        .context("starting a thread for signals")?;
+    on_thread(move || {
+        for signal in signals.forever() {
+            let flag = if signal == SIGHUP { &reload } else { &stop };
+            flag.store(true, Ordering::Release);
+            caller.unpark();
+        }
+    })?;
     Ok(flags)
 }
 

@@ -84,10 +84,9 @@ impl Reading {
     /// Names what became of the frames that its feeds have captured, as far as that is known now.
     fn account(&mut self, captured: u64, NotJoined { refused, let_go, .. }: NotJoined) {
         let result = &mut self.result;
-        let taken = result.delivered.frames;
+        let Delivered { frames: taken, wire_bytes, .. } = result.delivered;
         result.delivered.lapped += let_go.values().sum::<u64>();
         result.delivered.frames = taken.saturating_sub(result.netdev_drops());
-        let kept_at_most = result.delivered.frames;
         // Feeds that it has not come to yet are among them.
         let unread = i128::from(captured) - result.accounted() - i128::from(refused);
         let unread = u64::try_from(unread).unwrap_or(0);
@@ -96,7 +95,7 @@ impl Reading {
             // It reads no more. If it did not fail, it is finished at the end, and lets out what it has collected.
             result.waiting = Some(0);
             let is_finished = matches!(failure.as_deref(), None | Some(ConsumerError::Complete(_)));
-            let all = Count { frames: kept_at_most, ..*kept };
+            let all = Count { frames: result.delivered.frames, wire_bytes };
             result.delivered.frames = taken;
             result.account(if is_finished { all } else { *kept }, unread, *limited);
         }

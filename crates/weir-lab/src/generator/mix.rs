@@ -7,10 +7,11 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use weir_frame::checksum::{fold, word_sum};
+
 use super::counter::Counter;
 use super::pace::{self, Wire};
 use super::packet::Socket;
-use super::template::{fold, word_sum};
 use super::{GenOptions, Rate};
 use crate::testbed::ifindex;
 use crate::{Error, Result};
@@ -239,12 +240,12 @@ fn ipv6(from: [u8; 16], to: [u8; 16], kind: u8, hops: u8, payload: &[u8]) -> Vec
 }
 
 /// Sum of the pseudo-header: RFC 9293 section 3.1 and RFC 8200 section 8.1 sum the same words.
-fn pseudo_sum(from: &[u8], to: &[u8], kind: u8, bytes: usize) -> u32 {
-    word_sum(from) + word_sum(to) + u32::from(kind) + bytes as u32
+fn pseudo_sum(from: &[u8], to: &[u8], kind: u8, bytes: usize) -> u64 {
+    word_sum(from) + word_sum(to) + u64::from(kind) + bytes as u64
 }
 
 /// The payload with its checksum filled in.
-fn checked(kind: u8, payload: &[u8], pseudo: u32) -> Vec<u8> {
+fn checked(kind: u8, payload: &[u8], pseudo: u64) -> Vec<u8> {
     let at = match kind {
         UDP => 6,
         TCP => 16,

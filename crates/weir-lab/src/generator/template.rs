@@ -13,20 +13,16 @@
 //!
 //! With addresses of the user's choice they are those of [`weir_frame::datagram`].
 
-use weir_frame::datagram::{Addressing, Datagrams, Form};
+use weir_frame::checksum::{fold, word_sum};
+use weir_frame::datagram::{self, Addressing, Datagrams, Form};
+pub use weir_frame::datagram::{DESTINATION_MAC, DESTINATION_PORT, SOURCE_MAC};
 
 /// Where the frame number stands: u64, big-endian.
 pub const NUMBER_AT: usize = 42;
 /// Where the generator's time stamp stands, if asked for: u64, big-endian, CLOCK_TAI in ns.
 pub const STAMP_AT: usize = 50;
-/// The UDP destination port of every generated frame: discard.
-pub const DESTINATION_PORT: u16 = 9;
 /// The IPv4 destination of every generated frame: TEST-NET-1.
-pub const DESTINATION: [u8; 4] = [192, 0, 2, 1];
-/// Source address unless told otherwise: locally administered, "WEIR" in the middle.
-pub const SOURCE_MAC: [u8; 6] = [0x02, 0x57, 0x45, 0x49, 0x52, 0x01];
-/// Destination address unless told otherwise; nobody's, so a stack that gets it drops it early.
-pub const DESTINATION_MAC: [u8; 6] = [0x02, 0x57, 0x45, 0x49, 0x52, 0x02];
+pub const DESTINATION: [u8; 4] = datagram::DESTINATION.octets();
 
 const CHECK_AT: usize = 24;
 const SADDR_AT: usize = 26;
@@ -37,36 +33,7 @@ const SPORT_AT: usize = 34;
 /// `flow_count` 0 gives each of 2^32 frames its own; they repeat after that.
 pub fn flow_of(number: u64, flow_count: u64) -> (u32, u16) {
     let flow = if flow_count == 0 { number } else { number % flow_count };
-    let mixed = mix32((flow as u32).wrapping_add(1));
-    // 17 bits of 198.18.0.0/15, 15 bits of the ports from 32768 on: all 32 bits are in the 5-tuple.
-    (0xc612_0000 | (mixed >> 15), 0x8000 | (mixed & 0x7fff) as u16)
-}
-
-/// A bijection of the 32-bit numbers that looks random to a hash: murmur3's finalizer.
-///
-/// Source: Appleby, MurmurHash3 (public domain), `fmix32`. Each step can be undone: a shifted xor by
-/// repeating it, a product with an odd number by its inverse modulo 2^32.
-pub(super) fn mix32(mut h: u32) -> u32 {
-    h ^= h >> 16;
-    h = h.wrapping_mul(0x85eb_ca6b);
-    h ^= h >> 13;
-    h = h.wrapping_mul(0xc2b2_ae35);
-    h ^ (h >> 16)
-}
-
-/// The internet checksum's sum of big-endian 16-bit words, not folded. Source: RFC 1071.
-pub(crate) fn word_sum(bytes: &[u8]) -> u32 {
-    let pairs = bytes.chunks_exact(2);
-    let odd = pairs.remainder().first().map_or(0, |&byte| u32::from(byte) << 8);
-    pairs.map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum::<u32>() + odd
-}
-
-/// Folds a [`word_sum`] into the checksum field's value.
-pub(crate) fn fold(mut sum: u32) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
+    datagram::flow_of(flow as u32)
 }
 
 /// Makes frames of one size.
@@ -102,7 +69,7 @@ impl Template {
         frame[36..38].copy_from_slice(&DESTINATION_PORT.to_be_bytes());
         frame[38..40].copy_from_slice(&(ip_bytes - 20).to_be_bytes());
         // Source address and checksum are still zero, so they add nothing.
-        let check_base = word_sum(&frame[14..34]);
+        let check_base = word_sum(&frame[14..34]) as u32;
         Template { frame, flow_count, check_base, datagrams: None }
     }
 
@@ -136,7 +103,7 @@ impl Template {
             frame[STAMP_AT..STAMP_AT + 8].copy_from_slice(&stamp.to_be_bytes());
         }
         let (saddr, sport) = flow_of(number, self.flow_count);
-        let check = fold(self.check_base + (saddr >> 16) + (saddr & 0xffff));
+        let check = fold(u64::from(self.check_base + (saddr >> 16) + (saddr & 0xffff)));
         frame[CHECK_AT..][..2].copy_from_slice(&check.to_be_bytes());
         frame[SADDR_AT..][..4].copy_from_slice(&saddr.to_be_bytes());
         frame[SPORT_AT..][..2].copy_from_slice(&sport.to_be_bytes());
@@ -201,24 +168,6 @@ mod tests {
 
     use super::*;
 
-    fn unmix32(mut h: u32) -> u32 {
-        // Inverses modulo 2^32 of the two factors; x ^ x>>16 is its own inverse, >>13 takes two.
-        h ^= h >> 16;
-        h = h.wrapping_mul(0x7ed1_b41d);
-        h ^= (h >> 13) ^ (h >> 26);
-        h = h.wrapping_mul(0xa5cb_9243);
-        h ^ (h >> 16)
-    }
-
-    #[test]
-    fn the_mix_can_be_undone_so_no_flow_repeats() {
-        assert_eq!(0x85eb_ca6bu32.wrapping_mul(0xa5cb_9243), 1);
-        assert_eq!(0xc2b2_ae35u32.wrapping_mul(0x7ed1_b41d), 1);
-        for n in (0..=u32::MAX).step_by(997).chain([0, 1, u32::MAX - 1, u32::MAX]) {
-            assert_eq!(unmix32(mix32(n)), n);
-        }
-    }
-
     #[test]
     fn a_million_frames_have_a_million_flows_wherever_they_start() {
         for first in [0, u64::from(u32::MAX) - 500_000, 1 << 40] {
@@ -252,17 +201,6 @@ mod tests {
                 assert_eq!(number_of(&frame), Some(number));
             }
         }
-    }
-
-    #[test]
-    fn a_known_header_has_its_known_checksum() {
-        // The example header of RFC 1071 readers: 45 00 00 73 ... has checksum b861.
-        let header = [
-            0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0,
-            0xc7,
-        ];
-        assert_eq!(fold(word_sum(&header)), 0xb861);
-        assert_eq!(word_sum(&[1, 2, 3]), 0x0102 + 0x0300);
     }
 
     #[test]

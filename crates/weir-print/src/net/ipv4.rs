@@ -1,7 +1,8 @@
 //! IPv4. Source: RFC 791; RFC 3168 (ECN).
 
+use weir_frame::checksum::{fold, word_sum};
+
 use crate::bytes::Bytes;
-use crate::checksum::{fold, sum};
 use crate::hosts::Hosts;
 use crate::line::Line;
 use crate::next::{Above, Next};
@@ -109,9 +110,9 @@ fn write_header(line: &mut Line<'_>, packet: &[u8], head: &[u8; 20], total: usiz
     }
     if let Some(header) = packet.get(..header_bytes)
         && is_checked
-        && fold(sum(header)) != 0
+        && fold(word_sum(header)) != 0
     {
-        let wanted = fold(sum(&header[..10]) + sum(&header[12..]));
+        let wanted = fold(word_sum(&header[..10]) + word_sum(&header[12..]));
         out.put(", bad cksum ");
         out.hex(be16(10), 1);
         out.put(" (->");

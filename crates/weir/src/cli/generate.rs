@@ -9,9 +9,9 @@ use clap::Args;
 use weir_capture::replay::Speed;
 use weir_lab::generator::sizes::Sizes;
 
-use crate::address_names::{Mac, PayloadBytes, SourceIp, Vlans};
 use crate::source_name::SourceName;
 use crate::units::{self, Cpus, FrameRate};
+use weir_frame::datagram::typed::{Mac, PayloadBytes, SourceIp, Vlans};
 
 /// `weir gen`.
 #[derive(Args, Debug)]

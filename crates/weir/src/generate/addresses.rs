@@ -1,20 +1,17 @@
 //! Where `weir gen` sends: addresses that were asked for, and those that the kernel knows.
 
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use weir_capture::interface::neighbour::{self, Cast, Route};
-use weir_frame::datagram::{Addressing, Payload};
+use weir_frame::datagram::{self, Addressing, Payload};
 use weir_lab::ethtool;
-use weir_lab::generator::{checked_link, template};
+use weir_lab::generator::checked_link;
 
-use crate::address_names::{Mac, PayloadBytes, SourceIp, Vlans};
 use crate::cli::AddressArgs;
-
-/// The destination of IPv6 frames unless told otherwise: documentation, RFC 3849.
-const DESTINATION_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+use weir_frame::datagram::typed::{Mac, PayloadBytes, SourceIp, Vlans};
 
 /// The addresses in the JSON report.
 #[derive(Serialize)]
@@ -58,8 +55,8 @@ pub fn addressing(iface: &str, args: &AddressArgs, is_sized: bool) -> Result<Opt
         _ => None,
     };
     let destination = args.dst_ip.unwrap_or_else(|| match source {
-        Some(IpAddr::V6(_)) => DESTINATION_V6.into(),
-        _ => template::DESTINATION.into(),
+        Some(IpAddr::V6(_)) => datagram::DESTINATION_V6.into(),
+        _ => datagram::DESTINATION.into(),
     });
     if let Some(source) = source
         && source.is_ipv4() != destination.is_ipv4()
@@ -79,12 +76,12 @@ pub fn addressing(iface: &str, args: &AddressArgs, is_sized: bool) -> Result<Opt
     let destination_mac = match (args.dst_mac, route) {
         (Some(Mac(mac)), _) => mac,
         (None, Some(route)) => resolved(iface, ifindex, destination, route, args)?,
-        (None, None) => template::DESTINATION_MAC,
+        (None, None) => datagram::DESTINATION_MAC,
     };
     let source_mac = match args.src_mac {
         Some(Mac(mac)) => mac,
         None if args.dst_ip.is_some() || args.dst_mac.is_some() => ethtool::mac(iface)?,
-        None => template::SOURCE_MAC,
+        None => datagram::SOURCE_MAC,
     };
     let payload = args.payload.clone();
     Ok(Some(Addressing {
@@ -94,7 +91,7 @@ pub fn addressing(iface: &str, args: &AddressArgs, is_sized: bool) -> Result<Opt
         source,
         destination,
         source_port: args.src_port,
-        destination_port: args.dst_port.unwrap_or(template::DESTINATION_PORT),
+        destination_port: args.dst_port.unwrap_or(datagram::DESTINATION_PORT),
         payload: payload.map(|PayloadBytes(bytes)| Payload { bytes, is_filled: is_sized }),
     }))
 }

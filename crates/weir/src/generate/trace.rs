@@ -53,7 +53,10 @@ pub(super) fn run(iface: &str, path: &Path, args: &GenArgs) -> Result<u8> {
 /// How many frames were not sent, and why.
 fn not_sent(iface: &str, report: &ReplayReport) -> String {
     let why = |name| match name {
-        "too_long" => format!("longer than {iface}'s MTU allows, and no TCP that can be segmented"),
+        "too_long" => format!(
+            "longer than {iface}'s MTU allows, and no TCP that can be segmented (of UDP a file does not say how long \
+             the datagrams were that were merged)"
+        ),
         "too_short" => "shorter than an Ethernet header".to_owned(),
         "cut" => "cut by a snaplen when they were recorded".to_owned(),
         _ => "not recorded on Ethernet".to_owned(),

@@ -9,13 +9,13 @@
 //! 50  zeros
 //! ```
 
-use super::spec::Flows;
+use weir_frame::checksum::{fold, word_sum};
+use weir_frame::datagram::{
+    DESTINATION, DESTINATION_MAC, DESTINATION_PORT, Datagrams, SOURCE_MAC, flow_of,
+};
 
-/// Destination and source: locally administered, "WEIR" in the middle.
-const MACS: [u8; 12] = *b"\x02\x57\x45\x49\x52\x02\x02\x57\x45\x49\x52\x01";
-/// TEST-NET-1, RFC 5737.
-const DESTINATION: [u8; 4] = [192, 0, 2, 1];
-const DISCARD_PORT: u16 = 9;
+use super::spec::{Flows, GenSpec};
+
 const CHECK_AT: usize = 24;
 const SADDR_AT: usize = 26;
 const SPORT_AT: usize = 34;
@@ -32,25 +32,35 @@ pub(super) struct Maker {
     /// The flow of the next frame; with [`Flows::Multi`] that is its number.
     flow: u32,
     check_base: u32,
+    /// Of frames to addresses of the user's choice.
+    datagrams: Option<Datagrams>,
 }
 
 impl Maker {
-    pub(super) fn new(frame_bytes: usize, flows: Flows, together: usize) -> Maker {
+    /// Makes `together` frames of this kind at a time, which was checked.
+    pub(super) fn new(spec: &GenSpec, together: usize) -> Maker {
+        let (frame_bytes, flows) = (spec.frame_bytes(), spec.flows);
+        if let Some(addressing) = spec.addresses.addressing() {
+            let datagrams = Datagrams::new(&addressing, frame_bytes);
+            let frames = datagrams.blank().repeat(together);
+            let datagrams = Some(datagrams);
+            return Maker { frames, frame_bytes, flows, flow: 0, check_base: 0, datagrams };
+        }
         let mut frame = vec![0; frame_bytes];
         let ip_bytes = (frame_bytes - 14) as u16;
-        frame[..12].copy_from_slice(&MACS);
+        frame[..6].copy_from_slice(&DESTINATION_MAC);
+        frame[6..12].copy_from_slice(&SOURCE_MAC);
         frame[12..14].copy_from_slice(&[0x08, 0x00]);
         frame[14] = 0x45;
         frame[16..18].copy_from_slice(&ip_bytes.to_be_bytes());
         frame[20..24].copy_from_slice(&[0x40, 0x00, 64, 17]); // don't fragment, TTL, UDP
-        frame[30..34].copy_from_slice(&DESTINATION);
-        frame[36..38].copy_from_slice(&DISCARD_PORT.to_be_bytes());
+        frame[30..34].copy_from_slice(&DESTINATION.octets());
+        frame[36..38].copy_from_slice(&DESTINATION_PORT.to_be_bytes());
         frame[38..40].copy_from_slice(&(ip_bytes - 20).to_be_bytes());
         // Source address and checksum are still zero, so they add nothing.
-        let words = frame[14..34].chunks_exact(2);
-        let check_base = words.map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
-        let mut maker =
-            Maker { frames: frame.repeat(together), frame_bytes, flows, flow: 0, check_base };
+        let check_base = word_sum(&frame[14..34]) as u32;
+        let (frames, datagrams) = (frame.repeat(together), None);
+        let mut maker = Maker { frames, frame_bytes, flows, flow: 0, check_base, datagrams };
         // Where all frames are of one flow, that is written once.
         for frame in maker.frames.chunks_exact_mut(frame_bytes) {
             set_flow(frame, 0, check_base);
@@ -64,16 +74,20 @@ impl Maker {
         let together = self.frames.len() / self.frame_bytes;
         let count = frames_max.min(together as u64) as usize;
         let frames = &mut self.frames[..count * self.frame_bytes];
-        for (frame, number) in frames.chunks_exact_mut(self.frame_bytes).zip(number..) {
+        let numbered = frames.chunks_exact_mut(self.frame_bytes).zip(number..);
+        if let Some(datagrams) = &self.datagrams {
+            for (frame, number) in numbered {
+                datagrams.write(frame, self.flow, number, 0);
+                self.flow = self.flows.after(self.flow);
+            }
+            return frames.chunks_exact(self.frame_bytes);
+        }
+        for (frame, number) in numbered {
             frame[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&number.to_be_bytes());
-            let next = match self.flows {
-                Flows::Single => continue,
-                Flows::Multi => self.flow.wrapping_add(1),
-                Flows::N(flows) if self.flow + 1 == flows => 0,
-                Flows::N(_) => self.flow + 1,
-            };
-            set_flow(frame, self.flow, self.check_base);
-            self.flow = next;
+            if self.flows != Flows::Single {
+                set_flow(frame, self.flow, self.check_base);
+                self.flow = self.flows.after(self.flow);
+            }
         }
         frames.chunks_exact(self.frame_bytes)
     }
@@ -81,54 +95,60 @@ impl Maker {
 
 #[inline]
 fn set_flow(frame: &mut [u8], flow: u32, check_base: u32) {
-    let mixed = mix32(flow.wrapping_add(1));
-    // 17 bits of 198.18.0.0/15, 15 bits of the ports from 32768 on: all 32 bits are in the 5-tuple.
-    let (saddr, sport) = (0xc612_0000 | (mixed >> 15), 0x8000 | (mixed & 0x7fff) as u16);
-    let sum = check_base + (saddr >> 16) + (saddr & 0xffff);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let check = !((sum & 0xffff) + (sum >> 16)) as u16;
+    let (saddr, sport) = flow_of(flow);
+    let check = fold(u64::from(check_base + (saddr >> 16) + (saddr & 0xffff)));
     frame[CHECK_AT..CHECK_AT + 2].copy_from_slice(&check.to_be_bytes());
     frame[SADDR_AT..SADDR_AT + 4].copy_from_slice(&saddr.to_be_bytes());
     frame[SPORT_AT..SPORT_AT + 2].copy_from_slice(&sport.to_be_bytes());
 }
 
-/// A bijection of the 32-bit numbers that looks random to a hash.
-///
-/// Source: Appleby, MurmurHash3 (public domain), `fmix32`.
-#[inline]
-fn mix32(mut h: u32) -> u32 {
-    h ^= h >> 16;
-    h = h.wrapping_mul(0x85eb_ca6b);
-    h ^= h >> 13;
-    h = h.wrapping_mul(0xc2b2_ae35);
-    h ^ (h >> 16)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_lab::generator::template::{DESTINATION_MAC, SOURCE_MAC, Template};
+    use weir_lab::generator::template::Template;
+
+    fn spec(frame_bytes: usize, flows: Flows) -> GenSpec {
+        GenSpec { size_on_wire: frame_bytes as u32 + 4, flows, ..GenSpec::default() }
+    }
 
     #[test]
     fn frames_are_those_of_the_wire_generator() {
         for (flows, flow_count) in [(Flows::Single, 1), (Flows::Multi, 0), (Flows::N(7), 7)] {
             for (bytes, together) in [(60, 64), (61, 64), (1514, 10), (9014, 1), (65549, 1)] {
                 let template = Template::new(bytes, flow_count, SOURCE_MAC, DESTINATION_MAC);
-                let mut maker = Maker::new(bytes, flows, together);
-                let mut number = 0;
-                for frames_max in [3, 100, 1, 5000] {
-                    for frame in maker.make(number, frames_max) {
-                        assert_eq!(frame, template.frame(number), "{flows:?} {bytes} {number}");
-                        number += 1;
-                    }
-                }
+                are_those_of(&template, Maker::new(&spec(bytes, flows), together));
+            }
+        }
+    }
+
+    #[test]
+    fn frames_with_addresses_are_those_of_the_wire_generator() {
+        for (text, flow_count) in [
+            ("src-port=7,flows=1000", 1000),
+            ("dst-ip=10.0.0.7,flows=multi", 0),
+            ("dst-ip=2001:db8::7,flows=7,vlan=5,42,size=100", 7),
+            ("src-ip=10.0.0.1,src-port=1,dst-mac=02:00:00:00:00:0b", 1),
+        ] {
+            let spec: GenSpec = text.parse().expect(text);
+            let addressing = spec.addresses.addressing().expect("addresses");
+            let template = Template::addressed(&addressing, spec.frame_bytes(), flow_count);
+            are_those_of(&template, Maker::new(&spec, 64));
+        }
+    }
+
+    fn are_those_of(template: &Template, mut maker: Maker) {
+        let mut number = 0;
+        for frames_max in [3, 100, 1, 5000] {
+            for frame in maker.make(number, frames_max) {
+                assert_eq!(frame, template.frame(number), "{number}");
+                number += 1;
             }
         }
     }
 
     #[test]
     fn no_more_frames_are_made_than_asked_for() {
-        let mut maker = Maker::new(60, Flows::Single, 64);
+        let mut maker = Maker::new(&spec(60, Flows::Single), 64);
         assert_eq!(maker.make(0, 0).len(), 0);
         assert_eq!(maker.make(0, 63).len(), 63);
         assert_eq!(maker.make(63, u64::MAX).len(), 64);

@@ -1,5 +1,6 @@
 //! The `gen` engine: frames made in memory, for all that is behind the NIC. No rights needed.
 
+mod addresses;
 pub(crate) mod declaration;
 mod frames;
 mod spec;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_frame::record::Meta;
 use weir_ring::{Clock, Ledger};
 
+pub use addresses::Addresses;
 pub use spec::{Flows, GenSpec, Rate, Stamps};
 
 use crate::error::CaptureError;
@@ -77,7 +79,7 @@ impl MemGen {
             info,
             feeds,
             fanout,
-            maker: Maker::new(frame_bytes, spec.flows, together),
+            maker: Maker::new(&spec, together),
             next_ns: SYNTHETIC_START_NS,
             step_ns: spec.step_ns(),
             made: 0,

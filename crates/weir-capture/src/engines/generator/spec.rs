@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::Addresses;
 use crate::error::CaptureError;
 
 /// On the wire, never in memory.
@@ -30,6 +31,8 @@ pub struct GenSpec {
     /// Distance of synthetic stamps. `None`: the distance that the rate gives, else that of a full
     /// link of 10 Gbit/s.
     pub step_ns: Option<u64>,
+    /// Their addresses.
+    pub addresses: Addresses,
 }
 
 /// How many different 5-tuples the frames have.
@@ -41,6 +44,27 @@ pub enum Flows {
     Multi,
     /// This many (above zero), in turn.
     N(u32),
+}
+
+impl Flows {
+    /// How many there are.
+    fn count(self) -> u64 {
+        match self {
+            Flows::Single => 1,
+            Flows::Multi => 1 << 32,
+            Flows::N(flows) => flows.into(),
+        }
+    }
+
+    /// The flow of the next frame.
+    pub(super) fn after(self, flow: u32) -> u32 {
+        match self {
+            Flows::Single => flow,
+            Flows::Multi => flow.wrapping_add(1),
+            Flows::N(flows) if flow + 1 == flows => 0,
+            Flows::N(_) => flow + 1,
+        }
+    }
 }
 
 /// How fast frames are made.
@@ -75,6 +99,7 @@ impl Default for GenSpec {
             rate: Rate::Max,
             stamps: Stamps::Synthetic,
             step_ns: None,
+            addresses: Addresses::default(),
         }
     }
 }
@@ -105,15 +130,36 @@ impl GenSpec {
         self.step_ns.or_else(at_rate).unwrap_or_else(at_10g)
     }
 
+    /// Bytes on the wire of the smallest frame.
+    fn size_min(&self) -> u32 {
+        let addressing = self.addresses.addressing();
+        addressing
+            .map_or(SIZE_MIN, |addressing| addressing.frame_bytes_min(false) as u32 + FCS_BYTES)
+    }
+
     /// # Errors
     /// [`CaptureError::Options`] with what would do.
     pub(super) fn check(&self) -> Result<(), CaptureError> {
         let wrong = |text: String| Err(CaptureError::Options(text));
-        if !(SIZE_MIN..=SIZE_MAX).contains(&self.size_on_wire) {
+        let addressing = self.addresses.addressing();
+        if let Some(addressing) = &addressing {
+            addressing.check().map_err(|reason| CaptureError::Options(format!("gen: {reason}")))?;
+            let (flows, flows_max) = (self.flows.count(), addressing.flows_max());
+            if flows > flows_max {
+                return wrong(format!(
+                    "gen: with this source address or port there are {flows_max} flows at most; leave src-ip or \
+                     src-port out, or ask for no more"
+                ));
+            }
+        }
+        let (min, max) = match &addressing {
+            Some(addressing) => (self.size_min(), addressing.frame_bytes_max() as u32 + FCS_BYTES),
+            None => (SIZE_MIN, SIZE_MAX),
+        };
+        if !(min..=max).contains(&self.size_on_wire) {
             let size = self.size_on_wire;
             return wrong(format!(
-                "gen: size={size} is out of range: {SIZE_MIN} to {SIZE_MAX} bytes on the wire, \
-                 FCS included"
+                "gen: size={size} is out of range: {min} to {max} bytes on the wire, FCS included"
             ));
         }
         if self.flows == Flows::N(0) {
@@ -131,12 +177,13 @@ impl GenSpec {
 impl FromStr for GenSpec {
     type Err = CaptureError;
 
-    /// Reads `size=64,flows=1000,frames=1M,rate=1Mpps,clock=real,step=100`, any of them left out; an
-    /// empty text is the default.
+    /// Reads `size=64,flows=1000,frames=1M,rate=1Mpps,clock=real,step=100`, and addresses under the names of the
+    /// flags of `weir gen`: `dst-ip=10.0.0.7,dst-port=514,vlan=5,42`. Any of them may be left out; an empty text is
+    /// the default. Without a size, frames are as long as their headers need.
     fn from_str(text: &str) -> Result<GenSpec, CaptureError> {
         let mut spec = GenSpec::default();
         let mut seen = Vec::new();
-        for part in text.split(',').filter(|part| !part.is_empty()) {
+        for part in parts(text) {
             let (name, value) = part.split_once('=').unwrap_or((part, ""));
             if seen.contains(&name) {
                 return Err(CaptureError::Options(format!("gen: {name} is given twice")));
@@ -146,6 +193,9 @@ impl FromStr for GenSpec {
                 CaptureError::Options(format!("gen: '{part}' is not understood; {way_out}"))
             })?;
         }
+        if !seen.contains(&"size") {
+            spec.size_on_wire = spec.size_min();
+        }
         spec.check()?;
         Ok(spec)
     }
@@ -153,7 +203,10 @@ impl FromStr for GenSpec {
 
 impl GenSpec {
     /// Sets one option; the error says how it is written.
-    fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        if let Some(set) = self.addresses.set(name, value) {
+            return set;
+        }
         match name {
             "size" => self.size_on_wire = value.parse().map_err(|_| "write bytes: size=64")?,
             "flows" => {
@@ -179,16 +232,38 @@ impl GenSpec {
                     "synthetic" => Stamps::Synthetic,
                     "real" => Stamps::PerFrame,
                     "burst" => Stamps::PerBurst,
-                    _ => return Err("write clock=synthetic, clock=real or clock=burst"),
+                    _ => return Err("write clock=synthetic, clock=real or clock=burst".into()),
                 }
             }
             "step" => {
                 self.step_ns = Some(value.parse().map_err(|_| "write nanoseconds: step=100")?);
             }
-            _ => return Err("there are size, flows, frames, rate, clock and step"),
+            _ => {
+                let addresses = "src-mac, dst-mac, src-ip, dst-ip, src-port, dst-port and vlan";
+                let others = "size, flows, frames, rate, clock and step";
+                return Err(format!("there are {others}, and {addresses}"));
+            }
         }
         Ok(())
     }
+}
+
+/// The options of a text. A second VLAN ID has a comma in front, too.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let mut end = rest.find(',').unwrap_or(rest.len());
+        if rest.starts_with("vlan=") {
+            let is_id =
+                |more: &&str| !more.is_empty() && more.bytes().all(|byte| byte.is_ascii_digit());
+            let more = rest[end..].split(',').skip(1).take_while(|more| is_id(more));
+            end += more.map(|more| more.len() + 1).sum::<usize>();
+        }
+        parts.push(&rest[..end]);
+        rest = rest[end..].trim_start_matches(',');
+    }
+    parts
 }
 
 fn rate(text: &str) -> Option<Rate> {
@@ -231,7 +306,8 @@ impl fmt::Display for GenSpec {
             Stamps::PerFrame => f.write_str(",clock=real")?,
             Stamps::PerBurst => f.write_str(",clock=burst")?,
         }
-        self.step_ns.map_or(Ok(()), |step| write!(f, ",step={step}"))
+        self.step_ns.map_or(Ok(()), |step| write!(f, ",step={step}"))?;
+        write!(f, "{}", self.addresses)
     }
 }
 
@@ -254,10 +330,34 @@ mod tests {
     }
 
     #[test]
+    fn addresses_have_the_names_of_the_flags_of_weir_gen() {
+        let text = "size=82,flows=10,src-mac=02:00:00:00:00:0a,dst-mac=02:00:00:00:00:0b,src-ip=flow,\
+                    dst-ip=2001:db8::7,src-port=7,dst-port=514,vlan=5,42";
+        let spec: GenSpec = text.parse().unwrap();
+        assert_eq!(spec.to_string(), text);
+        let addressing = spec.addresses.addressing().unwrap();
+        assert_eq!((addressing.vlans, addressing.source), (vec![5, 42], None));
+        // As long as it must be, and a second tag may stand before other options.
+        let spec: GenSpec = "vlan=5,42,dst-ip=2001:db8::7,frames=3".parse().unwrap();
+        assert_eq!((spec.size_on_wire, spec.frames), (82, Some(3)));
+        assert_eq!("dst-ip=10.0.0.7".parse::<GenSpec>().unwrap().size_on_wire, 64);
+        assert_eq!(GenSpec::default().addresses.addressing(), None);
+    }
+
+    #[test]
     fn nonsense_says_how_to_write_it() {
         for (bad, way_out) in [
             ("size", "size=64"),
             ("size=63", "64 to 65553"),
+            ("size=73,dst-ip=::1", "74 to"),
+            ("dst-mac=1", "02:00:5e"),
+            ("src-ip=eth0", "flow"),
+            ("dst-ip=eth0", "dst-ip=10.0.0.7"),
+            ("dst-port=65536", "dst-port=514"),
+            ("vlan=4095", "0 to 4094"),
+            ("vlan=1,2,3", "0 to 4094"),
+            ("src-ip=10.0.0.1,dst-ip=::1", "one family"),
+            ("src-port=1,flows=multi", "131072 flows"),
             ("size=65554", "64 to 65553"),
             ("size=-1", "size=64"),
             ("flows=0", "1 or more"),

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use serde::Deserialize;
+use weir_frame::checksum::{fold, word_sum};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 
 use super::place::{Place, failed};
@@ -17,7 +18,7 @@ use crate::bench::context::{Context, stopped};
 use crate::bench::row::{Row, conclude, find};
 use crate::generator::FCS_BYTES;
 use crate::generator::sizes::Sizes;
-use crate::generator::template::{DESTINATION_MAC, SOURCE_MAC, Template, fold, word_sum};
+use crate::generator::template::{DESTINATION_MAC, SOURCE_MAC, Template};
 use crate::{Error, Result};
 
 pub(in super::super) const SECTION: &str = "store";

@@ -1,4 +1,4 @@
-//! Addresses and payloads of `weir gen` as they are typed.
+//! Addresses and payloads of datagrams as they are typed.
 
 use std::fmt;
 use std::net::IpAddr;
