@@ -98,8 +98,8 @@ impl KeyWords {
         KeyWords { addresses, rest }
     }
 
-    /// What is hashed first: of IPv4 it is all, unless an interface counts. It has the last word, which says whether more
-    /// follows.
+    /// What is hashed first. Of IPv4 it is everything, unless the interface is part of the key. It contains the last
+    /// word, which says whether more follows.
     #[inline(always)]
     pub fn first_block(&self, interface: Option<u16>) -> Block {
         let low = match interface {

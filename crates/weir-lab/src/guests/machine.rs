@@ -108,8 +108,8 @@ fn failed(reason: impl ToString) -> Error {
 }
 
 impl Guest {
-    /// Starts QEMU, in the namespace of `end` if there is one. [`wait_until_ready`](Guest::wait_until_ready) says when it
-    /// has booted.
+    /// Starts QEMU, in the namespace of `end` if there is one. [`wait_until_ready`](Guest::wait_until_ready) says
+    /// when it has booted.
     ///
     /// # Errors
     /// [`Error::Measure`] without QEMU.
