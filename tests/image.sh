@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the container image, twice with the same bytes, and runs it by a Docker daemon of its own, in a network
-# namespace of its own: clients without rights read what a daemon on the host captures, then what one in a container
-# captures that has the rights and the file of the Kubernetes manifest; then the same by docker-compose.
+# namespace of its own: clients without rights read what a daemon on the host captures, and then what a daemon in
+# a container captures, with the rights and the configuration file of the Kubernetes manifest; then the same by
+# docker-compose.
 set -euo pipefail
 # shellcheck source=tests/live.sh
 source "$(dirname "$0")/live.sh"
