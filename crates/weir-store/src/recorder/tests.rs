@@ -668,7 +668,7 @@ fn a_quota_without_room_for_a_file_is_refused() {
     };
     let mut recorder = Recorder::new(settings, Fake::new().0).unwrap();
     let error = recorder.join(feed(&ring(4))).unwrap_err();
-    assert!(error.to_string().contains("16777216"), "{error}");
+    assert!(error.to_string().contains("16MiB"), "{error}");
 }
 
 #[test]
