@@ -250,6 +250,8 @@ impl<D: Disk> Volumes<D> {
 
     /// Has a file completed: nothing of it is under way.
     pub fn complete(&mut self, file: OpenFile<D>) {
+        let report = &mut self.all[file.volume].report;
+        report.bytes = report.bytes.saturating_sub(file.lost_bytes());
         self.ask(file.volume, Job::Complete(Box::new(file)));
     }
 
