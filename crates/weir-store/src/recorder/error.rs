@@ -57,15 +57,26 @@ pub enum RecorderError {
     },
     /// No directory takes files any more.
     #[error(
-        "{}: cannot write there any more, and no other directory is left; what was written before is whole",
-        directory.display()
+        "{}: cannot write there any more, and no other directory is left; what was written before is whole{}",
+        directory.display(), completing(left_open)
     )]
     Write {
         /// The last one that failed.
         directory: PathBuf,
+        /// Directories with files that could not be completed, and have the names of open ones.
+        left_open: Vec<PathBuf>,
         /// The kernel's error.
         source: io::Error,
     },
+}
+
+/// Advice where files are left open.
+fn completing(left_open: &[PathBuf]) -> String {
+    let names: Vec<_> = left_open.iter().map(|path| path.display().to_string()).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("; weir index {} completes the files named .open", names.join(" ")),
+    }
 }
 
 /// `32MiB`, as it is typed, where the size is whole in that unit.

@@ -414,7 +414,8 @@ fn a_full_disk_leaves_no_open_file_and_counts_what_is_there() {
     assert!(failed.is_some());
     // The statistics of the other file do not fit, either.
     rig.script.fail_from_byte(Some((0, 28)));
-    assert!(rig.recorder.finish(&[]).is_err());
+    let error = rig.recorder.finish(&[]).unwrap_err().to_string();
+    assert!(!error.contains("weir index"), "{error}");
     let files = rig.files();
     assert!(files.iter().all(|path| path.extension().unwrap() == "pcapng"), "{files:?}");
     let lengths = files.iter().map(|path| path.metadata().unwrap().len());
@@ -423,6 +424,20 @@ fn a_full_disk_leaves_no_open_file_and_counts_what_is_there() {
     assert_eq!(report.volumes[0].bytes, report.bytes);
     let frames: usize = files.iter().map(|path| times(path).len()).sum();
     assert_eq!(rig.recorder.kept().frames, frames as u64);
+}
+
+#[test]
+fn files_that_cannot_be_completed_are_told_with_the_way_to_complete_them() {
+    let mut rig = Rig::new(8, |_| ());
+    rig.push_block();
+    rig.run();
+    rig.script.fail_rename(Some(28));
+    rig.writer.close();
+    while rig.recorder.step(u64::MAX).unwrap() != Step::Ended {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let error = rig.recorder.finish(&[]).unwrap_err().to_string();
+    assert!(error.contains(&format!("weir index {} ", rig.directory.path().display())), "{error}");
 }
 
 #[test]
