@@ -1,4 +1,4 @@
-//! Any bytes are a frame that can be described.
+//! The headers of a frame are described whatever its bytes are.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -58,8 +58,8 @@ pub fn owners(ifaces: &[&str]) -> Vec<Option<Owner>> {
     ifaces.iter().zip(&connections).map(owner).collect()
 }
 
-/// The addresses of an owner's network namespace but those of loopback, as they are now, with its name. None of a VM,
-/// whose addresses only its own kernel knows; none where its network namespace may not be entered.
+/// The addresses of an owner's network namespace but those of loopback, as they are now, with its name. Empty
+/// for a VM, whose addresses only its own kernel knows, and where its network namespace may not be entered.
 #[must_use]
 pub fn address_names(owner: &Owner) -> Vec<AddressName> {
     let name = match (owner.kind, owner.pid) {
@@ -99,7 +99,7 @@ struct Peer {
     /// Of a container or a pod.
     has_engine: Option<Owner>,
     name: Option<Owner>,
-    /// The first that is there.
+    /// The first process that was found.
     process: Option<Owner>,
 }
 
@@ -170,8 +170,8 @@ impl Search {
         }
     }
 
-    /// Holders of these taps. A process of another network namespace holds others, if with the same
-    /// names.
+    /// Holders of these taps, in this network namespace. Taps of the same names that a process of another one holds are
+    /// other taps.
     fn holders(&self, taps: &[&str]) -> BTreeMap<String, Owner> {
         let mut holders: BTreeMap<String, Owner> = BTreeMap::new();
         let Ok(here) = fs::read_link("/proc/thread-self/ns/net") else { return holders };

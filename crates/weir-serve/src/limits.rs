@@ -17,7 +17,7 @@ pub const COMPILE_WAIT_MAX: Duration = Duration::from_secs(5);
 pub const REFUSALS_A_MINUTE_MAX: u32 = 20;
 /// See [`REFUSALS_A_MINUTE_MAX`].
 pub const REFUSAL_CHARS_MAX: usize = 300;
-/// Entries that an error tells of each feed: its text has 1,000 characters.
+/// Entries of each feed that the text of an error names: the text has at most 1,000 characters.
 pub const TOLD_ENTRIES_MAX: usize = 3;
 /// Longest configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -45,14 +45,14 @@ pub const LIBVIRT_UNPLUG_LOOK_AFTER: Duration = Duration::from_millis(200);
 /// moments may be missed.
 pub const LIBVIRT_STATE_AGAIN_AFTER: [Duration; 2] =
     [Duration::from_secs(1), Duration::from_secs(10)];
-/// How long a guest whose devices could not be plugged in is refused feeds with the same words. It may ask often, and
-/// each try may cost the zeroing of its whole region.
+/// When the devices of a guest could not be plugged in, its requests for feeds are answered with the same error for so
+/// long, without another try. A guest may ask often, and each try may cost the zeroing of its whole region.
 pub const PLUG_REFUSAL_STAYS: Duration = Duration::from_secs(1);
 /// How often the log reports a new session of a guest's broker: the guest decides how often it begins one.
 pub const SESSIONS_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Default time for a guest to release its devices when it is detached.
 pub const DETACH_WAIT: Duration = Duration::from_secs(10);
-/// The longest time that can be requested.
+/// The longest time that a detach command may name.
 pub const DETACH_WAIT_MAX: Duration = Duration::from_secs(300);
 /// Time that a caller which detaches a guest waits beyond that for its machine's thread, which may wait
 /// for QEMU.

@@ -21,8 +21,7 @@ pub enum FileError {
     },
     /// The disk is full, or a quota or size limit is reached.
     #[error(
-        "{path}: no room; the {kept} frames before are whole and readable; free space, write elsewhere, or keep less \
-         of each frame with --snaplen"
+        "{path}: no room; the {kept} frames before are whole and readable; free space, or write elsewhere"
     )]
     Full {
         /// The file.

@@ -31,8 +31,9 @@ pub const PREALLOCATE_PIECE_BYTES: usize = 128 << 10;
 /// Nothing is preallocated on a file system with less than this free: it may be wanted elsewhere soon, and each ring
 /// has up to 384 MiB ahead.
 pub const FREE_BYTES_MIN: u64 = 4 << 30;
-/// Files are deleted for a quota when it is reached but for so many bytes, or a 32nd of it: those that are written
-/// until the file system has deleted them. Where files are deleted in steps, one file more, or a 16th of the quota.
+/// Deletions for a quota begin when fewer bytes than this are left of it (at most a 32nd of the quota): so many may be
+/// written until the file system has deleted a file. Where files are deleted in steps, they begin one file, or a 16th
+/// of the quota, earlier.
 pub const DELETE_AHEAD_BYTES: u64 = 256 << 20;
 /// On a file system that tells its disk of all that is deleted (`discard`), the space of a file is given back in steps
 /// of so many bytes.

@@ -285,7 +285,7 @@ impl<D: Disk> Consumer for Recorder<D> {
         for stream in streams.values_mut() {
             stream.submit_gathered(shared);
         }
-        self.drain()?;
+        self.drain();
         if self.history.as_ref().is_some_and(|history| !history.is_saving()) {
             // Of rings that were not closed.
             self.lanes.iter_mut().for_each(|lane| lane.cursor.let_rest_pass());
@@ -294,7 +294,7 @@ impl<D: Disk> Consumer for Recorder<D> {
         for stream in streams.values_mut() {
             stream.close_files(statistics, shared);
         }
-        self.drain()?;
+        self.drain();
         let failure = self.shared.volumes.all_failed().then(|| self.shared.volumes.error());
         failure.map_or(Ok(()), |error| Err(output_error(error)))
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use chrono::Local;
+use chrono::{Local, TimeZone};
 use serde::Serialize;
 use weir_consumer::Sink;
 use weir_store::catalog::Catalog;
@@ -20,6 +20,7 @@ use weir_store::extract::{Options, Query, Stats, extract};
 use weir_store::{FileWriter, FilesByLinkType, Names, PcapFile};
 
 use crate::cli::{ExtractArgs, FormatName};
+use crate::index::names_of;
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::units::{counted, grouped};
 use crate::{EXIT_RAN, capture, feeds, signals};
@@ -38,7 +39,8 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     let query = query(args)?;
     let catalog = Catalog::list(&args.paths)?;
     if catalog.files.is_empty() {
-        bail!("nothing was recorded there; weir capture SOURCE --write DIR/ records");
+        let there = names_of(&args.paths);
+        bail!("{there}: nothing was recorded there; weir capture SOURCE --write DIR/ records");
     }
     let stop = Stop::new(stop, None);
     let names = Names::default();
@@ -70,6 +72,9 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
             eprintln!("weir: {}", counted(count, what));
         }
     }
+    if stats.frames == 0 && failure.is_none() && !stop.is_asked_for() {
+        eprintln!("weir: {}", nothing_matched(stats.times));
+    }
     say(args, &stats, begin.elapsed().as_secs_f64())?;
     match failure {
         Some(error) if !error.wants_no_more() => return Err(error.into()),
@@ -79,6 +84,22 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
         bail!("not all files there can be read; the others are extracted");
     }
     Ok(stats)
+}
+
+/// The recording is from `times`, the first and the last.
+fn nothing_matched(times: Option<(u64, u64)>) -> String {
+    let text = |ns: u64| {
+        let time = Local.timestamp_nanos(i64::try_from(ns).unwrap_or(i64::MAX));
+        time.format("%Y-%m-%d %H:%M:%S%.3f").to_string()
+    };
+    match times {
+        Some((first, last)) => format!(
+            "no frame matched; the recording is from {} to {} (local time)",
+            text(first),
+            text(last)
+        ),
+        None => "no frame matched: the recording has none".to_owned(),
+    }
 }
 
 fn query(args: &ExtractArgs) -> Result<Query> {
@@ -231,4 +252,16 @@ fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_matches_nothing_is_told_with_the_times_of_the_recording() {
+        let text = nothing_matched(Some((1_795_685_239_500_000_000, 1_795_685_299_000_000_000)));
+        assert!(text.contains("from 2026-11-2") && text.contains(":19.500 to 2026-11-2"), "{text}");
+        assert!(nothing_matched(None).contains("has none"));
+    }
 }

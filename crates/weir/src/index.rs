@@ -1,5 +1,6 @@
 //! `weir index`: indexes made anew, and what killed recorders left completed.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -16,7 +17,8 @@ pub fn run(args: &IndexArgs) -> Result<u8> {
     let begin = Instant::now();
     let catalog = Catalog::list(&args.paths)?;
     if catalog.files.is_empty() {
-        bail!("nothing was recorded there; weir capture SOURCE --write DIR/ records");
+        let there = names_of(&args.paths);
+        bail!("{there}: nothing was recorded there; weir capture SOURCE --write DIR/ records");
     }
     let stop = signals::stop_flag()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -27,7 +29,7 @@ pub fn run(args: &IndexArgs) -> Result<u8> {
     };
     let report = reindex(&catalog, &options, &|| signals::is_set(&stop));
     for event in &report.events {
-        eprintln!("weir: {event}");
+        eprintln!("weir: {}", text(event, args.check));
     }
     for path in &catalog.passed_over {
         eprintln!("weir: {}: no file of a recorder; passed over", path.display());
@@ -46,6 +48,12 @@ pub fn run(args: &IndexArgs) -> Result<u8> {
     }
     let is_due = args.check && report.events.iter().any(Event::is_change);
     Ok(if is_due { EXIT_LOSS } else { EXIT_RAN })
+}
+
+/// The names of directories and files, as they were typed.
+pub fn names_of(paths: &[PathBuf]) -> String {
+    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    names.join(", ")
 }
 
 #[derive(Serialize)]
@@ -92,8 +100,28 @@ impl Json {
     }
 }
 
+/// What was done about a file, or with --check, what would be.
+fn text(event: &Event, check: bool) -> String {
+    match event {
+        Event::Completed { path, cut_bytes } if check => {
+            format!(
+                "{}: to be completed, without its last {} bytes",
+                path.display(),
+                grouped(*cut_bytes)
+            )
+        }
+        Event::Completed { path, cut_bytes } => {
+            format!("{}: completed, {} bytes cut off", path.display(), grouped(*cut_bytes))
+        }
+        Event::Deleted { path } if check => {
+            format!("{}: to be deleted: it has no frame", path.display())
+        }
+        other => other.to_string(),
+    }
+}
+
 fn say(counts: &Json) {
-    let would = if counts.check { "to do, and nothing changed: " } else { "" };
+    let would = if counts.check { "nothing was changed; to do: " } else { "" };
     eprintln!(
         "weir: {would}{} of {} indexed ({}), {} completed, {} deleted, in {:.3} s",
         grouped(counts.indexes),
@@ -103,4 +131,20 @@ fn say(counts: &Json) {
         grouped(counts.files_deleted),
         counts.duration_s,
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_tells_of_no_change_as_of_one_that_was_made() {
+        let completed = Event::Completed { path: "a.pcapng".into(), cut_bytes: 263_121_848 };
+        let bytes = grouped(263_121_848);
+        assert_eq!(text(&completed, false), format!("a.pcapng: completed, {bytes} bytes cut off"));
+        let planned = format!("a.pcapng: to be completed, without its last {bytes} bytes");
+        assert_eq!(text(&completed, true), planned);
+        let deleted = Event::Deleted { path: "b.pcapng".into() };
+        assert_eq!(text(&deleted, true), "b.pcapng: to be deleted: it has no frame");
+    }
 }

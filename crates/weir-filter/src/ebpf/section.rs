@@ -9,8 +9,9 @@ use crate::insn::*;
 use crate::order::turned;
 use crate::program::Program;
 
-/// Bytes that may be asked to be in place: the headers that most programs look at. Frames are at least so
-/// long, without the FCS; asking for more would send all short ones to the section that checks each load.
+/// The most bytes that a frame must have for the section without checks: the headers that most programs read. Frames
+/// are at least so long, without the FCS; a larger number would send all short ones to the section that checks each
+/// load.
 const IN_PLACE_MAX: u32 = 60;
 
 /// How many of the frame's first bytes the program's loads at constant offsets reach.
@@ -84,7 +85,7 @@ impl<'a> Section<'a> {
             self.asm.place(self.take);
             self.taken();
         }
-        // No code that no way leads to: the kernel refuses it.
+        // No unreachable code: the kernel refuses it.
         let falls = !takes && steps.last().is_none_or(|step| step.then != Then::End);
         let is_rejected = falls || self.asm.is_used(self.cx.reject);
         self.asm.place(self.cx.reject);

@@ -246,27 +246,27 @@ impl Plan<'_, '_> {
     /// Takes a piece as its index describes it.
     fn take(&mut self, piece: &Piece) -> Result<(), Trouble> {
         self.stats.pieces += 1;
-        let bytes = u64::from(piece.bytes);
-        if piece.frames == 0 && piece.set == Set::default() {
+        let Piece { first_ns, last_ns, at, bytes, frames, .. } = *piece;
+        if frames == 0 && piece.set == Set::default() {
             // Torn, and hidden by padding.
             return Ok(());
         }
-        if piece.frames == 0 {
-            return self.read_headers(piece.at, piece.at + bytes);
+        if frames == 0 {
+            return self.read_headers(at, at + u64::from(bytes));
         }
+        self.stats.has_times(first_ns, last_ns);
         let query = self.context.query;
-        if !query.overlaps(piece.first_ns, piece.last_ns) {
-            self.stats.skipped_by_time.add(bytes);
+        if !query.overlaps(first_ns, last_ns) {
+            self.stats.skipped_by_time.add(bytes.into());
             return Ok(());
         }
         let interfaces = self.source.interfaces();
         let possible = |one: &FileInterface| query.possible(&one.filter, one.link_type, &piece.set);
         // Without any, the piece has the error.
         if !interfaces.is_empty() && !interfaces.iter().any(possible) {
-            self.stats.skipped_by_index.add(bytes);
+            self.stats.skipped_by_index.add(bytes.into());
             return Ok(());
         }
-        let Piece { first_ns, at, bytes, frames, .. } = *piece;
         let frames = Some(frames);
         self.wanted.push(Wanted { first_ns, at, bytes, frames, is_scanned: false });
         Ok(())
@@ -352,6 +352,7 @@ impl Plan<'_, '_> {
                 continue;
             };
             let (query, ts_ns) = (self.context.query, outline.ts_ns);
+            self.stats.has_times(ts_ns, ts_ns);
             if !query.wants(&interface.filter, interface.link_type, ts_ns, outline.wire_len, frame)
             {
                 continue;

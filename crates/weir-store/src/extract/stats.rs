@@ -117,6 +117,9 @@ pub struct Stats {
     pub frames_late: u64,
     /// Bytes behind the last whole block of a file.
     pub cut_off_bytes: u64,
+    /// Earliest and latest time of the frames of the files, as far as they are known: by the indexes, and of frames that
+    /// were looked at because no index tells of them. Nanoseconds since the Unix epoch.
+    pub times: Option<(u64, u64)>,
     /// Messages for the user, the first hundred.
     pub notes: Vec<Note>,
     /// Notes beyond these.
@@ -130,6 +133,12 @@ impl Stats {
         } else {
             self.notes_left_out += 1;
         }
+    }
+
+    /// The files have frames of these times.
+    pub(super) fn has_times(&mut self, first_ns: u64, last_ns: u64) {
+        let (first, last) = self.times.unwrap_or((first_ns, last_ns));
+        self.times = Some((first.min(first_ns), last.max(last_ns)));
     }
 
     pub(super) fn cut_off(&mut self, path: &Path, at: u64, bytes: u64) {
@@ -156,6 +165,9 @@ impl AddAssign for Stats {
         self.frames_damaged += other.frames_damaged;
         self.frames_late += other.frames_late;
         self.cut_off_bytes += other.cut_off_bytes;
+        if let Some((first_ns, last_ns)) = other.times {
+            self.has_times(first_ns, last_ns);
+        }
         other.notes.into_iter().for_each(|note| self.note(note));
         self.notes_left_out += other.notes_left_out;
     }

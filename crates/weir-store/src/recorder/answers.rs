@@ -78,15 +78,16 @@ impl<D: Disk> Recorder<D> {
         Ok(())
     }
 
-    /// Waits for all writes that are answered.
-    pub(super) fn drain(&mut self) -> Result<(), ConsumerError> {
-        while self.shared.is_at_work() {
-            // Also if no volume is left: writes that were under way decide where files are cut.
+    /// Waits for all writes that are answered. Also if no volume is left: they decide where files are cut.
+    pub(super) fn drain(&mut self) {
+        loop {
             let _ = self.collect();
+            if !self.shared.is_at_work() {
+                return;
+            }
             self.give_up_stalled(true);
             std::thread::sleep(LOOK_AGAIN);
         }
-        self.collect()
     }
 
     /// Leaves out a volume that does not answer.

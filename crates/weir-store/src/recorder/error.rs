@@ -42,8 +42,8 @@ pub enum RecorderError {
     },
     /// The quota has no room for a file of each ring.
     #[error(
-        "{}: a quota of {quota} bytes is too small for {rings} rings, each of which has a file open; give at least \
-         {least} bytes", directory.display()
+        "{}: a quota of {} is too small for {rings} rings, each of which has a file open; give at least {}",
+        directory.display(), size(*quota), size(*least)
     )]
     Quota {
         /// Where.
@@ -57,13 +57,48 @@ pub enum RecorderError {
     },
     /// No directory takes files any more.
     #[error(
-        "{}: cannot write there any more, and no other directory is left; what was written before is whole",
-        directory.display()
+        "{}: cannot write there any more, and no other directory is left; what was written before is whole{}",
+        directory.display(), completing(left_open)
     )]
     Write {
         /// The last one that failed.
         directory: PathBuf,
+        /// Directories with files that could not be completed, and have the names of open ones.
+        left_open: Vec<PathBuf>,
         /// The kernel's error.
         source: io::Error,
     },
+}
+
+/// Advice where files are left open.
+fn completing(left_open: &[PathBuf]) -> String {
+    let names: Vec<_> = left_open.iter().map(|path| path.display().to_string()).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => format!("; weir index {} completes the files named .open", names.join(" ")),
+    }
+}
+
+/// `32MiB`, as it is typed, where the size is whole in that unit.
+fn size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let whole = units.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+    whole.map_or_else(
+        || format!("{bytes} bytes"),
+        |(shift, unit)| format!("{}{unit}", bytes >> shift),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_that_is_too_small_is_told_in_the_units_of_the_flag() {
+        let (quota, least) = (12 << 20, 32 << 20);
+        let text =
+            RecorderError::Quota { directory: "d".into(), quota, rings: 2, least }.to_string();
+        assert!(text.contains("of 12MiB is") && text.ends_with("at least 32MiB"), "{text}");
+        assert_eq!([size(3 << 30), size(1001)], ["3GiB", "1001 bytes"]);
+    }
 }

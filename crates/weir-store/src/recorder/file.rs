@@ -47,6 +47,8 @@ pub struct OpenFile<D: Disk> {
     /// Frames in it that are confirmed, and those that were lost on the way to it.
     pub frames: u64,
     pub lapped: u64,
+    /// Bytes written to it.
+    pub written: u64,
     /// Writes under way.
     pub pending: usize,
     /// A write failed here: the data behind it is cut off.
@@ -72,6 +74,11 @@ impl<D: Disk> OpenFile<D> {
         }
         self.frames -= lost.frames;
         lost
+    }
+
+    /// Bytes that were written to it and are cut off when it is completed, because a write before them failed.
+    pub fn lost_bytes(&self) -> u64 {
+        self.broken_at.map_or(0, |broken| self.written.saturating_sub(broken))
     }
 
     /// Bytes that it takes of a quota.

@@ -9,7 +9,7 @@ use super::look_back::LookBackReport;
 pub struct RecorderReport {
     /// Files begun.
     pub files: u64,
-    /// Bytes of files, headers and padding included.
+    /// Bytes of files, headers and padding included; without those that a failed write before them cut off.
     pub bytes: u64,
     /// Blocks that the writer overtook while they were written, and that are hidden by padding.
     pub torn_blocks: u64,

@@ -398,6 +398,57 @@ fn a_full_disk_leaves_whole_files_and_names_what_is_lost() {
 }
 
 #[test]
+fn a_full_disk_leaves_no_open_file_and_counts_what_is_there() {
+    let mut rig = Rig::new(8, |_| ());
+    let ring = ring(8);
+    let mut second = Writer::new(ring.clone());
+    rig.recorder.join(JoinedFeed { key: 1, ..feed(&ring) }).unwrap();
+    let meta = Meta { wire_len: FRAME as u32, ..Meta::default() };
+    for _ in 0..1000 {
+        second.push(&meta, &[0; FRAME]);
+    }
+    second.close_block();
+    rig.push_block();
+    rig.run();
+    assert_eq!(rig.files().len(), 2);
+    rig.script.fail_write(1, 28);
+    for _ in 0..3 {
+        rig.push_block();
+    }
+    let failed = (0..1000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        rig.recorder.step(u64::MAX).err()
+    });
+    assert!(failed.is_some());
+    // The statistics of the other file do not fit, either.
+    rig.script.fail_from_byte(Some((0, 28)));
+    let error = rig.recorder.finish(&[]).unwrap_err().to_string();
+    assert!(!error.contains("weir index"), "{error}");
+    let files = rig.files();
+    assert!(files.iter().all(|path| path.extension().unwrap() == "pcapng"), "{files:?}");
+    let lengths = files.iter().map(|path| path.metadata().unwrap().len());
+    let report = rig.recorder.report();
+    assert_eq!(report.bytes, lengths.sum::<u64>());
+    assert_eq!(report.volumes[0].bytes, report.bytes);
+    let frames: usize = files.iter().map(|path| times(path).len()).sum();
+    assert_eq!(rig.recorder.kept().frames, frames as u64);
+}
+
+#[test]
+fn files_that_cannot_be_completed_are_told_with_the_way_to_complete_them() {
+    let mut rig = Rig::new(8, |_| ());
+    rig.push_block();
+    rig.run();
+    rig.script.fail_rename(Some(28));
+    rig.writer.close();
+    while rig.recorder.step(u64::MAX).unwrap() != Step::Ended {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let error = rig.recorder.finish(&[]).unwrap_err().to_string();
+    assert!(error.contains(&format!("weir index {} ", rig.directory.path().display())), "{error}");
+}
+
+#[test]
 fn a_volume_that_fails_is_left_out_and_nothing_is_lost() {
     let other = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(8, |settings| settings.directories.push(other.path().to_owned()));
@@ -711,7 +762,7 @@ fn a_quota_without_room_for_a_file_is_refused() {
     };
     let mut recorder = Recorder::new(settings, Fake::new().0).unwrap();
     let error = recorder.join(feed(&ring(4))).unwrap_err();
-    assert!(error.to_string().contains("16777216"), "{error}");
+    assert!(error.to_string().contains("16MiB"), "{error}");
 }
 
 #[test]

@@ -250,6 +250,8 @@ impl<D: Disk> Volumes<D> {
 
     /// Has a file completed: nothing of it is under way.
     pub fn complete(&mut self, file: OpenFile<D>) {
+        let report = &mut self.all[file.volume].report;
+        report.bytes = report.bytes.saturating_sub(file.lost_bytes());
         self.ask(file.volume, Job::Complete(Box::new(file)));
     }
 
@@ -327,17 +329,17 @@ impl<D: Disk> Volumes<D> {
     pub fn error(&mut self) -> RecorderError {
         let last = self.all.iter().enumerate().max_by_key(|(_, own)| own.failed);
         let volume = last.map_or(0, |(volume, _)| volume);
+        let left_open = self.all.iter().filter(|own| own.is_stalled || own.left_files() > 0);
+        let left_open = left_open.map(|own| own.directory.clone()).collect();
         let volume = &mut self.all[volume];
         let again = volume.error.as_ref().map_or(io::ErrorKind::Other.into(), same_error);
         let source = volume.error.replace(again).unwrap_or(io::ErrorKind::Other.into());
-        RecorderError::Write { directory: volume.directory.clone(), source }
+        RecorderError::Write { directory: volume.directory.clone(), left_open, source }
     }
 
     /// Files that are still named as if they were being written, by recorders that were killed.
     pub fn left_files(&self) -> usize {
-        let past = self.all.iter().flat_map(|volume| &volume.past);
-        let is_open = |path: &Path| path.as_os_str().as_bytes().ends_with(OPEN_ENDING.as_bytes());
-        past.filter(|past| is_open(&past.path)).count()
+        self.all.iter().map(Volume::left_files).sum()
     }
 
     /// File systems on which the quota's deletions keep writes waiting.
@@ -365,6 +367,12 @@ impl<D: Disk> Volume<D> {
     fn takes_write(&self) -> bool {
         let has_room = self.long < VOLUME_WRITES_MAX && self.pending < VOLUME_PENDING_MAX;
         self.error.is_none() && !self.is_full && has_room
+    }
+
+    /// Files that no recorder writes to any more and that still have the names of open ones.
+    fn left_files(&self) -> usize {
+        let is_open = |path: &Path| path.as_os_str().as_bytes().ends_with(OPEN_ENDING.as_bytes());
+        self.past.iter().filter(|past| is_open(&past.path)).count()
     }
 
     /// A request is made.

@@ -29,12 +29,12 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Fault::Missing => "there was none",
-            Fault::Damaged => "it was damaged",
-            Fault::OfAnotherFile => "it was that of another file",
-            Fault::Contradicts => "it told of pieces that are not there",
-            Fault::Short => "it did not tell of all pieces",
-            Fault::Fits => "all are made anew",
+            Fault::Missing => "missing",
+            Fault::Damaged => "damaged",
+            Fault::OfAnotherFile => "made for another file",
+            Fault::Contradicts => "lists pieces that the file does not have",
+            Fault::Short => "does not list all pieces of the file",
+            Fault::Fits => "no fault; all are made anew",
         })
     }
 }

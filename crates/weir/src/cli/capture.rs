@@ -51,7 +51,8 @@ pub struct CaptureArgs {
     #[command(flatten)]
     pub rotate: RotateArgs,
     /// Compress recorded files (--write DIR/) piece by piece, on idle CPUs: zstd, or zstd:LEVEL with 1 (fast, the
-    /// default) to 19 (small). `weir extract`, zstd and tshark read them
+    /// default) to 19 (small). `weir extract` reads them, and `zstd -dc FILE | tshark -r -`; tshark by itself may stop
+    /// early (4.0 does)
     #[arg(long, value_name = "zstd[:LEVEL]", value_parser = units::compression, requires = "write")]
     pub compress: Option<i32>,
     #[command(flatten)]

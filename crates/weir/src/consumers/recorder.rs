@@ -54,6 +54,12 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
         register(SIGUSR2, flag).context("having SIGUSR2 be a trigger")?;
     }
     let recorder = privileges::without(|| Recorder::new(settings, disk))?.with_names(input.names);
+    for directory in directories.iter().filter(|_| input.plan.talks) {
+        // Who typed a slash knows it.
+        if !directory.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            eprintln!("weir: {0} is a directory: recording into {0}/", directory.display());
+        }
+    }
     for note in recorder.notes().iter().filter(|_| input.plan.talks) {
         eprintln!("weir: {note}");
     }

@@ -275,6 +275,11 @@ fn open_file(path: &Path) -> Result<FrameReader<Input>, CaptureError> {
 
 fn cannot_open(path: &Path, error: &io::Error) -> CaptureError {
     let message = match error.kind() {
+        // `weir capture --write DIR/` leaves this file there.
+        io::ErrorKind::IsADirectory if path.join(".weir-recorder").exists() => format!(
+            "is a folder of recorded files; put their frames into one: weir extract {} --write all.pcapng",
+            path.display()
+        ),
         io::ErrorKind::IsADirectory => "is a folder; name a file in it".to_owned(),
         _ => format!("cannot be opened: {error}"),
     };

@@ -149,6 +149,7 @@ impl<D: Disk> Stream<D> {
                 frames: 0,
                 lapped: 0,
                 out_of_turn: Vec::new(),
+                written: 0,
                 pending: 0,
                 broken_at: None,
                 is_closing: false,
@@ -275,6 +276,7 @@ impl<D: Disk> Stream<D> {
             }
             let Some(file) = self.files.remove(&id) else { continue };
             self.current.retain(|_, current| *current != id);
+            shared.report.bytes = shared.report.bytes.saturating_sub(file.lost_bytes());
             shared.volumes.complete(file);
         }
     }

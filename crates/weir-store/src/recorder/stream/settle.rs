@@ -31,7 +31,10 @@ impl<D: Disk> Stream<D> {
         let Some(file) = self.files.get_mut(&own.file) else { return };
         let length = super::length(&bytes);
         shared.volumes.end(file.volume, length, result.is_ok());
-        shared.report.bytes += if result.is_ok() { length as u64 } else { 0 };
+        if result.is_ok() {
+            shared.report.bytes += length as u64;
+            file.written += length as u64;
+        }
         let block = match own.what {
             What::Frames { block, .. } => block.map(|whole| whole.block),
             _ => None,
