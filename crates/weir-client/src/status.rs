@@ -38,6 +38,9 @@ pub struct SourceStatus {
     /// Owner of the frames, for an open source in another network namespace.
     #[serde(default)]
     pub owner: Option<Owner>,
+    /// Why nobody can open it now, for a source that is closed, as far as the daemon knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable: Option<String>,
 }
 
 /// Rings that one or more clients read.
@@ -91,6 +94,10 @@ pub struct ClientStatus {
     pub consumers: usize,
     /// Frames before the slowest of those, as it says itself, at most 0.1 s ago; `None` without one.
     pub lag: Option<u64>,
+    /// At least so many of those are lapped: they were overwritten before they were read. The consumer counts them once
+    /// it reads on.
+    #[serde(default)]
+    pub lapped: Option<u64>,
     /// Account of its frames since it was opened.
     pub ledger: Option<Ledger>,
 }

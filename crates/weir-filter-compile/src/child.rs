@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
-use weir_filter::Program;
+use weir_filter::{Program, VerifyError};
 
 use crate::TEXT_MAX;
 use crate::answer::{CHILD_NAME, ERROR, OK};
@@ -59,10 +59,52 @@ fn compile(link_type: u16, cpu_s: u64) -> io::Result<()> {
 }
 
 fn compiled(handle: &Dead, text: &str) -> Result<Program, String> {
-    let text = CString::new(text).map_err(|_| "it has a zero byte in it".to_owned())?;
-    Program::new(handle.compile(&text)?).map_err(|error| error.to_string())
+    let zero_ended = CString::new(text).map_err(|_| "it has a zero byte in it".to_owned())?;
+    Program::new(handle.compile(&zero_ended)?).map_err(|fault| fault_text(&fault, text))
+}
+
+/// A fault of the program that libpcap made of this expression. The text of [`VerifyError::Extension`] is for those who
+/// gave bytecode.
+fn fault_text(fault: &VerifyError, text: &str) -> String {
+    let VerifyError::Extension { what, .. } = fault else { return fault.to_string() };
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    match words.find_map(|word| Some((word, direction_of(word)?))) {
+        Some((word, direction)) => {
+            format!(
+                "filters do not tell directions; leave '{word}' out, and add --direction {direction}"
+            )
+        }
+        None => format!("it depends on {what}, which not every frame comes with"),
+    }
+}
+
+/// The value of `--direction` for a word of pcap-filter(7).
+fn direction_of(word: &str) -> Option<&'static str> {
+    match word {
+        "inbound" => Some("in"),
+        "outbound" => Some("out"),
+        _ => None,
+    }
 }
 
 fn limit(what: Resource, most: u64) -> io::Result<()> {
     Ok(setrlimit(what, Rlimit { current: Some(most), maximum: Some(most) })?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_in_an_expression_are_pointed_to_the_flag() {
+        let fault = VerifyError::Extension { at: 0, what: "the packet's type" };
+        for (text, way) in [("inbound", "--direction in"), ("udp and(outbound)", "--direction out")]
+        {
+            let told = fault_text(&fault, text);
+            assert!(told.ends_with(way) && !told.contains("compiled"), "{told}");
+        }
+        assert!(fault_text(&fault, "ifindex 3").contains("the packet's type"));
+        let empty = VerifyError::Empty;
+        assert_eq!(fault_text(&empty, "inbound"), empty.to_string());
+    }
 }

@@ -48,7 +48,7 @@ fn a_mistake_is_told_with_its_place() {
         ("ether[0:3] = 1", "data size must be 1, 2, or 4"),
         ("tcp port 80 and ip broadcast", "netmask not known"),
         ("ip protochain 6", "it jumps back"),
-        ("inbound", "it loads the packet's type"),
+        ("inbound", "add --direction in"),
         ("tcp\0", "a zero byte"),
     ];
     for (text, expected) in cases {

@@ -23,7 +23,7 @@ use crate::config::{Config, SourceConfig, least_bpf_mib};
 use crate::feed_request::chosen;
 use crate::guests::Guests;
 use crate::journal::Journal;
-use crate::missing::missing;
+use crate::missing::{RIGHTS_FROM, lacks, missing};
 use crate::moved::Moved;
 use crate::reader::{Opening, Reader};
 use crate::refusal::refused;
@@ -386,7 +386,13 @@ pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, 
         if let Some(cpus) = &source.cpus {
             cpus.parse::<weir_probe::CpuList>().map_err(wrong)?;
         }
-        warnings.extend(missing(&resolved.target).map(wrong));
+        let missing = missing(&resolved.target);
+        warnings
+            .extend(missing.map(|what| wrong(format!("{what}; nobody can open it until then"))));
+        let lacks = lacks(&resolved.target);
+        warnings.extend(lacks.map(|right| {
+            wrong(format!("nobody can open it: the daemon lacks {right}; {RIGHTS_FROM}"))
+        }));
     }
     Ok(warnings)
 }

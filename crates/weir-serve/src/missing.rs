@@ -1,5 +1,6 @@
-//! Interfaces that sources of the daemon's file name and that cannot be captured now.
+//! Sources of the daemon's file that nobody can open now: interfaces that are not there, and rights that it lacks.
 
+use rustix::thread::{CapabilitySet, capabilities};
 use weir_capture::CaptureError;
 use weir_capture::engines::declaration::Target;
 use weir_capture::interface::link_type;
@@ -16,14 +17,42 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
             | CaptureError::NoNetns { .. }
             | CaptureError::NoOwner { .. }
     );
-    is_missing.then(|| format!("{error}; nobody can open it until then"))
+    is_missing.then(|| error.to_string())
 }
+
+/// The capability that this process lacks to capture from such a source; without it no engine of interfaces opens one.
+/// `None` also where the kernel does not say which ones it has.
+pub(crate) fn lacks(target: &Target) -> Option<&'static str> {
+    let of_interfaces = matches!(target, Target::Interface { .. } | Target::Pattern { .. });
+    let own = capabilities(None).ok().filter(|_| of_interfaces)?;
+    needed(own.effective)
+}
+
+/// Every engine but `bpf` takes frames from a packet socket.
+fn needed(own: CapabilitySet) -> Option<&'static str> {
+    let bpf = CapabilitySet::BPF | CapabilitySet::SYS_ADMIN;
+    let is_enough = own.contains(CapabilitySet::NET_RAW) || own.intersects(bpf);
+    (!is_enough).then_some("CAP_NET_RAW")
+}
+
+/// Where the daemon gets its rights, in a message about one that it lacks.
+pub(crate) const RIGHTS_FROM: &str =
+    "run the daemon as root or by its unit (`systemctl start weir`)";
 
 #[cfg(test)]
 mod tests {
     use weir_capture::kernel::netns::NetnsName;
 
     use super::*;
+
+    #[test]
+    fn a_process_with_some_right_to_capture_is_not_warned_of() {
+        assert_eq!(needed(CapabilitySet::empty()), Some("CAP_NET_RAW"));
+        assert_eq!(needed(CapabilitySet::NET_ADMIN), Some("CAP_NET_RAW"));
+        assert_eq!(needed(CapabilitySet::NET_RAW), None);
+        assert_eq!(needed(CapabilitySet::BPF | CapabilitySet::NET_ADMIN), None);
+        assert_eq!(lacks(&Target::Text("rate=1".to_owned())), None);
+    }
 
     #[test]
     fn an_interface_or_namespace_that_is_not_there_is_told() {

@@ -2,6 +2,7 @@
 //! was opened.
 
 mod closing;
+mod lag;
 mod reads;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use crate::rights::Copied;
 use crate::slots::Claim;
 use closing::Closing;
 pub(crate) use closing::Ending;
+pub use lag::Lag;
 pub use reads::Reads;
 
 /// A feed of one client.
@@ -300,25 +302,6 @@ impl Reader {
     #[must_use]
     pub fn consumers(&self) -> usize {
         self.state().sleepers.len()
-    }
-
-    /// Number of frames that the slowest of its consumers has not read, by the consumers' own reports; `None` without
-    /// consumers.
-    #[must_use]
-    pub fn lag(&self) -> Option<u64> {
-        if let Some(copy) = self.copy.get() {
-            return copy.relay.lag();
-        }
-        let reads = self.reads();
-        let state = self.state();
-        let of_one = |sleeping: &Sleeping| -> u64 {
-            let lines = (sleeping.first_line..).zip(&reads.rings).zip(&reads.from);
-            let behind = lines.map(|((line, ring), from)| {
-                ring.frames_written().saturating_sub(sleeping.waker.position(line).max(*from))
-            });
-            behind.sum()
-        };
-        state.sleepers.values().map(of_one).max()
     }
 
     /// The number of its client's connection, and the source: a client has one connection for each source.

@@ -11,6 +11,7 @@ use weir_ring::Ledger;
 
 use crate::config::SourceConfig;
 use crate::daemon::Daemon;
+use crate::missing::{lacks, missing};
 use crate::reader::Reader;
 use crate::slots::Claim;
 
@@ -109,6 +110,7 @@ impl Daemon {
         ledgers: &BTreeMap<FeedId, Ledger>,
     ) -> ClientStatus {
         let process = process(reader);
+        let lag = if reader.is_closed() { None } else { reader.lag() };
         ClientStatus {
             guest: match &reader.who {
                 Who::Guest(name) => Some(name.to_string()),
@@ -126,7 +128,8 @@ impl Daemon {
             seconds: reader.since.elapsed().as_secs(),
             is_closed: reader.is_closed(),
             consumers: reader.consumers(),
-            lag: if reader.is_closed() { None } else { reader.lag() },
+            lag: lag.map(|lag| lag.frames),
+            lapped: lag.map(|lag| lag.lapped),
             ledger: self.ledger_of(reader, ledgers),
         }
     }
@@ -134,14 +137,23 @@ impl Daemon {
     fn source_status(&self, name: &str, source: &SourceConfig) -> SourceStatus {
         let open = self.slots.source(name);
         let info = open.and_then(|id| self.probe.info_of(id)).unwrap_or_default();
+        let unavailable = if open.is_some() { None } else { self.unavailable(name, source) };
         SourceStatus {
             is_open: open.is_some(),
             engine: info.engine.to_owned(),
             hook: info.hook.map(str::to_owned),
             notes: info.notes,
             owner: info.owner.as_ref().map(protocol::Owner::from),
+            unavailable,
             ..closed(name, source)
         }
+    }
+
+    /// Why nobody can open this source now, as far as that can be told without opening it.
+    fn unavailable(&self, name: &str, source: &SourceConfig) -> Option<String> {
+        let target = (self.resolve)(name, source).ok()?.target;
+        let of_rights = || lacks(&target).map(|right| format!("the daemon lacks {right}"));
+        missing(&target).or_else(of_rights)
     }
 }
 

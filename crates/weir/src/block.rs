@@ -18,6 +18,12 @@ use target::{Changed, List, Target};
 
 /// Runs the command.
 pub fn run(args: &BlockArgs) -> Result<u8> {
+    if args.feed.is_none() && args.control.is_none() {
+        bail!(
+            "say whose list: --control PATH, the socket of a running capture, or --feed NAME, your feeds of that name \
+             at the daemon"
+        );
+    }
     let mut target = Target::new(args);
     if let Some(path) = &args.from {
         return alerts::run(args, path, &mut target);

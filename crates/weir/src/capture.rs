@@ -170,6 +170,8 @@ impl<'a> Run<'a> {
             let frames_max = self.plan.frames.filter(|_| working.is_empty());
             working.push(self.start(named, reading, frames_max)?);
         }
+        // The first frames come before all sources are started and rights are given up.
+        let started = Instant::now();
         let _metrics = match self.start_sources(rights) {
             Ok(metrics) => metrics,
             Err(error) => {
@@ -180,7 +182,7 @@ impl<'a> Run<'a> {
             }
         };
         let begin = Instant::now();
-        self.so_far.begins(begin);
+        self.so_far.begins(started);
         let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
         stop.end_at(end);
         // Not earlier, because a terminal may be slow.
@@ -207,7 +209,7 @@ impl<'a> Run<'a> {
             }
         }
         let last = finished.first().and_then(|(_, _, main)| main.last);
-        let duration = last.unwrap_or(stopped).max(stopped).duration_since(begin);
+        let duration = last.unwrap_or(stopped).max(stopped).duration_since(started);
         let feeds = self.so_far.feeds(self.in_force());
         let result = |(name, id, finished)| self.conclude(name, id, finished, &feeds);
         let consumers = finished.into_iter().map(result).collect();

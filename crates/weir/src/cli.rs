@@ -149,7 +149,21 @@ fn examples_of_devices(help: &str) -> String {
 /// # Errors
 /// The error of clap, or a help text.
 pub fn parse() -> Result<Cli, clap::Error> {
-    Cli::of_matches(&command().try_get_matches()?)
+    let matches = command().try_get_matches().map_err(without_value_tip)?;
+    Cli::of_matches(&matches)
+}
+
+/// Without clap's tip to pass an unknown flag as a value, which would be an interface of that name.
+fn without_value_tip(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested)
+    {
+        tips.retain(|tip| !tip.to_string().contains("as a value"));
+        if !tips.is_empty() {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tips));
+        }
+    }
+    error
 }
 
 impl Cli {

@@ -39,7 +39,18 @@ const HEAD_START: Duration = Duration::from_millis(500);
 pub fn run(args: &DemoArgs) -> Result<u8> {
     // SAFETY: geteuid takes nothing and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
-    if root && !args.replay { live(args) } else { replay(args, root) }
+    if args.replay {
+        return replay(args, None);
+    }
+    if !root {
+        return replay(args, Some("Not root".to_owned()));
+    }
+    println!("Two network namespaces and a veth pair between them; nothing leaves this machine.");
+    // In a container root may lack the rights, or `ip`.
+    match Testbed::builder().gro(true).build() {
+        Ok(bed) => live(args, &bed),
+        Err(error) => replay(args, Some(format!("These cannot be made here ({error})"))),
+    }
 }
 
 /// Sent frames, by the generators' own reports.
@@ -48,9 +59,7 @@ struct Sent {
     stream: u64,
 }
 
-fn live(args: &DemoArgs) -> Result<u8> {
-    println!("Two network namespaces and a veth pair between them; nothing leaves this machine.");
-    let bed = Testbed::builder().gro(true).build().context("making a veth pair")?;
+fn live(args: &DemoArgs, bed: &Testbed) -> Result<u8> {
     let source = format!("netns:{}/{}", bed.rx.netns, bed.rx.iface);
     let capture = capture_args(&source, &[], &args.write)?;
     println!("$ weir capture {source} --write {}", args.write.display());
@@ -71,7 +80,7 @@ fn live(args: &DemoArgs) -> Result<u8> {
     stop.store(true, Ordering::Release);
     let sent = traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let code = conclude(args, result?, Some(&sent))?;
-    let is_whole = container::run(&bed)?;
+    let is_whole = container::run(bed)?;
     Ok(if is_whole { code } else { EXIT_FAILED })
 }
 
@@ -96,9 +105,10 @@ fn send(tx: &End, duration: Duration, stop: &AtomicBool) -> Result<Sent> {
     Ok(sent)
 }
 
-fn replay(args: &DemoArgs, root: bool) -> Result<u8> {
-    if !root {
-        println!("Not root, so no live traffic: replaying a bundled trace instead.");
+/// `why` there is no live traffic, if that was not asked for.
+fn replay(args: &DemoArgs, why: Option<String>) -> Result<u8> {
+    if let Some(why) = why {
+        println!("{why}, so no live traffic: replaying a bundled trace instead.");
     }
     let (_folder, trace) = bundled_trace()?;
     let source = format!("file:{}", trace.display());

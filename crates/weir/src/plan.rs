@@ -239,9 +239,14 @@ fn check_form(args: &CaptureArgs) -> Result<()> {
         bail!(hint);
     }
     if args.input.sources.is_empty() {
+        let verb = match (&args.flows, &args.netdev) {
+            (Some(_), _) => "flows",
+            (_, Some(_)) => "attach",
+            _ => "capture",
+        };
         bail!(
-            "name a source: weir capture eth0, or file:TRACE; `weir doctor` lists the interfaces here, and \
-             `weir help capture` the flags"
+            "name a source: weir {verb} eth0, or file:TRACE; `weir doctor` lists the interfaces here, and \
+             `weir help {verb}` the flags"
         );
     }
     if args.json_every.is_some_and(|every| every < JSON_EVERY_MIN) {

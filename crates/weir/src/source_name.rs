@@ -228,6 +228,12 @@ impl FromStr for SourceName {
 
     fn from_str(text: &str) -> Result<SourceName, String> {
         if let Some(path) = text.strip_prefix("file:") {
+            if path.is_empty() {
+                return Err(
+                    "'file:': write the capture file's path behind it, as in file:TRACE.pcapng"
+                        .to_owned(),
+                );
+            }
             return Ok(SourceName::File(path.into()));
         }
         if let Some(spec) = text.strip_prefix("gen:") {
@@ -235,7 +241,9 @@ impl FromStr for SourceName {
         }
         if let Some((engine, device)) = of_device(text) {
             if let (Takes::Devices { example, .. }, "") = (engine.takes, device) {
-                return Err(format!("'{text}': write the name behind it, as in {example}"));
+                return Err(format!(
+                    "'{text}' has no name: write the name behind it, as in {example}"
+                ));
             }
             return Ok(SourceName::Device { engine, device: device.to_owned() });
         }

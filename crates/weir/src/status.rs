@@ -57,7 +57,10 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
             false => format!(" ({})", source.captures),
         };
         let how = match source.is_open {
-            false => "closed: nobody reads it".to_owned(),
+            false => match &source.unavailable {
+                Some(why) => format!("closed, and nobody can open it: {why}"),
+                None => "closed: nobody reads it".to_owned(),
+            },
             true => captured_with(&source.engine, source.hook.as_deref()),
         };
         writeln!(text, "{}{captures}: {how}", source.source)?;
@@ -80,7 +83,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
             for client in status.clients.iter().filter(|client| client.key == feed.key) {
                 let lag = client.lag.map_or_else(
                     || "no consumer".to_owned(),
-                    |lag| format!("{} behind", counted(lag, "frame")),
+                    |lag| format!("{} behind{}", counted(lag, "frame"), lapped(client)),
                 );
                 writeln!(
                     text,
@@ -110,6 +113,13 @@ fn who(client: &ClientStatus) -> String {
         Some(guest) => format!("guest {guest}"),
         None => format!("uid {} pid {}", client.uid, client.pid),
     }
+}
+
+/// Frames that its slowest consumer has lost already, if any.
+fn lapped(client: &ClientStatus) -> String {
+    let lapped = client.lapped.filter(|lapped| *lapped > 0);
+    lapped
+        .map_or_else(String::new, |lapped| format!(", {} or more of them lapped", grouped(lapped)))
 }
 
 /// In quotes, if there is any.
@@ -150,6 +160,12 @@ mod tests {
                     ..SourceStatus::default()
                 },
                 SourceStatus { source: "wan".into(), captures: "wan".into(), ..Default::default() },
+                SourceStatus {
+                    source: "dmz".into(),
+                    captures: "eth9".into(),
+                    unavailable: Some("eth9: no such interface".into()),
+                    ..Default::default()
+                },
             ],
             feeds: vec![FeedStatus {
                 key: 7,
@@ -167,6 +183,7 @@ mod tests {
                     name: Some("ids".into()),
                     source: "lan".into(),
                     lag: Some(10_000),
+                    lapped: Some(4_762),
                     ledger: Some(Ledger { blocked: 7, ..ledger().unwrap_or_default() }),
                     ..ClientStatus::default()
                 },
@@ -183,9 +200,11 @@ mod tests {
         for line in [
             "lan (eth0): captured with bpf at tc",
             "  feed 7 'udp': 2 rings, 1 reader; offered 1 234",
-            "    uid 1000 pid 42 'ids', 0 s: 10 000 frames behind; offered 1 234, filtered 0, blocked 7, ",
+            "    uid 1000 pid 42 'ids', 0 s: 10 000 frames behind, 4 762 or more of them lapped; offered 1 234, \
+             filtered 0, blocked 7, ",
             "    guest one, 3 s: no consumer",
             "wan: closed: nobody reads it",
+            "dmz (eth9): closed, and nobody can open it: eth9: no such interface",
         ] {
             assert!(text.contains(line), "'{line}' is not in:\n{text}");
         }

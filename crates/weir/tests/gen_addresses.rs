@@ -96,7 +96,7 @@ fn root_an_address_that_nobody_has_says_the_way_out() {
         let run = Run::start(&bed.tx, weir(&format!("gen {iface} --frames 1 {args}")));
         run.end().refused(words);
     };
-    refused("--dst-ip 10.77.0.99", &["nobody says the MAC address of 10.77.0.99", "--dst-mac"]);
+    refused("--dst-ip 10.77.0.99", &["nobody answers for 10.77.0.99, so", "--dst-mac"]);
     refused("--dst-ip fd99::1", &["no route to fd99::1", "--dst-mac"]);
     refused("--dst-ip 10.77.0.1", &["an address of this machine"]);
     refused("--dst-ip 10.77.0.2 --vlan 5", &["without a tag", "--dst-mac"]);

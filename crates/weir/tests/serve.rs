@@ -214,7 +214,8 @@ fn root_a_daemon_that_is_killed_and_started_again_is_read_on_from() {
         settle();
         daemon.run().signal(libc::SIGKILL);
         daemon.run = None;
-        let gone = |run: &Run| run.stderr().matches("host:lan: vanished").count() == life;
+        let gone =
+            |run: &Run| run.stderr().matches("host:lan: the daemon has ended, or").count() == life;
         run.wait_for("word of its end", gone);
         // Nobody captures these.
         generate(&bed.tx, "--frames 100 --rate 100kpps");

@@ -27,7 +27,7 @@ use weir_ring::{Mapping, Ring};
 use weir_vm::{GuestMemory, TakenRing};
 
 use crate::limits::{RELAY_END_TIME_MAX, RELAY_SLACK, RELAY_SLEEP_MAX};
-use crate::reader::Reads;
+use crate::reader::{Lag, Reads};
 use account::{CopiedCounts, ReportedLedger};
 use completion::{Completion, CompletionGuard, Outcome};
 pub(crate) use output::Bell;
@@ -120,10 +120,10 @@ impl Relay {
         &self.taken
     }
 
-    /// Frames that the slowest reader in the guest has not read yet, by the last position that it has reported.
-    pub(crate) fn lag(&self) -> Option<u64> {
+    /// The lag of the slowest reader in the guest, by the last position that it has reported.
+    pub(crate) fn lag(&self) -> Option<Lag> {
         let position = self.memory.position(self.taken.place().slot)?;
-        Some(self.ring.frames_written().saturating_sub(position))
+        Some(Lag::of(&self.ring, position))
     }
 
     /// Calls `listener` with the reason once the relay has failed: on the relay's thread, or at once if it has already.

@@ -94,9 +94,13 @@ pub fn ended(consumer: &Working) -> String {
     format!("{}: this consumer has ended, the others go on{why}", consumer.name)
 }
 
-/// Message about a source.
-pub fn text(news: &News) -> String {
+/// Message about a source of this name.
+pub fn text(name: &str, news: &News) -> String {
     match news {
+        // Only the daemon knows which, and it may be gone.
+        News::Vanished if name.starts_with("host:") => {
+            "the daemon has ended, or has closed the feed; waiting for it to come back".to_owned()
+        }
         News::Missing(CaptureError::InterfaceDown { .. }) | News::Down => {
             "down; waiting for it to come up".to_owned()
         }

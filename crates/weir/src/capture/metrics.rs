@@ -113,6 +113,7 @@ fn status_of(source: &SourceResult) -> SourceStatus {
         hook: source.info.hook.map(str::to_owned),
         notes: Vec::new(),
         owner: source.info.owner.as_ref().map(Owner::from),
+        unavailable: None,
     }
 }
 

@@ -71,7 +71,7 @@ pub fn news(run: &Run<'_>) {
     for (id, news) in run.journal.take_news() {
         let source = run.subscriptions.sources.iter().find(|source| Some(source.id) == id);
         let name = source.map_or("a source", |source| &source.name);
-        say(watch, &format!("{name}: {}", live::text(&news)));
+        say(watch, &format!("{name}: {}", live::text(name, &news)));
         if let (Some(source), News::CameBack) = (source, news)
             && !watch.is_some_and(Watch::has_screen)
         {

@@ -52,7 +52,7 @@ pub struct BlockArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "control")]
     pub socket: Option<PathBuf>,
     /// The feed to change: at the daemon, all of your feeds with this name; of a capture, if it has named feeds
-    #[arg(long, value_name = "NAME", required_unless_present = "control")]
+    #[arg(long, value_name = "NAME")]
     pub feed: Option<String>,
     /// Answer with one JSON object; with --from, with one for each entry, and one at the end
     #[arg(long)]

@@ -87,3 +87,13 @@ fn old_names_are_taken_and_not_shown() {
     }
     assert!(!flags(|_| String::new()).contains_key("seconds"));
 }
+
+#[test]
+fn an_unknown_flag_is_not_offered_as_the_name_of_an_interface() {
+    for flag in ["-#", "-Z"] {
+        let error = command().try_get_matches_from(["weir", "capture", "eth0", flag]).unwrap_err();
+        assert!(error.to_string().contains("as a value"), "{error}");
+        let told = crate::cli::without_value_tip(error).to_string();
+        assert!(told.contains(&format!("'{flag}'")) && !told.contains("tip:"), "{told}");
+    }
+}

@@ -133,14 +133,15 @@ fn resolved(
         );
     }
     let hop = route.next_hop;
-    let way = if hop == to { hop.to_string() } else { format!("{hop}, the gateway to {to},") };
+    let way = if hop == to { hop.to_string() } else { format!("{hop} (the gateway to {to})") };
     let found: io::Result<_> = neighbour::mac(iface, ifindex, to, hop);
     let mac = match found
         .with_context(|| format!("{iface}: asking for the MAC address of {way}"))?
     {
         Some(mac) => mac,
         None => bail!(
-            "{iface}: nobody says the MAC address of {way} see `ip neigh show dev {iface}`, or give --dst-mac"
+            "{iface}: nobody answers for {way}, so its MAC address is unknown; see `ip neigh show dev {iface}`, or \
+             give --dst-mac"
         ),
     };
     eprintln!("weir: {way} is at {}", Mac(mac));

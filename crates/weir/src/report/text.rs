@@ -366,6 +366,7 @@ impl Report<'_> {
             rows.push(row([&name(feed, source), offered, &filtered, captured, dropped, &missed]));
             let (busy, silent): (Vec<_>, Vec<_>) =
                 feed.interfaces.iter().partition(|share| share.ledger.offered > 0);
+            let none_had_frames = busy.is_empty();
             for InterfaceLedger { name, owner, ledger, .. } in busy {
                 let missed = ledger.missed_before.map_or_else(|| "-".to_owned(), grouped);
                 let filtered = ledger.filtered + ledger.blocked + ledger.sampled;
@@ -383,10 +384,11 @@ impl Report<'_> {
                 }
                 rows.push(row);
             }
+            let more = if none_had_frames { "" } else { " more" };
             match silent.len() {
                 0 => {}
-                1 => rows.push(format!("  {INDENT}one more had no frames")),
-                more => rows.push(format!("  {INDENT}{more} more had no frames")),
+                1 => rows.push(format!("  {INDENT}one{more} had no frames")),
+                many => rows.push(format!("  {INDENT}{many}{more} had no frames")),
             }
         }
         rows

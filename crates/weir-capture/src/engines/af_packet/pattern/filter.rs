@@ -49,7 +49,11 @@ impl Maps {
     ) -> Result<(Maps, AtSocket), CaptureError> {
         attach(socket, setup).map_err(|error| match error.kind() {
             libbpf_rs::ErrorKind::PermissionDenied => CaptureError::NoRights {
-                what: format!("{}: counting the frames of each interface", socket.name()),
+                what: format!(
+                    "{}: counting the frames of each interface (a single one, as in `weir capture eth0`, needs only \
+                     CAP_NET_RAW)",
+                    socket.name()
+                ),
                 needs: "CAP_BPF",
             },
             _ => CaptureError::Bpf { what: "loading the socket's filter".into(), source: error },
