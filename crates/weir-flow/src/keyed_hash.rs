@@ -6,8 +6,8 @@
 //! some it is known how to make keys that collide under every seed.
 //!
 //! A flow of IPv4 is one block, which processors with instructions for AES encrypt in 10 of them; SipHash-1-3 took 70.
-//! CBC-MAC is a pseudo-random function as long as no message is the beginning of another one: the first block says which
-//! kind of key it is.
+//! CBC-MAC is a pseudo-random function as long as no message is the beginning of another one: the first block says
+//! which kind of key it is.
 //!
 //! Sources: FIPS 197; Bellare, Kilian and Rogaway, "The security of the cipher block chaining message authentication
 //! code", Journal of Computer and System Sciences, 2000.
@@ -35,8 +35,8 @@ impl HashKey {
         HashKey(Aes128Enc::new(&key.to_le_bytes().into()))
     }
 
-    /// Hashes messages: `blocks` has their first blocks, and then their results, which [`hash`] reads. `others` gives the
-    /// two blocks that follow in longer messages. Several messages, up to [`BATCH`], take less time each than one.
+    /// Hashes messages: `blocks` has their first blocks, and then their results, which [`hash`] reads. `others` gives
+    /// the two blocks that follow in longer messages. Several messages, up to [`BATCH`], take less time each than one.
     #[inline(always)]
     pub fn hash_all<I>(&self, blocks: &mut [Block], others: impl Fn() -> I)
     where

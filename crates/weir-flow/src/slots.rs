@@ -6,9 +6,9 @@
 //! | `counts` | a line | 0-3 addresses, 4 ports and the rest of the key; 5 last stamp; 6 packets; 7 bytes, flags |
 //! | `others` | 3 words | first stamp; packets of the other direction; its bytes, flags |
 //!
-//! 92 bytes. IPv4 addresses fit in one word, so words 1-3 of `counts` hold what `others` holds of an IPv6 flow: any frame
-//! of an IPv4 flow touches one line of `index` and one of `counts`, and so does its beginning and its end. Of an IPv6
-//! flow, only a frame of a known flow in its first direction does.
+//! 92 bytes. IPv4 addresses fit in one word, so words 1-3 of `counts` hold what `others` holds of an IPv6 flow: any
+//! frame of an IPv4 flow touches one line of `index` and one of `counts`, and so does its beginning and its end. Of an
+//! IPv6 flow, only a frame of a known flow in its first direction does.
 
 use crate::key::{KeyWords, rest_is_v6};
 use crate::lines::{Line, Lines, NoMemory, prefetch};

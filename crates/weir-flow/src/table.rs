@@ -2,8 +2,8 @@
 //!
 //! A key has two lines of 16 slots, one in each half of the table; a flow begins in the emptier one. Where all 32 are
 //! taken, the flow that was seen least recently ends early and is counted. The hash has a secret (`keyed_hash`), so who
-//! sends frames cannot choose keys that share lines. `passes` is how frames come in. Source: Vöcking, "How asymmetry helps
-//! load balancing", 1999 (two choices, the left of equals).
+//! sends frames cannot choose keys that share lines. `passes` has the way of a frame. Source: Vöcking, "How asymmetry
+//! helps load balancing", 1999 (two choices, the left of equals).
 //!
 //! Time-outs: a slot has the ticks of its first and last frame, 64 ticks a time-out, and a hand goes round all lines
 //! once in eight ticks. So membership belongs to the slot, a frame moves nothing, and a flow ends at most an eighth of

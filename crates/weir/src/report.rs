@@ -1,6 +1,7 @@
 //! The report of a run: its sums and rates. How they are shown: as text and as JSON.
 
 mod advice;
+pub mod flow_lines;
 mod json;
 mod source_lines;
 pub mod text;

@@ -117,8 +117,8 @@ pub struct Stats {
     pub frames_late: u64,
     /// Bytes behind the last whole block of a file.
     pub cut_off_bytes: u64,
-    /// Earliest and latest time of the frames of the files, as far as they are known: by the indexes, and of frames that
-    /// were looked at because no index tells of them. Nanoseconds since the Unix epoch.
+    /// Earliest and latest time of the frames of the files, as far as they are known: from the indexes, and from frames
+    /// that were looked at because no index covers them. Nanoseconds since the Unix epoch.
     pub times: Option<(u64, u64)>,
     /// Messages for the user, the first hundred.
     pub notes: Vec<Note>,

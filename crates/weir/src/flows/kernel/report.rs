@@ -15,7 +15,7 @@ use crate::ending::show;
 use crate::flows::outlets::{ExportReport, Outlets, is_readers_choice};
 use crate::flows::report::FlowsReport;
 use crate::interruptible_writer::Stop;
-use crate::report::text::of_flows;
+use crate::report::flow_lines::of_flows;
 use crate::units::{counted, grouped, packet_rate};
 use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 
