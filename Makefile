@@ -90,7 +90,8 @@ soak: build ## compare every engine's ledger with its generator, SOAK_SECONDS fo
 	WEIR_GUEST_KILLS=$(GUEST_KILLS) tests/vm.sh kills
 	FUZZ_SECONDS=$(SOAK_FUZZ_SECONDS) tests/fuzz.sh
 
-book: ## docs/ as a book of web pages, in dist/book (needs mdbook)
+book: ## docs/ as a book of web pages, in dist/book
+	@tests/setup.sh book
 	packaging/book.sh dist/book
 
 dist: ## Debian packages, their debug symbols and a tarball, in dist/

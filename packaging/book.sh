@@ -9,7 +9,7 @@ cd "$root"
 
 mdbook=$(command -v mdbook || echo "$root/.cache/tools/bin/mdbook")
 if [[ ! -x $mdbook ]]; then
-    say 'mdbook is missing; run: cargo install --locked mdbook --root .cache/tools'
+    say 'mdbook is missing; run: tests/setup.sh book'
     exit 3
 fi
 scratch=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the missing Debian packages for building (`setup.sh build`), packing (`setup.sh dist`), testing
 # (`setup.sh test`) or comparing with other tools (`setup.sh bench`). Says what it installs and for what.
-# `setup.sh lint`: the packages for linting, in addition to those for building.
+# `setup.sh lint`: the packages for linting, in addition to those for building. `setup.sh book`: mdbook alone.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/common.sh"
@@ -80,7 +80,8 @@ dist) wanted=("${build_packages[@]}" "${dist_packages[@]}") ;;
 lint) wanted=("${build_packages[@]}" "${lint_packages[@]}") ;;
 test) wanted=("${build_packages[@]}" "${dist_packages[@]}" "${lint_packages[@]}" "${test_packages[@]}") ;;
 bench) wanted=("${build_packages[@]}" "${bench_packages[@]}") ;;
-*) die 'usage: tests/setup.sh build|lint|dist|test|bench' ;;
+book) wanted=() ;;
+*) die 'usage: tests/setup.sh build|lint|dist|test|bench|book' ;;
 esac
 
 if ! command -v cargo >/dev/null; then
@@ -122,6 +123,16 @@ build_vsock_device() {
 }
 if [[ $1 == test ]] && ! command -v vhost-device-vsock >/dev/null &&
     [[ ! -x $root/.cache/tools/bin/vhost-device-vsock ]]; then build_vsock_device; fi
+
+# mdbook makes the book of docs/. Without optimisation and without its server it is built in 40 s on two processors.
+book_version=0.5.4
+build_mdbook() {
+    CARGO_PROFILE_DEV_DEBUG=false CARGO_INCREMENTAL=0 cargo install --quiet --locked --debug --no-default-features \
+        --root "$root/.cache/tools" --version "$book_version" mdbook >&2 ||
+        say 'warning: mdbook cannot be had here: the book is not built'
+}
+if [[ $1 == test || $1 == book ]] && ! command -v mdbook >/dev/null &&
+    [[ ! -x $root/.cache/tools/bin/mdbook ]]; then build_mdbook; fi
 
 # QEMU 10 and Linux 5.10 for tests/vm.sh, unpacked here and not installed.
 fetch_for_guests() {
