@@ -626,7 +626,7 @@ fn what_cannot_be_served_is_refused_with_the_way_out() {
     let deep = dir.path().join("not/there/s");
     fs::write(&config, "").expect("a file");
     let line = format!("serve --config {} --socket {}", config.display(), deep.display());
-    missing(&line, &["not/there", "No such file"]);
+    missing(&line, &["not/there", "there is no folder", "install -d"]);
     missing(&format!("capture host:a --socket {}", none.display()), &["weir serve", "--socket"]);
     missing(&format!("status --socket {}", none.display()), &["weir serve", "--socket"]);
     missing("capture host:a --ring-size 16MiB", &["--ring-size", "the daemon's"]);
