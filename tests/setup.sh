@@ -93,6 +93,19 @@ if [[ $1 == test ]]; then
     done
 fi
 
+# mdbook makes the book of docs/. Without optimisation and without its server it is built in 40 s on two processors.
+book_version=0.5.4
+build_mdbook() {
+    CARGO_PROFILE_DEV_DEBUG=false CARGO_INCREMENTAL=0 cargo install --quiet --locked --debug --no-default-features \
+        --root "$root/.cache/tools" --version "$book_version" mdbook >&2 ||
+        say 'warning: mdbook cannot be had here: the book is not built'
+}
+needs_mdbook() { ! command -v mdbook >/dev/null && [[ ! -x $root/.cache/tools/bin/mdbook ]]; }
+if [[ $1 == book ]]; then
+    if needs_mdbook; then build_mdbook; fi
+    exit 0
+fi
+
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     say 'This is not a Debian system, so nothing is installed for you. Needed, by their Debian names:'
     printf '    %s\n' "${wanted[@]}" >&2
@@ -124,15 +137,7 @@ build_vsock_device() {
 if [[ $1 == test ]] && ! command -v vhost-device-vsock >/dev/null &&
     [[ ! -x $root/.cache/tools/bin/vhost-device-vsock ]]; then build_vsock_device; fi
 
-# mdbook makes the book of docs/. Without optimisation and without its server it is built in 40 s on two processors.
-book_version=0.5.4
-build_mdbook() {
-    CARGO_PROFILE_DEV_DEBUG=false CARGO_INCREMENTAL=0 cargo install --quiet --locked --debug --no-default-features \
-        --root "$root/.cache/tools" --version "$book_version" mdbook >&2 ||
-        say 'warning: mdbook cannot be had here: the book is not built'
-}
-if [[ $1 == test || $1 == book ]] && ! command -v mdbook >/dev/null &&
-    [[ ! -x $root/.cache/tools/bin/mdbook ]]; then build_mdbook; fi
+if [[ $1 == test ]] && needs_mdbook; then build_mdbook; fi
 
 # QEMU 10 and Linux 5.10 for tests/vm.sh, unpacked here and not installed.
 fetch_for_guests() {

@@ -39,7 +39,7 @@ pub struct SourceStatus {
     #[serde(default)]
     pub owner: Option<Owner>,
     /// Why nobody can open it now, for a source that is closed, as far as the daemon knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub unavailable: Option<String>,
 }
 
@@ -94,8 +94,7 @@ pub struct ClientStatus {
     pub consumers: usize,
     /// Frames before the slowest of those, as it says itself, at most 0.1 s ago; `None` without one.
     pub lag: Option<u64>,
-    /// At least so many of those are lapped: they were overwritten before they were read. The consumer counts them once
-    /// it reads on.
+    /// How many of those have been overwritten since the position that it last reported. It may have read them.
     #[serde(default)]
     pub lapped: Option<u64>,
     /// Account of its frames since it was opened.

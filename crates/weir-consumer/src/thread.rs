@@ -45,6 +45,8 @@ pub struct Plan<C: ?Sized> {
     pub progress: Box<dyn FnMut(&C) + Send>,
     /// How long it sleeps at a time, if nothing wakes it.
     pub sleep_max: Duration,
+    /// Called once, on its thread, with its last counters, before others see that it has ended.
+    pub last: Box<dyn FnOnce(&C) + Send>,
     /// Called once, on its thread, when it has ended. A panic drops it without a call.
     pub ended: Ended<C>,
 }
@@ -59,9 +61,10 @@ impl<C: ?Sized> Plan<C> {
     /// [`RingError::Os`]: no descriptors are left.
     pub fn new(source: Box<dyn FrameSource>) -> Result<Plan<C>, RingError> {
         let waker = source.sleeper().waker()?;
-        let (progress, ended) = (Box::new(|_: &C| ()), Box::new(|_: &Finished<C>| ()));
+        let (progress, last) = (Box::new(|_: &C| ()), Box::new(|_: &C| ()));
+        let ended = Box::new(|_: &Finished<C>| ());
         let (frames_max, slack, sleep_max) = (None, Duration::ZERO, SLEEP_MAX);
-        Ok(Plan { source, waker, frames_max, slack, progress, sleep_max, ended })
+        Ok(Plan { source, waker, frames_max, slack, progress, sleep_max, last, ended })
     }
 }
 
@@ -133,7 +136,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
     consumer: Box<C>,
     plan: Plan<C>,
 ) -> io::Result<Running<C>> {
-    let Plan { source, waker, frames_max, slack, progress, sleep_max, ended } = plan;
+    let Plan { source, waker, frames_max, slack, progress, sleep_max, last: report, ended } = plan;
     let shared = Arc::new(Shared {
         phase: AtomicU8::new(RUNNING),
         end: OnceLock::new(),
@@ -160,6 +163,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
         drop(progress);
         let (delivered, kept) = (consumer.delivered(), consumer.kept());
         *shared.delivered.lock().unwrap_or_else(PoisonError::into_inner) = delivered;
+        report(&consumer);
         let _ = shared.end.set(Ending { failure: failure.clone(), limited, kept });
         let finished = Finished { consumer, failure, last, limited };
         ended(&finished);

@@ -99,7 +99,7 @@ impl KeyWords {
     }
 
     /// What is hashed first. Of IPv4 it is everything, unless the interface is part of the key. It contains the last
-    /// word, which says whether more follows.
+    /// word, which says whether more follows; in a table by interface, more always does.
     #[inline(always)]
     pub fn first_block(&self, interface: Option<u16>) -> Block {
         let low = match interface {

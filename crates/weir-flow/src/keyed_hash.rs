@@ -1,13 +1,13 @@
 //! The keyed hash of flow keys: AES-128, chained for keys of more than one block (CBC-MAC).
 //!
 //! A table whose hash is known can be flooded with keys that all come to the same two lines, so that they evict each
-//! other's and others' flows. So the hash is a pseudo-random function: who does not know its key cannot tell which flow
-//! keys collide. Fast mixers with a seed (wyhash and its kin, also `FlowKey::symmetric_hash`) do not claim that, and of
+//! other's and others' flows. So the hash is a pseudo-random function: without its key nobody can tell which flow keys
+//! collide. Fast mixers with a seed (wyhash and its kin, also `FlowKey::symmetric_hash`) do not claim that, and of
 //! some it is known how to make keys that collide under every seed.
 //!
-//! A flow of IPv4 is one block, which processors with instructions for AES encrypt in 10 of them; SipHash-1-3 took 70.
+//! An IPv4 flow is one block. Processors with instructions for AES take 10 for it; SipHash-1-3 took 70.
 //! CBC-MAC is a pseudo-random function as long as no message is the beginning of another one: the first block says
-//! which kind of key it is.
+//! how many follow (in a table by interface, two always do).
 //!
 //! Sources: FIPS 197; Bellare, Kilian and Rogaway, "The security of the cipher block chaining message authentication
 //! code", Journal of Computer and System Sciences, 2000.
@@ -42,6 +42,7 @@ impl HashKey {
     where
         I: Iterator<Item = Option<[Block; 2]>>,
     {
+        debug_assert!(blocks.len() <= BATCH);
         self.0.encrypt_blocks(blocks);
         if others().any(|others| others.is_some()) {
             self.hash_others(blocks, others);

@@ -20,7 +20,7 @@
 //! | `slots` | the memory of a table: lines of tags and ages, counts |
 //! | `ticks` | time as frames tell it, and steps of their clocks |
 //! | `fragments` | ports of packets whose fragments come |
-//! | `keyed_hash` | which line a key is in, for nobody to foresee |
+//! | `keyed_hash` | the keyed hash that selects the lines of a key |
 //! | `lines` | memory in cache lines; the only unsafe code |
 #![deny(unsafe_code)]
 

@@ -78,10 +78,6 @@ impl FlowTable {
     /// # Errors
     /// [`FlowError`] for a configuration outside the limits, or without memory for it.
     pub fn new(config: FlowConfig) -> Result<FlowTable, FlowError> {
-        FlowTable::with_secret(config, HashKey::random())
-    }
-
-    fn with_secret(config: FlowConfig, secret: HashKey) -> Result<FlowTable, FlowError> {
         if !(FLOWS_MIN..=FLOWS_MAX).contains(&config.flows_max) {
             return Err(FlowError::Flows(config.flows_max));
         }
@@ -98,7 +94,7 @@ impl FlowTable {
         Ok(FlowTable {
             slots: Slots::new(2 * half as usize)?,
             half,
-            fragments: Fragments::new(secret.clone()),
+            fragments: Fragments::new(HashKey::random()),
             time: TableTime::default(),
             sweep: Ticks::of(shorter),
             idle,
@@ -106,8 +102,8 @@ impl FlowTable {
             tick_at_ns: 0,
             hand: 0,
             counters: Counters::default(),
-            secret,
-            work: None,
+            secret: HashKey::random(),
+            work: Some(Box::default()),
             config,
         })
     }
@@ -133,7 +129,8 @@ impl FlowTable {
     /// Bytes of memory, all included.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.capacity() * SLOT_BYTES as u64 + self.fragments.bytes() as u64
+        let work = size_of::<Work>() as u64;
+        self.capacity() * SLOT_BYTES as u64 + self.fragments.bytes() as u64 + work
     }
 
     /// Ends flows that have been idle until `now_ns`, on a link from which nothing comes: call it only when every frame

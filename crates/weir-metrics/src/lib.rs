@@ -25,7 +25,7 @@ pub fn one(value: u64) -> impl Iterator<Item = (Labels, u64)> {
     [(Labels::new(), value)].into_iter()
 }
 
-/// A value that may fall. Of equal labels the highest value stands: 1 if it is true of one of them.
+/// A value that may fall. For equal labels the highest value is kept: 1 if it is true of one of them.
 #[must_use]
 pub fn gauge(name: &str, help: &str, values: impl Iterator<Item = (Labels, u64)>) -> MetricFamily {
     let values = combined(values, u64::max);
@@ -36,7 +36,7 @@ pub fn gauge(name: &str, help: &str, values: impl Iterator<Item = (Labels, u64)>
     })
 }
 
-/// A value that only grows; its name gets `_total`. Of equal labels the sum stands.
+/// A value that only grows; its name gets `_total`. Equal labels are added up.
 #[must_use]
 pub fn counter(
     name: &str,

@@ -209,7 +209,7 @@ impl Client {
         if let Who::Guest(name) = &self.who {
             return answer(self.daemon.status_of_guest(&sources, name));
         }
-        answer(self.daemon.status(&sources, |reader| sees_all || is_own(reader)))
+        answer(self.daemon.status_with_reasons(&sources, |reader| sees_all || is_own(reader)))
     }
 
     fn open(&mut self, open: &Open) -> Result<Answer, RpcError> {

@@ -28,7 +28,8 @@ pub(crate) fn lacks(target: &Target) -> Option<&'static str> {
     needed(own.effective)
 }
 
-/// Every engine but `bpf` takes frames from a packet socket.
+/// Every engine for interfaces but `bpf` opens a socket that needs CAP_NET_RAW, AF_PACKET or AF_XDP. `bpf` needs more
+/// than what is asked here, so a warning may be missing, but none is wrong.
 fn needed(own: CapabilitySet) -> Option<&'static str> {
     let bpf = CapabilitySet::BPF | CapabilitySet::SYS_ADMIN;
     let is_enough = own.contains(CapabilitySet::NET_RAW) || own.intersects(bpf);

@@ -30,6 +30,22 @@ const NOBODY: u32 = u32::MAX;
 const DAEMON: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 
 impl Daemon {
+    /// As [`status`](Daemon::status), and why nobody can open a source that is closed. That may ask a container engine
+    /// for each of them, so it is for somebody who looks on and not for a scrape.
+    pub(crate) fn status_with_reasons(
+        &self,
+        sources: &BTreeMap<String, SourceConfig>,
+        sees: impl Fn(&Reader) -> bool,
+    ) -> Status {
+        let mut status = self.status(sources, sees);
+        for told in status.sources.iter_mut().filter(|told| !told.is_open) {
+            if let Some(source) = sources.get(&told.source) {
+                told.unavailable = self.unavailable(&told.source, source);
+            }
+        }
+        status
+    }
+
     /// Open feeds of these sources. `sees` selects the clients whose feeds are shown.
     #[must_use]
     pub fn status(
@@ -137,14 +153,12 @@ impl Daemon {
     fn source_status(&self, name: &str, source: &SourceConfig) -> SourceStatus {
         let open = self.slots.source(name);
         let info = open.and_then(|id| self.probe.info_of(id)).unwrap_or_default();
-        let unavailable = if open.is_some() { None } else { self.unavailable(name, source) };
         SourceStatus {
             is_open: open.is_some(),
             engine: info.engine.to_owned(),
             hook: info.hook.map(str::to_owned),
             notes: info.notes,
             owner: info.owner.as_ref().map(protocol::Owner::from),
-            unavailable,
             ..closed(name, source)
         }
     }

@@ -233,7 +233,9 @@ impl<'a> Run<'a> {
         privileges::settle();
         // Not earlier: this thread answers network connections, and must not have more rights.
         let so_far = Arc::clone(&self.so_far);
-        self.metrics.take().map(|at| at.serve(move || metrics::text(&so_far))).transpose()
+        let highest = metrics::Highest::default();
+        let text = move || metrics::text(&so_far, &highest);
+        self.metrics.take().map(|at| at.serve(text)).transpose()
     }
 
     /// Adds a consumer of all feeds to the probe.
@@ -307,10 +309,10 @@ impl<'a> Run<'a> {
                 }
             }),
             sleep_max: if is_looked_at { WATCHED_SLEEP_MAX } else { SLEEP_MAX },
-            ended: Box::new(move |finished| {
-                reports_at_end.keep(finished.consumer.as_ref());
-                main.unpark();
+            last: Box::new(move |consumer| {
+                reports_at_end.keep(consumer);
             }),
+            ended: Box::new(move |_| main.unpark()),
         };
         let running = named.spawn(plan)?;
         self.so_far.add_consumer(name, id, running.observer(), reports);

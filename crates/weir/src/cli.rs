@@ -282,7 +282,7 @@ pub enum Command {
     Block(BlockArgs),
     /// Send numbered frames out of an interface and report exactly how many were sent
     Gen(GenArgs),
-    /// Capture live traffic between two namespaces of this machine (without root: replay a trace)
+    /// Capture live traffic between two namespaces of this machine (where these cannot be made: replay a trace)
     Demo(DemoArgs),
     /// Check what Weir can do on this machine, what prevents the rest, and how to capture
     Doctor(DoctorArgs),

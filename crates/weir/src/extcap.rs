@@ -24,6 +24,7 @@ use weir_frame::pcapng::LINKTYPE_ETHERNET;
 
 use crate::capture::{Rights, execute};
 use crate::cli::{CaptureArgs, Cli, Command, DirectionName, ExtcapArgs};
+use crate::error_words::words;
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::limits::WIRESHARK_CAPLEN_MAX;
 use crate::plan::CapturePlan;
@@ -191,7 +192,7 @@ fn sampling(args: &ExtcapArgs) -> Result<Sampling> {
 
 /// The first line is all that Wireshark shows.
 fn one_line(error: &anyhow::Error) -> String {
-    format!("{error:#}").split_whitespace().collect::<Vec<_>>().join(" ")
+    words(error).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

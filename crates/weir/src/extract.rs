@@ -72,7 +72,9 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
             eprintln!("weir: {}", counted(count, what));
         }
     }
-    if stats.frames == 0 && failure.is_none() && !stop.is_asked_for() {
+    // If no file could be read, the errors say more.
+    let is_read = stats.files > 0 && stats.files_unreadable == 0;
+    if stats.frames == 0 && is_read && failure.is_none() && !stop.is_asked_for() {
         eprintln!("weir: {}", nothing_matched(stats.times));
     }
     say(args, &stats, begin.elapsed().as_secs_f64())?;

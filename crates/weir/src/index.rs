@@ -105,13 +105,13 @@ fn text(event: &Event, check: bool) -> String {
     match event {
         Event::Completed { path, cut_bytes } if check => {
             format!(
-                "{}: to be completed, without its last {} bytes",
+                "{}: to be completed, without its last {}",
                 path.display(),
-                grouped(*cut_bytes)
+                counted(*cut_bytes, "byte")
             )
         }
         Event::Completed { path, cut_bytes } => {
-            format!("{}: completed, {} bytes cut off", path.display(), grouped(*cut_bytes))
+            format!("{}: completed, {} cut off", path.display(), counted(*cut_bytes, "byte"))
         }
         Event::Deleted { path } if check => {
             format!("{}: to be deleted: it has no frame", path.display())

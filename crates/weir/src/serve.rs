@@ -25,6 +25,7 @@ use weir_serve::{Capture, Config, Daemon, Resolved, metrics, private, rights};
 use systemd::Manager;
 
 use crate::cli::ServeArgs;
+use crate::error_words::words;
 use crate::metrics::Metrics;
 use crate::plan::PlannedSource;
 use crate::plan::sources::{engine_of, target};
@@ -170,7 +171,7 @@ fn read_again(args: &ServeArgs, daemon: &Daemon) {
             sources_of(daemon),
             counted(closed as u64, "feed")
         ),
-        Err(error) => eprintln!("weir: {error:#}; what was in force stays in force"),
+        Err(error) => eprintln!("weir: {}; what was in force stays in force", words(&error)),
     }
 }
 

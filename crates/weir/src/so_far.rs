@@ -245,7 +245,7 @@ impl SoFar {
 
     fn consumers(&self) -> Vec<Reading> {
         let reading = |consumer: &ConsumerSoFar| {
-            // First: with it the counters are the last ones.
+            // First: its reports are the last ones once it is seen to have ended.
             let end = consumer.observer.end().cloned();
             let Reports { recorder, netdev } = locked(&consumer.reports.0).clone();
             let result = ConsumerResult {

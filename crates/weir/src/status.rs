@@ -115,11 +115,12 @@ fn who(client: &ClientStatus) -> String {
     }
 }
 
-/// Frames that its slowest consumer has lost already, if any.
+/// Frames that were overwritten before its slowest consumer said that it has read them, if any.
 fn lapped(client: &ClientStatus) -> String {
     let lapped = client.lapped.filter(|lapped| *lapped > 0);
-    lapped
-        .map_or_else(String::new, |lapped| format!(", {} or more of them lapped", grouped(lapped)))
+    lapped.map_or_else(String::new, |lapped| {
+        format!(", up to {} of them overwritten", grouped(lapped))
+    })
 }
 
 /// In quotes, if there is any.
@@ -200,7 +201,7 @@ mod tests {
         for line in [
             "lan (eth0): captured with bpf at tc",
             "  feed 7 'udp': 2 rings, 1 reader; offered 1 234",
-            "    uid 1000 pid 42 'ids', 0 s: 10 000 frames behind, 4 762 or more of them lapped; offered 1 234, \
+            "    uid 1000 pid 42 'ids', 0 s: 10 000 frames behind, up to 4 762 of them overwritten; offered 1 234, \
              filtered 0, blocked 7, ",
             "    guest one, 3 s: no consumer",
             "wan: closed: nobody reads it",

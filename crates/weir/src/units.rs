@@ -253,7 +253,7 @@ pub fn counted(count: u64, what: &str) -> String {
     let plural = match noun.strip_suffix('y') {
         _ if count == 1 => noun.to_owned(),
         Some(stem) if !stem.ends_with(['a', 'e', 'o']) => format!("{stem}ies"),
-        _ if noun.ends_with(['s', 'x', 'h']) => format!("{noun}es"),
+        _ if ["s", "x", "ch", "sh"].iter().any(|end| noun.ends_with(end)) => format!("{noun}es"),
         _ => format!("{noun}s"),
     };
     format!("{} {plural}{rest}", grouped(count))

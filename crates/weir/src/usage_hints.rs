@@ -10,6 +10,7 @@ use weir_capture::CaptureError;
 use weir_probe::ProbeError;
 
 use crate::error_words::words;
+use crate::units::counted;
 
 /// Words that filters begin with. Source: pcap-filter(7).
 const FILTER_WORDS: [&str; 41] = [
@@ -139,7 +140,8 @@ pub fn with_size_as_given(error: anyhow::Error, kib: Option<u64>) -> anyhow::Err
         }
     };
     anyhow!(
-        "-B {kib}: {kib} KiB over {rings} rings (one per CPU) is too {what} -B {bound}, or leave -B out"
+        "-B {kib}: {kib} KiB over {} (one per CPU) is too {what} -B {bound}, or leave -B out",
+        counted(*rings, "ring")
     )
 }
 

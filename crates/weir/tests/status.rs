@@ -151,8 +151,8 @@ fn once(address: &str, is_there: impl Fn(&BTreeMap<String, u64>) -> bool) -> BTr
 #[test]
 fn two_sources_of_one_name_are_one_metric() {
     let address = free_address().to_string();
-    // One of them ends, and the other goes on.
-    let sources = "gen:rate=1kpps,frames=100 gen:rate=1kpps";
+    // Two of them end, and the third goes on.
+    let sources = "gen:rate=1kpps,frames=300 gen:rate=1kpps,frames=300";
     let line = format!("capture {sources} gen:rate=1kpps --metrics {address} --json");
     let mut run = Run::here(weir(&line));
     run.wait_for("that it captures", |run| run.stderr().contains("weir: gen:"));
@@ -162,7 +162,8 @@ fn two_sources_of_one_name_are_one_metric() {
             values.keys().filter(of).map(|name| (name.clone(), values[name])).collect();
         all
     };
-    let values = once(&address, |values| offered(values).iter().map(|(_, n)| n).sum::<u64>() > 500);
+    let is_sum = |(name, frames): &(String, u64)| name.contains("frames=300") && *frames == 600;
+    let values = once(&address, |values| offered(values).iter().any(is_sum));
     let two = offered(&values);
     assert_eq!(two.len(), 2, "{two:?}");
     let open = values.iter().filter(|(name, _)| name.starts_with("weir_source_open{"));
@@ -172,10 +173,8 @@ fn two_sources_of_one_name_are_one_metric() {
     closes(&json);
     let scraped: u64 = two.iter().map(|(_, count)| count).sum();
     assert!(number(&json, "offered") >= scraped, "{scraped} {json}");
-    let of_two = two.iter().map(|(_, count)| *count).max().expect("two of them");
     let one = json["sources"].as_array().expect("sources");
     assert!(one.iter().all(|one| number(one, "offered") > 0), "{json}");
-    assert!(of_two > 400, "the sum of two: {two:?}");
 }
 
 #[test]
@@ -187,8 +186,8 @@ fn a_consumer_that_failed_is_told_of_while_the_others_go_on() {
     let mut run = Run::here(weir(&line));
     run.wait_for("that it says so", |run| {
         let says = run.stderr();
-        let said = says.lines().find(|line| line.contains("write: this consumer has ended"));
-        said.is_some_and(|line| line.contains("the others go on") && line.contains("No space left"))
+        let said = says.lines().find(|line| line.contains("this consumer has ended"));
+        said.is_some_and(|line| line.contains("write: ") && line.contains("No space left"))
     });
     let lost = "weir_consumer_dropped_frames_total{consumer=\"write\",place=\"store\"}";
     let values = once(&address, |values| values.get(lost).is_some_and(|lost| *lost > 100));

@@ -29,6 +29,7 @@ pub(super) struct Work {
     staged: [Staged; BATCH],
     blocks: [Block; BATCH],
 }
+
 impl FlowTable {
     /// Counts these frames, and hands over the flows that end meanwhile.
     pub fn add<'a>(
@@ -65,6 +66,7 @@ impl FlowTable {
             }
         }
     }
+
     /// First pass: the key, and what of it is hashed first. Whether the frame has a flow.
     #[inline(always)]
     fn stage(&mut self, frame: &mut Staged, block: &mut Block, seen: &Seen<'_>) -> bool {

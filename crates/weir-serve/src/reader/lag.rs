@@ -1,4 +1,4 @@
-//! How far a client's slowest consumer is behind, and what it has lost by that.
+//! How far a client's slowest consumer is behind, and what of that has been overwritten.
 
 use weir_ring::{Ring, Start, Words};
 
@@ -9,7 +9,7 @@ use super::{Reader, Sleeping};
 pub struct Lag {
     /// All of them.
     pub frames: u64,
-    /// Those among them that are lapped for a consumer that goes on now.
+    /// Those among them that have been overwritten. The position may be 0.1 s old, so the consumer may have read them.
     pub lapped: u64,
 }
 

@@ -42,7 +42,7 @@ pub enum RecorderError {
     },
     /// The quota has no room for a file of each ring.
     #[error(
-        "{}: a quota of {} is too small for {rings} rings, each of which has a file open; give at least {}",
+        "{}: a quota of {} is too small: each ring ({rings} here) has a file open; give at least {}",
         directory.display(), size(*quota), size(*least)
     )]
     Quota {
@@ -57,7 +57,7 @@ pub enum RecorderError {
     },
     /// No directory takes files any more.
     #[error(
-        "{}: cannot write there any more, and no other directory is left; what was written before is whole{}",
+        "{}: cannot write there any more, and no other directory is left; what it kept before is whole{}",
         directory.display(), completing(left_open)
     )]
     Write {

@@ -14,6 +14,7 @@ use super::input::{Found, Input};
 use super::target::{BATCH, Target, TargetError};
 use crate::EXIT_RAN;
 use crate::cli::{BlockArgs, WhatName};
+use crate::error_words::words;
 use crate::signals::{is_set, stop_flag};
 use crate::units::{counted, whole_seconds};
 
@@ -141,7 +142,8 @@ impl AlertRun {
                     return Err(error);
                 }
                 self.trouble(format!(
-                    "{error:#}; such entries are passed over, and counted at the end"
+                    "{}; such entries are passed over, and counted at the end",
+                    words(&error)
                 ));
             }
             Err(error) => self.wait(error)?,

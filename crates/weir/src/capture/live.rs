@@ -90,8 +90,8 @@ pub fn introduce(info: &Info) {
 pub fn ended(consumer: &Working) -> String {
     let observer = consumer.running.observer();
     let why = observer.end().and_then(|end| end.failure.as_deref());
-    let why = why.map_or_else(String::new, |why| format!(": {}", error_text(why)));
-    format!("{}: this consumer has ended, the others go on{why}", consumer.name)
+    let why = why.map_or_else(String::new, |why| format!("{}; ", error_text(why)));
+    format!("{}: {why}this consumer has ended, the others go on", consumer.name)
 }
 
 /// Message about a source of this name.

@@ -1,5 +1,8 @@
 //! Metrics of a run while it lasts. Those that a daemon also has use its names.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use weir_client::protocol::{Ledger, Owner};
 use weir_client::status::SourceStatus;
 use weir_consumer::Delivered;
@@ -14,9 +17,28 @@ use crate::source_name::Part;
 /// One of a consumer's counts.
 type Count = fn(&Delivered) -> u64;
 
+/// The highest frames and bytes of each consumer that were published. An output that fails loses frames that counted as
+/// delivered; to Prometheus, a counter that falls has begun again from 0.
+#[derive(Default)]
+pub struct Highest(Mutex<BTreeMap<&'static str, (u64, u64)>>);
+
+impl Highest {
+    fn keep(&self, consumers: &mut [ConsumerResult]) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for ConsumerResult { name, delivered, .. } in consumers {
+            let (frames, bytes) = all.entry(*name).or_default();
+            *frames = delivered.frames.max(*frames);
+            *bytes = delivered.wire_bytes.max(*bytes);
+            (delivered.frames, delivered.wire_bytes) = (*frames, *bytes);
+        }
+    }
+}
+
 /// The metrics of a run by now.
-pub fn text(so_far: &SoFar) -> String {
-    of(&so_far.result(Vec::new()))
+pub fn text(so_far: &SoFar, highest: &Highest) -> String {
+    let mut result = so_far.result(Vec::new());
+    highest.keep(&mut result.consumers);
+    of(&result)
 }
 
 fn of(result: &RunResult) -> String {
@@ -73,7 +95,8 @@ fn of(result: &RunResult) -> String {
     all.push(counter("consumer_dropped_frames", "Captured frames that it lost, by place", drops));
     if let Some(recorder) = consumers.iter().find_map(|one| one.recorder.as_ref()) {
         all.push(counter("recorder_files", "Files begun", one(recorder.files)));
-        all.push(counter("recorder_bytes", "Bytes of files", one(recorder.bytes)));
+        // What is behind a failed write is cut off, so they may fall.
+        all.push(gauge("recorder_bytes", "Bytes of files", one(recorder.bytes)));
         all.push(counter(
             "recorder_torn_blocks",
             "Blocks overtaken while they were written",
@@ -131,4 +154,22 @@ fn of_feed(result: &RunResult, output: usize, feed: &FeedResult) -> Labels {
 
 fn of_consumer(consumer: &ConsumerResult) -> Labels {
     labels([("consumer", consumer.name)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_of_a_failing_output_does_not_fall() {
+        let highest = Highest::default();
+        let published = [(7, 700), (5, 500), (9, 900)].map(|(frames, wire_bytes)| {
+            let delivered = Delivered { frames, wire_bytes, ..Delivered::default() };
+            let mut all =
+                [ConsumerResult { name: "write", delivered, ..ConsumerResult::default() }];
+            highest.keep(&mut all);
+            (all[0].delivered.frames, all[0].delivered.wire_bytes)
+        });
+        assert_eq!(published, [(7, 700), (7, 700), (9, 900)]);
+    }
 }

@@ -22,7 +22,7 @@ pub enum SuperFramesName {
 
 /// `weir attach`.
 #[derive(Args, Debug)]
-#[command(override_usage = "weir attach [OPTIONS] --netdev <NAME> <SOURCE>...")]
+#[command(override_usage = "weir attach [OPTIONS] --netdev <NAME> <SOURCE>... [FILTER]")]
 pub struct AttachArgs {
     #[command(flatten)]
     pub input: InputArgs,

@@ -29,7 +29,7 @@ pub enum LatencyName {
 
 /// `weir capture`.
 #[derive(Args, Debug)]
-#[command(override_usage = "weir capture [OPTIONS] <SOURCE>...")]
+#[command(override_usage = "weir capture [OPTIONS] <SOURCE>... [FILTER]")]
 pub struct CaptureArgs {
     /// List the interfaces here and end; with --json as one object
     #[arg(short = 'D', long)]
@@ -103,8 +103,14 @@ pub(super) fn check_list(given: &ArgMatches) -> Result<(), clap::Error> {
         None => Ok(()),
         Some("sources") => Err(refusal("-D lists all interfaces here; leave the other words out")),
         Some(id) => {
-            let flag = id.trim_start_matches('_').replace('_', "-");
-            Err(refusal(&format!("-D lists interfaces and heeds only --json; leave --{flag} out")))
+            let command = CaptureArgs::augment_args(clap::Command::new("capture"));
+            let flag = command.get_arguments().find(|flag| flag.get_id() == id);
+            let name = flag.and_then(|flag| {
+                let long = flag.get_long().map(|long| format!("--{long}"));
+                long.or_else(|| flag.get_short().map(|short| format!("-{short}")))
+            });
+            let name = name.unwrap_or_else(|| "the other flags".to_owned());
+            Err(refusal(&format!("-D lists interfaces and heeds only --json; leave {name} out")))
         }
     }
 }

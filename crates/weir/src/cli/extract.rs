@@ -63,7 +63,11 @@ impl ExtractArgs {
         let begins = |(at, path): (usize, &PathBuf)| match path.exists() {
             // The first is a path in any case. A later one that is read as such would not be filtered by.
             true => at > 0 && usage_hints::is_filter_word(&text(path)),
-            false => usage_hints::begins_filter(&text(path)),
+            // One that is missing is still a path.
+            false => {
+                let text = text(path);
+                !text.starts_with(['/', '.', '~']) && usage_hints::begins_filter(&text)
+            }
         };
         let Some(at) = self.paths.iter().enumerate().position(begins) else { return Ok(()) };
         let filter = self.paths[at..].iter().map(text).collect::<Vec<_>>().join(" ");
@@ -129,6 +133,7 @@ mod tests {
             (&["/a", "/b", "tcp", "port", "80"], (2, tcp.clone())),
             (&["dumps", "-f", "tcp port 80"], (1, tcp)),
             (&["dumps", "more"], (2, None)),
+            (&["/data/old dumps", "../old dumps"], (2, None)),
         ] {
             assert_eq!(settled(words), Ok(expected), "{words:?}");
         }

@@ -11,7 +11,7 @@ use crate::units;
 
 /// `weir flows`.
 #[derive(Args, Debug)]
-#[command(override_usage = "weir flows [OPTIONS] <SOURCE>...")]
+#[command(override_usage = "weir flows [OPTIONS] <SOURCE>... [FILTER]")]
 pub struct FlowsArgs {
     #[command(flatten)]
     pub input: InputArgs,

@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::Args;
 
 use weir_capture::replay::Speed;
+use weir_frame::datagram::typed::{Mac, PayloadBytes, SourceIp, Vlans};
 use weir_lab::generator::sizes::Sizes;
 
 use crate::source_name::SourceName;
 use crate::units::{self, Cpus, FrameRate};
-use weir_frame::datagram::typed::{Mac, PayloadBytes, SourceIp, Vlans};
 
 /// `weir gen`.
 #[derive(Args, Debug)]

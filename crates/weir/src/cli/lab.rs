@@ -48,10 +48,10 @@ pub struct BenchArgs {
     /// Rounds of every measurement [default: 5, with --full 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// Length of every measurement [default: 2, with --full 1.5]
+    /// Length of every measurement [default: 2s, with --full 1.5s]
     #[arg(long = "duration", alias = "seconds", value_name = "TIME", value_parser = units::duration)]
     pub seconds: Option<Duration>,
-    /// Length of a trial in the search for the highest rate without loss [default: 2]; RFC 2544 has 60
+    /// Length of a trial in the search for the highest rate without loss [default: 2s]; RFC 2544 has 60s
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub trial: Option<Duration>,
     /// How often that rate is searched [default: 1]

@@ -78,7 +78,7 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
         "extract",
         &[
             example("weir extract dumps/ --from -5m -w out.pcapng", "the last five minutes"),
-            example("weir extract dumps/ --filter 'host 10.0.0.1' -w - | tshark -r -", "a host"),
+            example("weir extract dumps/ host 10.0.0.1 -w - | tshark -r -", "a host"),
             example("weir extract dumps/ --flow 1:mAXT6aO4kEhrDCQ0EqLqe3xIVLc= --stats", "a flow"),
         ],
     ),

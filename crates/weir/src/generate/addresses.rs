@@ -6,12 +6,12 @@ use std::net::IpAddr;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use weir_capture::interface::neighbour::{self, Cast, Route};
+use weir_frame::datagram::typed::{Mac, PayloadBytes, SourceIp, Vlans};
 use weir_frame::datagram::{self, Addressing, Payload};
 use weir_lab::ethtool;
 use weir_lab::generator::checked_link;
 
 use crate::cli::AddressArgs;
-use weir_frame::datagram::typed::{Mac, PayloadBytes, SourceIp, Vlans};
 
 /// The addresses in the JSON report.
 #[derive(Serialize)]

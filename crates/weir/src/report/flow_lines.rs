@@ -19,7 +19,7 @@ pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
         (cut_off, "frame cut off before the addresses"),
         (malformed, "frame malformed"),
         (too_many_vlans, "frame with too many VLAN tags"),
-        (other_link_type, "frame neither of Ethernet nor raw IP"),
+        (other_link_type, "frame of another link type than Ethernet or raw IP"),
         (flows.fragments_unattributed, "fragment without its first, in flows without ports"),
         (flows.clock_steps_ahead + flows.clock_steps_back, "time the frames' clock was set"),
     ] {

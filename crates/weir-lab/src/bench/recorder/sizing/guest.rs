@@ -27,7 +27,7 @@ const MEMORY_MIB: u64 = 2048;
 const WRITES: u64 = 16;
 /// A command that only asks, or mounts.
 const ASKING: Duration = Duration::from_secs(60);
-/// A round takes so long beside the measurements, where the guest is emulated.
+/// Time of a round beside its measurements, in an emulated guest.
 const ROUND_LIMIT: Duration = Duration::from_secs(600);
 /// Measurements of a round at most, beside those of each block size.
 const MEASUREMENTS: f64 = 24.0;
@@ -267,7 +267,7 @@ mod tests {
 
     const SAID: &str = r#"qemu-system-x86_64: warning: something
 {
-  "file_system": "ext4 on /dev/vda at /disk (rw)", "seconds": 0.1,
+  "file_system": "ext4 on /dev/vda at /disk (rw)", "duration_s": 0.1,
   "rows": [
     {"section": "disk only", "what": "weir-disk, 1024 KiB a write", "size_on_wire": null, "unit": "GB/s",
      "rounds": [{"round": 0, "value": 1.0, "disturbance": {"others_percent": 0.0, "waited_percent": 0.0},

@@ -25,6 +25,7 @@ pub struct Sizing {
     /// The guest, its kernel and its disk, if one was booted.
     pub guest: Option<String>,
     /// Seconds of every measurement.
+    #[serde(rename = "duration_s")]
     pub seconds: f64,
     /// Whether a stop ended it before the last round.
     pub interrupted: bool,
