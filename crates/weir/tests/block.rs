@@ -346,7 +346,7 @@ fn root_alerts_of_a_file_and_of_standard_input_are_blocked_at_once() {
         (format!("10.0.0.1 --for 500ms --control {control}"), "not 1s to 720h"),
         (format!("10.0.0.1 --for 721h --control {control}"), "not 1s to 720h"),
         (format!("10.0.0.1 --remove --for 1h --control {control}"), "cannot be used with"),
-        ("10.0.0.1".to_owned(), "--feed <NAME>"),
+        ("10.0.0.1".to_owned(), "--control PATH, the socket of a running capture, or --feed NAME"),
         (format!("--follow --control {control}"), "--from <PATH>"),
     ] {
         let ended = of(&format!("weir block {line}")).expect(2);
