@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Result;
 use weir_consumer::{ConsumerError, Stalled};
 
+use crate::error_words::without_number;
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::plan::CapturePlan;
 use crate::run_result::RunResult;
@@ -39,7 +40,7 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
         ));
     }
     if !errors.is_empty() {
-        errors.iter().for_each(|error| eprintln!("weir: {error}"));
+        errors.iter().for_each(|error| eprintln!("weir: {}", without_number(error)));
         return Ok(EXIT_FAILED);
     }
     if plan.fail_on_loss && lost > 0 {
