@@ -15,11 +15,12 @@ fn help(verb: &[&str]) -> String {
     String::from_utf8(shown.stdout).expect("text")
 }
 
-/// The first words of the lines under `Commands:`, less clap's own `help`.
+/// The first words of the lines under `Commands:`, without clap's own `help` and the rest of lines that are wrapped.
 fn verbs(help: &str) -> Vec<&str> {
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = commands
         .take_while(|line| !line.is_empty())
+        .filter(|line| line.find(|c| c != ' ') == Some(2))
         .filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").collect()
 }
