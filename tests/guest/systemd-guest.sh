@@ -44,6 +44,7 @@ said=$(as_nobody weir capture host:made --frames 1 2>&1) && die 'nobody can read
 [[ $(jq .delivered /tmp/made.json) == 500 ]] || die "$(cat /tmp/made.json)"
 grep -h 'memory is there' <(journalctl -u weir-guest -o cat --no-pager)
 # The port is in use: the error of another broker says by which process.
+install -d /tmp/other
 said=$(weir guest --socket /tmp/other/weir.sock 2>&1) && die 'two brokers have one port'
 [[ $said == *'another program has it open'*'weir-guest'* ]] || die "the second broker says: $said"
 done_with 'weir-guest starts with its port, and the group weir reads what the host captures'
