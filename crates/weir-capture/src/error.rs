@@ -52,7 +52,7 @@ pub enum CaptureError {
     /// No daemon at this socket.
     #[error(
         "no daemon answers at {} ({}); start one with `weir serve` (in a virtual machine: `weir guest`), or say where \
-         it listens: --socket PATH", path.display(), no_answer(.cause)
+         it listens: --socket PATH", path.display(), weir_client::reason_text(.cause)
     )]
     NoDaemon {
         /// The socket.
@@ -352,16 +352,6 @@ fn capabilities(needs: &str) -> String {
     let all = crate::rights::CAPTURE.map(|right| right.name.to_lowercase()).join(",");
     let more = if needs.contains("CAP_SYS_ADMIN") { ",cap_sys_admin" } else { "" };
     format!("{all}{more}")
-}
-
-/// The kernel's answer alone where there is one: the path stands in front of it.
-fn no_answer(error: &weir_client::ClientError) -> String {
-    match error {
-        weir_client::ClientError::Plug(weir_plug::PlugError::Os { source, .. }) => {
-            source.to_string()
-        }
-        other => error_text(other),
-    }
 }
 
 #[cfg(test)]

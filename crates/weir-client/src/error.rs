@@ -52,6 +52,15 @@ impl From<ConsumerError> for ClientError {
     }
 }
 
+/// The kernel's answer alone where there is one, for a message that names the path already; else as [`error_text`].
+#[must_use]
+pub fn reason_text(error: &ClientError) -> String {
+    match error {
+        ClientError::Plug(PlugError::Os { source, .. }) => source.to_string(),
+        other => error_text(other),
+    }
+}
+
 /// An error and its causes, on one line: the text of an error does not have that of its source.
 #[must_use]
 pub fn error_text(error: &dyn std::error::Error) -> String {

@@ -34,7 +34,7 @@ pub mod status;
 pub use address::{Address, SOCKET, socket_path};
 pub use connection::Connection;
 pub use ending::EndReason;
-pub use error::{ClientError, error_text};
+pub use error::{ClientError, error_text, reason_text};
 pub use feed::{FeedSource, OpenFeed};
 pub use feed_reader::{FeedReader, Statistics};
 pub use remote_feed::RemoteFeed;

@@ -47,6 +47,15 @@ pub const DESTINATION_MAC: [u8; 6] = *b"\x02\x57\x45\x49\x52\x02";
 pub const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// The IPv6 destination unless told otherwise: documentation, RFC 3849.
 pub const DESTINATION_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+/// The destination for datagrams of this source unless told otherwise: of the same family, IPv4 if there is no source.
+#[must_use]
+pub fn destination_for(source: Option<IpAddr>) -> IpAddr {
+    match source {
+        Some(IpAddr::V6(_)) => DESTINATION_V6.into(),
+        _ => DESTINATION.into(),
+    }
+}
+
 /// The destination port unless told otherwise: discard.
 pub const DESTINATION_PORT: u16 = 9;
 
@@ -134,6 +143,21 @@ impl Addressing {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks that so many flows can be told apart.
+    ///
+    /// # Errors
+    /// A text for the user.
+    pub fn check_flows(&self, flows: u64) -> Result<(), String> {
+        let flows_max = self.flows_max();
+        if flows <= flows_max {
+            return Ok(());
+        }
+        Err(format!(
+            "with this source address or port there are {flows_max} flows at most; leave the source address or port \
+             out, or ask for no more"
+        ))
     }
 
     /// Different 5-tuples that there can be.

@@ -36,6 +36,10 @@ pub const BLOCK_MIN_BYTES: u32 = 12;
 pub const LINKTYPE_ETHERNET: u16 = 1;
 /// Link type of IPv4 and IPv6 packets without a link layer: `tun`, WireGuard.
 pub const LINKTYPE_RAW: u16 = 101;
+/// Link type of Linux cooked headers, which other tools write for a capture on `any`.
+pub const LINKTYPE_LINUX_SLL: u16 = 113;
+/// Their second version.
+pub const LINKTYPE_LINUX_SLL2: u16 = 276;
 /// Link type of IPv4 packets without a link layer.
 pub const LINKTYPE_IPV4: u16 = 228;
 /// Link type of IPv6 packets without a link layer.

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use weir_client::{ClientError, Connection, error_text};
+use weir_client::{ClientError, Connection, reason_text};
 use weir_plug::PlugError;
 
 use crate::error_words::without_number;
@@ -15,7 +15,7 @@ pub enum NoDaemon {
     /// Nobody listens.
     #[error(
         "no daemon answers at {} ({}); start one with `weir serve` (in a virtual machine: `weir guest`), or say where \
-         it listens: --socket PATH", path.display(), reason(.cause)
+         it listens: --socket PATH", path.display(), without_number(&reason_text(.cause))
     )]
     Absent {
         /// The socket.
@@ -51,14 +51,6 @@ pub fn connect(path: &Path) -> Result<Connection, NoDaemon> {
             }
             _ => NoDaemon::Absent { path, cause: source },
         }
-    })
-}
-
-/// The kernel's answer alone: the path is known.
-fn reason(error: &ClientError) -> String {
-    without_number(&match error {
-        ClientError::Plug(PlugError::Os { source, .. }) => source.to_string(),
-        other => error_text(other),
     })
 }
 

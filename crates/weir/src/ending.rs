@@ -32,7 +32,11 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
     for failure in failures().filter(|failure| failure.wants_no_more()) {
         eprintln!("weir: {failure}");
     }
-    let mut errors = result.errors();
+    Ok(verdict(result.errors(), unexplained, plan.fail_on_loss, lost))
+}
+
+/// Says what was wrong, and gives the exit status.
+pub fn verdict(mut errors: Vec<String>, unexplained: i128, fail_on_loss: bool, lost: u64) -> u8 {
     if unexplained != 0 {
         errors.push(format!(
             "the ledger does not close: {unexplained} frames are unexplained, which is a fault of \
@@ -41,14 +45,14 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
     }
     if !errors.is_empty() {
         errors.iter().for_each(|error| eprintln!("weir: {}", without_number(error)));
-        return Ok(EXIT_FAILED);
+        return EXIT_FAILED;
     }
-    if plan.fail_on_loss && lost > 0 {
+    if fail_on_loss && lost > 0 {
         let were = if lost == 1 { "was" } else { "were" };
         eprintln!("weir: {} {were} lost (--fail-on-loss)", counted(lost, "frame"));
-        return Ok(EXIT_LOSS);
+        return EXIT_LOSS;
     }
-    Ok(EXIT_RAN)
+    EXIT_RAN
 }
 
 /// Prints a report on standard output; or else, if nobody takes it there, where talk goes.

@@ -20,7 +20,7 @@ use weir_store::extract::{Options, Query, Stats, extract};
 use weir_store::{FileWriter, FilesByLinkType, Names, PcapFile};
 
 use crate::cli::{ExtractArgs, FormatName};
-use crate::index::names_of;
+use crate::index::nothing_recorded;
 use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::units::{counted, grouped};
 use crate::{EXIT_RAN, capture, feeds, signals};
@@ -39,8 +39,7 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     let query = query(args)?;
     let catalog = Catalog::list(&args.paths)?;
     if catalog.files.is_empty() {
-        let there = names_of(&args.paths);
-        bail!("{there}: nothing was recorded there; weir capture SOURCE --write DIR/ records");
+        return Err(nothing_recorded(&args.paths));
     }
     let stop = Stop::new(stop, None);
     let names = Names::default();

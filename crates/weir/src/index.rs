@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use serde::Serialize;
 use weir_store::catalog::Catalog;
 use weir_store::reindex::{Event, Options, Report, reindex};
@@ -17,8 +17,7 @@ pub fn run(args: &IndexArgs) -> Result<u8> {
     let begin = Instant::now();
     let catalog = Catalog::list(&args.paths)?;
     if catalog.files.is_empty() {
-        let there = names_of(&args.paths);
-        bail!("{there}: nothing was recorded there; weir capture SOURCE --write DIR/ records");
+        return Err(nothing_recorded(&args.paths));
     }
     let stop = signals::stop_flag()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -50,10 +49,11 @@ pub fn run(args: &IndexArgs) -> Result<u8> {
     Ok(if is_due { EXIT_LOSS } else { EXIT_RAN })
 }
 
-/// The names of directories and files, as they were typed.
-pub fn names_of(paths: &[PathBuf]) -> String {
+/// The error of directories without recorded files.
+pub fn nothing_recorded(paths: &[PathBuf]) -> Error {
     let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-    names.join(", ")
+    let there = names.join(", ");
+    anyhow!("{there}: nothing was recorded there; weir capture SOURCE --write DIR/ records")
 }
 
 #[derive(Serialize)]

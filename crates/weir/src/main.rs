@@ -86,18 +86,19 @@ fn run(command: cli::Command) -> anyhow::Result<u8> {
     if !matches!(command, cli::Command::Lab(_)) {
         weir_capture::bpf::quiet_libbpf();
     }
+    let sized = |result: anyhow::Result<u8>, input: &cli::InputArgs| {
+        result.map_err(|error| usage_hints::with_size_as_given(error, input.buffer_size))
+    };
     match command {
         cli::Command::Capture(args) if args.list_interfaces => interfaces::run(args.input.json),
         cli::Command::Capture(args) => {
             let result = capture::run(&args).map_err(usage_hints::with_sources_of_all);
-            result.map_err(|error| usage_hints::with_size_as_given(error, args.input.buffer_size))
+            sized(result, &args.input)
         }
         cli::Command::Extract(args) => extract::run(&args),
         cli::Command::Index(args) => index::run(&args),
-        cli::Command::Flows(args) => flows::run(&args)
-            .map_err(|error| usage_hints::with_size_as_given(error, args.input.buffer_size)),
-        cli::Command::Attach(args) => attach::run(&args)
-            .map_err(|error| usage_hints::with_size_as_given(error, args.input.buffer_size)),
+        cli::Command::Flows(args) => sized(flows::run(&args), &args.input),
+        cli::Command::Attach(args) => sized(attach::run(&args), &args.input),
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Guest(args) => guest::run(&args),
         cli::Command::Status(args) => status::run(&args),

@@ -145,6 +145,15 @@ pub fn with_size_as_given(error: anyhow::Error, kib: Option<u64>) -> anyhow::Err
     )
 }
 
+/// For a filter by a flag and another one, which begins with words that stand `behind` something.
+pub fn two_filters(by_flag: &str, flag: &str, words: &str, behind: &str) -> String {
+    let joined = format!("({}) and ({words})", by_flag.replace('\n', " "));
+    format!(
+        "there are two filters, '{by_flag}' by {flag} and '{words}' behind {behind}; frames that both take: --filter \
+         '{joined}'"
+    )
+}
+
 /// Whether it is a word that filters begin with, and nothing else.
 pub fn is_filter_word(text: &str) -> bool {
     FILTER_WORDS.contains(&text)

@@ -1,10 +1,7 @@
 //! The direction of frames.
 
+use weir_frame::pcapng::{LINKTYPE_LINUX_SLL, LINKTYPE_LINUX_SLL2};
 use weir_frame::record::Flags;
-
-// Source: tcpdump.org/linktypes.html.
-const LINKTYPE_LINUX_SLL: u16 = 113;
-const LINKTYPE_LINUX_SLL2: u16 = 276;
 
 /// The direction of frames, as seen from the machine that captures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

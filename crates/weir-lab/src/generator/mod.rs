@@ -313,15 +313,8 @@ fn check_addressing(addressing: &Addressing, flow_count: u64, stamp: bool) -> Re
     if stamp && addressing.payload.is_some() {
         return Err(option("stamp", "a payload of one's own has no room for a stamp"));
     }
-    let flows_max = addressing.flows_max();
-    if flow_count > flows_max || flow_count == 0 && flows_max < 1 << 32 {
-        let reason = format!(
-            "with this source address or port there are {flows_max} flows at most; leave the source address or port \
-             out, or ask for no more"
-        );
-        return Err(Error::Option { option: "flows", reason });
-    }
-    Ok(())
+    let flows = if flow_count == 0 { 1 << 32 } else { flow_count };
+    addressing.check_flows(flows).map_err(|reason| Error::Option { option: "flows", reason })
 }
 
 fn check_size(iface: &str, mtu: u32, options: &GenOptions) -> Result<()> {

@@ -13,19 +13,18 @@ use crate::text::Text;
 
 /// Link types that are taken apart. Source: tcpdump.org/linktypes.html.
 mod link_type {
+    pub use weir_frame::pcapng::{
+        LINKTYPE_ETHERNET as ETHERNET, LINKTYPE_IPV4 as IPV4, LINKTYPE_IPV6 as IPV6,
+        LINKTYPE_LINUX_SLL as LINUX_SLL, LINKTYPE_LINUX_SLL2 as LINUX_SLL2, LINKTYPE_RAW as RAW,
+    };
+
     pub const NULL: u16 = 0;
-    pub const ETHERNET: u16 = 1;
     pub const PPP: u16 = 9;
     /// Numbers of DLT_RAW on the systems that wrote it into files.
     pub const OLD_RAW: [u16; 2] = [12, 14];
     pub const PPP_HDLC: u16 = 50;
-    pub const RAW: u16 = 101;
     pub const C_HDLC: u16 = 104;
     pub const LOOP: u16 = 108;
-    pub const LINUX_SLL: u16 = 113;
-    pub const IPV4: u16 = 228;
-    pub const IPV6: u16 = 229;
-    pub const LINUX_SLL2: u16 = 276;
 }
 
 pub fn write<'a>(line: &mut Line<'_>, link_type: u16, frame: Bytes<'a>) -> Option<Next<'a>> {

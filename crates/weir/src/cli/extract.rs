@@ -93,9 +93,11 @@ impl ExtractArgs {
             )));
         }
         if let Some(by_flag) = &self.filter {
-            return Err(refusal(&format!(
-                "there are two filters, '{by_flag}' by --filter and '{filter}' behind the directories; frames that \
-                 both take: --filter '({by_flag}) and ({filter})'"
+            return Err(refusal(&usage_hints::two_filters(
+                by_flag,
+                "--filter",
+                &filter,
+                "the directories",
             )));
         }
         self.filter = Some(filter);

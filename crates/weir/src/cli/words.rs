@@ -103,11 +103,7 @@ fn check_filter(
 /// A filter by a flag, and words behind the source that begin one. Without quotes only the first word of the former
 /// came behind its flag; otherwise they are two.
 fn two_filters(by_flag: &str, words: &str, sources: &str) -> String {
-    let joined = format!("({}) and ({words})", by_flag.replace('\n', " "));
-    let mut text = format!(
-        "there are two filters, '{by_flag}' by a flag and '{words}' behind the source; frames that both take: \
-         --filter '{joined}'"
-    );
+    let mut text = usage_hints::two_filters(by_flag, "a flag", words, "the source");
     if !by_flag.contains(char::is_whitespace) {
         let whole = format!("{by_flag} {words}");
         text += &format!("; if it is one, quote it: weir capture {sources} --filter '{whole}'");

@@ -54,10 +54,7 @@ pub fn addressing(iface: &str, args: &AddressArgs, is_sized: bool) -> Result<Opt
         Some(SourceIp::One(ip)) => Some(ip),
         _ => None,
     };
-    let destination = args.dst_ip.unwrap_or_else(|| match source {
-        Some(IpAddr::V6(_)) => datagram::DESTINATION_V6.into(),
-        _ => datagram::DESTINATION.into(),
-    });
+    let destination = args.dst_ip.unwrap_or_else(|| datagram::destination_for(source));
     if let Some(source) = source
         && source.is_ipv4() != destination.is_ipv4()
     {

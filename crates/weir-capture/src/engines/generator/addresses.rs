@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use weir_frame::datagram::typed::{Mac, SourceIp, Vlans};
 use weir_frame::datagram::{
-    Addressing, DESTINATION, DESTINATION_MAC, DESTINATION_PORT, DESTINATION_V6, SOURCE_MAC,
+    Addressing, DESTINATION_MAC, DESTINATION_PORT, SOURCE_MAC, destination_for,
 };
 
 /// Addresses of generated frames. Those that are left out are for tests, and nobody's.
@@ -59,10 +59,7 @@ impl Addresses {
             Some(SourceIp::One(ip)) => Some(ip),
             Some(SourceIp::Flow) | None => None,
         };
-        let destination = self.destination.unwrap_or(match source {
-            Some(IpAddr::V6(_)) => DESTINATION_V6.into(),
-            _ => DESTINATION.into(),
-        });
+        let destination = self.destination.unwrap_or_else(|| destination_for(source));
         Some(Addressing {
             source_mac: self.source_mac.map_or(SOURCE_MAC, |mac| mac.0),
             destination_mac: self.destination_mac.map_or(DESTINATION_MAC, |mac| mac.0),

@@ -143,14 +143,9 @@ impl GenSpec {
         let wrong = |text: String| Err(CaptureError::Options(text));
         let addressing = self.addresses.addressing();
         if let Some(addressing) = &addressing {
-            addressing.check().map_err(|reason| CaptureError::Options(format!("gen: {reason}")))?;
-            let (flows, flows_max) = (self.flows.count(), addressing.flows_max());
-            if flows > flows_max {
-                return wrong(format!(
-                    "gen: with this source address or port there are {flows_max} flows at most; leave src-ip or \
-                     src-port out, or ask for no more"
-                ));
-            }
+            let checked =
+                addressing.check().and_then(|()| addressing.check_flows(self.flows.count()));
+            checked.map_err(|reason| CaptureError::Options(format!("gen: {reason}")))?;
         }
         let (min, max) = match &addressing {
             Some(addressing) => (self.size_min(), addressing.frame_bytes_max() as u32 + FCS_BYTES),

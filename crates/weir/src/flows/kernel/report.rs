@@ -11,13 +11,13 @@ use weir_export::ExportError;
 use weir_flow_kernel::KernelCounters;
 
 use super::plan::KernelPlan;
-use crate::ending::show;
+use crate::ending::{show, verdict};
 use crate::flows::outlets::{ExportReport, Outlets, is_readers_choice};
 use crate::flows::report::FlowsReport;
 use crate::interruptible_writer::Stop;
+use crate::out;
 use crate::report::flow_lines::of_flows;
-use crate::units::{counted, grouped, packet_rate};
-use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
+use crate::units::{grouped, packet_rate};
 
 /// Name in the place of a capture's engine.
 pub const ENGINE: &str = "flow-table";
@@ -87,22 +87,7 @@ impl KernelReport<'_> {
             None => {}
         }
         errors.extend(error);
-        if unexplained != 0 {
-            errors.push(format!(
-                "the ledger does not close: {unexplained} frames are unexplained, which is a fault of Weir's; please \
-                 report it with the ledger above"
-            ));
-        }
-        errors.iter().for_each(|error| eprintln!("weir: {error}"));
-        Ok(match () {
-            () if !errors.is_empty() => EXIT_FAILED,
-            () if self.plan.fail_on_loss && lost > 0 => {
-                let were = if lost == 1 { "was" } else { "were" };
-                eprintln!("weir: {} {were} lost (--fail-on-loss)", counted(lost, "frame"));
-                EXIT_LOSS
-            }
-            () => EXIT_RAN,
-        })
+        Ok(verdict(errors, unexplained, self.plan.fail_on_loss, lost))
     }
 }
 
