@@ -232,6 +232,11 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
             "flags such as -v, -e and -X say how lines are printed: add --print; without it frames are counted only",
         ),
         ErrorKind::UnknownArgument
+            if flag == "--print" && text(ContextKind::Usage).contains("weir extract") =>
+        {
+            Some("to see frames as lines of text: weir extract DIR | weir capture file:- --print")
+        }
+        ErrorKind::UnknownArgument
             if flag.len() == 2 && text(ContextKind::Usage).contains("weir capture") =>
         {
             Some("docs/from-tcpdump.md has the flags of tcpdump beside those of weir capture")
@@ -350,6 +355,7 @@ mod tests {
         };
         assert!(hint("weir capture lo -nnvv").contains("add --print"));
         assert!(hint("weir capture lo -Z root").contains("docs/from-tcpdump.md"));
+        assert!(hint("weir extract dumps --print").contains("| weir capture file:- --print"));
         assert!(hint("weir -i eth0").contains("weir capture -i eth0"));
         assert!(hint("weir -D").contains("a command comes first"));
         assert_eq!(hint("weir capture lo --frames"), "");

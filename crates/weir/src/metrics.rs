@@ -26,11 +26,15 @@ pub struct Address {
 }
 
 impl Address {
-    /// Binds it.
+    /// Binds it. Port 0 is any free port, and standard error says which.
     pub fn bind(address: SocketAddr) -> Result<Address> {
-        let listener =
-            TcpListener::bind(address).with_context(|| format!("--metrics {address}"))?;
-        Ok(Address { address, listener })
+        let failed = || format!("--metrics {address}");
+        let listener = TcpListener::bind(address).with_context(failed)?;
+        let bound = listener.local_addr().with_context(failed)?;
+        if address.port() == 0 {
+            eprintln!("weir: metrics at http://{bound}/metrics");
+        }
+        Ok(Address { address: bound, listener })
     }
 
     /// Serves this text there, on a thread that has the rights which this one has now. Everybody who can connect can

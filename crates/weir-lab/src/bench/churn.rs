@@ -43,7 +43,7 @@ struct Churned {
     missing: i64,
     descriptors_more: i64,
     kib_more: i64,
-    seconds: f64,
+    duration_s: f64,
 }
 
 /// Measures a generator in memory, and `bpf` on a veth pair.
@@ -85,7 +85,7 @@ fn name(source: &str, what: &str) -> String {
 
 /// Displayed values of a run: name, unit, value, note.
 fn values(found: &Churned) -> Vec<(String, &'static str, f64, String)> {
-    let mpps = found.offered as f64 / found.seconds.max(f64::EPSILON) / 1e6;
+    let mpps = found.offered as f64 / found.duration_s.max(f64::EPSILON) / 1e6;
     let of = format!("of {}, {mpps:.2} Mpps", grouped(found.offered));
     let removed =
         format!("removed in {:.2}, at most {:.2}", found.remove.median_ms, found.remove.max_ms);

@@ -168,13 +168,13 @@ impl<D: Disk> Volumes<D> {
         own.deletions
     }
 
-    /// A write of so many bytes is over.
-    pub fn end(&mut self, volume: usize, bytes: usize, is_written: bool) {
+    /// A write of so many bytes is over. `has_grown`: they are in the file now, and were not before.
+    pub fn end(&mut self, volume: usize, bytes: usize, has_grown: bool) {
         let own = &mut self.all[volume];
         own.pending = own.pending.saturating_sub(1);
         own.long = own.long.saturating_sub(usize::from(bytes > ALIGN_BYTES));
         own.moved = Instant::now();
-        own.report.bytes += if is_written { bytes as u64 } else { 0 };
+        own.report.bytes += if has_grown { bytes as u64 } else { 0 };
     }
 
     /// A file is to be so many bytes longer.

@@ -100,7 +100,7 @@ pub struct InputArgs {
     /// alone; 256MiB for gen: alone at full speed]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
-    /// The same in units of 1024 bytes, as tcpdump has it
+    /// The same in units of 1024 bytes, as tcpdump has it; raised to 4 MiB for each CPU
     #[arg(
         short = 'B', long, value_name = "KIB", conflicts_with = "ring_size",
         value_parser = clap::value_parser!(u64).range(1..=u64::MAX >> 10)
@@ -167,7 +167,8 @@ impl InputArgs {
         words::settle(&self.words, &mut self.sources, &mut self.filter)?;
         // Both together are refused.
         if let Some(kib) = self.buffer_size {
-            self.ring_size = Some(kib << 10);
+            // Sizes that are common with tcpdump are less than the rings of a few CPUs need.
+            self.ring_size = Some((kib << 10).max(weir_capture::bpf::least_ring_bytes()));
         }
         self.words.clear();
         Ok(())

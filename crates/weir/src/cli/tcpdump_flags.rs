@@ -77,11 +77,14 @@ mod tests {
             (Some(5), 128, true)
         );
         assert_eq!(args.write, [std::path::Path::new("a.pcap")]);
-        let args = parsed("-i eth0 -i eth1 -B 4096 -Q out udp");
+        let least = weir_capture::bpf::least_ring_bytes();
+        assert_eq!(parsed("eth0 -B 4").input.ring_size, Some(least));
+        let larger = (least >> 10) + 1024;
+        let args = parsed(&format!("-i eth0 -i eth1 -B {larger} -Q out udp"));
         let names: Vec<_> = args.input.sources.iter().map(ToString::to_string).collect();
         assert_eq!(
             (&names[..], args.input.ring_size),
-            (&["eth0", "eth1"].map(Into::into)[..], Some(4 << 20))
+            (&["eth0", "eth1"].map(Into::into)[..], Some(larger << 10))
         );
         assert_eq!(
             (args.input.filter.as_deref(), args.input.direction),

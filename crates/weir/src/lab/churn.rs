@@ -70,7 +70,7 @@ pub struct Churned {
     missing: i64,
     descriptors_more: i64,
     kib_more: i64,
-    seconds: f64,
+    duration_s: f64,
 }
 
 /// Churns as told.
@@ -181,7 +181,7 @@ fn churn(
         (churned.offered, churned.captured) = (ledger.offered, ledger.captured);
         churned.missing = ledger.offered as i64 - ledger.captured as i64;
         churned.open_ledgers += u64::from(!ledger.closes() || read != ledger.captured);
-        churned.seconds = begin.elapsed().as_secs_f64();
+        churned.duration_s = begin.elapsed().as_secs_f64();
         Ok((churned, ledger))
     })
 }

@@ -30,8 +30,10 @@ impl<D: Disk> Stream<D> {
         let Some(own) = self.entries.get_mut((entry - self.first_entry) as usize) else { return };
         let Some(file) = self.files.get_mut(&own.file) else { return };
         let length = super::length(&bytes);
-        shared.volumes.end(file.volume, length, result.is_ok());
-        if result.is_ok() {
+        // Padding that hides a torn piece overwrites bytes that are counted already.
+        let has_grown = result.is_ok() && !matches!(own.what, What::Cover);
+        shared.volumes.end(file.volume, length, has_grown);
+        if has_grown {
             shared.report.bytes += length as u64;
             file.written += length as u64;
         }
