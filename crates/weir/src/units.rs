@@ -303,8 +303,8 @@ impl HeldUnit {
         HeldUnit { units, now: 0 }
     }
 
-    /// The rate with its unit. A larger unit is used as soon as the rate reaches it, a smaller one only below a tenth of
-    /// the current unit's lower bound.
+    /// The rate with its unit. A larger unit is used as soon as the rate reaches it, a smaller one only below a
+    /// tenth of the current unit's lower bound.
     pub fn show(&mut self, rate: f64) -> String {
         let fitting = self.units.iter().rposition(|unit| rate >= unit.from).unwrap_or(0);
         if fitting > self.now || rate < self.units[self.now].from / 10.0 {

@@ -75,8 +75,8 @@ impl Blocker {
         &self.counts
     }
 
-    /// Takes a line. If it was in the file at the start (`is_old`), its block time counts from the alert's own time, else
-    /// from now.
+    /// Takes a line. If it was in the file at the start (`is_old`), its block time counts from the alert's own
+    /// time, else from now.
     pub fn take(&mut self, line: Line, is_old: bool, now: Instant, clock: SystemTime) {
         let bytes = match line {
             // An empty line, or the empty rest after the last one.
@@ -152,8 +152,8 @@ impl Blocker {
 
     /// The next entries to block, at most `most`, and their time.
     ///
-    /// The entries end at about the same time. Times are rounded up to tenths of the block time, so that old alerts need
-    /// about ten messages instead of one each.
+    /// The entries end at about the same time. Times are rounded up to tenths of the block time, so that old alerts
+    /// need about ten messages instead of one each.
     pub fn batch(&mut self, now: Instant, most: usize) -> Option<(Duration, Vec<Entry>)> {
         self.pending.retain(|_, pending| pending.end > now);
         let step = (self.time / 10).max(BLOCK_TIME_MIN);
