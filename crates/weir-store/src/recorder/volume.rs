@@ -274,7 +274,7 @@ impl<D: Disk> Volumes<D> {
         None
     }
 
-    /// Records that the recorder is at its end, so that jobs are done without pauses.
+    /// Records that the recorder is at its end, so that files are deleted at once instead of in steps.
     pub fn end_soon(&mut self) {
         for own in &mut self.all {
             own.is_ending = true;
