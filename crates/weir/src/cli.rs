@@ -1,4 +1,4 @@
-//! The command line: parsed, and checked for its form only.
+//! The command line: parsing, and checks of its form only.
 
 mod attach;
 mod block;
@@ -203,7 +203,7 @@ fn capture_hint(error: &clap::Error) -> Option<String> {
         return None;
     };
     let is_there = match word.parse().ok()? {
-        // A mistyped verb also has the form of an interface name.
+        // A mistyped verb also looks like an interface name.
         SourceName::Interface { netns: None, iface, .. } => {
             let found = InterfaceQuery::new().ok()?.find(&iface);
             !matches!(found, Err(CaptureError::NoInterface { .. }))

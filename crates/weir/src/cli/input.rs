@@ -1,4 +1,4 @@
-//! What `weir capture` and `weir attach` have in common: sources, how their frames are taken, and when to stop.
+//! Flags shared by `weir capture`, `weir attach` and `weir flows`: sources, engines, and limits of the run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct InputArgs {
     /// file:TRACE.pcapng, gen:size=64,flows=1000,
     /// host:eth0 (what `weir serve` captures; read as any user whom its file allows).
     /// The filter begins with the first word after them that can begin a filter, as with tcpdump: eth0 tcp port 80
-    // One at least, which the plan checks: it has the better answer.
+    // The plan requires at least one, with a better message than clap's.
     #[arg(id = "sources", value_name = "SOURCE", value_parser = Word::parse)]
     pub(super) words: Vec<Word>,
     /// The sources among them, and those behind -i and -r.
@@ -165,7 +165,7 @@ impl InputArgs {
             self.filter = Some(filter_file::read(&path)?);
         }
         words::settle(&self.words, &mut self.sources, &mut self.filter)?;
-        // Both together are refused.
+        // clap refuses --buffer-size together with --ring-size.
         if let Some(kib) = self.buffer_size {
             // Sizes that are common with tcpdump are less than the rings of a few CPUs need.
             self.ring_size = Some((kib << 10).max(weir_capture::bpf::least_ring_bytes()));

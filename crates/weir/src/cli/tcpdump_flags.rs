@@ -1,5 +1,6 @@
-//! Flags of tcpdump, and flags that Weir will have. Those with the same meaning here are short forms in `capture.rs`;
-//! those that ask for what Weir does anyway are ignored; the others are answered with what to type instead.
+//! Flags of tcpdump that Weir does not have, and flags that Weir will have. Flags for Weir's usual behaviour are
+//! ignored; for the others, the error shows what to type instead. Flags with the same meaning are short forms in
+//! `capture.rs`.
 
 use clap::Args;
 
