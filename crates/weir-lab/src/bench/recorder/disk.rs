@@ -142,7 +142,7 @@ fn recorded(
     let sizes = said.feeds.iter().zip(trace.sizes);
     let bytes: u64 = sizes.map(|(feed, size)| feed.delivered * record_bytes(*size)).sum();
     let mut frames = said.frames("record", None, said.duration_s);
-    if round == 0 && share > 1.0 {
+    if share > 1.0 {
         let found = run::extractable(program, folder.path())?;
         if found != frames.kept {
             let [found, said] = [found, frames.kept].map(grouped);
