@@ -326,6 +326,20 @@ mod tests {
     }
 
     #[test]
+    fn help_lists_every_part_of_the_bench() {
+        let why = "nothing".parse::<weir_lab::bench::Section>().unwrap_err();
+        let (_, names) = why.split_once("there are ").expect("a list");
+        let mut cli = command();
+        let bench = cli.find_subcommand_mut("lab").and_then(|lab| lab.find_subcommand_mut("bench"));
+        let only = bench.expect("a command").get_arguments().find(|flag| flag.get_id() == "only");
+        let help = only.and_then(|flag| flag.get_help()).expect("help").to_string();
+        let (_, listed) = help.split_once(": ").expect("a list");
+        let listed = listed.replace(" or ", ", ");
+        let listed: Vec<&str> = listed.split(", ").map(str::trim).collect();
+        assert_eq!(listed, names.split(", ").collect::<Vec<_>>());
+    }
+
+    #[test]
     fn the_socket_of_the_daemon_is_none_of_a_capture() {
         let hint =
             |line: &str| socket_hint(&command().try_get_matches_from(line.split(' ')).unwrap_err());

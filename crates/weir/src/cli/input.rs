@@ -54,7 +54,8 @@ pub struct InputArgs {
     /// Wait for interfaces that are missing or down, and capture them again each time they come back
     #[arg(long)]
     pub follow: bool,
-    /// Create a socket here, by which `weir filter` and `weir block` change this capture while it runs
+    /// Create a socket here, by which `weir status`, `weir filter`, `weir block` and `weir trigger` reach this capture
+    /// while it runs
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
     /// The socket of the daemon that host: sources are read from [default: $WEIR_SOCKET, else
