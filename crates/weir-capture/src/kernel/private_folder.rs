@@ -68,7 +68,7 @@ impl PrivateFolder {
     /// Names of its entries, as far as they are UTF-8.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.folder)? {
@@ -122,7 +122,7 @@ impl PrivateFolder {
     /// Writes a file whole or not at all, through one named `new`: not for two threads at a time.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         const NEW: &str = "new";
         // As a process that ended here left it.
@@ -134,7 +134,7 @@ impl PrivateFolder {
     /// Removes a file, if it is there.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match unlinkat(&self.folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),

@@ -37,7 +37,7 @@ const MESSAGES_MAX: usize = 4096;
 /// priorities at ingress and then at egress. Needs no rights.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
     let socket = Netlink::open()?;
     let mut filters = Vec::new();

@@ -37,7 +37,7 @@ pub(super) fn super_frame_bytes_max(ifindex: u32) -> u32 {
 /// the kernel has them.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn members(master: u32) -> io::Result<Vec<String>> {
     let socket = Netlink::open()?;
     let mut by_master = [0u8; ATTRIBUTE_BYTES + 4];

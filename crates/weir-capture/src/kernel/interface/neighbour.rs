@@ -113,7 +113,7 @@ pub fn mac_of_many(to: IpAddr) -> [u8; 6] {
 /// within [`NEIGHBOUR_WAIT_MAX`].
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn mac(iface: &str, ifindex: u32, to: IpAddr, next_hop: IpAddr) -> io::Result<Option<[u8; 6]>> {
     if let Some(Entry { mac: Some(mac), .. }) = entry(ifindex, next_hop)? {
         return Ok(Some(mac));

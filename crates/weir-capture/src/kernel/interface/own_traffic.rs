@@ -32,7 +32,7 @@ type DefaultRoute = fn(&str) -> Option<&str>;
 /// Asks in the calling thread's network namespace. Needs no rights.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn own_traffic(ifindex: u32) -> io::Result<OwnTraffic> {
     let links = links()?;
     let above = with_those_above(&links, ifindex);
@@ -95,7 +95,7 @@ fn is_link_local(address: IpAddr) -> bool {
 /// All addresses of the calling thread's network namespace, with the names of their interfaces. Needs no rights.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: the call puts a list there, or fails and puts nothing.

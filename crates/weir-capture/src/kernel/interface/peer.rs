@@ -33,7 +33,7 @@ pub enum Connection {
 /// How the interface of this name is connected, in the calling thread's network namespace.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn connection(iface: &str) -> io::Result<Connection> {
     let name = std::ffi::CString::new(iface)?;
     // SAFETY: the name is terminated and outlives the call, which writes nothing.
@@ -67,7 +67,7 @@ pub struct NetnsNumbers(Netlink);
 
 impl NetnsNumbers {
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open() -> io::Result<NetnsNumbers> {
         Ok(NetnsNumbers(Netlink::open()?))
     }
