@@ -153,7 +153,7 @@ impl Feeds {
         let mut list = BlockList::clone(&old);
         change_list(&mut list, remove, add)
             .map_err(|full| CaptureError::Options(full.to_string()))?;
-        // An empty list is replaced by the default one, which has no lookup tables.
+        // An emptied list would keep its lookup table (`Front`); a default list has none.
         let new = Arc::new(if list.is_empty() { BlockList::default() } else { list });
         for queue in &self.shared.fanouts {
             queue.post([Update::Block(slot, Arc::clone(&new))]);
