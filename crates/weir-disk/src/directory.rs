@@ -50,7 +50,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 /// How large the file system of a path is.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn space(path: &Path) -> io::Result<Space> {
     let stat = rustix::fs::statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);

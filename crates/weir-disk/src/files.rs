@@ -17,13 +17,13 @@ pub trait Files: Clone + Send + 'static {
     /// there.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn cut(&self, file: &Self::File, length: u64) -> io::Result<()>;
 
     /// Waits until a file's bytes are on the disk.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
     /// Gives a file its final name, on the disk too: the directory is synced.
@@ -35,7 +35,7 @@ pub trait Files: Clone + Send + 'static {
     /// Removes a file.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
     /// Gives back what a removed file has behind byte `length`, and waits until the file system has done so. False:
@@ -43,7 +43,7 @@ pub trait Files: Clone + Send + 'static {
     /// changed.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn shorten(&self, removed: &File, length: u64) -> io::Result<bool>;
 
     /// Whether the directory's file system is mounted with `discard`: see [`discards`](crate::discards).
@@ -52,7 +52,7 @@ pub trait Files: Clone + Send + 'static {
     /// Bytes of the directory's file system: all of them, and those that are free.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn space(&self, directory: &Path) -> io::Result<Space>;
 }
 

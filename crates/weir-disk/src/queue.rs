@@ -59,7 +59,7 @@ pub trait Disk: Send + 'static {
     /// Makes a file that is not there yet, readable by others as `mode` says (less the umask).
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<Self::File>>;
 
     /// Asks for a write at byte `at` of a file. It is under way when this returns, or its failure is among the

@@ -1,4 +1,4 @@
-//! A source in another network namespace, under its full name in all that it says.
+//! A source in another network namespace. Its info, events and errors contain the full name.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,21 +20,23 @@ struct Inside {
     source: Box<dyn Source>,
     name: NetnsName,
     is_whole: bool,
-    /// Where it was opened, whatever has that name later.
+    /// The namespace in which it was opened, even if another has the name later.
     netns: Arc<Netns>,
     info: Info,
-    /// When it was seen last that the namespace is in its place.
+    /// Time of the last check whether the namespace is still in place.
     looked: Instant,
 }
 
-/// How often a source looks whether the process is still there in whose network namespace it is. Costs a `stat`.
+/// Time between two checks whether the process to which the network namespace belongs still exists. A check
+/// costs one `stat`.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Opens a source in the network namespace that has this name now, into which it moves the calling thread for good. Two
-/// interfaces of one name are told apart: in the source's info and errors.
+/// Opens a source in the network namespace that has this name now. The calling thread moves into it and
+/// stays there. The source's info and errors contain the namespace, to distinguish interfaces of the same
+/// name.
 ///
 /// # Errors
-/// As [`Netns::open`] and [`Netns::enter`], or what `open` says.
+/// As [`Netns::open`] and [`Netns::enter`], or the error of `open`.
 pub fn open(
     name: &NetnsName,
     setup: &Setup,
@@ -43,7 +45,8 @@ pub fn open(
     open_inside(name, false, setup, open)
 }
 
-/// The same of a source that is all that the namespace's owner talks to others by, and is called as the namespace is.
+/// As [`open`], for a source that captures all interfaces by which the namespace's owner communicates with
+/// others. It has the name of the namespace.
 ///
 /// # Errors
 /// As [`open`].

@@ -1,8 +1,8 @@
-//! The `pcap` engine: whatever libpcap does here. The baseline of the papers (PF_PACKET through libpcap),
-//! and the way to a patched libpcap, such as PF_RING's.
+//! The `pcap` engine: captures through libpcap. It is the baseline of many papers (PF_PACKET through
+//! libpcap), and supports a patched libpcap, such as PF_RING's.
 //!
-//! The life of a frame: as libpcap has it → copied by this thread into the ring. `offered` is what libpcap
-//! reports: nobody else counts beside it.
+//! The path of a frame: libpcap's buffer → copied by this thread into the ring. `offered` is the count of
+//! libpcap: there is no independent count.
 
 pub(crate) mod declaration;
 
@@ -29,11 +29,12 @@ use crate::limits::{BUFFER_BYTES_MAX, DRAIN_TIME_MAX, LIBPCAP_CAPLEN_MAX};
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 
-/// How long libpcap may keep a frame back.
+/// Longest time for which libpcap may delay a frame.
 const TIMEOUT_MS: i32 = 4;
-/// Frames of one call.
+/// Most frames of one call.
 const BURST: usize = 256;
-/// Several of its time-outs, each with a jiffy (10 ms) more: after that, an open block has come.
+/// Several of libpcap's time-outs, each a jiffy (10 ms) longer: after this time, a block that was open has
+/// been retired.
 const QUIET: Duration = Duration::from_millis(60);
 
 /// The source.

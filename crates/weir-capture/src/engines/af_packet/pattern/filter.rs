@@ -1,4 +1,5 @@
-//! The socket's filter for interfaces by pattern: which of them are members, and a count of the frames of each.
+//! The socket's filter for interfaces by pattern: it accepts frames of members, and counts the frames of
+//! each.
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skel {
@@ -23,12 +24,13 @@ use crate::kernel::map_options;
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
-/// Bytes of `struct weir_counts` of `bpf/af_packet_pattern.bpf.c`: incoming, outgoing, unwanted of both.
+/// Bytes of `struct weir_counts` of `bpf/af_packet_pattern.bpf.c`: received frames, sent frames, and the
+/// unwanted ones among each.
 const COUNTS_BYTES: u32 = 32;
-/// The number that the sums stand under.
+/// The number under which the sums over all members are stored.
 const ALL: u32 = 0;
 
-/// The filter's maps. Clones are the same ones.
+/// The filter's maps. Clones share them.
 #[derive(Clone)]
 pub(super) struct Maps {
     shared: Arc<SharedMaps>,
@@ -37,7 +39,7 @@ pub(super) struct Maps {
 struct SharedMaps {
     members: MapHandle,
     by_member: MapHandle,
-    /// Losses that the interfaces themselves report, by number.
+    /// Losses that the interfaces report, by number.
     missed: Mutex<Vec<Option<u64>>>,
 }
 
