@@ -1,4 +1,5 @@
-//! Both disks on real file systems: data that is written is read back, for all sizes and orders.
+//! Both kinds of disks on real file systems: the data that was written is read back, for all sizes and
+//! orders.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use weir_disk::{ALIGN_BYTES, AnyDisk, Buffer, Bytes, Completed, Disk, Files, How
 use weir_ring::memory::create_memfd;
 use weir_ring::{Clock, Mapping, RingSpec, Words, WriterKind};
 
-/// A directory on the file system that the project is built on.
+/// A directory on the file system of the build.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
@@ -76,7 +77,7 @@ fn ring_memory_is_written_without_a_copy_of_ones_own() {
         for block in 0..4 {
             let (at, bytes) = ((block + 1) << 20, 1 << 20);
             let bytes = Bytes::Ring { memory: Arc::clone(&memory), at, bytes };
-            // In any order: the last one first.
+            // Written in reverse order.
             disk.write(&file, (3 - block as u64) << 20, bytes, Ticket(block as u64));
         }
         let over = all(&mut disk);
@@ -107,7 +108,7 @@ fn where_direct_writes_are_refused_it_says_so_and_writes() {
         let over = all(&mut disk);
         assert!(over[0].result.is_ok(), "{name}: {:?}", over[0].result);
         assert_eq!(fs::read(&path).unwrap(), vec![7; 3 * ALIGN_BYTES]);
-        // Newer kernels take direct writes there.
+        // Newer kernels support direct writes there.
         if !file.is_direct() {
             assert!(disk.note().unwrap().contains("page cache"), "{:?}", disk.note());
         }
@@ -164,7 +165,7 @@ fn a_failure_comes_back_with_its_memory() {
     let directory = directory();
     for (name, mut disk) in disks(directory.path()) {
         let file = disk.create(&directory.path().join(name), 0o600).unwrap();
-        // Behind the largest possible end of a file. Source: EFBIG in write(2).
+        // Beyond the largest possible file size. Source: EFBIG in write(2).
         let far = i64::MAX as u64 / ALIGN_BYTES as u64 * ALIGN_BYTES as u64 - (1 << 20);
         disk.write(&file, far, Bytes::Own(buffer(2, 1)), Ticket(5));
         let [one] = &all(&mut disk)[..] else { panic!() };
@@ -229,7 +230,7 @@ proptest! {
             let mut model = Vec::new();
             let mut over = Vec::new();
             for ((at, pages, byte), wait) in writes.iter().zip(&waits) {
-                // Writes that are under way together may not touch each other.
+                // Concurrent writes must not overlap.
                 while disk.pending() > 0 {
                     disk.completed(*wait, &mut over);
                 }

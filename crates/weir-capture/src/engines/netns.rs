@@ -66,7 +66,7 @@ fn open_inside(
 ) -> Result<Box<dyn Source>, CaptureError> {
     let netns = Arc::new(Netns::open(name)?);
     netns.enter()?;
-    // The owner is already known; a search by interface would find the other end.
+    // The owner is already known. A finder would return the owner of the other end of a veth.
     let mut setup = Setup { owner_finder: None, ..setup.clone() };
     setup.feeds.iter_mut().for_each(|feed| describe(feed, netns.owner()));
     let source = open(&setup).map_err(|error| error.in_netns(name))?;
@@ -76,8 +76,8 @@ fn open_inside(
     Ok(Box::new(inside))
 }
 
-/// Says in the feed's rings, and so in files, whose frames they have. A name of `ip netns` stands in that of the
-/// interface already.
+/// Describes the owner in the feed's rings, and so in files. A name of `ip netns` is already part of the
+/// interface's name.
 fn describe(feed: &mut Feed, owner: &Owner) {
     if owner.kind == "netns" {
         return;
@@ -86,7 +86,7 @@ fn describe(feed: &mut Feed, owner: &Owner) {
 }
 
 impl Inside {
-    /// Takes over the facts about the source, which may change at its start and stop.
+    /// Updates the info from that of the source, which may change at its start and stop.
     fn look(&mut self) {
         self.info = self.source.info().clone();
         self.info.source = match self.is_whole {
@@ -118,7 +118,8 @@ impl Source for Inside {
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-        // The namespace is there as long as this source holds it, and so would wait for ever after its process.
+        // The namespace exists as long as this source holds it, so the source would otherwise wait forever
+        // after the process has ended.
         if self.netns.owner().pid.is_some() && self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             if !self.netns.is_in_place() {
@@ -140,7 +141,7 @@ impl Source for Inside {
     }
 }
 
-/// The same from threads outside.
+/// The control for threads in other namespaces.
 struct InsideControl {
     control: Arc<dyn FeedControl>,
     name: NetnsName,
@@ -148,7 +149,8 @@ struct InsideControl {
 }
 
 impl InsideControl {
-    /// On a thread in the namespace: the kernel looks for an interface in that of the thread that asks.
+    /// Calls `ask` on a thread in the namespace, since the kernel looks up interfaces in the calling
+    /// thread's namespace.
     fn inside<T: Send>(
         &self,
         ask: impl FnOnce(&dyn FeedControl) -> Result<T, CaptureError> + Send,

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!  0  destination, source MAC; EtherType 0x0800
-//! 14  IPv4: no options, TTL 64, DF, id 0; source from the flow, destination 192.0.2.1; right checksum
-//! 34  UDP: source port from the flow, destination port 9 (discard); checksum 0, which is "none"
+//! 14  IPv4: no options, TTL 64, DF, id 0; source from the flow, destination 192.0.2.1; valid checksum
+//! 34  UDP: source port from the flow, destination port 9 (discard); checksum 0, which means none
 //! 42  frame number, u64 big-endian
 //! 50  zeros
 //! ```

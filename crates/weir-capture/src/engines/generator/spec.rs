@@ -27,7 +27,7 @@ pub struct GenSpec {
     pub frames: Option<u64>,
     /// Rate of frames.
     pub rate: Rate,
-    /// Where stamps come from.
+    /// Source of the stamps.
     pub stamps: Stamps,
     /// Distance of synthetic stamps. `None`: that of the rate; without a rate, that of a fully loaded link
     /// of 10 Gbit/s.
@@ -79,7 +79,7 @@ pub enum Rate {
     Bps(f64),
 }
 
-/// Where stamps come from.
+/// Source of the stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamps {
     /// Computed: a fixed step from frame to frame. Two runs give the same bytes.

@@ -46,13 +46,14 @@ pub struct Pcap {
     feeds: Feeds,
     fanout: Fanout,
     counts: Counts,
-    /// Frames that libpcap counts and keeps to itself: the other direction, doubles on loopback.
+    /// Whether libpcap counts frames that it does not deliver: those of the other direction, and duplicates
+    /// on loopback.
     keeps_some: bool,
     missed: Missed,
     closed: bool,
 }
 
-/// Counts that libpcap reports, added up: they are 32 bits wide.
+/// The counts of libpcap, which have 32 bits, extended to 64 bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     last: (u32, u32),
@@ -68,7 +69,7 @@ impl Counts {
     }
 }
 
-/// The libpcap that this program runs with, in its own words.
+/// Version text of the loaded libpcap.
 #[must_use]
 pub fn library() -> String {
     unsafe extern "C" {
@@ -80,10 +81,10 @@ pub fn library() -> String {
 }
 
 impl Pcap {
-    /// Has libpcap open `iface`. It receives from here on, and counts from [`start`](Source::start) on.
+    /// Opens `iface` with libpcap, which receives frames from now on.
     ///
     /// # Errors
-    /// [`CaptureError`]: the interface, or what libpcap says.
+    /// [`CaptureError`]: no such interface, or the error of libpcap.
     pub fn open(iface: &str, mut setup: Setup) -> Result<Pcap, CaptureError> {
         setup.check()?;
         setup.refuse_queues("libpcap")?;
@@ -143,12 +144,12 @@ impl Pcap {
         })
     }
 
-    /// Says why this engine was chosen.
+    /// Sets the reason for this engine.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
     }
 
-    /// Copies what libpcap has into the ring; says how many frames.
+    /// Copies the frames that libpcap has to the ring. Returns their number.
     fn take(&mut self) -> Result<usize, CaptureError> {
         let fanout = &mut self.fanout;
         let taken = self.handle.dispatch(Some(BURST), |packet| offer(fanout, &packet));
@@ -189,16 +190,17 @@ impl Pcap {
         }
     }
 
-    /// Frames that libpcap has counted and not given us yet.
+    /// Number of frames that libpcap has counted but not delivered yet.
     fn held(&self) -> u64 {
         let given = self.feeds.seen() + self.counts.dropped;
         self.counts.received.saturating_sub(given)
     }
 
-    /// Ends the offering if libpcap reads a packet socket, and takes the remaining frames.
+    /// Stops the arrival of frames if libpcap reads a packet socket, and takes the remaining frames.
     fn drain(&mut self) -> Result<(), CaptureError> {
-        // Past libpcap, whose own filters would also apply to earlier frames. For other kinds of
-        // handles this fails, and frames that come meanwhile are counted like the rest.
+        // The filter is attached directly, since a filter by libpcap would also apply to frames that it has
+        // already received. For other kinds of handles this fails, and frames that come meanwhile are
+        // counted like the rest.
         let _ = reject_all(self.handle.as_raw_fd());
         rcu::synchronize()?;
         let deadline = Instant::now() + DRAIN_TIME_MAX;
@@ -209,7 +211,8 @@ impl Pcap {
             if taken > 0 {
                 quiet_since = Instant::now();
             }
-            // Frames that it keeps to itself never come: then the end can only be detected by time.
+            // Frames that libpcap does not deliver never come, so the end can then only be detected by
+            // time.
             let done = self.held() == 0 || (self.keeps_some && quiet_since.elapsed() >= QUIET);
             let left = deadline.saturating_duration_since(Instant::now());
             if done && taken == 0 || left.is_zero() {
@@ -222,7 +225,7 @@ impl Pcap {
     }
 }
 
-/// A socket filter that takes nothing.
+/// Attaches a socket filter that rejects all frames.
 fn reject_all(fd: libc::c_int) -> std::io::Result<()> {
     let mut program =
         [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
