@@ -1,4 +1,4 @@
-//! Facts about place and time that a result must have.
+//! The machine and the time of a result.
 
 use std::fs;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, the program and the hour.
+/// The machine, the program and the time.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
-    /// The CPU's own name for itself.
+    /// The CPU's model name.
     pub cpu: String,
     /// CPUs that this process may use.
     pub cores: usize,
@@ -20,7 +20,8 @@ pub struct Machine {
     pub kernel: String,
     /// Version of Weir.
     pub weir: &'static str,
-    /// Commit of the source tree this program was built in, as that tree is now; `None` without one.
+    /// Commit of the source tree in which this program was built, as the tree is now; `None`
+    /// without one.
     pub commit: Option<String>,
     /// When the run began, UTC.
     pub date: String,
@@ -28,7 +29,7 @@ pub struct Machine {
     pub tools: Vec<String>,
     /// `/proc/loadavg` before the run.
     pub load_before: String,
-    /// `/proc/loadavg` after the run. The run itself is in it.
+    /// `/proc/loadavg` after the run, load of the run itself included.
     pub load_after: String,
     /// Share of all CPU time that the hypervisor gave to others during the run, percent.
     pub steal_percent: f64,
@@ -45,7 +46,7 @@ struct CpuTime {
 }
 
 impl Machine {
-    /// Looks around before the run.
+    /// Reads the machine's data before the run.
     #[must_use]
     pub fn look() -> Machine {
         Machine {
@@ -70,17 +71,17 @@ impl Machine {
         let Ok(output) = Command::new(program).args(args).output() else { return };
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
-        // Some complain about being root first. iperf3 calls itself iperf.
+        // Some programs first complain about being run as root. iperf3 calls itself iperf.
         let name = program.trim_end_matches(char::is_numeric).trim_end_matches("-testpmd");
         let own = |line: &&str| line.to_lowercase().contains(name) && line.contains('.');
         if let Some(line) = text.lines().find(own) {
-            // softflowd goes on with its options.
+            // softflowd's line continues with its options.
             let version = line.trim().split(". ").next().unwrap_or_default();
             self.tools.push(version.to_owned());
         }
     }
 
-    /// Looks again after the run.
+    /// Reads load and steal time after the run.
     pub fn finish(&mut self) {
         self.load_after = line("/proc/loadavg");
         let now = cpu_time();
@@ -89,7 +90,7 @@ impl Machine {
         self.steal_percent = 100.0 * steal as f64 / all as f64;
     }
 
-    /// A few lines for people.
+    /// The data as a few lines of text.
     #[must_use]
     pub fn text(&self) -> String {
         let commit = self.commit.as_deref().unwrap_or("unknown");
@@ -109,8 +110,8 @@ impl Machine {
     }
 }
 
-/// Arguments that make a program print its version and end. DPDK's says it only when it starts: here with
-/// nothing to work on, to say how it is used.
+/// Arguments that make a program print its version and end. dpdk-testpmd prints it only when it
+/// starts, so it is started without devices and asked for its help.
 fn version_args(program: &str) -> &'static [&'static str] {
     match program {
         "dpdk-testpmd" => {

@@ -1,6 +1,8 @@
-//! Frames as lines of text: what printing costs beside tcpdump, and how soon the first line is there.
+//! Frames as lines of text: the cost of printing compared with tcpdump, and the time to the first
+//! line.
 //!
-//! Lines go to a file in memory, from which those of frames are counted: a line that was not written is lost.
+//! Lines are written to a file in memory. The lines of frames in it are counted: a frame without a
+//! line is lost.
 
 use std::fs;
 use std::path::Path;
@@ -30,14 +32,14 @@ const MIXED: &str = "mixed sizes: ";
 const RATE_PPS: f64 = 200_000.0;
 const MIXED_PPS: f64 = 20_000.0;
 const MIXED_SECONDS: f64 = 60.0;
-/// Before its start, so that there is a frame as soon as it captures.
+/// Frames are sent at this rate before the tool starts, so that it captures one at once.
 const FIRST_LINE_PPS: f64 = 2000.0;
 const FIRST_LINE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Measures all of it.
+/// Measures costs, starts and the mixed sizes.
 ///
 /// # Errors
-/// Only if there can be no testbed: a tool that fails is a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let weir = &context.options.weir;
@@ -79,7 +81,7 @@ fn row_of_mix(name: &str) -> Row {
     Row::new(SECTION, format!("{MIXED}{name}"), MPPS)
 }
 
-/// A tool that failed is said in its row.
+/// Stores the failure of a tool in its row.
 fn row_or_reason(found: Result<()>, row: &mut Row) -> Result<()> {
     match found {
         Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
@@ -120,7 +122,8 @@ fn start_of_round(
     Ok(())
 }
 
-/// Once, for a minute: what a terminal is left with, while another tool captures the same.
+/// One run of a minute at a rate that a terminal can show, while another tool captures the same
+/// frames.
 fn mixed_sizes(
     context: &Context,
     bed: &Testbed,
@@ -151,7 +154,7 @@ fn generating(context: &Context) -> GenOptions {
     }
 }
 
-/// Frames that became lines, and those that the tool in the other row got at the same time.
+/// Frames that became lines. The tool of the row `beside` captures at the same time.
 fn printed(
     context: &Context,
     bed: &Testbed,
@@ -163,7 +166,7 @@ fn printed(
     let folder = folder.map_err(|why| failed(tool.name, why.to_string()))?;
     let path = folder.path().join("lines");
     let script = format!("exec \"$0\" \"$@\" > {}", path.display());
-    // The shell becomes the tool.
+    // The shell executes the tool in its own process.
     let redirected = tool.clone().behind(Path::new("/bin/sh"), &["-c", &script]);
     let peer = beside.is_some().then(|| Tool::tcpdump().start(&bed.rx, context.cpus.tool));
     let peer = peer.transpose();
@@ -197,7 +200,8 @@ fn printed(
     Ok(Frames { cpu_seconds: used.map(|ns| ns as f64 / 1e9), ..frames })
 }
 
-/// How many lines are frames, and the report behind them. A date has a line, too.
+/// Number of lines that are frames, and the report that follows them. Lines of dates (`#`) are not
+/// counted.
 fn lines_of_frames(text: &[u8]) -> (u64, Option<Line>) {
     let (mut frames, mut report) = (0, None);
     for line in text.split(|&byte| byte == b'\n') {
@@ -213,7 +217,7 @@ fn lines_of_frames(text: &[u8]) -> (u64, Option<Line>) {
     (frames, report)
 }
 
-/// From the call that starts it to its first line here. Frames come all the time.
+/// Time from the start of the tool to its first line. Frames are sent during the whole time.
 fn first_line(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
     tool.installed()?;
     let done = AtomicBool::new(false);
@@ -230,7 +234,7 @@ fn first_line(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration>
 }
 
 fn start_and_wait(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
-    // Each line as soon as it is there.
+    // `-l`: each line is written at once.
     let line = tool.with(&["-l"]).command_line(&bed.rx.iface, context.cpus.tool);
     let (begin, at) = (Instant::now(), SystemTime::now());
     let mut child =
