@@ -280,7 +280,7 @@ pub fn ratio_of(rows: &[Row], section: &str, what: &str, size: Option<u32>) -> O
     Some(find(rows, section, what, size)?.ratio?.median)
 }
 
-/// The median of such a row's values.
+/// The median of the values of the row found by [`find`].
 #[must_use]
 pub fn value_of(rows: &[Row], section: &str, what: &str, size: Option<u32>) -> Option<f64> {
     Some(find(rows, section, what, size)?.value?.median)

@@ -28,7 +28,7 @@ pub(super) const ONE: Shape =
 /// The same for a monitoring port, whose frames end at XDP.
 pub(super) const CONSUMED: Shape =
     Shape { name: "1 guest, consumed at XDP", source: CONSUMED_SOURCE, ..ONE };
-/// The combinations that the papers on vPF_RING have.
+/// The combinations measured in the papers on vPF_RING.
 pub(super) const SHAPES: [Shape; 5] = [
     ONE,
     Shape { name: "2 guests", source: SOURCE, guests: &[0, 1], is_sharded: false },

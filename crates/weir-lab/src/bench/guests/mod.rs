@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `host` | the daemon and the guests |
-//! | `consumers` | consumers in guests, in the combinations of the paper |
+//! | `consumers` | consumers in guests, in the combinations of those papers |
 //! | `costs` | reading alone, opening, filtering, idling |
 //!
 //! Where KVM does not work, guests are emulated. Then the figures say nothing about real guests,
