@@ -171,6 +171,7 @@ impl Consumer {
 }
 
 /// The JSON object at the end of a program's output.
+///
 /// # Errors
 /// [`crate::Error::Measure`] with the last line of output, if there is no such object.
 pub(super) fn last_object<T: DeserializeOwned>(text: &str) -> Result<T> {

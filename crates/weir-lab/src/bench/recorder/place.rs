@@ -32,8 +32,8 @@ pub(super) struct Place {
 impl Place {
     /// Makes the directory below `--disk DIR`; by default beside the program, else below `$TMPDIR`.
     ///
+    /// # Errors
     /// [`Error::Measure`] if none of them is on a disk.
-    /// [`Error::Measure`]: none of them is on a disk.
     pub(super) fn new(context: &Context) -> Result<Place> {
         let beside = context.options.weir.parent().map(Path::to_owned);
         let parents: Vec<PathBuf> = match &context.options.disk {
