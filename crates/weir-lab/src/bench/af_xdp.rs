@@ -29,7 +29,7 @@ const SIZE: u32 = 64;
 /// Measures the three tools in turn: first their rates, then their programs.
 ///
 /// # Errors
-/// Only if no testbed can be made. A tool that fails gives a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let weir = &context.options.weir;
     let tools = [

@@ -42,7 +42,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// Measures the time to start, memory, exact counts, and links that are added.
 ///
 /// # Errors
-/// Only if no testbed can be made. A capture that fails gives a row that says so.
+/// Only if no testbed can be made. A capture that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let pairs = bed.add_pairs(1, LINKS)?;

@@ -46,7 +46,7 @@ impl Pair {
 /// Measures both builds. Gives no rows if there is no other build and the part was not requested.
 ///
 /// # Errors
-/// Only if no testbed can be made. A build that fails gives a row that says so.
+/// Only if no testbed can be made. A build that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let Some(before) = &context.options.before else {
         let mut row = Row::new(SECTION, "another build", MPPS);

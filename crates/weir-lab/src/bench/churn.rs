@@ -50,7 +50,7 @@ struct Churned {
 /// Measures a generator in memory, and `bpf` on a veth pair.
 ///
 /// # Errors
-/// Only those that are no [`Error::Measure`]: a program that fails gives a row that says so.
+/// Only those that are no [`Error::Measure`]: a program that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for source in SOURCES {

@@ -23,7 +23,7 @@ struct Copied {
 /// Measures 1, 2, 4 and 8 copiers, as far as there are CPUs for them.
 ///
 /// # Errors
-/// Only those that are no [`Error::Measure`]: a program that fails gives a row that says so.
+/// Only those that are no [`Error::Measure`]: a program that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut counts = vec![1, 2, 4, 8];
     counts.retain(|&count| count == 1 || count <= context.cpus.all);

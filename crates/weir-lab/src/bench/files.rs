@@ -114,7 +114,7 @@ fn count(path: &Path) -> Result<u64> {
     Ok(reader.frames())
 }
 
-/// Runs every program in turn. A program that fails gives a row that says so, and so does a trace
+/// Runs every program in turn. A program that fails gives a row with the reason, and so does a trace
 /// that does not fit.
 ///
 /// # Errors

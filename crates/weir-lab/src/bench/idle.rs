@@ -36,7 +36,7 @@ const WARM: Duration = Duration::from_secs(1);
 /// Measures each live engine once. An idle process needs no rounds.
 ///
 /// # Errors
-/// Only if no testbed can be made. An engine that fails gives a row that says so.
+/// Only if no testbed can be made. An engine that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut rows = Vec::new();

@@ -28,7 +28,7 @@ const READY_LIMIT: Duration = Duration::from_secs(10);
 /// Measures all tools in turn.
 ///
 /// # Errors
-/// Only if no testbed can be made. A tool that fails gives a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut watchers: Vec<(&str, Option<Tool>)> = vec![(BARE, None)];
     let weir = &context.options.weir;

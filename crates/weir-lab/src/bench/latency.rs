@@ -54,7 +54,7 @@ impl Case {
 /// Measures each live engine at both rates.
 ///
 /// # Errors
-/// Only if no testbed can be made. An engine that fails gives a row that says so.
+/// Only if no testbed can be made. An engine that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let weirs = Tool::weirs(&context.options.weir);

@@ -39,7 +39,7 @@ const FIRST_LINE_LIMIT: Duration = Duration::from_secs(10);
 /// Measures costs, starts and the mixed sizes.
 ///
 /// # Errors
-/// Only if no testbed can be made. A tool that fails gives a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let weir = &context.options.weir;

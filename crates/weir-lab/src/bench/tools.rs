@@ -79,7 +79,7 @@ impl Way {
 /// Measures all ways in turn.
 ///
 /// # Errors
-/// Only if no testbed can be made. Any other failure gives a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let row = |way: Way| Row::new(SECTION, way.name(), MPPS).sized(SIZE_MIN);

@@ -37,7 +37,7 @@ const SETTLE: Duration = Duration::from_millis(700);
 /// Measures every engine, and tcpdump. Single frames are sent to all engines at the same time.
 ///
 /// # Errors
-/// Only if no testbed can be made. A tool that fails gives a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let weirs = Tool::weirs(&context.options.weir);

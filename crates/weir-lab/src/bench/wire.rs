@@ -40,7 +40,7 @@ pub(super) fn sizes(context: &Context) -> &'static [u32] {
 /// Measures all tools at each size.
 ///
 /// # Errors
-/// Only if there can be no testbed: a tool that fails is a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let tools = Tool::all(&context.options.weir);
     let (sizes, rounds) = (sizes(context), context.rounds);

@@ -28,7 +28,7 @@ const TRIALS: u32 = 4;
 /// Searches the rate for every tool.
 ///
 /// # Errors
-/// Only if no testbed can be made. A tool that fails gives a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let sizes: &[u32] = if context.options.full { &SIZES_FULL } else { &SIZES };
     let tools = Tool::all(&context.options.weir);

@@ -137,7 +137,7 @@ struct Taken {
 /// Measures all monitors with all kinds of traffic.
 ///
 /// # Errors
-/// Only if no testbed can be made. Any other failure gives a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     bed.rx.set_loopback_up()?;

@@ -39,7 +39,7 @@ const IDLE: Duration = Duration::from_secs(5);
 /// Longest run of `weir lab reread`.
 const READING: Duration = Duration::from_secs(60);
 
-/// Measures all costs. A failure gives a row that says so.
+/// Measures all costs. A failure gives a row with the reason.
 ///
 /// # Errors
 /// Only errors of the testbed.

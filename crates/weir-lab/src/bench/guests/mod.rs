@@ -48,7 +48,7 @@ const ONE_MILLION: f64 = 1e6;
 /// Measures all rows.
 ///
 /// # Errors
-/// Only if no testbed can be made. Any other failure gives a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut host = match Host::start(context, &bed) {

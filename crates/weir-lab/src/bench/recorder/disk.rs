@@ -59,7 +59,7 @@ impl Trace {
 /// Measures each traffic in turn with `fio`.
 ///
 /// # Errors
-/// None. A failure gives a row that says so.
+/// None. A failure gives a row with the reason.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let place = match Place::new(context) {
         Ok(place) => place,

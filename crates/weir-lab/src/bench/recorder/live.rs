@@ -54,7 +54,7 @@ fn tools(weir: &Path, folder: &Path) -> [Tool; 4] {
 /// Measures all tools, then the long runs.
 ///
 /// # Errors
-/// Only if no testbed can be made. Any other failure gives a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let named = |what: &'static str| Row::new(SECTION, what, MPPS).sized(SIZE);
     let place = match Place::new(context) {

@@ -52,7 +52,7 @@ struct Found {
 /// Makes a store, and extracts one flow from it with both programs.
 ///
 /// # Errors
-/// None. A failure gives a row that says so.
+/// None. A failure gives a row with the reason.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = [(WEIR, SECONDS), (TCPDUMP, SECONDS), (READ, PERCENT)]
         .map(|(what, unit)| Row::new(SECTION, what, unit));

@@ -66,7 +66,7 @@ impl Way {
 /// Measures all inputs.
 ///
 /// # Errors
-/// Only if no testbed can be made. Any other failure gives a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = Way::ALL.map(|way| Row::new(SECTION, way.name(), MPPS));
     let ready =
