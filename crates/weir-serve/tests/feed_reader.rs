@@ -1,5 +1,5 @@
-//! A feed whose caller asks for frames, at a daemon in this process; and in one that forks: this very program, run again
-//! for the one test [`forking_process`].
+//! A feed whose caller asks for frames, at a daemon in this process; and in a process that forks: this very
+//! program, run again for the one test [`forking_process`].
 
 #[path = "common/mod.rs"]
 mod common;
