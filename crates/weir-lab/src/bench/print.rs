@@ -1,6 +1,8 @@
-//! Frames as lines of text: what printing costs beside tcpdump, and how soon the first line is there.
+//! Frames as lines of text: the cost of printing compared with tcpdump, and the time to the first
+//! line.
 //!
-//! Lines go to a file in memory, from which those of frames are counted: a line that was not written is lost.
+//! Lines are written to a file in memory. The lines of frames in it are counted: a frame without a
+//! line is lost.
 
 use std::fs;
 use std::path::Path;
@@ -32,14 +34,14 @@ const MIXED: &str = "mixed sizes: ";
 const RATE_PPS: f64 = 200_000.0;
 const MIXED_PPS: f64 = 20_000.0;
 const MIXED_SECONDS: f64 = 60.0;
-/// Before its start, so that there is a frame as soon as it captures.
+/// Frames are sent at this rate before the tool starts, so that it captures one at once.
 const FIRST_LINE_PPS: f64 = 2000.0;
 const FIRST_LINE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Measures all of it.
+/// Measures costs, starts and the mixed sizes.
 ///
 /// # Errors
-/// Only if there can be no testbed: a tool that fails is a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let weir = &context.options.weir;
@@ -72,7 +74,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(costs.into_iter().chain(starts).chain(mixed).collect())
 }
 
-/// A tool that failed is said in its row.
+/// Stores the failure of a tool in its row.
 fn row_or_reason(found: Result<()>, row: &mut Row) -> Result<()> {
     match found {
         Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
@@ -203,7 +205,7 @@ fn printed(context: &Context, bed: &Testbed, tool: &Tool, options: &GenOptions) 
     let folder = folder.map_err(|why| failed(tool.name, why.to_string()))?;
     let path = folder.path().join("lines");
     let script = format!("exec \"$0\" \"$@\" > {}", path.display());
-    // The shell becomes the tool.
+    // The shell executes the tool in its own process.
     let redirected = tool.clone().behind(Path::new("/bin/sh"), &["-c", &script]);
     let capturing = redirected.start(&bed.rx, context.cpus.tool)?;
     let id = capturing.child.id();
@@ -223,7 +225,8 @@ fn printed(context: &Context, bed: &Testbed, tool: &Tool, options: &GenOptions) 
     Ok(Frames { cpu_seconds: used, ..frames })
 }
 
-/// How many lines are frames, and the report behind them. A date has a line, too.
+/// Number of lines that are frames, and the report that follows them. Lines of dates (`#`) are not
+/// counted.
 fn lines_of_frames(text: &[u8]) -> (u64, Option<Line>) {
     let (mut frames, mut report) = (0, None);
     for line in text.split(|&byte| byte == b'\n') {
@@ -239,7 +242,7 @@ fn lines_of_frames(text: &[u8]) -> (u64, Option<Line>) {
     (frames, report)
 }
 
-/// From the call that starts it to its first line here. Frames come all the time.
+/// Time from the start of the tool to its first line. Frames are sent during the whole time.
 fn first_line(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
     tool.installed()?;
     let done = AtomicBool::new(false);
@@ -256,7 +259,7 @@ fn first_line(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration>
 }
 
 fn start_and_wait(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
-    // Each line as soon as it is there.
+    // `-l`: each line is written at once.
     let line = tool.with(&["-l"]).command_line(&bed.rx.iface, context.cpus.tool);
     let (begin, at) = (Instant::now(), SystemTime::now());
     let mut child =

@@ -1,6 +1,6 @@
 //! Explanations of the page's sections and columns.
 
-/// A section's name, and what it shows.
+/// The name of a section, and its description.
 const SECTIONS: [(&str, &str); 29] = [
     (
         "wire",
@@ -166,7 +166,7 @@ const SECTIONS: [(&str, &str); 29] = [
     ),
 ];
 
-/// A column's name, and what stands there.
+/// The name of a column, and its description.
 const COLUMNS: [(&str, &str); 9] = [
     (
         "value",
