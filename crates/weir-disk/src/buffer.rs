@@ -1,4 +1,4 @@
-//! Memory of one's own that direct writes take.
+//! Memory that is aligned for direct writes.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,8 +6,8 @@ use weir_ring::AtomicU64;
 
 use crate::memory::{Memory, PAGE_BYTES};
 
-/// Address, length and place in the file of a direct write are multiples of this many bytes: the block size of all but
-/// exotic disks, and no less than any that `statx` (`STATX_DIOALIGN`) reports for one of 4 KiB or less.
+/// Address, length and file offset of a direct write are multiples of this many bytes. Nearly all disks have blocks of
+/// this size or smaller. A file whose alignment (`STATX_DIOALIGN` of statx(2)) is larger gets no direct writes.
 pub const ALIGN_BYTES: usize = PAGE_BYTES;
 
 /// Memory aligned for direct writes, filled from the front. Its size is fixed when it is made.
@@ -17,13 +17,13 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Room for so many bytes, rounded up to [`ALIGN_BYTES`].
+    /// An empty buffer with room for `bytes` bytes, rounded up to [`ALIGN_BYTES`].
     #[must_use]
     pub fn new(bytes: usize) -> Buffer {
         Buffer { memory: Memory::new(Buffer::rounded(bytes)), filled: 0 }
     }
 
-    /// Bytes that a buffer for so many can hold.
+    /// Capacity of a buffer that is made for `bytes` bytes.
     pub(crate) fn rounded(bytes: usize) -> usize {
         bytes.max(1).next_multiple_of(ALIGN_BYTES)
     }
@@ -46,8 +46,8 @@ impl Buffer {
         self.capacity() - self.filled
     }
 
-    /// Bytes that are missing until [`filled`](Buffer::filled) is a multiple of [`ALIGN_BYTES`], under which it cannot
-    /// be written.
+    /// Bytes that are missing until [`filled`](Buffer::filled) is a multiple of [`ALIGN_BYTES`]. Only with 0 missing
+    /// bytes can the buffer be written.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.filled.next_multiple_of(ALIGN_BYTES) - self.filled
@@ -73,7 +73,7 @@ impl Buffer {
         self.grow(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Appends so many bytes, and gives them to be written to. They hold whatever was there before.
+    /// Appends `bytes` bytes, and returns them for the caller to overwrite. Their initial contents are unspecified.
     ///
     /// # Panics
     /// Without room for them.
@@ -84,27 +84,28 @@ impl Buffer {
         &mut self.memory.bytes_mut()[from..from + bytes]
     }
 
-    /// Appends zeros up to a multiple of [`ALIGN_BYTES`], for formats that take them.
+    /// Appends zeros up to a multiple of [`ALIGN_BYTES`], for formats that allow trailing zeros.
     pub fn pad(&mut self) {
         let missing = self.missing();
         self.grow(missing).fill(0);
     }
 
-    /// Holds only its first `bytes` from here on.
+    /// Removes all but the first `bytes` bytes.
     ///
     /// # Panics
-    /// If it does not hold so many.
+    /// If it holds fewer.
     pub fn truncate(&mut self, bytes: usize) {
         assert!(bytes <= self.filled, "{bytes} of {} bytes", self.filled);
         self.filled = bytes;
     }
 
-    /// Holds nothing from here on. The memory stays.
+    /// Removes all bytes. The memory stays allocated.
     pub fn clear(&mut self) {
         self.filled = 0;
     }
 
-    /// Replaces its contents with these words of a ring, loaded one by one: their writer may be at work.
+    /// Replaces its contents with these words of a ring. Each is loaded atomically, because the ring's writer may
+    /// change them meanwhile.
     ///
     /// # Panics
     /// Without room for them.

@@ -1,4 +1,4 @@
-//! A disk that writes real files, and fails, holds back and mixes up writes as a test says.
+//! A disk for tests. It writes real files; a test can make writes fail, hold them back and change their order.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,10 +15,10 @@ use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::removed;
 use crate::write::{check, length, ring_words};
 
-/// How long a test may let a disk wait for it.
+/// The longest time for which a test may hold back a request that is waited for.
 const TEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A disk that does as its [`Script`] says.
+/// A disk that a test controls by its [`Script`].
 pub struct Fake {
     script: Script,
 }
@@ -35,9 +35,9 @@ struct Both {
 
 #[derive(Default)]
 struct State {
-    /// Writes asked for so far.
+    /// Writes requested so far.
     writes: u64,
-    /// Bytes asked for so far, of all files.
+    /// Bytes requested so far, over all files.
     bytes: u64,
     failing: Vec<(u64, i32)>,
     fail_from: Option<(u64, i32)>,
@@ -54,7 +54,7 @@ struct State {
     shortened: Vec<u64>,
     note: Option<&'static str>,
     is_holding: bool,
-    /// Writes to files below these are held back, or fail.
+    /// Writes to files in these directories are held back.
     holding: Vec<PathBuf>,
     failing_files: Vec<(PathBuf, i32)>,
     takes_last_first: bool,
@@ -71,7 +71,7 @@ struct Held {
 }
 
 impl Fake {
-    /// A disk that does all that it is asked, at once, until its script says otherwise.
+    /// A disk that carries out every request at once until its script says otherwise.
     #[must_use]
     pub fn new() -> (Fake, Script) {
         let script = Script::default();
@@ -87,34 +87,34 @@ impl Script {
         state.failing.push((write, errno));
     }
 
-    /// Fails all writes by which there would be more than `bytes` written in all since the disk was made, as a full
-    /// disk does; `None` frees it again. A failed write counts as written, too, so that later ones fail as well.
+    /// Fails each write that would raise the total since the disk was made above `limit.0` bytes, with the error
+    /// `limit.1`, as a full disk does. `None` removes the limit. Failed writes count too, so that later ones also fail.
     pub fn fail_from_byte(&self, limit: Option<(u64, i32)>) {
         self.state().fail_from = limit;
     }
 
-    /// Refuses to make files, or does so no more.
+    /// Refuses to make files; `None` ends that.
     pub fn fail_create(&self, errno: Option<i32>) {
         self.state().create = errno;
     }
 
-    /// Refuses to cut files off, or does so no more.
+    /// Refuses to truncate files; `None` ends that.
     pub fn fail_cut(&self, errno: Option<i32>) {
         self.state().cut = errno;
     }
 
-    /// Refuses to preallocate, or does so no more.
+    /// Refuses to preallocate; `None` ends that.
     pub fn fail_preallocate(&self, errno: Option<i32>) {
         self.state().preallocate = errno;
     }
 
-    /// Holds requests about whole files back (cut, sync, remove), or does so no more.
+    /// Holds back requests about whole files (cut, sync, remove), or releases them.
     pub fn hold_whole_files(&self, is_holding: bool) {
         self.state().is_holding_files = is_holding;
         self.0.changed.notify_all();
     }
 
-    /// Holds each step of a deletion back once the file is shorter, or does so no more.
+    /// Holds back each step of a deletion after the file was shortened, or releases it.
     pub fn hold_steps(&self, is_holding: bool) {
         self.state().is_holding_steps = is_holding;
         self.0.changed.notify_all();
@@ -132,27 +132,27 @@ impl Script {
         self.wait_while(|state| state.is_holding_files);
     }
 
-    /// Refuses to sync files, or does so no more.
+    /// Refuses to sync files; `None` ends that.
     pub fn fail_sync(&self, errno: Option<i32>) {
         self.state().sync = errno;
     }
 
-    /// Refuses to rename files, or does so no more.
+    /// Refuses to rename files; `None` ends that.
     pub fn fail_rename(&self, errno: Option<i32>) {
         self.state().rename = errno;
     }
 
-    /// Refuses to remove files, or does so no more.
+    /// Refuses to remove files; `None` ends that.
     pub fn fail_remove(&self, errno: Option<i32>) {
         self.state().remove = errno;
     }
 
-    /// Says that its file system is as large as this; `None`: as it is.
+    /// Reports this size of the file system; with `None`, the real one.
     pub fn set_space(&self, space: Option<Space>) {
         self.state().space = space;
     }
 
-    /// Says whether its file system is mounted with `discard`.
+    /// Reports whether the file system is mounted with `discard`.
     pub fn set_discards(&self, discards: bool) {
         self.state().discards = discards;
     }
@@ -163,29 +163,28 @@ impl Script {
         self.state().shortened.clone()
     }
 
-    /// Says something to a person.
+    /// Sets the note for the user.
     pub fn set_note(&self, note: Option<&'static str>) {
         self.state().note = note;
     }
 
-    /// Holds writes back from now on: they stay under way, and their bytes are read when they are
+    /// Holds back writes from now on. They stay pending, and their bytes are read when they are
     /// [released](Script::release).
     pub fn hold(&self) {
         self.state().is_holding = true;
     }
 
-    /// The same of the files of one directory.
+    /// Holds back writes to the files of one directory.
     pub fn hold_files(&self, directory: &Path) {
         self.state().holding.push(directory.to_owned());
     }
 
-    /// Fails all writes to files of this directory that are carried out from now on.
+    /// Fails all writes to files of this directory from now on, including those that are held back.
     pub fn fail_file(&self, directory: &Path, errno: i32) {
         self.state().failing_files.push((directory.to_owned(), errno));
     }
 
-    /// Completes writes in the opposite order of that in which they were asked for (those that are held, and those that
-    /// nobody has taken yet).
+    /// Completes writes in the reverse order of their requests, both held and completed ones that were not taken yet.
     pub fn take_last_first(&self) {
         self.state().takes_last_first = true;
     }
@@ -196,10 +195,10 @@ impl Script {
         self.state().held.len()
     }
 
-    /// Waits until so many writes are held back, or more.
+    /// Waits until at least `writes` writes are held back.
     ///
     /// # Panics
-    /// After half a minute.
+    /// After 30 seconds.
     pub fn wait_held(&self, writes: usize) {
         let state = self.state();
         let wait = |state: &mut State| state.held.len() < writes;
@@ -208,7 +207,8 @@ impl Script {
         assert!(!timeout.timed_out(), "{} of {writes} writes were asked for", state.held.len());
     }
 
-    /// Carries out so many of the writes that are held back, those first that were asked for first, or last.
+    /// Carries out `writes` of the held writes, in the order of their requests; in the reverse order after
+    /// [`take_last_first`](Script::take_last_first).
     pub fn release(&self, writes: usize) {
         let mut state = self.state();
         for _ in 0..writes.min(state.held.len()) {
@@ -221,7 +221,7 @@ impl Script {
         self.0.changed.notify_all();
     }
 
-    /// Carries out all of them, and holds back no more.
+    /// Carries out all held writes, and holds back no more.
     pub fn release_all(&self) {
         let mut state = self.state();
         (state.is_holding, state.holding) = (false, Vec::new());
@@ -230,7 +230,7 @@ impl Script {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A test that fails meanwhile is to be told of by its own panic.
+        // A poisoned lock means that the test has failed already: its own panic is the one to report.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,14 +18,14 @@ use crate::shared::Shared;
 pub struct DiskFile {
     file: File,
     is_direct: AtomicBool,
-    /// On a file system that allocates without writing zeros.
+    /// Whether the file system preallocates without writing zeros.
     can_preallocate: bool,
-    /// Of a disk that has several.
+    /// Index of the disk's queue that writes it, if the disk has several.
     queue: usize,
 }
 
 impl DiskFile {
-    /// Makes a file that is not there yet.
+    /// Makes a new file. Fails if it exists.
     pub(crate) fn create(path: &Path, mode: u32, shared: &Shared) -> io::Result<DiskFile> {
         // O_DIRECT only afterwards: a file system that refuses it may leave a new file behind. Source: open(2), BUGS.
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
@@ -39,7 +39,7 @@ impl DiskFile {
         Ok(DiskFile { file, is_direct, can_preallocate, queue: 0 })
     }
 
-    /// The same, written by this queue of its disk.
+    /// Sets the queue of its disk that writes it.
     pub(crate) fn with_queue(self, queue: usize) -> DiskFile {
         DiskFile { queue, ..self }
     }
@@ -49,13 +49,13 @@ impl DiskFile {
         self.queue
     }
 
-    /// Whether its writes go past the page cache.
+    /// Whether its writes bypass the page cache (`O_DIRECT`).
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.is_direct.load(Relaxed)
     }
 
-    /// Has its writes go through the page cache from now on: the kernel has refused one that was direct.
+    /// Sends its writes through the page cache from now on, after the kernel has refused a direct one.
     pub(crate) fn give_up_direct(&self, shared: &Shared) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.file)?;
         rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
@@ -64,7 +64,7 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Whether it is worth while to preallocate: through the page cache it makes nothing faster.
+    /// Whether preallocation is useful: it does not make writes through the page cache faster.
     pub(crate) fn takes_preallocation(&self) -> bool {
         self.is_direct() && self.can_preallocate
     }
@@ -73,7 +73,7 @@ impl DiskFile {
         self.file.set_len(length)
     }
 
-    /// Waits until its bytes are on the disk, and all of its metadata that reading them takes.
+    /// Waits until its bytes are on the disk, with the metadata that is needed to read them (fdatasync(2)).
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -85,8 +85,8 @@ impl AsFd for DiskFile {
     }
 }
 
-/// File systems that preallocate by marking extents as unwritten. Others write the zeros (vfat), or promise memory
-/// (tmpfs). Source: fallocate(2), and each file system's own `fallocate`.
+/// File systems that preallocate by marking extents as unwritten. Others write zeros (vfat) or reserve memory (tmpfs).
+/// Source: fallocate(2), and each file system's own `fallocate`.
 const PREALLOCATING: [libc::__fsword_t; 4] = [
     libc::EXT4_SUPER_MAGIC,
     libc::XFS_SUPER_MAGIC,
@@ -98,7 +98,7 @@ const REFUSED: &str =
     "the file system refuses direct writes (O_DIRECT), so they go through the page cache";
 
 fn make_direct(file: &File) -> Result<(), String> {
-    // Since Linux 6.1. A kernel or file system that does not say is found out by the first write.
+    // Since Linux 6.1. Where the kernel or file system does not report it, the first write shows it.
     if let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         && StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN)
     {
@@ -112,7 +112,7 @@ fn make_direct(file: &File) -> Result<(), String> {
     }
 }
 
-/// Both are 0 where a file takes no direct writes. Source: statx(2).
+/// Checks the alignment that statx(2) reports. Both values are 0 for a file that does not support direct writes.
 fn check_alignment(memory: u32, offset: u32) -> Result<(), String> {
     let wanted = memory.max(offset);
     if offset == 0 {

@@ -3,18 +3,18 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`queue`] | the trait: a queue of writes |
-//! | [`buffer`] | memory of one's own that direct writes take |
-//! | `any` | [`open`]: the best of the two disks that the kernel gives |
+//! | [`buffer`] | memory that is aligned for direct writes |
+//! | `any` | [`open`]: io_uring where the kernel allows it, threads elsewhere |
 //! | [`uring`] | writes by io_uring |
 //! | [`plain`] | writes by `pwrite` on threads, where io_uring is refused |
 //! | [`file`](mod@file) | a file: direct, or through the page cache where direct writes are refused |
-//! | `memory` | memory in huge pages where it is large |
-//! | `spare` | buffers that are used again |
+//! | `memory` | page-aligned memory, in huge pages if it is large |
+//! | `spare` | buffers that are kept for reuse |
 //! | [`files`] | requests about whole files, on any thread |
-//! | `write` | a write from its start to its end: gone on with, copied, tried again |
-//! | `directory` | names, space |
-//! | `removed` | the space of a removed file, given back piece by piece |
-//! | `fake` | a disk that fails as a test says |
+//! | `write` | the state of one write: the rest after a short write, copies, retries |
+//! | `directory` | renaming of files, size and mount options of a file system |
+//! | `removed` | frees the space of a removed file step by step |
+//! | `fake` | a disk for tests, which fails on command |
 //! | [`limits`] | limits of this crate |
 #![deny(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! A queue of writes: a recorder's requests to a disk. The real ones are [`open`](crate::open)ed; tests put one that
-//! fails on command in their place.
+//! A queue of writes: a recorder's requests to a disk. [`open`](crate::open) gives a real one. Tests use one that
+//! fails on command.
 
 use std::io;
 use std::path::Path;
@@ -12,22 +12,22 @@ use crate::files::Files;
 
 /// Source of the bytes of a write, kept until the write has completed.
 pub enum Bytes {
-    /// Memory of one's own: its filled part, whose length is a multiple of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES).
+    /// The filled part of a buffer. Its length is a multiple of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES).
     Own(Buffer),
-    /// A part of a ring, which its writer may be changing: the requester confirms afterwards that it did not.
+    /// A part of a ring. The ring's writer may overwrite it meanwhile, so the requester checks it after the write.
     Ring {
         /// The ring's memory.
         memory: Arc<Mapping>,
-        /// Where in it the bytes begin.
+        /// Offset of the bytes in it.
         at: usize,
-        /// How many there are.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// None: so many bytes of the file are allocated, and are zeros until they are written. Writes there need not make
-    /// the file longer, for which file systems let one wait for the other. Where the file system cannot do this, the
-    /// request fails, and the file is as it was.
+    /// No bytes: a part of the file is allocated, and reads as zeros until it is written. Writes there do not make the
+    /// file longer; file systems carry out writes that do one after the other. If the file system cannot
+    /// preallocate, the request fails, and the file is unchanged.
     Preallocate {
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
 }
@@ -36,19 +36,19 @@ pub enum Bytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// A write that is over.
+/// A completed write.
 pub struct Completed {
-    /// As it was asked for.
+    /// The ticket of the request.
     pub ticket: Ticket,
-    /// Whether all of it is written. Short writes were gone on with.
+    /// Success if all of it is written. Short writes were continued.
     pub result: io::Result<()>,
-    /// Its memory, to be used again.
+    /// Its memory, for reuse.
     pub bytes: Bytes,
 }
 
-/// A directory's disk, as a recorder uses it.
+/// The disk of one or more directories, as a recorder uses it.
 pub trait Disk: Send + 'static {
-    /// An open file of it. Its writes are ended before it is dropped.
+    /// An open file. Its writes have completed before it is dropped.
     type File: Send + Sync + 'static;
     /// Requests about whole files.
     type Files: Files<File = Self::File>;
@@ -56,34 +56,34 @@ pub trait Disk: Send + 'static {
     /// Requests about whole files, on any thread.
     fn files(&self) -> Self::Files;
 
-    /// Makes a file that is not there yet, readable by others as `mode` says (less the umask).
+    /// Makes a new file with the permissions `mode`, less the umask.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error; `EEXIST` if it exists.
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<Self::File>>;
 
-    /// Asks for a write at byte `at` of a file. It is under way when this returns, or its failure is among the
-    /// completed ones. With [`WRITES_MAX`](crate::limits::WRITES_MAX) of them under way it waits for one to end.
-    /// Writes that are under way together end in any order, so none of them may touch what another one does.
+    /// Requests a write at byte `at` of a file. When this returns, the write is pending, or has completed with an
+    /// error. If [`WRITES_MAX`](crate::limits::WRITES_MAX) writes are pending, this waits until one has completed.
+    /// Pending writes complete in any order, so they must not overlap in the file.
     ///
     /// # Panics
-    /// If the place, and how many bytes there are, are no multiples of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES), or
-    /// there are none.
+    /// If `at` or the number of bytes is not a multiple of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES), or there are
+    /// no bytes.
     fn write(&mut self, file: &Arc<Self::File>, at: u64, bytes: Bytes, ticket: Ticket);
 
-    /// Writes that were asked for and that [`completed`](Disk::completed) has not given back.
+    /// Number of requested writes that [`completed`](Disk::completed) has not returned yet.
     fn pending(&self) -> usize;
 
-    /// Appends the writes that are over to `out`, in any order. With `wait`, and if any are [pending](Disk::pending),
-    /// returns with at least one.
+    /// Appends the completed writes to `out`, in any order. With `wait`, it waits for at least one if any are
+    /// [pending](Disk::pending).
     fn completed(&mut self, wait: bool, out: &mut Vec<Completed>);
 
-    /// Writes that are under way may never be answered: dropping this disk waits for none, and their memory stays.
-    /// Those that are asked for from now on go as before.
+    /// Declares that pending writes may never be answered: dropping this disk then waits for none of them, and leaks
+    /// their memory. Later requests are carried out as before.
     fn abandon(&mut self);
 
-    /// Notes for the user on how it writes, such as that io_uring is refused: all so far, in a text without a full
-    /// stop. It changes when there is more to say, after `create` and `completed`.
+    /// Notes for the user on how it writes, such as that io_uring is refused: all notes so far, as one text without a
+    /// full stop. `create` and `completed` may add to it.
     fn note(&self) -> Option<&str> {
         None
     }

@@ -1,4 +1,4 @@
-//! State that all writes of a disk share, on whatever thread they are.
+//! State that all writes of a disk share, on all threads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -10,7 +10,7 @@ use crate::spare::Spare;
 /// State that all writes of a disk share.
 #[derive(Default)]
 pub struct Shared {
-    /// Mappings whose memory the kernel does not write from directly.
+    /// Mappings from whose memory the kernel refuses to write.
     refused: Mutex<Vec<Weak<Mapping>>>,
     spare: Mutex<Spare>,
     notes: Mutex<Vec<String>>,
@@ -22,18 +22,18 @@ impl Shared {
         lock(&self.refused).iter().any(|refused| refused.as_ptr() == Arc::as_ptr(mapping))
     }
 
-    /// Has bytes of this mapping copied from now on.
+    /// Notes that bytes of this mapping have to be copied from now on.
     pub fn refuse(&self, mapping: &Arc<Mapping>) {
         self.say("the kernel does not write from this ring's memory, so it is copied first");
         if !self.is_refused(mapping) {
             let mut refused = lock(&self.refused);
-            // A `Weak` keeps the place of a dropped object, though nothing is there.
+            // A `Weak` keeps the address of a dropped object reserved, so no other mapping can have it.
             refused.retain(|mapping| mapping.strong_count() > 0);
             refused.push(Arc::downgrade(mapping));
         }
     }
 
-    /// A buffer that holds so many bytes at least.
+    /// An empty buffer with room for at least `bytes` bytes.
     pub fn take_buffer(&self, bytes: usize) -> Buffer {
         lock(&self.spare).take(bytes)
     }
@@ -43,7 +43,7 @@ impl Shared {
         lock(&self.spare).give(buffer);
     }
 
-    /// Says something to a person, once.
+    /// Adds a note for the user, once.
     pub fn say(&self, note: &str) {
         let mut notes = lock(&self.notes);
         if !notes.iter().any(|said| said == note) {
@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-/// Messages of a disk so far.
+/// Notes of a disk so far.
 #[derive(Default)]
 pub struct Notes {
     count: usize,
@@ -68,13 +68,13 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// All of it, if it is anything.
+    /// All notes; `None` without any.
     pub fn text(&self) -> Option<&str> {
         (self.count > 0).then_some(&self.text)
     }
 }
 
-/// Nothing here is left half done, so data that a panicking thread has left is valid.
+/// Locks a mutex. The data is valid even if another thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,22 +1,21 @@
-//! Buffers that were used and are kept for the next use: new memory costs more than copying into it, because the kernel
-//! clears each page and maps it when it is first touched.
+//! Buffers that are kept for reuse. New memory costs more than the copy into it, because the kernel clears and maps
+//! each page when it is first touched.
 
 use crate::buffer::Buffer;
 use crate::limits::SPARE_BUFFERS_MAX;
 
-/// A buffer may be at most this many times as large as requested: small requests do not use up large
-/// buffers.
+/// A buffer may be at most this many times as large as requested, so that small requests do not use up large buffers.
 const TIMES_MAX: usize = 4;
 
-/// Buffers that were used.
+/// Buffers that are kept for reuse.
 #[derive(Default)]
 pub struct Spare {
-    /// The one that was given last is taken first: it may still be in a CPU's cache.
+    /// The buffer that was given back last is taken first: it may still be in a CPU's cache.
     buffers: Vec<Buffer>,
 }
 
 impl Spare {
-    /// An empty buffer with room for so many bytes at least.
+    /// An empty buffer with room for at least `bytes` bytes.
     pub fn take(&mut self, bytes: usize) -> Buffer {
         let fits = |buffer: &Buffer| {
             let room = buffer.capacity();
@@ -28,7 +27,7 @@ impl Spare {
         buffer
     }
 
-    /// Takes a buffer back; the one that has been here longest goes where there are too many.
+    /// Takes a buffer back. If there are too many, the oldest one is freed.
     pub fn give(&mut self, buffer: Buffer) {
         if self.buffers.len() == SPARE_BUFFERS_MAX {
             self.buffers.remove(0);
