@@ -69,7 +69,7 @@ pub(crate) fn frame(block: &[u8]) -> Option<(Outline, &[u8])> {
     Some((outline, &block[28..28 + outline.caplen as usize]))
 }
 
-/// Whether these are the first bytes of a section in Weir's format: little-endian, version 1.0.
+/// Whether these are the first bytes of a section in Weir's format: little-endian, major version 1.
 pub(crate) fn is_our_section(bytes: &[u8]) -> bool {
     let Some((Kind::Section, _)) = head(bytes) else { return false };
     bytes.get(8..12) == Some(&BYTE_ORDER_MAGIC.to_le_bytes()) && bytes.get(12..14) == Some(&[1, 0])
