@@ -76,7 +76,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// For a file without names. The file may have `bytes_max` bytes, of which names may take one [`NAMES_SHARE`]th.
+    /// For a file without names. The file may have `bytes_max` bytes, of which names may take 1 / [`NAMES_SHARE`].
     pub fn nothing(bytes_max: u64, unit: u64) -> Told {
         let bytes_left = if bytes_max == u64::MAX { u64::MAX } else { bytes_max / NAMES_SHARE };
         Told { names: 0, bytes_left, unit }

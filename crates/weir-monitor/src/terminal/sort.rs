@@ -69,7 +69,7 @@ impl Column {
         matches!(self, Bits | Packets | TotalBytes | TotalPackets | Start | Duration)
     }
 
-    /// The column `steps` places to the right. The first column follows the last one.
+    /// The column `by` places to the right. The first column follows the last one.
     fn moved(self, by: isize) -> Column {
         let all = Column::ALL;
         let place = all.iter().position(|&column| column == self).unwrap_or_default();
