@@ -201,7 +201,7 @@ mod tests {
             printer.flush().is_ok() && printer.kept().frames == kept,
             "a refused line came again"
         );
-        // All of 1970, so there is a line with the date.
+        // All frames are of 1970, so one more line has the date.
         let whole = room.iter().filter(|&&byte| byte == b'\n').count() as u64 - 1;
         assert!((1..5).contains(&kept) && kept == whole, "{kept} of {whole}");
     }

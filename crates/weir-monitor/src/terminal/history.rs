@@ -15,7 +15,7 @@ pub struct History(VecDeque<Sample>);
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     number: u64,
-    /// Bits a second.
+    /// Bits per second.
     pub bits: f64,
     /// Whether a frame was lost.
     pub has_lost: bool,

@@ -9,10 +9,10 @@ use crate::view::FlowView;
 /// A column of the flow table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Column {
-    /// Bits a second.
+    /// Bits per second.
     #[default]
     Bits,
-    /// Frames a second.
+    /// Frames per second.
     Packets,
     /// Bytes so far.
     TotalBytes,

@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn one_absent_key_in_fifty_is_found_at_most() {
-        // Up to as many keys as the largest size holds well.
+        // 14,000 keys are about the most for which the largest size is sparse enough.
         for keys in [1, 10, 30, 100, 500, 1000, 3000, 5000, 10_000, 14_000] {
             let here: Vec<_> = (0..keys).map(|n| (Kind::V4Address, 0x0a00_0000 + n)).collect();
             let set = set(&here);

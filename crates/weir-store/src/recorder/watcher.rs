@@ -85,7 +85,7 @@ impl Watcher {
 }
 
 impl Windows {
-    /// Counts a frame. Returns whether its window exceeds the rate and no earlier frame of it or a later window did.
+    /// Counts a frame. Returns whether its window exceeds the rate, and neither it nor a later window was reported.
     fn is_too_much(&mut self, watch: &Watch, ts_ns: u64, wire_len: u32) -> bool {
         if watch.frames_per_second.is_none() && watch.bits_per_second.is_none() {
             return false;
