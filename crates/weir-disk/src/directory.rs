@@ -1,4 +1,4 @@
-//! Names of files, and the space of their file system.
+//! Renaming of files, and the size and mount options of a file system.
 
 use std::fs::File;
 use std::io;

@@ -199,7 +199,7 @@ impl Script {
     /// Waits until at least this many writes are held.
     ///
     /// # Panics
-    /// After half a minute.
+    /// After 30 seconds.
     pub fn wait_held(&self, writes: usize) {
         let state = self.state();
         let wait = |state: &mut State| state.held.len() < writes;

@@ -21,13 +21,13 @@ const LARGE_BYTES: usize = 512 << 10;
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    /// Mapped bytes: as many as requested, or up to the end of the last huge page.
+    /// Mapped bytes: the request, rounded up to whole pages or whole huge pages.
     mapped: usize,
 }
 
 // SAFETY: it is memory like that of a `Vec<u8>`, to which no other pointer exists.
 unsafe impl Send for Memory {}
-// SAFETY: as above; it is changed by `&mut` alone.
+// SAFETY: as above; it is changed only through `&mut`.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -53,12 +53,12 @@ impl Memory {
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes are mapped and initialized (zeros by the kernel), and borrowed as long as the slice.
+        // SAFETY: `self.bytes` bytes are mapped and initialized (the kernel zeroes them), and the slice borrows `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `bytes`, and borrowed alone.
+        // SAFETY: as for `bytes`, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }

@@ -190,7 +190,7 @@ impl Write {
     }
 }
 
-/// Checks the request against the rules of the trait, and returns its length.
+/// Checks a request against the rules of [`Disk::write`](crate::Disk::write), and returns its length.
 ///
 /// # Panics
 /// As [`Write::new`].

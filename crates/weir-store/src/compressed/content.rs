@@ -20,10 +20,10 @@ pub struct Content {
 }
 
 impl Content {
-    /// The contents of a file that is open for reading. Of a growing compressed file, only the current part is seen.
+    /// The contents of a file that is open for reading. Data that is added to a compressed file later is not seen.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn new(file: File) -> io::Result<Content> {
         let mut magic = [0; FRAME_MAGIC.len()];
         let is_compressed = match file.read_exact_at(&mut magic, 0) {
@@ -38,7 +38,7 @@ impl Content {
     /// Its length in bytes before compression.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn length(&self) -> io::Result<u64> {
         match &self.table {
             None => Ok(self.file.metadata()?.len()),
@@ -66,7 +66,7 @@ impl Content {
         Some(frame.plain_at + u64::from(frame.plain_bytes))
     }
 
-    /// The begin of the first piece of a compressed file at or after this offset.
+    /// The start of the first piece of a compressed file at or after this offset.
     pub(crate) fn piece_start(&self, from: u64) -> Option<u64> {
         let frames = self.table.as_ref()?.frames();
         frames.get(frames.partition_point(|frame| frame.plain_at < from)).map(|one| one.plain_at)
@@ -86,7 +86,7 @@ impl Content {
     /// data after it, and these frames. `None`: a seek table cannot describe them.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(crate) fn up_to(&self, plain_end: u64) -> io::Result<Option<(u64, Vec<Frame>)>> {
         let Some(table) = &self.table else { return Ok(None) };
         let last = plain_end.checked_sub(1).and_then(|last| table.find(last));
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn hostile_files_are_read_as_far_as_there_is_room() {
         use crate::limits::PACKED_PIECES_MAX;
-        // A byte, as a frame of one block.
+        // Each frame has one block with one byte.
         let mut file = Vec::new();
         for _ in 0..PACKED_PIECES_MAX + 5 {
             file.extend_from_slice(&FRAME_MAGIC);
@@ -253,7 +253,7 @@ mod tests {
         }
         let tiny = content(&file);
         assert_eq!((tiny.length().unwrap(), tiny.cut_off_bytes()), (1 << 20, 50));
-        // A table that tells of a frame of 2 GiB.
+        // A table with a frame of nearly 2 GiB.
         let (file, plain) = made(&[1000], false);
         let frame = Frame { bytes: (2 << 30) - 8192, plain_bytes: 1000 };
         let table = seek_table(&[frame]);

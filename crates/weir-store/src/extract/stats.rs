@@ -12,7 +12,7 @@ const NOTES_MAX: usize = 100;
 /// A number of pieces, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pieces {
-    /// How many.
+    /// Number of pieces.
     pub pieces: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -88,7 +88,7 @@ pub struct Stats {
     pub files_deleted: u64,
     /// Files that cannot be read, or not to the end, because of an error of the kernel.
     pub files_unreadable: u64,
-    /// Files with names of a recorder that no recorder made.
+    /// Files that are named like a recorder's and were not made by one.
     pub files_foreign: u64,
     /// Files without an index that can be read.
     pub indexes_missing: u64,

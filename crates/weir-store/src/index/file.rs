@@ -32,10 +32,10 @@ const FIXED_BYTES: usize = 32;
 /// Why an index cannot be read.
 #[derive(Debug, Error)]
 pub enum IndexError {
-    /// It cannot be read.
+    /// The kernel returned an error.
     #[error("{}: cannot read this index", path.display())]
     Read {
-        /// Which.
+        /// Path of the index.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
@@ -43,7 +43,7 @@ pub enum IndexError {
     /// It does not begin with the header of this version.
     #[error("{}: no index of this version; without it the file is read whole", path.display())]
     Foreign {
-        /// Which.
+        /// Path of the index.
         path: PathBuf,
     },
 }
@@ -53,11 +53,11 @@ pub enum IndexError {
 pub struct Index {
     /// The name that the recorded file has when it is complete.
     pub file_name: PathBuf,
-    /// In the order of their offsets in the file.
+    /// Its pieces, in the order of their offsets in the file.
     pub pieces: Vec<Piece>,
     /// Whether there are bytes after the last whole entry.
     pub is_cut: bool,
-    /// Whether it has more pieces than are read of an index. These are left out.
+    /// Whether it has more pieces than the limit. Those beyond the limit are left out.
     pub is_full: bool,
 }
 
@@ -126,7 +126,7 @@ impl Writer {
     }
 }
 
-/// Reads an index, without trust in its contents.
+/// Reads an index. Its contents are not trusted.
 ///
 /// # Errors
 /// [`IndexError`].
