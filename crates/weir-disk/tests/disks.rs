@@ -85,7 +85,11 @@ fn ring_memory_is_written_without_a_copy_of_ones_own() {
         // The file systems that projects are built on take direct writes, and this memory is not a device's.
         let goes_past_caches = file.is_direct() || is_in_memory(directory.path());
         assert!(goes_past_caches, "{name}: {:?}", disk.note());
-        assert!(!disk.note().is_some_and(|note| note.contains("copied first")), "{:?}", disk.note());
+        assert!(
+            !disk.note().is_some_and(|note| note.contains("copied first")),
+            "{:?}",
+            disk.note()
+        );
         let mut tickets: Vec<_> = over.iter().map(|one| one.ticket.0).collect();
         tickets.sort_unstable();
         assert_eq!(tickets, [0, 1, 2, 3]);

@@ -198,7 +198,8 @@ fn json_has_one_vocabulary() {
     bench.run("status --socket DIR/daemon --json");
     bench.run("vm list --socket DIR/daemon --json");
     bench.run("lab reread made --duration 0s --socket DIR/daemon --json");
-    let line = "capture gen:rate=1kpps --write DIR/back/ --on-trigger signal --control DIR/back-control";
+    let line =
+        "capture gen:rate=1kpps --write DIR/back/ --on-trigger signal --control DIR/back-control";
     bench.start(line, "back-control");
     bench.run("trigger --control DIR/back-control --json");
     bench.run("filter udp --feed a --control DIR/control --json");
