@@ -18,7 +18,7 @@ impl Feeds {
     /// Adds a feed with this slot.
     ///
     /// # Errors
-    /// See [`FeedControl::add`].
+    /// See [`FeedControl::add`](crate::FeedControl::add).
     pub(crate) fn insert(
         &self,
         slot: FeedSlot,
@@ -142,10 +142,11 @@ impl Feeds {
         Ok((handle, self.finish(&gone)))
     }
 
-    /// [`FeedControl::replace_rings`] for a source that assigns the slots of its feeds itself.
+    /// [`FeedControl::replace_rings`](crate::FeedControl::replace_rings), for a source that numbers the slots of
+    /// its feeds itself.
     ///
     /// # Errors
-    /// As [`FeedControl::replace_rings`].
+    /// As [`FeedControl::replace_rings`](crate::FeedControl::replace_rings).
     pub(crate) fn replace(
         &self,
         feed: FeedSlot,
