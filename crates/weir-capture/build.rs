@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// Named after their engines. Those of `tests` are in no binary: tests and examples load them.
+/// The BPF programs, named after their engines. Those in `tests` are not part of the product; only tests
+/// and examples load them.
 const PROGRAMS: [&str; 7] = [
     "af_packet",
     "af_packet_pattern",
@@ -41,12 +42,12 @@ fn main() {
     dpdk::build();
 }
 
-/// The C between the engine `dpdk` and DPDK, whose receive path is inline functions.
+/// Compiles the C code between the engine `dpdk` and DPDK, whose receive path is inline functions.
 #[cfg(feature = "dpdk")]
 mod dpdk {
     use std::process::Command;
 
-    /// Names of DPDK's libraries. Drivers are no libraries of ours: DPDK loads them when it starts.
+    /// DPDK's libraries. Drivers are not linked: DPDK loads them when it starts.
     const LIBRARIES: [&str; 5] = ["rte_ethdev", "rte_mbuf", "rte_mempool", "rte_ring", "rte_eal"];
 
     pub fn build() {
@@ -55,7 +56,7 @@ mod dpdk {
         for source in ["shim", "make"] {
             shim.file(format!("{folder}/{source}.c"));
         }
-        // All of them, in order: `-include rte_config.h` and `-march` belong to DPDK's interface.
+        // All flags in order: `-include rte_config.h` and `-march` are part of DPDK's interface.
         shim.flags(pkg_config("--cflags").split_whitespace());
         shim.flag("-Wall").flag("-Wextra").flag("-Werror").compile("weir_dpdk");
         for flag in pkg_config("--libs-only-L").split_whitespace() {

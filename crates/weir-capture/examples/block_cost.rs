@@ -1,9 +1,9 @@
 //! Cost of flow keys, hashes and block lists for a frame in the kernel:
 //! `sudo target/release/examples/block_cost`, after `cargo build --release -p weir-capture --example block_cost`.
 //!
-//! Prints nanoseconds of CPU a frame at XDP, measured in the kernel's test runs. The time of a program that only
-//! writes new addresses into each frame is subtracted. Rounds are interleaved; the figures are the best of fifteen
-//! and the median.
+//! Prints nanoseconds of CPU time for each frame at XDP, measured in the kernel's test runs of programs.
+//! The time of a program that only writes new addresses into each frame is subtracted. Rounds are
+//! interleaved; the figures are the best of fifteen and the median.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +22,7 @@ const ROUNDS: usize = 15;
 const FRAMES: u32 = 300_000;
 const ENTRIES: u32 = 10_000;
 
-/// UDP, 74 bytes, without addresses.
+/// A UDP frame of 74 bytes, without addresses.
 fn frame(six: bool) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     if six {
@@ -80,7 +80,7 @@ struct Row {
     ends: Ends,
     /// The fraction of frames that is blocked.
     blocked: f64,
-    /// For each round: the time of the program, and of one that does nothing.
+    /// For each round: the time of the program, and of the program that only writes addresses.
     ns: Vec<f64>,
     bare_ns: Vec<f64>,
 }

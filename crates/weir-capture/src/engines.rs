@@ -1,5 +1,5 @@
-//! The engines, one folder each. Everything that the rest of Weir knows of an engine stands in its folder's
-//! declaration, and in the list here: a new engine is a folder, its module and a line.
+//! The engines, one folder each. The rest of Weir knows an engine only by the declaration in its folder and
+//! by the list in this file. A new engine is a folder, a `mod` line and an entry in the list.
 
 pub mod af_packet;
 pub mod af_xdp;
@@ -22,7 +22,7 @@ pub mod replay;
 
 use declaration::{Declaration, Takes};
 
-/// Every engine. `auto` tries those of interfaces in this order.
+/// All engines. `auto` tries those for interfaces in this order.
 pub static ENGINES: [&Declaration; 8] = [
     &bpf::declaration::DECLARATION,
     &af_xdp::declaration::DECLARATION,
@@ -49,7 +49,7 @@ pub fn of_files() -> &'static Declaration {
     ENGINES.into_iter().find(|engine| engine.takes == Takes::Files).expect("one is listed")
 }
 
-/// The engine of made-up frames.
+/// The engine of generated frames.
 ///
 /// # Panics
 /// Never: there is one.
@@ -58,7 +58,7 @@ pub fn of_generated() -> &'static Declaration {
     ENGINES.into_iter().find(|engine| engine.takes == Takes::Generated).expect("one is listed")
 }
 
-/// The engine whose devices the text begins as, and the device.
+/// The engine whose prefix the text begins with, and the device that follows the prefix.
 #[must_use]
 pub fn of_device(text: &str) -> Option<(&'static Declaration, &str)> {
     ENGINES.into_iter().find_map(|engine| match engine.takes {
@@ -107,7 +107,7 @@ mod tests {
                     continue;
                 }
                 let text = std::fs::read_to_string(&path).unwrap_or_default().to_lowercase();
-                // Tests may name it: those of a file stand at its end.
+                // Tests may name it. They are at the end of a file.
                 let text = text.split("#[cfg(test)]").next().unwrap_or_default();
                 if text.contains("dpdk") {
                     found.push(path.strip_prefix(crates).expect("inside").display().to_string());

@@ -1,4 +1,4 @@
-//! Why a capture cannot begin or go on, and what to do about it.
+//! The errors of a capture. Each text contains the cause and a remedy.
 
 use std::fmt;
 use std::io;
@@ -20,19 +20,19 @@ pub enum CaptureError {
          namespace){}", ip(.iface), brackets(.iface)
     )]
     NoInterface {
-        /// Name that was asked for.
+        /// The requested name.
         iface: String,
     },
     /// No such network namespace.
     #[error("{netns}: no such network namespace; `ip netns` lists them")]
     NoNetns {
-        /// Name that was asked for.
+        /// The requested name.
         netns: String,
     },
-    /// A container, pod or process that is not there, or does not run.
+    /// A container, pod or process that does not exist or does not run.
     #[error("{owner}: {why}")]
     NoOwner {
-        /// As the user named it.
+        /// The name that the user gave.
         owner: String,
         /// The cause and a remedy.
         why: String,
@@ -43,7 +43,7 @@ pub enum CaptureError {
         /// Its name.
         iface: String,
     },
-    /// The interface went away.
+    /// The interface was removed during the capture.
     #[error("{iface} vanished while it was being captured; what came before is kept")]
     Vanished {
         /// Its name.
@@ -57,33 +57,33 @@ pub enum CaptureError {
     NoDaemon {
         /// The socket.
         path: PathBuf,
-        /// The error that came instead, which is in the text.
+        /// The client's error. It is part of the text.
         cause: weir_client::ClientError,
     },
     /// A daemon refused something, or closed a feed.
     #[error("{feed}: the daemon at {} refused: {reason}", path.display())]
     Daemon {
-        /// The feed, as the user named it.
+        /// The feed's name as the user gave it.
         feed: String,
         /// The daemon's socket.
         path: PathBuf,
         /// Its answer.
         reason: String,
     },
-    /// A daemon has, for this user, as much to do as it takes; later it may do it.
+    /// The daemon is at its limit of concurrent work for this user. A later attempt may succeed.
     #[error("{feed}: the daemon at {} does not do it now: {reason}", path.display())]
     DaemonBusy {
-        /// The feed, as the user named it.
+        /// The feed's name as the user gave it.
         feed: String,
         /// The daemon's socket.
         path: PathBuf,
         /// Its answer.
         reason: String,
     },
-    /// A source that has ended is asked to change.
+    /// A change to a source that has ended.
     #[error("the source has ended; nothing more comes that a change would be for")]
     Ended,
-    /// A feed that the source does not have, or has no more.
+    /// The source has no such feed, or has removed it.
     #[error("the source has no such feed; it may have been removed")]
     NoFeed,
     /// A waker without a line for each ring of the feed.
@@ -99,7 +99,7 @@ pub enum CaptureError {
         /// Rings of the feed.
         rings: usize,
     },
-    /// A link type that Weir does not carry.
+    /// A link type that Weir does not support.
     #[error("{iface} has link type {arphrd} (ARPHRD), which is neither Ethernet nor raw IP")]
     LinkType {
         /// Its name.
@@ -114,10 +114,10 @@ pub enum CaptureError {
     NoRights {
         /// The action that failed.
         what: String,
-        /// Capabilities that it takes.
+        /// The capabilities that it needs.
         needs: &'static str,
     },
-    /// Somebody else's XDP program is on the interface.
+    /// Another program's XDP program is attached to the interface.
     #[error(
         "{iface} already has an XDP program, '{program}' (id {id}); have whoever attached it take it off (`bpftool \
          net` lists it), or capture beside it with --hook tc, without --consume"
@@ -125,12 +125,12 @@ pub enum CaptureError {
     XdpBusy {
         /// Interface.
         iface: String,
-        /// Name of the program that is there.
+        /// Name of the attached program.
         program: String,
         /// Its id.
         id: u32,
     },
-    /// The same, and it is known who holds that program there.
+    /// As `XdpBusy`, and the owner of the hook is known.
     #[error(
         "{iface} already has an XDP program, '{program}' (id {id}): {}; or capture beside it with --hook tc, without \
          --consume", way_out(.iface, .program, .owner)
@@ -138,14 +138,14 @@ pub enum CaptureError {
     XdpHeld {
         /// Interface.
         iface: String,
-        /// Name of the program that is there.
+        /// Name of the attached program.
         program: String,
         /// Its id.
         id: u32,
         /// The owner of the hook.
         owner: XdpOwner,
     },
-    /// A driver that takes no XDP program as things are.
+    /// The driver refused native XDP with the present settings.
     #[error(
         "the driver of {iface} refused native XDP; try {try_first}; --hook tc, without --consume, works with every \
          driver and MTU"
@@ -159,7 +159,7 @@ pub enum CaptureError {
         #[source]
         source: io::Error,
     },
-    /// A kernel that does not accept a program or lacks something that it needs.
+    /// The kernel rejected a program, or lacks a function that it needs.
     #[error(
         "the kernel refused {what}; Weir's bpf engine needs Linux 6.1 or later without PREEMPT_RT (`weir lab load-bpf` \
          shows what the verifier says); --engine af_packet needs no BPF"
@@ -171,7 +171,7 @@ pub enum CaptureError {
         #[source]
         source: libbpf_rs::Error,
     },
-    /// A hook that takes no more programs, or none of ours.
+    /// The kernel refused to attach a program to a hook.
     #[error(
         "{hook} of {iface} takes no program; `bpftool net` lists what is there (a hook has 63 places); --engine \
          af_packet needs no hook"
@@ -179,19 +179,19 @@ pub enum CaptureError {
     Attach {
         /// The interface.
         iface: String,
-        /// Which of its hooks.
+        /// The hook.
         hook: String,
         /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// On PREEMPT_RT the programs of one CPU could interleave.
+    /// The kernel has PREEMPT_RT, where programs on one CPU may preempt each other.
     #[error("the bpf engine does not run on PREEMPT_RT kernels yet; use --engine af_packet")]
     RealTimeKernel,
     /// Options that contradict each other or the engine.
     #[error("{0}")]
     Options(String),
-    /// The ring size is one that this machine's rings cannot have.
+    /// The ring size is too small for the number of rings.
     #[error(
         "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too small: each ring needs 4 blocks of 1 MiB; \
          use at least {least_mib}MiB"
@@ -199,12 +199,12 @@ pub enum CaptureError {
     RingTooSmall {
         /// The requested size, in MiB.
         asked_mib: u64,
-        /// Rings to share it.
+        /// Number of rings that share it.
         rings: u64,
-        /// The least that works, in MiB.
+        /// The smallest possible size, in MiB.
         least_mib: u64,
     },
-    /// The ring size is one that no ring can have.
+    /// The ring size is too large for the number of rings.
     #[error(
         "--ring-size {asked_mib} MiB over {rings} rings (one per CPU) is too large: no ring can have more than 8 GiB; \
          use at most {most_mib}MiB"
@@ -212,9 +212,9 @@ pub enum CaptureError {
     RingTooLarge {
         /// The requested size, in MiB.
         asked_mib: u64,
-        /// Rings to share it.
+        /// Number of rings that share it.
         rings: u64,
-        /// The most that works, in MiB.
+        /// The largest possible size, in MiB.
         most_mib: u64,
     },
     /// The kernel has no memory for a ring.
@@ -225,22 +225,22 @@ pub enum CaptureError {
     NoMemory {
         /// Its purpose.
         what: String,
-        /// How much was asked for.
+        /// The requested size, in MiB.
         mib: u64,
         /// The kernel's error.
         #[source]
         source: libbpf_rs::Error,
     },
-    /// A library that an engine builds on refused something.
+    /// A library that an engine uses returned an error.
     #[error("{what}: {library} refused: {said}; {advice}")]
     Library {
         /// Its name.
         library: &'static str,
         /// The action that failed, and its object.
         what: String,
-        /// Its own words.
+        /// The library's message.
         said: String,
-        /// The way out.
+        /// A remedy.
         advice: String,
     },
     /// A ring could not be made.
@@ -251,7 +251,7 @@ pub enum CaptureError {
     File {
         /// The file.
         path: PathBuf,
-        /// The error, its place, and a remedy.
+        /// The error, its position, and a remedy.
         message: String,
     },
     /// A system call failed.
@@ -266,13 +266,14 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// The failed action, for `map_err` on a system call.
+    /// Makes an `Os` error with this action, for `map_err` on the result of a system call.
     pub fn os(doing: impl Into<String>) -> impl FnOnce(io::Error) -> CaptureError {
         let doing = doing.into();
         move |source| CaptureError::Os { doing, source }
     }
 
-    /// The same of an interface in a network namespace: it says which, and its advice looks there.
+    /// The same error for an interface in a network namespace: the text names the namespace, and the
+    /// commands in it run there.
     pub(crate) fn in_netns(mut self, netns: &impl fmt::Display) -> CaptureError {
         use CaptureError::{
             Attach, InterfaceDown, LinkType, NoInterface, Vanished, XdpBusy, XdpHeld, XdpRefused,
@@ -291,18 +292,19 @@ impl CaptureError {
         self
     }
 
-    /// The last system call's error.
+    /// An `Os` error from `errno`.
     pub(crate) fn last_os(doing: impl Into<String>) -> CaptureError {
         CaptureError::os(doing)(io::Error::last_os_error())
     }
 }
 
-/// The namespace and the name of `netns:NAME/IFACE`, `docker:NAME/IFACE`. No interface's name has a slash.
+/// The namespace and the name in `netns:NAME/IFACE` or `docker:NAME/IFACE`. The name of an interface has no
+/// slash.
 fn parts(iface: &str) -> (Option<&str>, &str) {
     iface.rsplit_once('/').map_or((None, iface), |(netns, name)| (Some(netns), name))
 }
 
-/// `ip`, where the interface is.
+/// The `ip` command that works in the interface's network namespace.
 fn ip(iface: &str) -> String {
     let Some(netns) = parts(iface).0 else { return "ip".to_owned() };
     match netns.strip_prefix("netns:") {
@@ -315,7 +317,7 @@ fn ip(iface: &str) -> String {
     }
 }
 
-/// For a name that is meant as a pattern of the shell's.
+/// A hint for a name with the brackets of a shell pattern.
 fn brackets(iface: &str) -> &'static str {
     match bare(iface).contains(['[', ']', '{', '}']) {
         true => "; a pattern has * (any characters) and ? (one character) only",
@@ -327,7 +329,7 @@ pub(crate) fn bare(iface: &str) -> &str {
     parts(iface).1
 }
 
-/// How to get an XDP program off its interface: `ip link` does not detach a program that a link
+/// How to detach an XDP program from its interface. `ip link` does not detach a program that a BPF link
 /// holds.
 fn way_out(iface: &str, program: &str, owner: &XdpOwner) -> String {
     match owner {
@@ -346,8 +348,8 @@ fn way_out(iface: &str, program: &str, owner: &XdpOwner) -> String {
     }
 }
 
-/// Capabilities for a binary that lacks `needs`: all that capturing takes, and CAP_SYS_ADMIN, which is
-/// nearly root, only where nothing less will do.
+/// The capabilities to advise for a binary that lacks `needs`: all that capturing needs, and CAP_SYS_ADMIN,
+/// which is nearly root, only if `needs` has it.
 fn capabilities(needs: &str) -> String {
     let all = crate::rights::CAPTURE.map(|right| right.name.to_lowercase()).join(",");
     let more = if needs.contains("CAP_SYS_ADMIN") { ",cap_sys_admin" } else { "" };

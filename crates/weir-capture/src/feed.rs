@@ -1,4 +1,4 @@
-//! Feeds: which frames of a source subscribers want, and how they get them.
+//! Feeds: selections of a source's frames for subscribers, and how they are filled.
 
 pub mod change;
 pub(crate) mod channel_poll;
@@ -42,13 +42,14 @@ pub struct Feed {
     pub snaplen: u32,
     /// The direction of its frames.
     pub direction: Direction,
-    /// Its part of the link's flows.
+    /// The shard of the flows that it takes.
     pub shard: Shard,
     /// Its RX queue; `None` takes all. Only engines that know a frame's queue support it.
     pub queue: Option<u32>,
-    /// Sampling of the frames that are selected by all that.
+    /// Sampling of the frames that the fields above select.
     pub sampling: Sampling,
-    /// Whether its rings must be sealed memory, which BPF programs cannot write: for readers that may load programs.
+    /// Whether its rings must be sealed memory instead of BPF maps: for readers that may load BPF programs,
+    /// which could write to a map.
     pub is_sealed: bool,
 }
 
@@ -83,7 +84,7 @@ impl Feed {
             && self.sampling == Sampling::All
     }
 
-    /// Whether it takes exactly the same frames, with the same snaplen.
+    /// Whether both feeds take the same frames with the same snaplen, and need the same kind of memory.
     #[must_use]
     pub fn is_like(&self, other: &Feed) -> bool {
         let program = |feed: &Feed| feed.filter.as_ref().map(|filter| filter.program.clone());
@@ -111,7 +112,7 @@ impl fmt::Debug for Filter {
     }
 }
 
-/// Selects which of the frames that a filter takes are kept.
+/// Selects the frames that are kept, among those that pass the filter.
 ///
 /// Source: RFC 5475, sections 5.1 (systematic count-based sampling) and 6.2 (hash-based selection).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,9 +120,9 @@ pub enum Sampling {
     /// All frames.
     #[default]
     All,
-    /// The first of each N, counted by the ring that it goes to.
+    /// The first of each N frames, counted separately for each ring.
     OneIn(u32),
-    /// All frames of one flow in N, both directions of it.
+    /// All frames of one flow in N, in both directions.
     FlowsOneIn(NonZero<u32>),
 }
 
@@ -143,7 +144,7 @@ impl Sampling {
     }
 }
 
-/// Counts `Sampling::OneIn`.
+/// The state of a feed's sampling for one ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampler {
     one_in: u32,

@@ -1,9 +1,9 @@
 //! Capture engines behind one [`Source`] trait: how a frame comes into a ring.
 //!
-//! [`source`] is the trait; [`engines`] has a folder for each engine, and `auto`, which chooses between the live ones
-//! and says why; a [`PlainEngine`] is one in a few lines, in any crate. Each wish of a subscriber is a [`Feed`]
-//! ([`feed`]: filters, fan-out in user space, block lists, updates). [`kernel`] is the access to the kernel:
-//! interfaces, namespaces, memory limits.
+//! [`source`] defines the trait. [`engines`] has a folder for each engine, and `auto`, which selects one of
+//! the live engines and says why. With [`PlainEngine`], any crate can define an engine in a few lines. A
+//! subscriber's selection of frames is a [`Feed`] ([`feed`]: filters, fan-out in user space, block lists,
+//! updates). [`kernel`] is the access to the kernel: interfaces, namespaces, memory limits.
 
 pub mod engines;
 pub mod error;

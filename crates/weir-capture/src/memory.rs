@@ -1,26 +1,26 @@
-//! Memory that a source takes.
+//! Memory that a source needs.
 
 use weir_ring::geometry::BLOCK_BYTES;
 
 use crate::limits::BUFFER_BYTES_MAX;
 
-/// Memory of a source beside the data blocks of its rings, as far as it is known before the source is
-/// open.
+/// Memory of a source in addition to the data blocks of its rings, as known before the source is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// Rings of each feed: every one has an index of 1 MiB.
+    /// Rings of each feed. Each ring has an index of 1 MiB.
     pub rings: u64,
-    /// Maximum memory that the kernel or a library keeps for the engine.
+    /// Most bytes of buffers in the kernel or a library.
     pub buffer_bytes: u64,
 }
 
 impl Memory {
-    /// One ring a feed, and nothing else.
+    /// One ring for each feed, no buffers.
     pub const ONE_RING: Memory = Memory { rings: 1, buffer_bytes: 0 };
-    /// One ring a feed, and a buffer in the kernel.
+    /// One ring for each feed, and a buffer in the kernel.
     pub(crate) const BUFFERED: Memory = Memory { rings: 1, buffer_bytes: BUFFER_BYTES_MAX };
 
-    /// Most bytes that a source takes, each of whose `feeds` feeds has rings of `ring_bytes`.
+    /// Most bytes of memory of a source with `feeds` feeds, each of which has rings of `ring_bytes` in
+    /// total.
     #[must_use]
     pub fn total_bytes(self, ring_bytes: u64, feeds: u64) -> u64 {
         let index = self.rings.saturating_mul(u64::from(BLOCK_BYTES));

@@ -1,6 +1,7 @@
-//! Feeds of a plain engine: one thread moves its frames, and nobody knows which RX queue a frame came from.
+//! A plain engine: one thread moves its frames, and the RX queue of a frame is not known.
 //!
-//! With [`PlainEngine::open`] an engine can live in any crate: `weir-probe/examples/write_an_engine.rs`.
+//! With [`PlainEngine::open`], any crate can define an engine: see
+//! `weir-probe/examples/write_an_engine.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,36 +18,37 @@ use crate::feed::{Fanout, Feed, Feeds};
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 
-/// Frames of a plain engine, as far as feeds must know them.
+/// The properties of a plain engine's frames that feeds depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainEngine {
-    /// Where its frames come from, as errors say it: `a file`.
+    /// The origin of its frames, in the words of error messages: `a file`.
     pub origin: &'static str,
     /// The link type of all its frames, as in pcapng.
     pub link_type: u16,
-    /// The clock of their stamps.
+    /// The clock of the stamps.
     pub clock: Clock,
-    /// Whether frames say which way they went, and only those are pushed that [`Setup::direction`] takes. Otherwise
-    /// every feed gets them all, whatever its direction.
+    /// Whether the direction of a frame is known; the engine then pushes only frames of
+    /// [`Setup::direction`]. If it is not known, every feed gets all frames, whatever its direction.
     pub has_directions: bool,
-    /// It does not overtake readers that have joined a feed's [`Pace`](crate::feed::pace::Pace): it pushes only what
-    /// [`Fanout::is_open`] lets it.
+    /// Whether it waits for readers that have joined a feed's [`Pace`](crate::feed::pace::Pace): it pushes
+    /// frames only while [`Fanout::is_open`].
     pub waits: bool,
 }
 
 impl PlainEngine {
-    /// Ethernet frames that do not say which way they went, stamped with the time of day.
+    /// Ethernet frames of unknown direction, stamped by the realtime clock.
     #[must_use]
     pub const fn ethernet(origin: &'static str) -> PlainEngine {
         let (link_type, clock) = (LINKTYPE_ETHERNET, Clock::Realtime);
         PlainEngine { origin, link_type, clock, has_directions: false, waits: false }
     }
 
-    /// Makes the rings of the feeds in `setup`, and the way into them. The setup is checked, and adapted to the engine.
+    /// Makes the rings of the feeds in `setup`, and the fan-out that writes them. Checks the setup, and
+    /// adapts it to the engine.
     ///
     /// # Errors
-    /// [`CaptureError::Options`] for feeds that such an engine cannot give; no memory for rings, or a size that no ring
-    /// can have.
+    /// [`CaptureError::Options`] for feeds that such an engine does not support; no memory for rings, or a
+    /// size that no ring can have.
     pub fn open_feeds(&self, setup: &mut Setup) -> Result<(Feeds, Fanout), CaptureError> {
         let PlainEngine { origin, link_type, clock, has_directions, waits } = *self;
         setup.check()?;
@@ -66,8 +68,8 @@ impl PlainEngine {
         Feeds::create_one_with(setup, clock, Box::new(admit), RingUse { waits })
     }
 
-    /// Opens a source that has nothing to attach: `pump` moves its frames, as [`Source::pump`] does, and the source
-    /// keeps their ledger. It overtakes slow readers, as any link does, also where [`waits`](Self::waits) is set.
+    /// Opens a source that attaches nothing. `pump` moves frames as [`Source::pump`] does, and the source
+    /// keeps their ledger. It never waits for slow readers, even if [`waits`](Self::waits) is set.
     ///
     /// # Errors
     /// As [`open_feeds`](PlainEngine::open_feeds).
@@ -84,7 +86,7 @@ impl PlainEngine {
     }
 }
 
-/// The way of a plain engine's frames into the rings of its feeds.
+/// Writes a plain engine's frames into the rings of its feeds.
 pub struct FrameInput {
     feeds: Feeds,
     fanout: Fanout,
@@ -92,7 +94,7 @@ pub struct FrameInput {
 }
 
 impl FrameInput {
-    /// Offers one frame to every feed. Readers see it at the end of the turn at the latest.
+    /// Offers one frame to every feed. Readers see it at the latest when `pump` returns.
     #[inline]
     pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
         self.offered += 1;
@@ -100,7 +102,8 @@ impl FrameInput {
     }
 
     fn end_turn(&mut self) {
-        // A frame that is visible has been offered, so it is counted first.
+        // `offered` is set before the frames become visible, so that no frame is visible but not yet
+        // counted as offered.
         self.feeds.count(Ledger { offered: self.offered, ..Ledger::default() });
         self.fanout.leave();
     }

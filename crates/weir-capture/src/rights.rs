@@ -9,13 +9,13 @@ pub struct Right {
     pub bit: u32,
 }
 
-/// For settings of interfaces, and for attaching programs to them.
+/// To change settings of interfaces and attach programs to them.
 pub const NET_ADMIN: Right = Right { name: "CAP_NET_ADMIN", bit: 12 };
-/// For packet sockets, AF_XDP sockets and promiscuous mode.
+/// To open packet sockets and AF_XDP sockets, and to set promiscuous mode.
 pub const NET_RAW: Right = Right { name: "CAP_NET_RAW", bit: 13 };
-/// For BPF programs that read the kernel's memory.
+/// To load BPF programs that read kernel memory.
 pub const PERFMON: Right = Right { name: "CAP_PERFMON", bit: 38 };
-/// For BPF maps and programs.
+/// To create BPF maps and load BPF programs.
 pub const BPF: Right = Right { name: "CAP_BPF", bit: 39 };
 
 /// All capabilities that engines for interfaces need, in the order of our `setcap` advice.

@@ -15,32 +15,34 @@ use crate::kernel::netns::{Owner, OwnerFinder};
 pub struct Setup {
     /// Feeds of the source: at least one, at most [`FEEDS_MAX`].
     pub feeds: Vec<Feed>,
-    /// Bytes of all rings of one feed together.
+    /// Total size of the rings of one feed.
     pub ring_bytes: u64,
-    /// Pages of the rings. Rings of BPF programs are the kernel's, and have its pages.
+    /// Pages of the rings. The rings of a BPF program are a BPF map, whose pages the kernel chooses.
     pub ring_pages: Pages,
-    /// The NUMA node of the rings; `None`: that of the thread that makes them.
+    /// The NUMA node of the rings. `None`: that of the thread that makes them.
     pub ring_node: Option<u32>,
-    /// Rings of an interface without such a node lie on that of its NIC, where the machine says which that is.
+    /// If `ring_node` is `None`, put the rings of an interface on the node of its NIC, if the firmware
+    /// reports that node.
     pub near_nic: bool,
     /// Ask the interface for frames that are not addressed to it.
     pub promiscuous: bool,
-    /// Feeds may join, and change their wishes, while the source runs ([`FeedControl`](crate::FeedControl)). Frames
-    /// then come whole to user space, whatever the snaplen of the first feeds.
+    /// Feeds may be added and changed while the source runs ([`FeedControl`](crate::FeedControl)). User
+    /// space then gets whole frames, whatever the snaplen of the first feeds.
     pub may_change: bool,
-    /// Frames of both directions are offered, whichever the first feeds want: others may join.
+    /// Offer frames of both directions, even if the first feeds select only one: a later feed may select
+    /// the other.
     pub both_directions: bool,
-    /// Finds whose frames those of an interface of the host are.
+    /// Finds the owner of an interface's frames, such as a container.
     pub owner_finder: Option<OwnerFinder>,
-    /// Owner of the frames, if it was found, for a source with one interface.
+    /// The owner, if one was found, for a source with one interface.
     pub owner: Option<Owner>,
 }
 
-/// Fewest and most MiB of one ring.
+/// Smallest and largest size of one ring, in MiB.
 const RING_MIB_MIN: u64 = weir_ring::geometry::DATA_BLOCKS_MIN;
 const RING_MIB_MAX: u64 = weir_ring::geometry::DATA_BLOCKS_MAX;
 
-/// One feed, which takes everything, and rings of 64 MiB.
+/// One feed that takes all frames, and 64 MiB for its rings.
 impl Default for Setup {
     fn default() -> Setup {
         Setup {
@@ -59,15 +61,16 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// The memory of rings that are not the kernel's.
+    /// The memory of rings that user space allocates.
     pub(crate) fn placement(&self) -> Placement {
         Placement { pages: self.ring_pages, node: self.ring_node }
     }
 
-    /// Data blocks of each of `rings` rings: the largest power of two that keeps within `ring_bytes`.
+    /// Data blocks of each of `rings` rings: the largest power of two for which all of them fit into
+    /// `ring_bytes`.
     ///
     /// # Errors
-    /// [`CaptureError::RingTooSmall`] and [`CaptureError::RingTooLarge`] with the size that would do.
+    /// [`CaptureError::RingTooSmall`] and [`CaptureError::RingTooLarge`] with a size that is possible.
     pub fn data_blocks(&self, rings: u64) -> Result<u64, CaptureError> {
         let mib = self.ring_bytes >> 20;
         let share = mib / rings;
@@ -110,12 +113,14 @@ impl Setup {
         writer: WriterKind,
     ) -> Result<RingSpec, CaptureError> {
         let data_blocks = self.data_blocks(rings)?;
-        // Nothing about other feeds: a client that may read this one learns of no other.
+        // Without the other feeds' interfaces: a client that may read only this feed must not learn of
+        // others.
         let interfaces = vec![feed.interface.clone()];
         Ok(RingSpec { data_blocks, interfaces, cpu, clock, writer })
     }
 
-    /// Which frames are offered, those that any feed wants: the others are not counted, whatever the engine.
+    /// The direction of the frames that are offered: those that any feed wants. No engine counts other
+    /// frames.
     #[must_use]
     pub fn direction(&self) -> Direction {
         if self.both_directions {
@@ -131,15 +136,15 @@ impl Setup {
         self.feeds.iter().all(|feed| feed.direction == self.direction())
     }
 
-    /// Most bytes that any feed keeps of a frame, as far as a record can hold them.
+    /// The largest snaplen of all feeds, at most what a record can hold.
     #[must_use]
     pub(crate) fn caplen_max(&self) -> u32 {
         let longest = self.feeds.iter().map(|feed| feed.snaplen).max();
         longest.unwrap_or(CAPLEN_MAX).min(CAPLEN_MAX)
     }
 
-    /// How much of a frame has to come to user space: the bytes that are kept, and those that filters read. A flow's
-    /// hash may look behind any number of headers, and so may a filter that comes later.
+    /// How many bytes of a frame user space needs: those that are kept, and those that filters read. The
+    /// flow hash may read behind any number of headers, and so may the filter of a later feed.
     #[must_use]
     pub(crate) fn bytes_needed(&self) -> u32 {
         if self.may_change || self.feeds.iter().any(Feed::goes_by_flow) {
@@ -156,20 +161,21 @@ impl Setup {
         self.may_change || self.feeds.iter().any(|feed| feed.filter.is_some())
     }
 
-    /// For an engine that does not know a frame's RX queue.
+    /// For an engine that does not know the RX queue of a frame.
     ///
     /// # Errors
-    /// [`CaptureError::Options`] if a feed goes by it.
+    /// [`CaptureError::Options`] if a feed selects by queue.
     pub(crate) fn refuse_queues(&self, engine: &str) -> Result<(), CaptureError> {
         self.feeds.iter().try_for_each(|feed| refuse_queue(feed, engine))
     }
 
-    /// For an engine whose frames go one way only: every feed gets them all.
+    /// For an engine whose frames have only one direction, or none that is known: every feed gets all of
+    /// them.
     pub(crate) fn ignore_direction(&mut self) {
         self.feeds.iter_mut().for_each(|feed| feed.direction = Direction::Both);
     }
 
-    /// Requests that no engine can fulfil.
+    /// Refuses settings that no engine supports.
     ///
     /// # Errors
     /// [`CaptureError::Options`].
@@ -184,7 +190,7 @@ impl Setup {
         Ok(())
     }
 
-    /// The same for some of its feeds.
+    /// The same settings with other feeds.
     pub(crate) fn of_feeds(&self, feeds: Vec<Feed>) -> Setup {
         Setup { feeds, ..self.clone() }
     }
@@ -192,7 +198,7 @@ impl Setup {
     /// Sets the link type of the feeds' interfaces.
     ///
     /// # Errors
-    /// A filter that was compiled for another one.
+    /// [`CaptureError::Options`] if a filter was compiled for another link type.
     pub(crate) fn set_link_type(&mut self, link_type: u16) -> Result<(), CaptureError> {
         self.feeds.iter_mut().for_each(|feed| feed.interface.link_type = link_type);
         self.feeds.iter().try_for_each(|feed| check_link_type(feed, link_type))
@@ -211,8 +217,8 @@ impl Setup {
         ))
     }
 
-    /// Finds whose frames those of this interface are, and has the feeds say it. For the thread that opens the source,
-    /// in the interface's network namespace.
+    /// Finds the owner of this interface's frames, and describes it in the feeds' interfaces. Called by the
+    /// thread that opens the source, in the interface's network namespace.
     pub(crate) fn find_owner(&mut self, iface: &str) {
         self.owner = self.owner_finder.as_ref().and_then(|finder| finder.find_one(iface));
         if let Some(owner) = &self.owner {
@@ -220,8 +226,8 @@ impl Setup {
         }
     }
 
-    /// Judges a feed that is to join or to change, whatever the engine, and gives it the link type and the owner of the
-    /// source's frames.
+    /// Checks a feed that is to be added or changed, for any engine, and sets its link type and its owner
+    /// to those of the source.
     ///
     /// # Errors
     /// [`CaptureError::Options`].
@@ -237,10 +243,11 @@ impl Setup {
         check_link_type(feed, feed.interface.link_type)
     }
 
-    /// For an engine that knows which way frames went, and is offered those of the setup's direction only.
+    /// For an engine that knows the direction of a frame, and is offered only frames of direction
+    /// `offered`.
     ///
     /// # Errors
-    /// [`CaptureError::Options`] for a feed that wants others, too.
+    /// [`CaptureError::Options`] for a feed that also wants other frames.
     pub(crate) fn admit_direction(offered: Direction, feed: &Feed) -> Result<(), CaptureError> {
         if offered.and(feed.direction) == offered {
             return Ok(());
@@ -262,10 +269,10 @@ fn check_snaplen(feed: &Feed) -> Result<(), CaptureError> {
     ))
 }
 
-/// For an engine that does not know a frame's RX queue.
+/// For an engine that does not know the RX queue of a frame.
 ///
 /// # Errors
-/// [`CaptureError::Options`] if the feed goes by it.
+/// [`CaptureError::Options`] if the feed selects by queue.
 pub(crate) fn refuse_queue(feed: &Feed, engine: &str) -> Result<(), CaptureError> {
     if feed.queue.is_none() {
         return Ok(());

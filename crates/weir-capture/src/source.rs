@@ -13,13 +13,14 @@ use crate::kernel::netns::Owner;
 /// Facts about a source, once it is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// As the user named it: `eth0`, `file:trace.pcapng`.
+    /// The name that the user gave: `eth0`, `file:trace.pcapng`.
     pub source: String,
     /// The engine's name.
     pub engine: &'static str,
-    /// Where in the kernel frames are taken, if in the kernel: `tc`, `xdp`, `xdp-generic`, `socket`.
+    /// The place in the kernel where frames are captured: `tc`, `xdp`, `xdp-generic`, `socket`. `None` if
+    /// that is not in the kernel.
     pub hook: Option<&'static str>,
-    /// Why this engine and this hook.
+    /// The reason for this engine and this hook.
     pub why: String,
     /// Notes for the user: limitations of this engine here, and the remedy.
     pub notes: Vec<String>,
@@ -27,24 +28,24 @@ pub struct Info {
     pub owner: Option<Owner>,
 }
 
-/// Result of a turn of [`Source::pump`].
+/// Result of one call of [`Source::pump`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pumped {
-    /// There may be more.
+    /// There may be more frames.
     More,
     /// The source is at its end: a file read to the end, a count reached.
     Ended,
 }
 
-/// Event of an interface of a source that has several.
+/// An event of one interface of a source that has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceEvent {
-    /// It is there now, and its frames are captured.
+    /// It appeared, and its frames are captured.
     Joined {
         /// Its name.
         iface: String,
     },
-    /// It is gone, or has another name now.
+    /// It was removed or renamed.
     Left {
         /// Its name.
         iface: String,
@@ -59,47 +60,49 @@ pub enum SourceEvent {
         /// Its name.
         iface: String,
     },
-    /// It fits, and its frames are not captured.
+    /// It matches the source's pattern, but its frames are not captured.
     LeftOut {
         /// Its name.
         iface: String,
-        /// Why, and what helps.
+        /// The reason and a remedy.
         why: String,
     },
 }
 
-/// A source of frames, opened by one engine: fills rings, wakes sleepers, keeps the ledger.
+/// A source of frames, opened by one engine. It fills rings, wakes sleeping readers and keeps the ledger.
 ///
-/// One thread owns it. Open, [`start`](Source::start), [`pump`](Source::pump) until told to stop or `Ended`, then
-/// [`stop`](Source::stop); dropping it undoes whatever it attached. Feeds and their sleepers come and go by its
-/// [`control`](Source::control), from any thread.
+/// One thread owns it: it calls [`start`](Source::start), then [`pump`](Source::pump) until it is told to
+/// stop or `pump` returns `Ended`, then [`stop`](Source::stop). Dropping a source detaches everything that
+/// it attached. Any thread may add and remove feeds and wakers through its [`control`](Source::control).
 pub trait Source: Send {
-    /// Engine, hook and reasons.
+    /// The engine, the hook, and the reasons for them.
     fn info(&self) -> &Info;
 
-    /// Its feeds, and what changes them from any thread, also while it pumps. Readers may attach before `start`.
+    /// The interface for changing its feeds from any thread, also while it pumps. Readers may attach before
+    /// `start`.
     fn control(&self) -> Arc<dyn FeedControl>;
 
-    /// Begins: from here on frames are offered. For an engine that has nothing to attach the first
-    /// [`pump`](Source::pump) is early enough.
+    /// Begins to offer frames. An engine that attaches nothing may begin at the first
+    /// [`pump`](Source::pump) instead.
     ///
-    /// The calling thread must be in the network namespace in which the source was opened: an engine may find its
-    /// interface again by its index, and in another namespace the same index is another interface.
+    /// The calling thread must be in the network namespace in which the source was opened: an engine may
+    /// look up its interface by index, and in another namespace the same index names another interface.
     ///
     /// # Errors
-    /// Whatever keeps the engine from attaching.
+    /// The engine could not attach.
     fn start(&mut self) -> Result<(), CaptureError> {
         Ok(())
     }
 
-    /// Moves frames, wakes sleepers, follows the clock; returns after about `limit` at the latest.
+    /// Moves frames, wakes readers and does what is due by time. Returns after about `limit` at the latest.
     ///
     /// # Errors
-    /// [`CaptureError::Vanished`] and other ends that the user must hear of. The source can still be
-    /// stopped, and its ledger read.
+    /// [`CaptureError::Vanished`], or another end of the source that must be reported to the user. The
+    /// source can still be stopped, and its ledger read.
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError>;
 
-    /// Whether [`FeedControl::wake`] ends a [`pump`](Source::pump) that waits: it may then be given a long limit.
+    /// Whether [`FeedControl::wake`] ends a [`pump`](Source::pump) that waits, so that `pump` can have a
+    /// long limit.
     fn can_be_woken(&self) -> bool {
         false
     }
@@ -109,14 +112,15 @@ pub trait Source: Send {
         Vec::new()
     }
 
-    /// Stops the offering, drains frames that are under way into the rings and closes them. From here on the
+    /// Stops offering frames, drains pending frames into the rings and closes the rings. From then on the
     /// ledgers are exact to the frame.
     ///
     /// # Errors
     /// If the kernel's counts cannot be read.
     fn stop(&mut self) -> Result<(), CaptureError>;
 
-    /// The rings of its feeds: of each feed one, or as many as threads or CPUs write; those of the first feed first.
+    /// The rings of its feeds, those of the first feed first. A feed has one ring for each thread or CPU
+    /// that writes.
     fn rings(&self) -> Vec<Ring<Mapping>> {
         self.control().feeds().into_iter().flat_map(|feed| feed.rings).collect()
     }
@@ -130,7 +134,7 @@ pub trait Source: Send {
         control.feeds().iter().map(|feed| control.ledger(feed.slot)).collect()
     }
 
-    /// All of these together: a frame that is offered to two of them counts twice.
+    /// The sum of these ledgers. A frame that is offered to two feeds counts twice.
     ///
     /// # Errors
     /// As [`ledgers`](Source::ledgers).
@@ -138,7 +142,7 @@ pub trait Source: Send {
         Ok(of_all_feeds(&self.ledgers()?))
     }
 
-    /// Stops, and gives the ledger of its feeds.
+    /// Stops, and returns the sum of the ledgers of its feeds.
     ///
     /// # Errors
     /// As [`stop`](Source::stop) and [`ledgers`](Source::ledgers).

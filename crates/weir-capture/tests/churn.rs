@@ -1,5 +1,5 @@
-//! Feeds and sleepers that come and go while a source runs: every ledger closes, the others lose nothing, and nothing
-//! is left behind.
+//! Feeds and wakers are added and removed while a source runs: every ledger balances, other feeds lose
+//! nothing, and no descriptors or memory remain.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use weir_lab::testbed::{Testbed, require_root, volume};
 use weir_ring::Ledger;
 use weir_ring::wake::Sleeper;
 
-/// A feed comes and goes in each.
+/// Number of rounds. In each, a feed is added and removed.
 const ROUNDS: u64 = 200;
 const TURN: Duration = Duration::from_millis(5);
 /// Deadline for steps that should take seconds.
@@ -43,7 +43,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("this process has descriptors").count()
 }
 
-/// Some feeds take all, some nothing.
+/// A feed that takes all frames or, every third time, none.
 fn feed(round: usize) -> Feed {
     let filter = (round.is_multiple_of(3)).then(|| {
         let program = Program::new(vec![Insn::new(RET_K, 0)]).expect("one instruction");
@@ -52,7 +52,8 @@ fn feed(round: usize) -> Feed {
     Feed { filter, snaplen: 64, ..Feed::default() }
 }
 
-/// Adds and removes feeds, each with a sleeper, and moves every fourth to other rings; gives what each was offered.
+/// Adds and removes feeds, each with a waker, and moves every fourth to other rings. Returns the frames
+/// that they were offered.
 fn churn(control: &dyn FeedControl, rounds: usize) -> u64 {
     let (mut offered, begin) = (0, Instant::now());
     for round in 0..rounds {
@@ -86,24 +87,24 @@ fn churn(control: &dyn FeedControl, rounds: usize) -> u64 {
     offered
 }
 
-/// Pumps on a thread of its own while feeds come and go, and returns the first feed's ledger and the frames that
+/// Pumps while another thread adds and removes feeds. Returns the first feed's ledger, and the frames that
 /// the others were offered.
 fn run(source: &mut dyn Source, rounds: u64) -> (Ledger, u64) {
     let rounds = volume(rounds) as usize;
     source.start().expect("it starts");
     let (control, is_over) = (source.control(), AtomicBool::new(false));
-    // Objects that are made once, and stay for the next feed.
+    // First make the objects that are made once and then kept.
     let offered = std::thread::scope(|scope| {
         let churning = scope.spawn(|| {
             let _over = OnDrop(&is_over);
-            // The sender has opened all that it needs by the time its frames come.
+            // When its frames arrive, the sender has opened all its descriptors.
             let begin = Instant::now();
             while control.ledger(FeedSlot::first()).expect("it is there").offered == 0 {
                 assert!(begin.elapsed() < LIMIT, "no frames");
                 std::thread::sleep(Duration::from_millis(1));
             }
             let first = churn(&*control, 2);
-            // The source's thread releases a waker a moment after it was detached.
+            // The source's thread releases a waker shortly after it was detached.
             let look = |_| {
                 std::thread::sleep(Duration::from_millis(10));
                 descriptors()
@@ -145,8 +146,8 @@ fn feeds_come_and_go_at_the_generators_full_rate() {
     assert!(offered > 0 && offered < first.offered, "{offered} of {}", first.offered);
 }
 
-/// As many frames as the first feed was offered are in its rings or in its named drops, while feeds come and go under
-/// load.
+/// While feeds are added and removed under load, every frame that the first feed was offered is in its
+/// rings or in a named drop.
 fn under_load(open: impl FnOnce(&str) -> Box<dyn Source> + Send, rounds: u64) {
     let _alone = alone();
     let bed = Testbed::builder().gro(true).build().expect("a testbed");

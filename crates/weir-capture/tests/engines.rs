@@ -1,4 +1,4 @@
-//! Engines end to end: frames that go in at one end are in the ring, whole and counted.
+//! Engines end to end: frames that are sent are complete in the ring, and counted.
 
 mod engines {
     mod af_packet;

@@ -1,5 +1,5 @@
-//! Flow keys and hashes in the kernel are those of `weir-frame`, at every hook, for every frame; and its block
-//! lists hold what those of `weir-filter` hold.
+//! Flow keys and hashes in the kernel are those of `weir-frame`, at every hook and for every frame. Block
+//! lists in the kernel block the same frames as those of `weir-filter`.
 
 #[path = "flow/blocking.rs"]
 mod blocking;
@@ -29,8 +29,8 @@ fn expected(frame: &[u8]) -> Found {
     }
 }
 
-/// Holds the hook to `weir-frame` on all of these frames that it can meet; how many had ports, and how
-/// many had no key.
+/// Compares the hook with `weir-frame` for all of these frames that can come to it. Returns how many had
+/// ports, and how many had no key.
 fn hold(programs: &Programs, hook: Hook, frames: &[Vec<u8>]) -> (usize, usize) {
     let (mut with_ports, mut without_key) = (0, 0);
     for frame in frames.iter().filter(|frame| hook.meets(frame)) {
@@ -58,12 +58,12 @@ fn root_the_kernel_finds_the_keys_and_hashes_of_weir_frame() {
     let programs = Programs::load(&mut storage);
     for hook in [Hook::Tc, Hook::TcTagged, Hook::Xdp, Hook::XdpTagged] {
         let (with_ports, without_key) = hold(&programs, hook, &frames);
-        // The frames are of many kinds, or this test would say little.
+        // The frames must be of many kinds, or this test would prove little.
         assert!(with_ports > 500 && without_key > 100, "{hook:?}: {with_ports}, {without_key}");
     }
 }
 
-/// An entry that blocks frames with this key; some kinds more than it.
+/// An entry that blocks frames with this key, and possibly others.
 fn entry_for(random: &mut Random, key: &FlowKey) -> Entry {
     let (src, dst): (IpAddr, IpAddr) = match key.addresses {
         Addresses::V4 { src, dst } => (src.into(), dst.into()),
@@ -74,7 +74,7 @@ fn entry_for(random: &mut Random, key: &FlowKey) -> Entry {
         0 => Entry::Address(end),
         1 => Entry::Flow(Flow::new(*key)),
         _ => {
-            // Mostly long ones: a short one blocks nearly all.
+            // Mostly long prefixes, since a short one blocks nearly all frames.
             let width = if end.is_ipv4() { 32 } else { 128 };
             let bits =
                 if random.one_in(40) { random.below(20) } else { 20 + random.below(width - 19) };
@@ -101,7 +101,7 @@ fn root_the_kernel_blocks_what_the_lists_hold() {
             // The last feed's list stays empty.
             let feed = random.below(blocking::FEEDS - 1);
             let count = blocks.list(feed).len();
-            // In every other round more goes than comes.
+            // In every other round, more entries are removed than added.
             if count > 0 && random.below(8) < if round % 2 == 0 { 2 } else { 6 } {
                 let goes = *blocks.list(feed).iter().nth(random.below(count)).expect("so many");
                 assert!(blocks.remove(feed, &goes).expect("no error"), "{goes}");
@@ -140,7 +140,8 @@ const UDP: [u8; 60] = [
     0x10, 0x92, 0, 53, 0, 26, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
-/// Entries that need the very bits of the front that this one needs: other addresses, or flows of the same ends.
+/// Entries that need the same bits of the front as this one: other addresses, or flows between the same
+/// hosts.
 fn companions(of: &Entry, count: usize) -> Vec<Entry> {
     let candidate = |number: u32| match of {
         Entry::Address(_) => {
@@ -156,7 +157,7 @@ fn companions(of: &Entry, count: usize) -> Vec<Entry> {
     wanted.add(*of).expect("room");
     let wanted = wanted.front_words();
     let mut one = BlockList::default();
-    // One address in 2^19, one flow in 2^20.
+    // One address in 2^19 and one flow in 2^20 is such an entry.
     let found = (0..u32::MAX).map(candidate).filter(|entry| {
         if entry == of || touched_words(entry).any(|word| wanted[word] == 0) {
             return false;
@@ -177,9 +178,9 @@ fn root_what_stays_in_a_list_is_blocked_all_the_time() {
         return;
     }
     let entry = |text: &str| text.parse::<Entry>().expect("an entry");
-    // Of the same cell of the front, and not of the same address.
+    // Prefixes in the same cell of the front that do not contain the address.
     let beside = ["10.0.1.0/24", "10.0.2.0/23", "10.0.8.0/21", "10.0.0.128/25"];
-    // What covers the cell, as the one that stays does.
+    // Prefixes that contain the address, as does the one that stays.
     let around = ["10.0.0.0/8", "10.0.0.0/12", "10.0.0.0/17", "10.0.0.0/20"];
     let mut blocks = Blocks::new(1).expect("maps");
     let mut storage = blocking::storage();
@@ -222,7 +223,7 @@ fn root_a_list_in_the_kernel_holds_as_much_as_it_says() {
     let mut storage = blocking::storage();
     let skel = blocking::load(&mut storage, &blocks);
     let source = u32::from_be_bytes([10, 0, 0, 1]);
-    // Prefixes around addresses that lie far apart, that of the frame's source the last.
+    // Prefixes of addresses that are far apart. The last one contains the frame's source.
     let prefix = |n: u32| {
         let address = source.wrapping_sub((ENTRIES_MAX as u32 - 1 - n).wrapping_mul(0x1_0002));
         Entry::around(Ipv4Addr::from_bits(address).into(), 31).expect("31 are not too many")
@@ -238,7 +239,7 @@ fn root_a_list_in_the_kernel_holds_as_much_as_it_says() {
     assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 1);
     let over = "10.1.2.3".parse().expect("an entry");
     assert!(matches!(blocks.add(0, over), Err(BlockError::Full(_))));
-    // One list for another where both do not fit at once.
+    // Replaces a list by another when there is no space for both at once.
     assert!(wanted.add(over).expect("room"));
     blocks.set(0, &wanted).expect("no error");
     assert_eq!(blocking::run(&skel.progs.block_xdp, &UDP), 0);

@@ -1,5 +1,4 @@
-//! Feeds that take places at the hook of `bpf` while it runs, and leave them: every frame is counted once, in one
-//! place.
+//! Feeds that join and leave the hook of `bpf` while it runs: every frame is counted once, in one place.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +15,14 @@ const TURN: Duration = Duration::from_millis(5);
 /// Deadline for steps that should take seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Actions of a capture while frames come at full rate.
+/// Changes that are made while frames come at full rate.
 type Steps<'a> = dyn Fn(&dyn FeedControl, &[FeedHandle]) + Sync + 'a;
 
 fn short() -> Feed {
     Feed { snaplen: 64, ..Feed::default() }
 }
 
-/// Captures with these feeds while a generator sends, and takes the steps on a thread of its own.
+/// Captures with these feeds while a generator sends, and runs the steps on another thread.
 fn under_load(
     hook: Hook,
     feeds: Vec<Feed>,
@@ -88,15 +87,15 @@ fn has_frames(control: &dyn FeedControl, handle: &FeedHandle) {
     }
 }
 
-/// The ledger of a feed that takes all, exact to the frame.
+/// Checks the ledger of a feed that takes all frames, exact to the frame.
 fn holds_all(ledger: &Ledger) {
     assert!(ledger.closes(), "{ledger}");
     assert_eq!(ledger.filtered, 0, "it takes all: {ledger}");
     assert_eq!(ledger.captured + ledger.dropped(), ledger.offered, "{ledger}");
 }
 
-/// One feed stays, and another is moved to other rings again and again while others come and go. The first was offered
-/// as many frames as the second had in all its rings together.
+/// One feed stays, and another is repeatedly moved to other rings while others join and leave. The first
+/// must have been offered as many frames as the second had in all its rings together.
 fn every_frame_is_in_one_ring(hook: Hook) {
     let (moved, before) = (std::sync::Mutex::new(None), std::sync::Mutex::new(Ledger::default()));
     let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {
@@ -155,7 +154,7 @@ fn root_places_at_the_hook_are_taken_freed_and_taken_again() {
             control.ledger(handle.slot).expect("it is there").drops.contains_key("relay")
         };
         let mut joined: Vec<FeedHandle> = Vec::new();
-        // With the first there are 15; the rest of 16 is for the relay.
+        // With the first feed there are 15. One of the 16 places stays free for moves.
         for _ in 0..14 {
             joined.push(control.add(short()).expect("a place"));
         }
@@ -186,7 +185,7 @@ fn root_a_feed_of_a_queue_joins_at_xdp() {
     }
     let steps = |control: &dyn FeedControl, _: &[FeedHandle]| {
         let of = |queue| Feed { queue: Some(queue), ..short() };
-        // A veth of one queue.
+        // The veth has one queue.
         let [first, none] = [0, 7].map(|queue| control.add(of(queue)).expect("a place"));
         has_frames(control, &first);
         holds_all(&control.remove(first.slot).expect("it is there"));
@@ -200,8 +199,8 @@ fn block(add: Vec<Entry>) -> Change {
     Change::Block { remove: Vec::new(), add }
 }
 
-/// A thread that changes a feed waits while the feed leaves, and must not change the feed that has
-/// its place then.
+/// A thread that waits to change a feed while the feed leaves must not change the feed that takes its
+/// place.
 #[test]
 fn root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one() {
     if !require_root("root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one") {
@@ -229,7 +228,7 @@ fn root_a_change_of_a_feed_that_has_left_is_no_change_of_the_next_one() {
     under_load(Hook::Tc, vec![Feed::default()], &steps, |_| ());
 }
 
-/// However full the block lists are: a list moves with its feed, and needs no second room.
+/// Even if the block lists are full: a list moves with its feed, and needs no additional space.
 #[test]
 fn root_a_feed_moves_with_its_block_list() {
     if !require_root("root_a_feed_moves_with_its_block_list") {
@@ -245,20 +244,20 @@ fn root_a_feed_moves_with_its_block_list() {
             .to_vec()
     };
     let steps = |control: &dyn FeedControl, handles: &[FeedHandle]| {
-        // Four such lists are all that a source has room for.
+        // Four such lists fill the maps of a source.
         for (feed, handle) in handles.iter().enumerate() {
             control.change(handle.slot, addresses(feed + 1, 0..ENTRIES_MAX - 4)).expect("room");
         }
         control.change(handles[3].slot, block(all())).expect("room");
         let (moved, _) = control.replace_rings(handles[3].slot).expect("a place");
-        // The former place is another's, who blocks nothing.
+        // The former place now belongs to another feed, whose list is empty.
         let joined = control.add(short()).expect("a place");
         has_frames(control, &joined);
         let ledger = control.remove(joined.slot).expect("it is there");
         assert_eq!(ledger.blocked, 0, "{ledger}");
         let ledger = control.ledger(moved.slot).expect("it is there");
         assert!(ledger.blocked > 0 && ledger.captured == 0, "{ledger}");
-        // It is the list that changes go to.
+        // Changes apply to the moved list.
         control.change(moved.slot, Change::Block { remove: all(), add: Vec::new() }).expect("less");
         has_frames(control, &moved);
     };

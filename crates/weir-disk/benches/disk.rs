@@ -1,5 +1,6 @@
-//! Writes out of ring memory: GB/s and processor time, by size and number under way, beside `fio` on the same file
-//! system in the same run. `cargo bench -p weir-disk`; `WEIR_BENCH_DIR` names another directory than the build's.
+//! Measures writes from ring memory: GB/s and CPU time, by size and number of concurrent writes, beside
+//! `fio` on the same file system in the same run. `cargo bench -p weir-disk`; `WEIR_BENCH_DIR` names a
+//! directory other than that of the build.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -70,13 +71,13 @@ fn write(
     took
 }
 
-/// Of this process and its threads, io_uring's workers included.
+/// CPU time of this process and its threads, including io_uring's workers.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// GB/s of `fio`, if that is installed.
+/// GB/s of `fio`; `None` if it is not installed.
 fn fio(directory: &Path, kib: usize, depth: usize) -> Option<f64> {
     let path = directory.join("weir-disk-bench-fio");
     let output = Command::new("fio")

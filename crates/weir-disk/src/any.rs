@@ -1,4 +1,4 @@
-//! The best disk that the kernel gives.
+//! Opens the best kind of disk that the kernel supports.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::plain::Plain;
 use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::uring::Uring;
 
-/// How a disk is written.
+/// The way in which a disk is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum How {
-    /// By io_uring, or where the kernel refuses that as [`How::Plain`] says.
+    /// By io_uring; if the kernel refuses that, as with [`How::Plain`].
     #[default]
     Best,
     /// By io_uring.
@@ -22,7 +22,7 @@ pub enum How {
     Plain,
 }
 
-/// One of the two.
+/// A disk of either kind.
 pub enum AnyDisk {
     /// By io_uring.
     Uring(Box<Uring>),
@@ -33,7 +33,7 @@ pub enum AnyDisk {
 /// Opens the disk of a directory.
 ///
 /// # Errors
-/// What the kernel says: there is no such directory; with [`How::Uring`], that io_uring is refused.
+/// The kernel's error: there is no such directory; or, with [`How::Uring`], io_uring is refused.
 pub fn open(directory: &Path, how: How) -> io::Result<AnyDisk> {
     if !std::fs::metadata(directory)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
@@ -57,7 +57,7 @@ fn without_uring(error: &io::Error) -> AnyDisk {
     AnyDisk::Plain(plain)
 }
 
-/// The same of whichever it is.
+/// Applies an expression to the disk of either kind.
 macro_rules! either {
     ($disk:expr, $inner:ident => $body:expr) => {
         match $disk {

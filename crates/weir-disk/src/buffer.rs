@@ -1,4 +1,4 @@
-//! Memory of one's own that direct writes take.
+//! Buffers for direct writes.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,8 +6,9 @@ use weir_ring::AtomicU64;
 
 use crate::memory::{Memory, PAGE_BYTES};
 
-/// Address, length and place in the file of a direct write are multiples of this many bytes: the block size of all but
-/// exotic disks, and no less than any that `statx` (`STATX_DIOALIGN`) reports for one of 4 KiB or less.
+/// Address, length and file offset of a direct write are multiples of this many bytes. It is the largest
+/// block size of common disks; files for which `statx` (`STATX_DIOALIGN`) reports a larger alignment are
+/// not written directly.
 pub const ALIGN_BYTES: usize = PAGE_BYTES;
 
 /// Memory aligned for direct writes, filled from the front. Its size is fixed when it is made.
@@ -17,13 +18,13 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Room for so many bytes, rounded up to [`ALIGN_BYTES`].
+    /// Allocates room for `bytes` bytes, rounded up to [`ALIGN_BYTES`].
     #[must_use]
     pub fn new(bytes: usize) -> Buffer {
         Buffer { memory: Memory::new(Buffer::rounded(bytes)), filled: 0 }
     }
 
-    /// Bytes that a buffer for so many can hold.
+    /// Capacity of a buffer that is made for `bytes` bytes.
     pub(crate) fn rounded(bytes: usize) -> usize {
         bytes.max(1).next_multiple_of(ALIGN_BYTES)
     }
@@ -46,8 +47,8 @@ impl Buffer {
         self.capacity() - self.filled
     }
 
-    /// Bytes that are missing until [`filled`](Buffer::filled) is a multiple of [`ALIGN_BYTES`], under which it cannot
-    /// be written.
+    /// Number of bytes to add until [`filled`](Buffer::filled) is a multiple of [`ALIGN_BYTES`], as writing
+    /// requires.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.filled.next_multiple_of(ALIGN_BYTES) - self.filled
@@ -59,7 +60,7 @@ impl Buffer {
         &self.memory.bytes()[..self.filled]
     }
 
-    /// The bytes that it holds, to be changed.
+    /// The bytes that it holds, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let filled = self.filled;
         &mut self.memory.bytes_mut()[..filled]
@@ -68,15 +69,15 @@ impl Buffer {
     /// Appends bytes.
     ///
     /// # Panics
-    /// Without room for them: see [`remaining`](Buffer::remaining).
+    /// If there is no room for them: see [`remaining`](Buffer::remaining).
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.grow(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// Appends so many bytes, and gives them to be written to. They hold whatever was there before.
+    /// Appends `bytes` bytes, and returns them for writing. Their contents are unspecified.
     ///
     /// # Panics
-    /// Without room for them.
+    /// If there is no room for them.
     pub fn grow(&mut self, bytes: usize) -> &mut [u8] {
         let (from, room) = (self.filled, self.remaining());
         assert!(bytes <= room, "{bytes} bytes for a buffer with room for {room}");
@@ -84,30 +85,31 @@ impl Buffer {
         &mut self.memory.bytes_mut()[from..from + bytes]
     }
 
-    /// Appends zeros up to a multiple of [`ALIGN_BYTES`], for formats that take them.
+    /// Appends zeros up to a multiple of [`ALIGN_BYTES`], for formats that allow them.
     pub fn pad(&mut self) {
         let missing = self.missing();
         self.grow(missing).fill(0);
     }
 
-    /// Holds only its first `bytes` from here on.
+    /// Keeps only the first `bytes` bytes.
     ///
     /// # Panics
-    /// If it does not hold so many.
+    /// If it holds fewer.
     pub fn truncate(&mut self, bytes: usize) {
         assert!(bytes <= self.filled, "{bytes} of {} bytes", self.filled);
         self.filled = bytes;
     }
 
-    /// Holds nothing from here on. The memory stays.
+    /// Removes the contents, and keeps the memory.
     pub fn clear(&mut self) {
         self.filled = 0;
     }
 
-    /// Replaces its contents with these words of a ring, loaded one by one: their writer may be at work.
+    /// Replaces its contents by these words of a ring. They are loaded atomically, because the ring's
+    /// writer may be changing them.
     ///
     /// # Panics
-    /// Without room for them.
+    /// If there is no room for them.
     pub fn fill_from_ring(&mut self, words: &[AtomicU64]) {
         let (bytes, room) = (words.len() * 8, self.capacity());
         assert!(bytes <= room, "{bytes} bytes for a buffer of {room}");

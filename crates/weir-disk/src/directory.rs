@@ -1,4 +1,4 @@
-//! Names of files, and the space of their file system.
+//! Renaming of files, and the size and mount options of a file system.
 
 use std::fs::File;
 use std::io;
@@ -8,22 +8,22 @@ use std::path::Path;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-/// How large a file system is.
+/// Size of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes of it that users without rights can have, those included that are in use.
+    /// Bytes that unprivileged users can use, including those in use.
     pub total: u64,
-    /// Bytes that may be written by users without rights.
+    /// Free bytes for unprivileged users.
     pub free: u64,
 }
 
-/// Gives a file another name, on the disk too, and takes no other file's name away.
+/// Renames a file without replacing an existing one, and syncs the directory.
 ///
 /// # Errors
-/// What the kernel says: `EEXIST` where the name is taken.
+/// The kernel's error: `EEXIST` if the name is taken.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some network file systems have no such flag.
+        // Some network file systems do not support RENAME_NOREPLACE.
         Err(Errno::INVAL | Errno::NOSYS) if !to.try_exists()? => std::fs::rename(from, to)?,
         Err(Errno::INVAL | Errno::NOSYS) => return Err(Errno::EXIST.into()),
         other => other?,
@@ -41,16 +41,16 @@ fn sync_parent(path: &Path) -> io::Result<()> {
         _ => Path::new("."),
     };
     match File::open(parent)?.sync_all() {
-        // Some file systems have nothing to sync of a directory. Source: fsync(2).
+        // Some file systems do not support fsync of a directory. Source: fsync(2).
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => Ok(()),
         other => other,
     }
 }
 
-/// How large the file system of a path is.
+/// Size of the file system of a path.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn space(path: &Path) -> io::Result<Space> {
     let stat = rustix::fs::statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
@@ -60,8 +60,8 @@ pub fn space(path: &Path) -> io::Result<Space> {
     Ok(Space { total: bytes(total), free: bytes(stat.f_bavail) })
 }
 
-/// Whether the file system of a path is mounted with `discard`: it tells the disk of all that is deleted, which may
-/// keep writes waiting meanwhile. False where that cannot be told.
+/// Whether the file system of a path is mounted with `discard`: it then sends discards to the disk for all
+/// deleted data, which may delay writes. False if that cannot be determined.
 #[must_use]
 pub fn discards(path: &Path) -> bool {
     let Ok(meta) = path.metadata() else { return false };
@@ -70,7 +70,7 @@ pub fn discards(path: &Path) -> bool {
     discards_in(&mounts, device)
 }
 
-/// The same of a text as in `/proc/self/mountinfo`. Source: proc(5).
+/// As [`discards`], for a text in the format of `/proc/self/mountinfo`. Source: proc(5).
 fn discards_in(mounts: &str, (major, minor): (u32, u32)) -> bool {
     let device = format!("{major}:{minor}");
     let of_device = |line: &&str| line.split(' ').nth(2) == Some(&device);

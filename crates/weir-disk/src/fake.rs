@@ -1,4 +1,4 @@
-//! A disk that writes real files, and fails, holds back and mixes up writes as a test says.
+//! A disk for tests: it writes real files, and fails, holds and reorders writes on command.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -15,10 +15,10 @@ use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::removed;
 use crate::write::{check, length, ring_words};
 
-/// How long a test may let a disk wait for it.
+/// Longest time for which a test may hold a request.
 const TEST_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// A disk that does as its [`Script`] says.
+/// A disk that is controlled by a [`Script`].
 pub struct Fake {
     script: Script,
 }
@@ -35,9 +35,9 @@ struct Both {
 
 #[derive(Default)]
 struct State {
-    /// Writes asked for so far.
+    /// Number of writes so far.
     writes: u64,
-    /// Bytes asked for so far, of all files.
+    /// Number of bytes of all writes so far.
     bytes: u64,
     failing: Vec<(u64, i32)>,
     fail_from: Option<(u64, i32)>,
@@ -54,7 +54,7 @@ struct State {
     shortened: Vec<u64>,
     note: Option<&'static str>,
     is_holding: bool,
-    /// Writes to files below these are held back, or fail.
+    /// Directories whose files' writes are held, or fail.
     holding: Vec<PathBuf>,
     failing_files: Vec<(PathBuf, i32)>,
     takes_last_first: bool,
@@ -71,7 +71,7 @@ struct Held {
 }
 
 impl Fake {
-    /// A disk that does all that it is asked, at once, until its script says otherwise.
+    /// A disk that carries out all requests at once, until its script changes that.
     #[must_use]
     pub fn new() -> (Fake, Script) {
         let script = Script::default();
@@ -80,41 +80,41 @@ impl Fake {
 }
 
 impl Script {
-    /// Fails the `n`-th write from now on (0: the next one), which writes nothing.
+    /// Makes the `n`-th write from now on fail (0: the next one) without writing anything.
     pub fn fail_write(&self, n: u64, errno: i32) {
         let mut state = self.state();
         let write = state.writes + n;
         state.failing.push((write, errno));
     }
 
-    /// Fails all writes by which there would be more than `bytes` written in all since the disk was made, as a full
-    /// disk does; `None` frees it again. A failed write counts as written, too, so that later ones fail as well.
+    /// Makes all writes fail that would exceed this total of bytes since the disk was made, as on a full
+    /// disk; `None` ends this. Failed writes count too, so that later ones also fail.
     pub fn fail_from_byte(&self, limit: Option<(u64, i32)>) {
         self.state().fail_from = limit;
     }
 
-    /// Refuses to make files, or does so no more.
+    /// Makes the creation of files fail; `None` ends this.
     pub fn fail_create(&self, errno: Option<i32>) {
         self.state().create = errno;
     }
 
-    /// Refuses to cut files off, or does so no more.
+    /// Makes truncation fail; `None` ends this.
     pub fn fail_cut(&self, errno: Option<i32>) {
         self.state().cut = errno;
     }
 
-    /// Refuses to preallocate, or does so no more.
+    /// Makes preallocation fail; `None` ends this.
     pub fn fail_preallocate(&self, errno: Option<i32>) {
         self.state().preallocate = errno;
     }
 
-    /// Holds requests about whole files back (cut, sync, remove), or does so no more.
+    /// Holds requests about whole files (cut, sync, remove), or releases them.
     pub fn hold_whole_files(&self, is_holding: bool) {
         self.state().is_holding_files = is_holding;
         self.0.changed.notify_all();
     }
 
-    /// Holds each step of a deletion back once the file is shorter, or does so no more.
+    /// Holds each step of a deletion after the file was truncated, or releases it.
     pub fn hold_steps(&self, is_holding: bool) {
         self.state().is_holding_steps = is_holding;
         self.0.changed.notify_all();
@@ -132,74 +132,74 @@ impl Script {
         self.wait_while(|state| state.is_holding_files);
     }
 
-    /// Refuses to sync files, or does so no more.
+    /// Makes syncing fail; `None` ends this.
     pub fn fail_sync(&self, errno: Option<i32>) {
         self.state().sync = errno;
     }
 
-    /// Refuses to rename files, or does so no more.
+    /// Makes renaming fail; `None` ends this.
     pub fn fail_rename(&self, errno: Option<i32>) {
         self.state().rename = errno;
     }
 
-    /// Refuses to remove files, or does so no more.
+    /// Makes removal fail; `None` ends this.
     pub fn fail_remove(&self, errno: Option<i32>) {
         self.state().remove = errno;
     }
 
-    /// Says that its file system is as large as this; `None`: as it is.
+    /// Sets the reported size of its file system; `None`: the real size.
     pub fn set_space(&self, space: Option<Space>) {
         self.state().space = space;
     }
 
-    /// Says whether its file system is mounted with `discard`.
+    /// Sets whether its file system is reported as mounted with `discard`.
     pub fn set_discards(&self, discards: bool) {
         self.state().discards = discards;
     }
 
-    /// The lengths to which removed files were shortened, in order.
+    /// The lengths to which removed files were truncated, in order.
     #[must_use]
     pub fn shortened(&self) -> Vec<u64> {
         self.state().shortened.clone()
     }
 
-    /// Says something to a person.
+    /// Sets the note for the user.
     pub fn set_note(&self, note: Option<&'static str>) {
         self.state().note = note;
     }
 
-    /// Holds writes back from now on: they stay under way, and their bytes are read when they are
+    /// Holds writes from now on: they stay in progress, and their bytes are read only when they are
     /// [released](Script::release).
     pub fn hold(&self) {
         self.state().is_holding = true;
     }
 
-    /// The same of the files of one directory.
+    /// Holds the writes to files of one directory.
     pub fn hold_files(&self, directory: &Path) {
         self.state().holding.push(directory.to_owned());
     }
 
-    /// Fails all writes to files of this directory that are carried out from now on.
+    /// Makes all writes to files of this directory fail from now on.
     pub fn fail_file(&self, directory: &Path, errno: i32) {
         self.state().failing_files.push((directory.to_owned(), errno));
     }
 
-    /// Completes writes in the opposite order of that in which they were asked for (those that are held, and those that
-    /// nobody has taken yet).
+    /// Completes writes in reverse order (those that are held, and those that have completed but were not
+    /// taken).
     pub fn take_last_first(&self) {
         self.state().takes_last_first = true;
     }
 
-    /// Writes that are held back.
+    /// Number of held writes.
     #[must_use]
     pub fn held(&self) -> usize {
         self.state().held.len()
     }
 
-    /// Waits until so many writes are held back, or more.
+    /// Waits until at least this many writes are held.
     ///
     /// # Panics
-    /// After half a minute.
+    /// After 30 seconds.
     pub fn wait_held(&self, writes: usize) {
         let state = self.state();
         let wait = |state: &mut State| state.held.len() < writes;
@@ -208,7 +208,8 @@ impl Script {
         assert!(!timeout.timed_out(), "{} of {writes} writes were asked for", state.held.len());
     }
 
-    /// Carries out so many of the writes that are held back, those first that were asked for first, or last.
+    /// Carries out this many of the held writes, oldest first or, after
+    /// [`take_last_first`](Script::take_last_first), newest first.
     pub fn release(&self, writes: usize) {
         let mut state = self.state();
         for _ in 0..writes.min(state.held.len()) {
@@ -221,7 +222,7 @@ impl Script {
         self.0.changed.notify_all();
     }
 
-    /// Carries out all of them, and holds back no more.
+    /// Carries out all held writes, and ends holding.
     pub fn release_all(&self) {
         let mut state = self.state();
         (state.is_holding, state.holding) = (false, Vec::new());
@@ -230,7 +231,7 @@ impl Script {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A test that fails meanwhile is to be told of by its own panic.
+        // Ignore poisoning: a failed test is reported by its own panic.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! A file of a disk: direct, or through the page cache where direct writes are refused.
+//! A file of a disk: direct, or through the page cache if direct writes are refused.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,16 +18,17 @@ use crate::shared::Shared;
 pub struct DiskFile {
     file: File,
     is_direct: AtomicBool,
-    /// On a file system that allocates without writing zeros.
+    /// Whether its file system preallocates without writing zeros.
     can_preallocate: bool,
-    /// Of a disk that has several.
+    /// The queue that writes it, for a disk with several queues.
     queue: usize,
 }
 
 impl DiskFile {
-    /// Makes a file that is not there yet.
+    /// Creates a file, which must not exist.
     pub(crate) fn create(path: &Path, mode: u32, shared: &Shared) -> io::Result<DiskFile> {
-        // O_DIRECT only afterwards: a file system that refuses it may leave a new file behind. Source: open(2), BUGS.
+        // O_DIRECT is set only afterwards: a file system that refuses it may leave the new file behind.
+        // Source: open(2), BUGS.
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
         let refusal = make_direct(&file).err();
         if let Some(why) = &refusal {
@@ -39,7 +40,7 @@ impl DiskFile {
         Ok(DiskFile { file, is_direct, can_preallocate, queue: 0 })
     }
 
-    /// The same, written by this queue of its disk.
+    /// Sets the queue of its disk that writes it.
     pub(crate) fn with_queue(self, queue: usize) -> DiskFile {
         DiskFile { queue, ..self }
     }
@@ -49,13 +50,13 @@ impl DiskFile {
         self.queue
     }
 
-    /// Whether its writes go past the page cache.
+    /// Whether its writes bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.is_direct.load(Relaxed)
     }
 
-    /// Has its writes go through the page cache from now on: the kernel has refused one that was direct.
+    /// Switches to writes through the page cache, because the kernel has refused a direct write.
     pub(crate) fn give_up_direct(&self, shared: &Shared) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&self.file)?;
         rustix::fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
@@ -64,7 +65,7 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Whether it is worth while to preallocate: through the page cache it makes nothing faster.
+    /// Whether preallocation is possible and useful; it does not speed up writes through the page cache.
     pub(crate) fn takes_preallocation(&self) -> bool {
         self.is_direct() && self.can_preallocate
     }
@@ -73,7 +74,7 @@ impl DiskFile {
         self.file.set_len(length)
     }
 
-    /// Waits until its bytes are on the disk, and all of its metadata that reading them takes.
+    /// Waits until its bytes, and the metadata that is needed to read them, are on the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -85,8 +86,8 @@ impl AsFd for DiskFile {
     }
 }
 
-/// File systems that preallocate by marking extents as unwritten. Others write the zeros (vfat), or promise memory
-/// (tmpfs). Source: fallocate(2), and each file system's own `fallocate`.
+/// File systems that preallocate by marking extents as unwritten. Others write zeros (vfat), or reserve
+/// memory (tmpfs). Source: fallocate(2), and each file system's own `fallocate`.
 const PREALLOCATING: [libc::__fsword_t; 4] = [
     libc::EXT4_SUPER_MAGIC,
     libc::XFS_SUPER_MAGIC,
@@ -98,7 +99,8 @@ const REFUSED: &str =
     "the file system refuses direct writes (O_DIRECT), so they go through the page cache";
 
 fn make_direct(file: &File) -> Result<(), String> {
-    // Since Linux 6.1. A kernel or file system that does not say is found out by the first write.
+    // Since Linux 6.1. If the kernel or the file system does not report it, the first write shows whether
+    // direct writes work.
     if let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         && StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN)
     {
@@ -112,7 +114,8 @@ fn make_direct(file: &File) -> Result<(), String> {
     }
 }
 
-/// Both are 0 where a file takes no direct writes. Source: statx(2).
+/// Checks the alignments that the kernel requires. Both are 0 if the file does not support direct writes.
+/// Source: statx(2).
 fn check_alignment(memory: u32, offset: u32) -> Result<(), String> {
     let wanted = memory.max(offset);
     if offset == 0 {

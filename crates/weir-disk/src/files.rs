@@ -1,4 +1,4 @@
-//! Requests about whole files: they take as long as the file system does, so they may be made on any thread.
+//! Requests about whole files. They may be slow, so they can be made on any thread.
 
 use std::fs::File;
 use std::io;
@@ -13,50 +13,49 @@ pub trait Files: Clone + Send + 'static {
     /// An open file.
     type File: Send + Sync + 'static;
 
-    /// Cuts a file off at byte `length`, and gives back space that was preallocated behind that. No write is under way
-    /// there.
+    /// Truncates a file to `length` bytes, and frees space that was preallocated after that. No write may
+    /// be in progress there.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn cut(&self, file: &Self::File, length: u64) -> io::Result<()>;
 
-    /// Waits until a file's bytes are on the disk.
+    /// Writes a file's bytes to the disk, and waits for that.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
-    /// Gives a file its final name, on the disk too: the directory is synced.
+    /// Renames a file and syncs the directory, so that the name is on the disk.
     ///
     /// # Errors
-    /// What the kernel says: `EEXIST` where another file has the name.
+    /// The kernel's error: `EEXIST` if another file has the name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives back what a removed file has behind byte `length`, and waits until the file system has done so. False:
-    /// it is not only this process that has the file (somebody has it open, or it has another name), so nothing was
-    /// changed.
+    /// Truncates a removed file to `length` bytes, and waits until the file system has freed the space.
+    /// False, and nothing was changed: another process has the file open, or it has another name.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn shorten(&self, removed: &File, length: u64) -> io::Result<bool>;
 
     /// Whether the directory's file system is mounted with `discard`: see [`discards`](crate::discards).
     fn discards(&self, directory: &Path) -> bool;
 
-    /// Bytes of the directory's file system: all of them, and those that are free.
+    /// Total and free bytes of the directory's file system.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn space(&self, directory: &Path) -> io::Result<Space>;
 }
 
-/// The kernel's own.
+/// Requests to the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelFiles;
 

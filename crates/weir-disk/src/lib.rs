@@ -1,20 +1,20 @@
-//! Large writes to a disk, several at a time, out of ring memory without a copy where the kernel allows that.
+//! Large writes to a disk, several at a time, from ring memory without a copy if the kernel allows that.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`queue`] | the trait: a queue of writes |
-//! | [`buffer`] | memory of one's own that direct writes take |
-//! | `any` | [`open`]: the best of the two disks that the kernel gives |
+//! | [`buffer`] | buffers for direct writes |
+//! | `any` | [`open`]: the best of the two kinds of disks that the kernel supports |
 //! | [`uring`] | writes by io_uring |
-//! | [`plain`] | writes by `pwrite` on threads, where io_uring is refused |
-//! | [`file`](mod@file) | a file: direct, or through the page cache where direct writes are refused |
-//! | `memory` | memory in huge pages where it is large |
-//! | `spare` | buffers that are used again |
+//! | [`plain`] | writes by `pwrite` on threads, if io_uring is refused |
+//! | [`file`](mod@file) | a file: direct, or through the page cache if direct writes are refused |
+//! | `memory` | page-aligned memory, in huge pages if it is large |
+//! | `spare` | buffers for reuse |
 //! | [`files`] | requests about whole files, on any thread |
-//! | `write` | a write from its start to its end: gone on with, copied, tried again |
-//! | `directory` | names, space |
-//! | `removed` | the space of a removed file, given back piece by piece |
-//! | `fake` | a disk that fails as a test says |
+//! | `write` | the state of a write: continued, copied or repeated if necessary |
+//! | `directory` | renaming files, space of file systems |
+//! | `removed` | frees the space of a removed file step by step |
+//! | `fake` | a disk for tests, which fails on command |
 //! | [`limits`] | limits of this crate |
 #![deny(unsafe_code)]
 

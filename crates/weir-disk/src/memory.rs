@@ -1,38 +1,40 @@
-//! Memory of whole pages, in huge ones where it is large.
+//! Page-aligned memory, in huge pages if it is large.
 //!
-//! A direct write hands each page of its memory to the disk by itself, unless pages lie side by side: 1 MiB is 256
-//! pages of 4 KiB, and a virtio-blk disk takes 254 pieces at a time, so that it becomes two writes. From a huge page
-//! it is one piece: on the disk that was measured 2.7 to 4.1 GB/s were written so, and 1.9 to 2.2 from ordinary pages,
-//! at a third of the CPU time (eight threads, `pwrite` of 1 MiB, preallocated, in turn).
+//! A direct write passes each page of its memory to the disk as a separate segment, unless pages are
+//! physically contiguous: 1 MiB is 256 pages of 4 KiB, and a virtio-blk disk takes 254 segments at a time,
+//! so that it becomes two writes. A huge page is one segment: on the disk that was measured, this gave 2.7
+//! to 4.1 GB/s, against 1.9 to 2.2 GB/s from ordinary pages, at a third of the CPU time (eight threads,
+//! `pwrite` of 1 MiB, preallocated, alternating).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-/// Requirement for direct writes: address, length and file offset are multiples of it.
+/// Alignment for direct writes: address, length and file offset are multiples of it.
 pub const PAGE_BYTES: usize = 4096;
-/// Source: Documentation/admin-guide/mm/transhuge.rst; of x86-64 and most others.
+/// Size of a huge page on x86-64 and most other architectures. Source:
+/// Documentation/admin-guide/mm/transhuge.rst.
 const HUGE_BYTES: usize = 2 << 20;
-/// From this size on memory is a huge page, or several.
+/// Memory of this size or more is in huge pages.
 const LARGE_BYTES: usize = 512 << 10;
 
-/// Memory of its own, zeros at first, at a multiple of [`PAGE_BYTES`].
+/// Zeroed memory at a multiple of [`PAGE_BYTES`].
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    /// Mapped bytes: as many as requested, or up to the end of the last huge page.
+    /// Mapped bytes: the request, rounded up to whole pages or whole huge pages.
     mapped: usize,
 }
 
-// SAFETY: it is memory like that of a `Vec<u8>`, which nobody else points to.
+// SAFETY: it is memory like that of a `Vec<u8>`, to which no other pointer exists.
 unsafe impl Send for Memory {}
-// SAFETY: as above; it is changed by `&mut` alone.
+// SAFETY: as above; it is changed only through `&mut`.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// So many bytes, which are not 0.
+    /// Allocates `bytes` bytes, which must not be 0.
     ///
     /// # Panics
-    /// Not, but it ends the process as other allocations do where there is no memory.
+    /// Never. Without memory it ends the process, as other allocations do.
     pub fn new(bytes: usize) -> Memory {
         let is_large = bytes >= LARGE_BYTES;
         let (align, mapped) = match is_large {
@@ -43,37 +45,38 @@ impl Memory {
             handle_alloc_error(Layout::from_size_align(mapped, align).expect("powers of two"));
         };
         if is_large {
-            // SAFETY: all of it was just mapped. Where the kernel has no huge pages it says so, and nothing changes.
+            // SAFETY: all of it was just mapped. A kernel without huge pages returns an error and changes
+            // nothing.
             unsafe { libc::madvise(start.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) };
         }
         Memory { start, bytes, mapped }
     }
 
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes are mapped and initialized (zeros by the kernel), and borrowed as long as the slice.
+        // SAFETY: `self.bytes` bytes are mapped and initialized (the kernel zeroes them), and the slice borrows `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `bytes`, and borrowed alone.
+        // SAFETY: as for `bytes`, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new` and is nobody else's.
+        // SAFETY: it was mapped by `new`, and nothing else uses it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }
 
-/// Maps so many bytes at a multiple of `align`, both multiples of a page.
+/// Maps `bytes` bytes at a multiple of `align`. Both are multiples of the page size.
 fn map(bytes: usize, align: usize) -> Option<NonNull<u8>> {
     let spare = if align > PAGE_BYTES { align } else { 0 };
     let all = bytes.checked_add(spare)?;
     let (read_write, own) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping where the kernel likes it touches no memory that is there.
+    // SAFETY: a new mapping at an address that the kernel chooses touches no existing memory.
     let start = unsafe { libc::mmap(ptr::null_mut(), all, read_write, own, -1, 0) };
     if start == libc::MAP_FAILED {
         return None;
@@ -106,7 +109,7 @@ mod tests {
         }
     }
 
-    /// The parts that are cut off on both sides do not touch whole neighbours.
+    /// The parts that are unmapped on both sides do not touch neighbouring mappings.
     #[test]
     fn many_live_side_by_side() {
         let mut all: Vec<Memory> = (0..40).map(|_| Memory::new(HUGE_BYTES / 2)).collect();

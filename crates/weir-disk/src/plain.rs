@@ -1,6 +1,6 @@
-//! Writes by `pwrite` on two threads for each directory, for kernels and containers that refuse io_uring. So the
-//! caller's thread goes on, the disk has one write to do while the other one is being prepared, and one that does not
-//! answer keeps no other one waiting.
+//! Writes by `pwrite` on two threads for each directory, for kernels and containers that refuse io_uring.
+//! The caller's thread does not block, the disk always has a write while the next one is prepared, and a
+//! disk that does not respond does not block writes to other directories.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,14 +18,14 @@ use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::shared::{Notes, Shared};
 use crate::write::{NO_PREALLOCATION, Next, Step, Write};
 
-/// Starts the writing of pages and waits until it is over. Source: sync_file_range(2).
+/// Writes pages to the disk and waits for that. Source: sync_file_range(2).
 pub(crate) const FLUSH: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
     | libc::SYNC_FILE_RANGE_WRITE
     | libc::SYNC_FILE_RANGE_WAIT_AFTER;
 
 /// A disk that is written by threads.
 pub struct Plain {
-    /// Of each directory.
+    /// The queue of each directory.
     queues: Vec<(PathBuf, SyncSender<Write>)>,
     done: Sender<Completed>,
     over: Receiver<Completed>,
@@ -59,7 +59,7 @@ impl Plain {
         }
     }
 
-    /// The queue of a directory, whose threads run.
+    /// Index of a directory's queue. Starts its threads if necessary.
     fn queue(&mut self, directory: &Path) -> io::Result<usize> {
         if let Some(at) = self.queues.iter().position(|(own, _)| own == directory) {
             return Ok(at);
@@ -72,7 +72,7 @@ impl Plain {
             let thread = std::thread::Builder::new().name("weir-disk".to_owned());
             thread.spawn(move || work(&writes, &done, &shared))
         };
-        // Those that have started end with `asked`, should another one not start.
+        // If a thread cannot be started, dropping `asked` ends those that have started.
         let threads = (0..PLAIN_THREADS).map(start).collect::<io::Result<Vec<_>>>()?;
         self.threads.extend(threads);
         self.queues.push((directory.to_owned(), asked));
@@ -85,10 +85,10 @@ impl Plain {
     }
 }
 
-/// Carries out writes until there will be no more.
+/// Carries out writes until the queue is closed.
 fn work(writes: &Mutex<Receiver<Write>>, done: &Sender<Completed>, shared: &Shared) {
     loop {
-        // The one that waits for a write holds the lock, and the other one waits for that.
+        // One thread waits for a write and holds the lock; the other thread waits for the lock.
         let write = writes.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut write) = write else { return };
         let result = loop {
@@ -107,8 +107,8 @@ fn carry_out(write: &mut Write) -> Result<usize, Errno> {
     let step = write.step();
     let fd = write.file().as_fd().as_raw_fd();
     let wrote = match step {
-        // SAFETY: the memory and the descriptor stay during the call: `write` holds both, and is borrowed. The kernel
-        // reads bytes, which others may change meanwhile if they are a ring's.
+        // SAFETY: the memory and the descriptor stay valid during the call: `write` holds both, and is
+        // borrowed. The kernel only reads bytes; those of a ring may be changed meanwhile by its writer.
         Step::Write { from, bytes, at } => unsafe {
             libc::pwrite(fd, from.cast(), bytes as usize, at as libc::off_t)
         },
@@ -180,11 +180,11 @@ impl Drop for Plain {
     fn drop(&mut self) {
         self.queues.clear();
         if self.is_abandoned {
-            // They end by themselves, if the kernel answers them.
+            // The threads end when their system calls return, if ever.
             return;
         }
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A panic was already reported by its thread.
             let _ = thread.join();
         }
     }

@@ -1,5 +1,5 @@
-//! A queue of writes: a recorder's requests to a disk. The real ones are [`open`](crate::open)ed; tests put one that
-//! fails on command in their place.
+//! A queue of writes: a recorder's requests to a disk. [`open`](crate::open) opens a real disk; tests use
+//! one that fails on command.
 
 use std::io;
 use std::path::Path;
@@ -10,24 +10,26 @@ use weir_ring::Mapping;
 use crate::Buffer;
 use crate::files::Files;
 
-/// Source of the bytes of a write, kept until the write has completed.
+/// The bytes of a write, kept until the write has completed.
 pub enum Bytes {
-    /// Memory of one's own: its filled part, whose length is a multiple of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES).
+    /// The filled part of a buffer. Its length is a multiple of
+    /// [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES).
     Own(Buffer),
-    /// A part of a ring, which its writer may be changing: the requester confirms afterwards that it did not.
+    /// A part of a ring, which the ring's writer may overwrite meanwhile. The requester must check
+    /// afterwards that it did not.
     Ring {
         /// The ring's memory.
         memory: Arc<Mapping>,
-        /// Where in it the bytes begin.
+        /// Offset of the first byte.
         at: usize,
-        /// How many there are.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// None: so many bytes of the file are allocated, and are zeros until they are written. Writes there need not make
-    /// the file longer, for which file systems let one wait for the other. Where the file system cannot do this, the
-    /// request fails, and the file is as it was.
+    /// No bytes: this many bytes of the file are allocated, and read as zeros until they are written.
+    /// Writes within them do not extend the file; file systems serialize writes that extend it. If the file
+    /// system does not support this, the request fails, and the file is unchanged.
     Preallocate {
-        /// How many.
+        /// Number of bytes.
         bytes: u64,
     },
 }
@@ -36,19 +38,19 @@ pub enum Bytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// A write that is over.
+/// A completed write.
 pub struct Completed {
-    /// As it was asked for.
+    /// The ticket of the request.
     pub ticket: Ticket,
-    /// Whether all of it is written. Short writes were gone on with.
+    /// `Ok` if all bytes were written. Short writes have been continued.
     pub result: io::Result<()>,
-    /// Its memory, to be used again.
+    /// Its memory, for reuse.
     pub bytes: Bytes,
 }
 
-/// A directory's disk, as a recorder uses it.
+/// The disk of a directory, as a recorder uses it.
 pub trait Disk: Send + 'static {
-    /// An open file of it. Its writes are ended before it is dropped.
+    /// An open file of this disk. It must not be dropped before its writes have completed.
     type File: Send + Sync + 'static;
     /// Requests about whole files.
     type Files: Files<File = Self::File>;
@@ -56,34 +58,34 @@ pub trait Disk: Send + 'static {
     /// Requests about whole files, on any thread.
     fn files(&self) -> Self::Files;
 
-    /// Makes a file that is not there yet, readable by others as `mode` says (less the umask).
+    /// Creates a file, which must not exist, with the permissions `mode` (less the umask).
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn create(&mut self, path: &Path, mode: u32) -> io::Result<Arc<Self::File>>;
 
-    /// Asks for a write at byte `at` of a file. It is under way when this returns, or its failure is among the
-    /// completed ones. With [`WRITES_MAX`](crate::limits::WRITES_MAX) of them under way it waits for one to end.
-    /// Writes that are under way together end in any order, so none of them may touch what another one does.
+    /// Starts a write at byte `at` of a file. When this returns, the write is in progress, or its failure
+    /// is among the completed writes. If [`WRITES_MAX`](crate::limits::WRITES_MAX) writes are in progress,
+    /// waits for one to complete. Concurrent writes complete in any order, so they must not overlap.
     ///
     /// # Panics
-    /// If the place, and how many bytes there are, are no multiples of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES), or
-    /// there are none.
+    /// If `at` or the number of bytes is not a multiple of [`ALIGN_BYTES`](crate::buffer::ALIGN_BYTES), or
+    /// there are no bytes.
     fn write(&mut self, file: &Arc<Self::File>, at: u64, bytes: Bytes, ticket: Ticket);
 
-    /// Writes that were asked for and that [`completed`](Disk::completed) has not given back.
+    /// Number of writes that were started and that [`completed`](Disk::completed) has not returned yet.
     fn pending(&self) -> usize;
 
-    /// Appends the writes that are over to `out`, in any order. With `wait`, and if any are [pending](Disk::pending),
-    /// returns with at least one.
+    /// Appends the completed writes to `out`, in any order. With `wait`, waits for at least one, if any are
+    /// [pending](Disk::pending).
     fn completed(&mut self, wait: bool, out: &mut Vec<Completed>);
 
-    /// Writes that are under way may never be answered: dropping this disk waits for none, and their memory stays.
-    /// Those that are asked for from now on go as before.
+    /// Call if writes in progress may never complete: dropping this disk then does not wait for them, and
+    /// leaks their memory. Later writes work as before.
     fn abandon(&mut self);
 
-    /// Notes for the user on how it writes, such as that io_uring is refused: all so far, in a text without a full
-    /// stop. It changes when there is more to say, after `create` and `completed`.
+    /// Notes for the user on how it writes, such as that io_uring is refused: all notes so far, as a text
+    /// without a full stop. Calls of `create` and `completed` may add notes.
     fn note(&self) -> Option<&str> {
         None
     }

@@ -1,12 +1,12 @@
-//! A file whose name was removed, and whose space is given back piece by piece.
+//! Frees the space of a removed file step by step.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
-/// Cuts a removed file off at byte `length`, and waits until the file system has freed what was behind. False: others
-/// have the file too, so nothing was changed.
+/// Truncates a removed file to `length` bytes, and waits until the file system has freed the space. False,
+/// and nothing was changed: another process has the file open, or it has another name.
 pub fn shorten(removed: &File, length: u64) -> io::Result<bool> {
     if removed.metadata()?.nlink() > 0 || !is_only_ours(removed)? {
         return Ok(false);
@@ -16,12 +16,13 @@ pub fn shorten(removed: &File, length: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether this is the only open file description of the file, mappings included. Where the kernel does not say: false.
+/// Whether the file has no other open file description and no mapping. False if the kernel does not report
+/// it.
 fn is_only_ours(file: &File) -> io::Result<bool> {
-    // A write lease is only granted on a file that nobody else has open, and it is given back at once. Who opens the
-    // file in between (it has no name, but there is /proc/PID/fd) breaks it: this process gets a signal that is
-    // ignored by default, in place of SIGIO, which would end it; and the other may see a file that gets shorter.
-    // Source: fcntl(2), "Leases".
+    // The kernel grants a write lease only on a file that is not open elsewhere. The lease is released at
+    // once. A process that opens the file in between (through /proc/PID/fd, as it has no name) breaks the
+    // lease: this process then gets SIGURG, which is ignored by default, instead of SIGIO, which would end
+    // it; and the other process may see the file being truncated. Source: fcntl(2), "Leases".
     control(file, F_SETSIG, libc::SIGURG)?;
     if control(file, libc::F_SETLEASE, libc::F_WRLCK).is_err() {
         return Ok(false);
@@ -30,7 +31,7 @@ fn is_only_ours(file: &File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Source: linux/fcntl.h (asm-generic), which libc does not have for every C library.
+/// The crate libc does not define it for every C library. Source: linux/fcntl.h (asm-generic).
 const F_SETSIG: libc::c_int = 10;
 
 fn control(file: &File, command: libc::c_int, value: libc::c_int) -> io::Result<()> {

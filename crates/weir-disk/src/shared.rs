@@ -1,4 +1,4 @@
-//! State that all writes of a disk share, on whatever thread they are.
+//! State that all writes of a disk share, on any thread.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -10,7 +10,7 @@ use crate::spare::Spare;
 /// State that all writes of a disk share.
 #[derive(Default)]
 pub struct Shared {
-    /// Mappings whose memory the kernel does not write from directly.
+    /// Mappings whose memory the kernel cannot read for direct writes.
     refused: Mutex<Vec<Weak<Mapping>>>,
     spare: Mutex<Spare>,
     notes: Mutex<Vec<String>>,
@@ -22,18 +22,18 @@ impl Shared {
         lock(&self.refused).iter().any(|refused| refused.as_ptr() == Arc::as_ptr(mapping))
     }
 
-    /// Has bytes of this mapping copied from now on.
+    /// From now on, bytes of this mapping are copied before they are written.
     pub fn refuse(&self, mapping: &Arc<Mapping>) {
         self.say("the kernel does not write from this ring's memory, so it is copied first");
         if !self.is_refused(mapping) {
             let mut refused = lock(&self.refused);
-            // A `Weak` keeps the place of a dropped object, though nothing is there.
+            // A `Weak` keeps the allocation of a dropped object, so remove those.
             refused.retain(|mapping| mapping.strong_count() > 0);
             refused.push(Arc::downgrade(mapping));
         }
     }
 
-    /// A buffer that holds so many bytes at least.
+    /// A buffer for at least `bytes` bytes.
     pub fn take_buffer(&self, bytes: usize) -> Buffer {
         lock(&self.spare).take(bytes)
     }
@@ -43,7 +43,7 @@ impl Shared {
         lock(&self.spare).give(buffer);
     }
 
-    /// Says something to a person, once.
+    /// Adds a note for the user, once.
     pub fn say(&self, note: &str) {
         let mut notes = lock(&self.notes);
         if !notes.iter().any(|said| said == note) {
@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    /// Brings a disk's note up to date.
+    /// Updates a disk's notes.
     pub fn refresh(&self, note: &mut Notes) {
         let notes = lock(&self.notes);
         if notes.len() != note.count {
@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-/// Messages of a disk so far.
+/// Notes of a disk so far.
 #[derive(Default)]
 pub struct Notes {
     count: usize,
@@ -68,13 +68,13 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// All of it, if it is anything.
+    /// The text of all notes, if there are any.
     pub fn text(&self) -> Option<&str> {
         (self.count > 0).then_some(&self.text)
     }
 }
 
-/// Nothing here is left half done, so data that a panicking thread has left is valid.
+/// The data is valid even if a thread panicked while holding it: each change is made in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

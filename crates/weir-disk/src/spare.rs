@@ -1,22 +1,22 @@
-//! Buffers that were used and are kept for the next use: new memory costs more than copying into it, because the kernel
-//! clears each page and maps it when it is first touched.
+//! Used buffers that are kept for reuse. Allocating new memory costs more than copying into it, because the
+//! kernel clears and maps each page at its first access.
 
 use crate::buffer::Buffer;
 use crate::limits::SPARE_BUFFERS_MAX;
 
-/// A buffer may be at most this many times as large as requested: small requests do not use up large
+/// A buffer may be at most this many times as large as requested, so that small requests do not take large
 /// buffers.
 const TIMES_MAX: usize = 4;
 
-/// Buffers that were used.
+/// Used buffers.
 #[derive(Default)]
 pub struct Spare {
-    /// The one that was given last is taken first: it may still be in a CPU's cache.
+    /// The last returned buffer is taken first, because it may still be in a CPU's cache.
     buffers: Vec<Buffer>,
 }
 
 impl Spare {
-    /// An empty buffer with room for so many bytes at least.
+    /// An empty buffer for at least `bytes` bytes.
     pub fn take(&mut self, bytes: usize) -> Buffer {
         let fits = |buffer: &Buffer| {
             let room = buffer.capacity();
@@ -28,7 +28,7 @@ impl Spare {
         buffer
     }
 
-    /// Takes a buffer back; the one that has been here longest goes where there are too many.
+    /// Takes a buffer back. If there are too many, drops the oldest.
     pub fn give(&mut self, buffer: Buffer) {
         if self.buffers.len() == SPARE_BUFFERS_MAX {
             self.buffers.remove(0);

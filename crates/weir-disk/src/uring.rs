@@ -1,7 +1,8 @@
-//! Writes by io_uring, asked for and taken back on the caller's own thread.
+//! Writes by io_uring. Requests and completions are handled on the caller's thread.
 //!
-//! No buffers are registered: the kernel refuses that (EFAULT) for memory that is mapped read-only, as rings of others
-//! are. Source: io_uring_register(2), io_sqe_buffer_register pins for writing.
+//! No buffers are registered, because the kernel refuses that (EFAULT) for memory that is mapped read-only,
+//! as other processes' rings are. Source: io_uring_register(2); `io_sqe_buffer_register` pins pages for
+//! writing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -23,11 +24,12 @@ use crate::write::{NO_PREALLOCATION, Next, Step, Write};
 /// A disk that is written by io_uring.
 pub struct Uring {
     ring: IoUring,
-    /// Writes that are under way, each at the index by which the kernel knows it. They hold the memory that it reads.
+    /// The writes in progress, each at the index that is its `user_data`. They hold the memory that the
+    /// kernel reads.
     writes: Vec<Option<Write>>,
     free: Vec<usize>,
     over: Vec<Completed>,
-    /// Answers of the kernel that are being looked at.
+    /// Completions of the kernel that are being handled.
     answers: Vec<(usize, i32)>,
     shared: Shared,
     notes: Notes,
@@ -35,15 +37,15 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// Asks the kernel for a queue, and tries it.
+    /// Sets up an io_uring, and tests it with one operation.
     ///
     /// # Errors
-    /// What the kernel says: `EPERM` where `kernel.io_uring_disabled` or a container's seccomp profile forbids
-    /// io_uring, `ENOSYS` where the kernel was built without.
+    /// The kernel's error: `EPERM` if `kernel.io_uring_disabled` or a container's seccomp profile forbids
+    /// io_uring, `ENOSYS` if the kernel was built without it.
     pub fn new() -> io::Result<Uring> {
         let mut ring = IoUring::new(WRITES_MAX as u32)?;
-        // A profile may allow setting it up and nothing else.
-        // SAFETY: an operation that does nothing takes no memory.
+        // A seccomp profile may allow the setup and forbid the rest. SAFETY: an operation that does nothing
+        // takes no memory.
         let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
         pushed.expect("a new queue is empty");
         while ring.completion().next().is_none() {
@@ -68,26 +70,27 @@ impl Uring {
         WRITES_MAX - self.free.len()
     }
 
-    /// Puts the next step of a write into the queue; [`enter`](Uring::enter) has the kernel see it.
+    /// Puts the next step of a write into the submission queue. [`enter`](Uring::enter) submits it.
     fn push(&mut self, index: usize) {
         let write = self.writes[index].as_mut().expect("a write that is under way");
         let step = write.step();
         let entry = entry(write.file(), step).user_data(index as u64);
-        // SAFETY: the memory stays where it is, and readable, until the kernel has answered: `write`, which holds it
-        // (a mapping, or a buffer that nobody changes), stays in `writes` until then, and `drop` waits or leaks it. So
-        // does the file. Other processes may change a ring meanwhile. The kernel has to cope with that: it reads
-        // bytes.
+        // SAFETY: the memory stays where it is, and readable, until the kernel has answered: `write`, which
+        // holds it (a mapping, or a buffer that nobody changes), stays in `writes` until then, and `drop`
+        // waits or leaks it. So does the file. Other processes may change a ring meanwhile, which is sound,
+        // since the kernel only reads bytes.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("there is room for a step of each write");
     }
 
-    /// Lets the kernel take the queue, and waits for so many answers.
+    /// Submits the queue, and waits for this many completions.
     fn enter(&mut self, answers: usize) -> io::Result<()> {
         loop {
             let Err(error) = self.ring.submit_and_wait(answers) else { return Ok(()) };
             match Errno::from_io_error(&error) {
                 Some(Errno::INTR) => {}
-                // No memory for requests now, or answers that were not taken yet. Source: io_uring_enter(2).
+                // No memory for requests now, or completions that were not taken yet. Source:
+                // io_uring_enter(2).
                 Some(Errno::AGAIN | Errno::BUSY) => {
                     if !self.ring.completion().is_empty() {
                         return Ok(());
@@ -99,7 +102,7 @@ impl Uring {
         }
     }
 
-    /// Takes the kernel's answers, and requests the remaining steps.
+    /// Handles completions, and submits further steps.
     fn take_answers(&mut self) -> io::Result<()> {
         let mut answers = std::mem::take(&mut self.answers);
         let taken = self.ring.completion().map(|answer| (answer.user_data(), answer.result()));
@@ -136,7 +139,7 @@ fn entry(file: &DiskFile, step: Step) -> squeue::Entry {
     }
 }
 
-/// The kernel took requests from this queue before, so a refusal now is a bug of ours.
+/// The kernel has accepted requests from this queue before, so a refusal is a bug in this code.
 const TAKEN_BEFORE: &str = "the kernel has taken requests from this queue before";
 
 impl Disk for Uring {
@@ -197,7 +200,7 @@ impl Drop for Uring {
             let answers = usize::from(!self.is_abandoned);
             let looked = self.enter(answers).and_then(|()| self.take_answers());
             if looked.is_err() || self.is_abandoned && self.under_way() > 0 {
-                // The kernel may still read their memory, so it stays.
+                // The kernel may still read the memory of these writes, so it is leaked.
                 std::mem::forget(std::mem::take(&mut self.writes));
                 return;
             }

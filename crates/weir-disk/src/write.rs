@@ -1,5 +1,6 @@
-//! A write from its start to its end: gone on with where the kernel wrote a part, copied where the kernel does not read
-//! its memory, tried again where the kernel asks for that. It decides; the disks carry out.
+//! The state of a write: it is continued after a short write, copied if the kernel cannot read its memory,
+//! and repeated if the kernel requests that. This module decides on the next step, and the disks carry it
+//! out.
 
 use std::io;
 use std::sync::Arc;
@@ -13,53 +14,56 @@ use crate::limits::TRIES_MAX;
 use crate::queue::{Bytes, Completed, Ticket};
 use crate::shared::Shared;
 
-/// A write that is under way.
+/// A write in progress.
 pub struct Write {
     file: Arc<DiskFile>,
     at: u64,
     bytes: Bytes,
     ticket: Ticket,
-    /// In place of ring memory that the kernel does not write from.
+    /// A copy that is written in place of ring memory which the kernel cannot read.
     copy: Option<Buffer>,
-    /// Bytes written.
+    /// Number of bytes written.
     done: usize,
-    /// Steps in a row that wrote nothing.
+    /// Number of successive steps that wrote nothing.
     fruitless: u32,
-    /// Whether the last step was direct when it was asked for.
+    /// Whether the last step was a direct write.
     was_direct: bool,
-    /// All is written, into the page cache.
+    /// Whether all bytes are in the page cache and are being flushed.
     is_flushing: bool,
 }
 
 /// A step of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Write so many bytes of memory at a place of the file. The memory stays there, readable, as long as the write.
+    /// Write `bytes` bytes of memory at offset `at` of the file. The memory stays valid as long as the
+    /// write.
     Write { from: *const u8, bytes: u32, at: u64 },
-    /// Allocate so many bytes of the file, zeros, behind the written part.
+    /// Allocate `bytes` bytes of the file at offset `at`, as zeros.
     Preallocate { at: u64, bytes: u64 },
-    /// Bring a part of the file from the page cache to the disk, so that no more than the writes under way wait there.
+    /// Write a part of the file from the page cache to the disk, so that the page cache holds only the
+    /// writes in progress.
     Flush { at: u64, bytes: u32 },
 }
 
-/// After a step.
+/// The state of a write after a step.
 #[derive(Debug)]
 pub enum Next {
-    /// There is another one.
+    /// Another step is needed.
     Step,
-    /// It is over.
+    /// The write has completed.
     Over(io::Result<()>),
 }
 
-/// Bytes that one step writes at most: a multiple of the alignment that the kernel takes (`MAX_RW_COUNT`).
+/// Most bytes of one step: a multiple of the alignment, and less than the kernel's `MAX_RW_COUNT`.
 const STEP_BYTES_MAX: usize = 1 << 30;
 
-/// The answer where the file system does not preallocate.
+/// The error if the file system does not preallocate.
 pub const NO_PREALLOCATION: io::ErrorKind = io::ErrorKind::Unsupported;
 
 impl Write {
     /// # Panics
-    /// If place or length are no multiples of [`ALIGN_BYTES`], there are no bytes, or they are not in the mapping.
+    /// If offset or length is not a multiple of [`ALIGN_BYTES`], there are no bytes, or they are not within
+    /// the mapping.
     pub fn new(
         file: &Arc<DiskFile>,
         at: u64,
@@ -80,7 +84,7 @@ impl Write {
             is_flushing: false,
         };
         if let Bytes::Ring { memory, .. } = &write.bytes {
-            // A part of a mapping may begin anywhere.
+            // A part of a mapping may begin at any word.
             let words = ring_words(&write.bytes);
             let is_aligned = words.as_ptr().addr().is_multiple_of(ALIGN_BYTES);
             if !is_aligned || shared.is_refused(memory) {
@@ -90,7 +94,7 @@ impl Write {
         write
     }
 
-    /// Whether it asks a file system to preallocate that does not.
+    /// Whether it is a preallocation that the file system does not support.
     pub fn is_refused(&self) -> bool {
         matches!(self.bytes, Bytes::Preallocate { .. }) && !self.file.takes_preallocation()
     }
@@ -110,7 +114,7 @@ impl Write {
             (None, ring @ Bytes::Ring { bytes, .. }) => (ring_words(ring).as_ptr().cast(), *bytes),
         };
         if self.is_flushing {
-            // In one go: a length of 0 would mean up to the end of the file.
+            // In one step. A length of 0 means up to the end of the file.
             let bytes = u32::try_from(length).unwrap_or(0);
             return Step::Flush { at: self.at, bytes };
         }
@@ -119,20 +123,21 @@ impl Write {
         Step::Write { from: from.wrapping_add(self.done), bytes, at: self.at + self.done as u64 }
     }
 
-    /// Takes the kernel's answer to the last step.
+    /// Handles the result of the last step.
     pub fn advance(&mut self, answer: Result<usize, Errno>, shared: &Shared) -> Next {
         match answer {
             Ok(_) if self.is_flushing || matches!(self.bytes, Bytes::Preallocate { .. }) => {
                 Next::Over(Ok(()))
             }
-            // No pages to bring to a disk.
+            // The file has no pages to flush.
             Err(Errno::INVAL | Errno::SPIPE | Errno::NOSYS | Errno::OPNOTSUPP)
                 if self.is_flushing =>
             {
                 Next::Over(Ok(()))
             }
             Ok(bytes) => self.wrote(bytes),
-            // ECANCELED: the thread that asked for it has ended, and its requests with it.
+            // ECANCELED: the thread that made the request has ended, and the kernel has cancelled its
+            // requests.
             Err(error @ (Errno::INTR | Errno::AGAIN | Errno::CANCELED)) => self.again(error.into()),
             Err(Errno::FAULT) if self.copy.is_none() => match &self.bytes {
                 Bytes::Ring { memory, bytes, .. } => {
@@ -150,7 +155,7 @@ impl Write {
         }
     }
 
-    /// The write, as its requester gets it back.
+    /// Ends the write, and returns it to its requester.
     pub fn complete(self, result: io::Result<()>, shared: &Shared) -> Completed {
         if let Some(copy) = self.copy {
             shared.give_buffer(copy);
@@ -185,7 +190,7 @@ impl Write {
     }
 }
 
-/// Checks the request against the rules of the trait, and returns its length.
+/// Checks a request against the rules of [`Disk::write`](crate::Disk::write), and returns its length.
 ///
 /// # Panics
 /// As [`Write::new`].
@@ -202,7 +207,7 @@ pub fn check(at: u64, bytes: &Bytes) -> usize {
     length
 }
 
-/// How many bytes there are.
+/// Number of bytes.
 pub fn length(bytes: &Bytes) -> usize {
     match bytes {
         Bytes::Own(own) => own.filled(),
@@ -211,7 +216,7 @@ pub fn length(bytes: &Bytes) -> usize {
     }
 }
 
-/// The words of a part of a ring, and none of one's own memory.
+/// The words of a part of a ring; empty for other kinds of bytes.
 pub fn ring_words(bytes: &Bytes) -> &[AtomicU64] {
     match bytes {
         Bytes::Own(_) | Bytes::Preallocate { .. } => &[],

@@ -1,9 +1,9 @@
 //! Cost of a verdict, for one filter and for sets of them.
 //!
-//! In user space: machine code, native Rust, libpcap's interpreter and ours, on the same frames. In the
-//! kernel, as root: an XDP program that is the filter, as capture programs have it in them.
-//! `cargo run --release -p weir-filter --example filter_rate`. Rounds are interleaved; the figures are the
-//! median and the spread of ten, in time of the CPU, so that waiting for it does not count.
+//! In user space: machine code, native Rust, libpcap's interpreter and Weir's, on the same frames.
+//! In the kernel, as root: an XDP program that is the filter, as in capture programs. `cargo run
+//! --release -p weir-filter --example filter_rate`. Rounds are interleaved. The figures are the
+//! median and the range of ten rounds, in CPU time, so that waiting for a CPU does not count.
 
 use std::hint::black_box;
 
@@ -23,7 +23,7 @@ const ROUNDS: usize = 10;
 const TURNS: u32 = 4000;
 /// Runs of a program in the kernel, on one frame.
 const RUNS: i32 = 1_000_000;
-/// The ports of the sets' filters begin here.
+/// The first port of the filters of a set.
 const PORTS: u16 = 5000;
 
 type Native = fn(&[u8]) -> bool;
@@ -44,10 +44,10 @@ fn udp(port: u16) -> Vec<u8> {
     bytes
 }
 
-/// Median, least and most.
+/// Median, minimum and maximum.
 struct Spread(f64, f64, f64);
 
-/// Runs all of them in turn, round by round, and prints a line for each. They have to agree.
+/// Runs all forms in turn, round by round, and prints a line for each. Their answers must agree.
 fn rounds<const N: usize>(names: [&str; N], round: impl Fn() -> [(f64, u64); N]) -> [Spread; N] {
     let mut rows = names.map(|name| (name, Vec::new()));
     for _ in 0..ROUNDS {
@@ -102,7 +102,7 @@ fn mask(verdicts: impl Iterator<Item = bool>) -> u32 {
 fn set(programs: &[Program]) {
     let count = programs.len() as u16;
     let ports = PORTS..PORTS + count;
-    // As many frames for no filter as for one of them.
+    // Half of the frames match one of the filters, half match none.
     let frames: Vec<_> = (0..FRAMES as u16).map(|n| udp(PORTS + n % (2 * count))).collect();
     let set: Vec<_> = programs.iter().map(Some).collect();
     let filters = UserFilterSet::new(&set);

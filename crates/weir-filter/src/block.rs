@@ -3,9 +3,9 @@
 //! A list stops capture, never traffic. The same lists act in the kernel (`bpf/block.h`, whose maps the crate
 //! `weir-capture` keeps) and in user space ([`BlockList::contains`]).
 //!
-//! An address or prefix blocks the frames from it and to it; a flow blocks both of its directions. IPv4 and
-//! IPv6 are two worlds: `::/0` blocks no IPv4, and `10.0.0.1` is not `::ffff:10.0.0.1`. A later fragment has no
-//! ports, so no flow with ports blocks it.
+//! An address or prefix blocks the frames from it and to it; a flow blocks both of its directions.
+//! IPv4 and IPv6 are separate: `::/0` blocks no IPv4, and `10.0.0.1` is not `::ffff:10.0.0.1`. A
+//! later fragment has no ports, so no flow with ports blocks it.
 
 mod entry;
 mod front;
@@ -25,7 +25,7 @@ use front::Front;
 
 pub use crate::limits::ENTRIES_MAX;
 
-/// A list that has no room.
+/// The list is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a block list has room for {ENTRIES_MAX} entries; take some out, or put neighbours together in a prefix \
@@ -48,7 +48,7 @@ impl BlockList {
         self.entries.is_empty()
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -59,8 +59,8 @@ impl BlockList {
         self.entries.iter()
     }
 
-    /// Whether this very entry is in the list. The entry `10.0.0.0/8` does not count as the entry
-    /// `10.0.0.1`.
+    /// Whether exactly this entry is in the list. The entry `10.0.0.0/8` does not count as the
+    /// entry `10.0.0.1`.
     #[must_use]
     pub fn has(&self, entry: &Entry) -> bool {
         self.entries.contains(entry)
@@ -83,7 +83,7 @@ impl BlockList {
         Ok(true)
     }
 
-    /// Takes an entry out; false if it was not there.
+    /// Removes an entry; false if it was not there.
     pub fn remove(&mut self, entry: &Entry) -> bool {
         let was_there = self.entries.remove(entry);
         if was_there {
@@ -93,16 +93,16 @@ impl BlockList {
         was_there
     }
 
-    /// Whether frames with this key are blocked. Made to be asked of every frame: most that are not
-    /// blocked cost a few loads from 384 KiB.
+    /// Whether frames with this key are blocked. It is called for every frame: for most frames that
+    /// are not blocked, it costs a few loads from 384 KiB.
     #[must_use]
     #[inline]
     pub fn contains(&self, key: &FlowKey) -> bool {
         !self.entries.is_empty() && self.front.suspects(key) && self.has_key(key)
     }
 
-    /// The front as the kernel reads it: `struct weir_blocklist_front`, [`FRONT_WORDS`] words, or none before
-    /// the first entry (all of them 0).
+    /// The front as the kernel reads it (`struct weir_blocklist_front`): [`FRONT_WORDS`] words.
+    /// Empty before the first entry, when all words are 0.
     #[must_use]
     pub fn front_words(&self) -> &[u64] {
         self.front.words()
@@ -129,7 +129,7 @@ fn ends(addresses: Addresses) -> (IpAddr, IpAddr) {
     }
 }
 
-/// How many prefixes there are of each length: only those that occur are looked up.
+/// Number of prefixes of each length. Only lengths that occur are looked up.
 #[derive(Clone, Debug)]
 struct Lengths {
     v4: [u32; 32],
@@ -163,7 +163,7 @@ impl Lengths {
         }
     }
 
-    /// The lengths that occur among the prefixes of this address's version.
+    /// The lengths of prefixes that occur for the IP version of this address.
     fn of(&self, address: IpAddr) -> impl Iterator<Item = u8> {
         let counts: &[u32] = match address {
             IpAddr::V4(_) => &self.v4,

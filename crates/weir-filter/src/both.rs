@@ -9,7 +9,8 @@ use crate::verify::VerifyError;
 /// Why two programs cannot be one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BothError {
-    /// Only one of them asks for the VLAN tag beside the bytes; the other one finds it in them (see [`crate::frame`]).
+    /// Only one of them reads the VLAN tag beside the bytes. The other one expects it in the bytes
+    /// (see [`crate::frame`]).
     #[error(
         "bytecode that asks for the VLAN tag (as tcpdump -ddd prints it for a live interface) does not go together \
          with a filter that finds the tag in the frame; give an expression"
@@ -23,8 +24,7 @@ pub enum BothError {
 impl Program {
     /// A program that takes the frames which both take: `first` decides, and `then` runs on the frames that it
     /// accepts. The verdict is that of `then`, or 0.
-    ///
-    /// Nothing that `then` does, or is, changes what `first` decides: it is behind all of its instructions.
+    /// `then` cannot change the decision of `first`, because it follows all of its instructions.
     ///
     /// # Errors
     /// [`BothError`].
@@ -37,7 +37,7 @@ impl Program {
         let asks_a = own.iter().any(|insn| insn.code == RET_A);
         let rejects_by_a = if asks_a { &rejects_by_a[..] } else { &[] };
         let (test, accepted) = (own.len(), own.len() + rejects_by_a.len());
-        // Skips to the instruction of this number.
+        // A jump to the instruction of this number.
         let skip = |at: usize, to: usize| Insn::new(JA, (to - at - 1) as u32);
         let mut insns: Vec<Insn> = Vec::with_capacity(accepted + then.insns().len() + 2);
         insns.extend(own.iter().enumerate().map(|(at, insn)| match insn.code {
@@ -46,7 +46,7 @@ impl Program {
             _ => *insn,
         }));
         insns.extend(rejects_by_a);
-        // As a program begins: everything is 0.
+        // Restores the state in which a program begins: everything is 0.
         insns.extend([Insn::new(LD_IMM, 0), Insn::new(LDX_IMM, 0)]);
         let loads = then.insns().iter().filter(|insn| matches!(insn.code, LD_MEM | LDX_MEM));
         let words: BTreeSet<u32> = loads.map(|insn| insn.k).collect();

@@ -1,18 +1,20 @@
-//! A program as the kernel's packet sockets run classic BPF (`SO_ATTACH_FILTER`): a filter in the kernel for
-//! processes that may open a packet socket and not load eBPF.
+//! Converts a program to classic BPF, as the kernel runs it on packet sockets (`SO_ATTACH_FILTER`):
+//! a filter in the kernel for processes that may open a packet socket but not load eBPF.
 //!
-//! # What differs
-//! - The outer VLAN tag may stand beside the bytes. So there are two *sections*: the program as it is, for frames
-//!   without such a tag, and the program with its loads moved, for those with one. A program that looks at nothing
-//!   behind the addresses, nor at the length, has only the first.
-//! - Offsets from 2^31 on are extensions or relative to other headers in the kernel, and sums of X and an offset come
-//!   round. Here they reject, so X is compared first, unless it is known to be small enough.
-//! - A shift by 32 bits or more, by X, gives 0 here, and anything in the kernel.
-//! - The kernel refuses to load words of scratch memory that some way has not written; here they are 0.
-//! - The verdict says how much of the frame is handed over.
+//! # Differences
+//! - The outer VLAN tag may be beside the bytes. So there are two *sections*: the program unchanged,
+//!   for frames without such a tag, and the program with its loads moved, for frames with one. A
+//!   program that reads neither the length nor bytes after the addresses has only the first.
+//! - In the kernel, offsets from 2^31 on are extensions or relative to other headers, and the sum of
+//!   X and an offset wraps around. Here such loads reject, so X is compared first, unless it is known
+//!   to be small enough.
+//! - A shift by X of 32 bits or more gives 0 here. In the kernel its result is undefined.
+//! - The kernel refuses to load words of scratch memory that some path has not written. Here they
+//!   are 0.
+//! - The verdict is the number of bytes of the frame that are delivered.
 //!
-//! The translation of one instruction may need a word of scratch memory for itself: one that the program does
-//! not use.
+//! The translation of an instruction may need an additional word of scratch memory: one that the
+//! program does not use.
 //!
 //! Source: `bpf_check_classic` and `bpf_convert_filter`, net/core/filter.c.
 
@@ -28,20 +30,20 @@ use crate::verify::INSNS_MAX;
 use asm::Asm;
 use section::Section;
 
-/// Why there is no classic program for a socket. The way out is the same: the filter runs in user space.
+/// Why there is no classic program for a socket. In each case the filter can run in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClassicError {
-    /// Whether the tag is beside the bytes or among them, it has to be found beside them.
+    /// The program reads the tag beside the bytes, and expects it there even if it is in the bytes.
     #[error(
         "the filter asks for the VLAN tag beside the frame; a socket's classic filter finds tags among the bytes only"
     )]
     AsksForTag,
-    /// One word more is needed.
+    /// One more word of scratch memory is needed.
     #[error(
         "the filter uses all {MEMORY_WORDS} words of scratch memory, and a socket's classic filter needs one for itself"
     )]
     NoWord,
-    /// More than the kernel takes.
+    /// More instructions than the kernel accepts.
     #[error(
         "the filter is too long for a socket's classic filter: {insns} instructions, at most {INSNS_MAX}"
     )]
@@ -51,12 +53,13 @@ pub enum ClassicError {
     },
 }
 
-/// Converts a program. What comes of it returns `taken` for frames that the program takes, which is how many bytes the
-/// socket hands over at most, and 0 for the others. It relies on A and X being 0, as they are where a program begins.
+/// Converts a program. The result returns `taken`, the most bytes that the socket delivers, for
+/// frames that the program takes, and 0 for others. It relies on A and X being 0 at its beginning.
 ///
 /// # Errors
-/// [`ClassicError`]: it cannot be had with the very same meaning. A program that can be converted may still be too
-/// large for the socket's memory (`net.core.optmem_max`), which the kernel says when it is attached.
+/// [`ClassicError`] if it cannot be converted with the same meaning. A converted program may still
+/// be too large for the socket's memory (`net.core.optmem_max`); then the kernel refuses to attach
+/// it.
 ///
 /// # Panics
 /// If `taken` is 0.
@@ -91,19 +94,19 @@ pub fn convert(program: &Program, taken: u32) -> Result<Vec<Insn>, ClassicError>
 struct Code<'a> {
     program: &'a Program,
     graph: FlowGraph,
-    /// By instruction: the most that X can be before it.
+    /// For each instruction, an upper bound of X before it.
     most_of_x: Vec<u32>,
     taken: u32,
 }
 
 impl Code<'_> {
-    /// Its instructions that some way leads to, with their numbers.
+    /// Its reachable instructions, with their numbers.
     fn insns(&self) -> impl Iterator<Item = (usize, Insn)> {
         self.graph.steps.iter().map(|step| (step.at, self.program.insns()[step.at]))
     }
 
-    /// Words of scratch memory to be written first. All that are loaded: the kernel asks for a write on every way, and
-    /// sees more ways than there are.
+    /// Words of scratch memory that must be written first: all that are loaded. The kernel requires
+    /// a write on every path, and also assumes paths that cannot be taken.
     fn zeroes(&self) -> impl Iterator<Item = u32> {
         let is_loaded = |word: u32| {
             self.insns().any(|(_, insn)| matches!(insn.code, LD_MEM | LDX_MEM) && insn.k == word)

@@ -1,33 +1,36 @@
-//! Classic programs as eBPF: one, for its verdict, or a set of them, for a mask of those that take the frame.
+//! Converts classic programs to eBPF: one program, for its verdict, or a set, for a mask of those
+//! that take the frame.
 //!
 //! # Shape
-//! The code is a prologue and some *sections*, each all programs one after the other for frames of one kind,
-//! so that a frame meets no question twice. Kinds differ in where the VLAN tag is ([`crate::frame`]), and in
-//! whether the frame's first bytes can be read in place: then loads among them need no check of their own.
+//! The code is a prologue and some *sections*. A section contains all programs one after the other,
+//! for frames of one kind, so that no test is repeated for a frame. Kinds differ in the place of
+//! the VLAN tag ([`crate::frame`]), and in whether the frame's first bytes can be read in place. If
+//! so, loads of these bytes need no check.
 //!
 //! ```text
-//! prologue      registers; which kind of frame is it?
+//! prologue      registers; the kind of the frame
 //! section 0     frames without a tag beside them, first bytes in place
 //! section 1     the same, first bytes not in place: each load is checked, and falls back on the helper
-//! section 2, 3  frames with a tag beside them: the same programs, offsets behind the addresses moved
+//! section 2, 3  frames with a tag beside them: the same programs, offsets after the addresses moved
 //! ```
 //!
-//! | register | what |
+//! | register | contents |
 //! |---|---|
 //! | r6 | the context; in user space, the frame's length on the wire |
 //! | r7, r8 | A and X, upper halves zero |
 //! | r9 | the frame's first byte, where that is known to be in place, and in user space |
-//! | r4 | user space: bytes there are |
+//! | r4 | user space: number of captured bytes |
 //! | r5 | user space: the mask, in sets of several programs |
-//! | r0 to r3 | between two instructions: nothing |
+//! | r0 to r3 | unused between two instructions |
 //!
-//! Stack, from its upper end: 64 bytes of scratch memory, 8 for a load, 4 of the tag as on the wire, 4 of its
-//! TCI, 4 for the kind, 4 for the mask. A set of one keeps no mask: each of its ends knows its answer.
+//! Stack, from its upper end: 64 bytes of scratch memory, 8 for a load, 4 of the tag as on the
+//! wire, 4 of its TCI, 4 for the kind, 4 for the mask. A set of one program keeps no mask: each of
+//! its exits gives the answer.
 //!
 //! # How to run it
-//! The kernel's programs take their context in r1 and give the answer in r0, as 32 bits. Each stands alone:
-//! no maps, no subprograms, no BTF, GPL not needed. They are made to come in the place of a function of the
-//! capture program: see `docs/decisions/0012-filters-in-the-program.md`.
+//! The kernel's programs take their context in r1 and give the answer in r0, as 32 bits. Each is
+//! self-contained: it needs no maps, no subprograms, no BTF and no GPL license. They replace a
+//! function of the capture program: see `docs/decisions/0012-filters-in-the-program.md`.
 
 mod asm;
 mod kind;
@@ -46,27 +49,28 @@ use asm::{Asm, FP, Operand, R0, R1, R2, R5, R6, Reg, TooFar};
 use kind::Kind;
 use section::Section;
 
-/// Where the code is to run.
+/// The place where the code runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// `BPF_PROG_TYPE_XDP`, with or without frags. It sees the frame's bytes; a tag that the driver took
-    /// off is not among them.
+    /// `BPF_PROG_TYPE_XDP`, with or without frags. It sees the frame's bytes. A tag that the driver
+    /// has removed is not among them.
     Xdp,
-    /// The same, and the caller has asked the driver: r2 is the tag as it stands on the wire, protocol first, or 0. It
-    /// is put back.
+    /// The same, but the caller has asked the driver for the tag: r2 is the tag as on the wire,
+    /// protocol first, or 0. The tag is put back.
     XdpTag,
     /// `BPF_PROG_TYPE_SCHED_CLS`. Tags beside the bytes are put back.
     Tc,
     /// `BPF_PROG_TYPE_SOCKET_FILTER`, on a packet socket of type `SOCK_RAW`. Tags are put back.
     Socket,
-    /// User space: [`crate::user`] makes machine code of it. It begins with the frame in r4, r6 and r9.
+    /// User space: [`crate::user`] makes machine code of it. At its beginning, r4, r6 and r9
+    /// describe the frame.
     User,
 }
 
 pub use crate::limits::EBPF_INSNS_MAX;
 
-/// Why there is no code. The way out is the same: the filter named, or the last ones of the set, run in user
-/// space, and the others are converted without them.
+/// Why there is no code. In each case the named filter, or the last ones of the set, can run in
+/// user space, and the others are converted without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
     /// eBPF jumps over 32767 instructions at most.
@@ -74,12 +78,12 @@ pub enum ConvertError {
         "filter {number} of the set is too long for eBPF: its {insns} instructions need jumps over more than 32767"
     )]
     TooLong {
-        /// Which filter, from 0.
+        /// Number of the filter, from 0.
         number: usize,
         /// Its classic instructions.
         insns: usize,
     },
-    /// All together are more than [`EBPF_INSNS_MAX`].
+    /// The code of all filters together is longer than [`EBPF_INSNS_MAX`].
     #[error(
         "the set's filters are too long for one eBPF program: {insns} instructions, at most {EBPF_INSNS_MAX}"
     )]
@@ -96,7 +100,7 @@ const TAG: i16 = -76;
 const TCI: i16 = -80;
 const KIND: i16 = -84;
 const MASK: i16 = -88;
-/// The mask in user space, where no helper is called that would spoil it.
+/// Register of the mask in user space, where no helper is called that would overwrite it.
 const USER_MASK: Reg = R5;
 
 /// `struct __sk_buff`, linux/bpf.h.
@@ -124,7 +128,7 @@ mod helper {
 }
 
 impl Target {
-    /// Where the context has the ends of the bytes that can be read in place.
+    /// Offsets in the context of the begin and the end of the bytes that can be read in place.
     fn data(self) -> Option<(i16, i16)> {
         match self {
             Target::Xdp | Target::XdpTag => Some((xdp_md::DATA, xdp_md::DATA_END)),
@@ -150,22 +154,22 @@ enum Ending {
     Next { bits: u32 },
 }
 
-/// Converts one program: r0 is its verdict, not 0 if it takes the frame.
+/// Converts one program. r0 is its verdict, which is not 0 if it takes the frame.
 ///
 /// # Errors
-/// [`ConvertError::TooLong`], with some thousands of instructions: the filter runs in user space then.
+/// [`ConvertError::TooLong`], with thousands of instructions. Then the filter runs in user space.
 pub fn convert(program: &Program, target: Target) -> Result<Vec<EbpfInsn>, ConvertError> {
     let graph = FlowGraph::of(program.insns(), true);
     let member = Member { program, graph, bits: 0, number: 0 };
     emit(&[(member, Ending::Verdict)], target, None)
 }
 
-/// Converts a set of filters: bit `i` of r0 says that filter `i` takes the frame. `None` takes every frame.
-/// Each of them sees the frame as it would alone; equal ones are run once.
+/// Converts a set of filters: bit `i` of r0 is set if filter `i` takes the frame. `None` takes
+/// every frame. Each filter sees the frame as it would alone; equal filters are run once.
 ///
 /// # Errors
-/// What is too long, and so has to leave the set. A set that can be converted may still be too much
-/// for the kernel's verifier, which says so when it is loaded; the way out is the same.
+/// [`ConvertError`] for filters that are too long, and so must leave the set. The kernel's verifier
+/// may still refuse a converted set as too complex when it is loaded; the remedy is the same.
 ///
 /// # Panics
 /// With more than [`SET_MAX`] filters.
@@ -189,7 +193,8 @@ pub fn convert_set(
     emit(&members, target, (!is_alone).then_some(always))
 }
 
-/// The code as a program that stands alone, for the verifier to look at: a caller's argument is anything there.
+/// The code as a program of its own, for a check by the verifier. The caller's argument is an
+/// unknown value there.
 #[must_use]
 pub fn alone(code: &[EbpfInsn], target: Target) -> Vec<EbpfInsn> {
     let mut asm = Asm::default();
@@ -201,8 +206,8 @@ pub fn alone(code: &[EbpfInsn], target: Target) -> Vec<EbpfInsn> {
     whole
 }
 
-/// The code of these programs, each with its ending. With `mask`, that is the initial value of the
-/// mask.
+/// The code of these programs, each with its ending. `mask` is the initial value of the mask;
+/// `None` for no mask.
 fn emit(
     members: &[(Member<'_>, Ending)],
     target: Target,
@@ -219,7 +224,8 @@ fn emit(
     if kinds.len() > 1 {
         kind::find(&mut asm, target, &kinds);
     }
-    // Each section's first question is whether it is for this frame; if not, on to the next section.
+    // Each section begins with a test whether it is for this frame; if not, it jumps to the next
+    // section.
     let mut pieces = Vec::new();
     let mut next = None;
     for (number, &kind) in kinds.iter().enumerate() {
@@ -265,7 +271,7 @@ fn emit(
     asm.finish().map_err(|too_far| too_long(&too_far, &pieces))
 }
 
-/// Names the filter that is to blame: the longest that the jump passes through.
+/// Names the filter that causes the error: the longest that the jump passes.
 fn too_long(&TooFar { from, to }: &TooFar, pieces: &[(Range<usize>, &Member<'_>)]) -> ConvertError {
     let passed = pieces.iter().filter(|(piece, _)| piece.start < to && from < piece.end);
     let longest = passed.max_by_key(|(piece, _)| piece.len());
@@ -284,12 +290,12 @@ fn prologue(asm: &mut Asm, target: Target, mask: Option<u32>) {
     }
 }
 
-/// Where word `index` of scratch memory is.
+/// Stack offset of word `index` of scratch memory.
 fn memory(index: usize) -> i16 {
     MEMORY + 4 * index as i16
 }
 
-/// Shifts of classic BPF by 32 or more give 0; those of eBPF take the lower five bits.
+/// Shifts of classic BPF by 32 or more give 0. eBPF uses the lower five bits of the count.
 fn is_shift(op: u16) -> bool {
     op == LSH || op == RSH
 }

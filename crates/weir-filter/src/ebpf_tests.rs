@@ -20,7 +20,7 @@ fn byte(at: u32) -> Program {
     ])
 }
 
-/// Loads through X, again and again: some 22 instructions of eBPF each, in two sections.
+/// Repeated loads through X: about 22 eBPF instructions each, in two sections.
 fn indirect(insns: usize) -> Program {
     let mut code = vec![Insn::new(LD_W_IND, 4); insns];
     code[0] = Insn::new(LD_B_ABS, 0);
@@ -42,7 +42,7 @@ fn a_set_of_one_is_as_short_as_the_program_alone() {
         let alone = convert(&one, target).expect("short");
         let set = convert_set(&[Some(&one)], target).expect("short");
         assert_eq!(set.len(), alone.len(), "{target:?}");
-        // Nor do equal ones, or those that take every frame, add anything.
+        // Equal programs, and those that take every frame, add nothing.
         let set = convert_set(&[None, Some(&one), Some(&byte(20)), None], target).expect("short");
         assert_eq!(set.len(), alone.len(), "{target:?}");
         assert!(!touches_mask(&set), "{target:?}");

@@ -6,33 +6,33 @@ use crate::order;
 pub(crate) use crate::step::{A, OFFSET_MAX, Step, Then, To, X_REG, uses};
 use crate::verify::skips;
 
-/// Known facts about a program before it runs. Jumps to jumps are followed, and conditions that change
-/// nothing left out, so not every instruction is a step; code that no way leads to never is, as the kernel
-/// refuses such.
+/// Facts about a program that are known before it runs. Jumps to jumps are followed, and conditions
+/// without effect are left out, so not every instruction is a step. Unreachable code never is,
+/// because the kernel refuses it.
 #[derive(Debug)]
 pub(crate) struct FlowGraph {
-    /// Where it begins.
+    /// Its first step.
     pub entry: To,
-    /// In the program's order, so all ways go forward.
+    /// In the program's order, so all paths go forward.
     pub steps: Vec<Step>,
-    /// Registers and words that some path reads before it writes them, and finds 0: scratch memory's words by
-    /// their bits, [`A`], [`X_REG`].
+    /// Registers and words that some path reads before it writes them, and finds 0. Words of
+    /// scratch memory are the bits of their numbers; the others are [`A`] and [`X_REG`].
     pub begins_as_zero: u32,
 }
 
 impl FlowGraph {
-    /// With `verdicts`, the value of a `ret` matters, so it is a step; without, only whether it is
-    /// 0.
+    /// With `verdicts`, the value of a `ret` matters, so it is a step. Without, it only matters
+    /// whether the value is 0.
     pub(crate) fn of(insns: &[Insn], verdicts: bool) -> FlowGraph {
         let leads_to = follow(insns, verdicts);
-        // By instruction that is reached: the registers and words that every path there has
+        // For each reachable instruction, the registers and words that every path to it has
         // written.
         let mut written = vec![None; insns.len()];
         let mut graph = FlowGraph { entry: leads_to[0], steps: Vec::new(), begins_as_zero: 0 };
         if let To::Insn(first) = graph.entry {
             written[first] = Some(0);
         }
-        // All jumps go forward, so one pass sees every way.
+        // All jumps go forward, so one pass sees every path.
         for (at, &insn) in insns.iter().enumerate() {
             let Some(mut known) = written[at] else { continue };
             let (reads, writes) = uses(insn);
@@ -44,7 +44,7 @@ impl FlowGraph {
                 }
                 [Some(skip), None] => Then::To(leads_to[at + 1 + skip as usize]),
                 _ if verdicts => Then::End,
-                // By A: a rejecting one goes its own way.
+                // `ret A`: the rejecting case is part of the instruction's translation.
                 _ => Then::To(To::Take),
             };
             for to in then.ways() {
@@ -59,14 +59,14 @@ impl FlowGraph {
         graph
     }
 
-    /// Whether some way leads to [`To::Take`].
+    /// Whether a path leads to [`To::Take`].
     pub(crate) fn takes(&self) -> bool {
         self.entry == To::Take
             || self.steps.iter().any(|step| step.then.ways().any(|to| to == To::Take))
     }
 }
 
-/// By instruction: where one ends up who is sent there.
+/// For each instruction, the place where a jump to it ends up.
 fn follow(insns: &[Insn], verdicts: bool) -> Vec<To> {
     let mut leads_to = vec![To::Reject; insns.len()];
     for (at, &insn) in insns.iter().enumerate().rev() {
@@ -85,7 +85,7 @@ fn follow(insns: &[Insn], verdicts: bool) -> Vec<To> {
     leads_to
 }
 
-/// A load that no frame is long enough for.
+/// Whether the instruction is a load at an offset that no frame has.
 pub(crate) fn always_rejects(insn: Insn) -> bool {
     insn.load().is_some() && insn.k > OFFSET_MAX
 }

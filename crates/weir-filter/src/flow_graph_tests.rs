@@ -25,7 +25,7 @@ fn jumps_are_followed_to_where_they_end() {
     assert_eq!(graph.entry, To::Insn(0));
     assert_eq!(steps(&graph), [0, 1]);
     assert_eq!(graph.steps[1].then, Then::If(To::Take, To::Reject));
-    // Where the verdict matters, it is given by an instruction.
+    // If verdicts matter, a `ret` is a step.
     let graph = FlowGraph::of(&insns, true);
     assert_eq!(steps(&graph), [0, 1, 6]);
     assert_eq!(graph.steps[1].then, Then::If(To::Insn(6), To::Reject));
@@ -47,7 +47,7 @@ fn what_is_read_before_it_is_written_begins_as_zero() {
     assert_eq!(graph(&[&written[..], &ret].concat()).begins_as_zero, 0);
     assert_eq!(graph(&ret).begins_as_zero, A);
     assert_eq!(graph(&[Insn::new(TXA, 0), ret[0]]).begins_as_zero, X_REG);
-    // M[3] is written on one way and not on the other.
+    // M[3] is written on one path and not on the other.
     let one_way = [
         Insn::new(LD_IMM, 1),
         Insn::jump(JEQ_K, 1, 0, 1),

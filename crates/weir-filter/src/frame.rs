@@ -1,12 +1,12 @@
 //! The view of a frame that a program has.
 //!
-//! Drivers and the kernel may take the outer VLAN tag off a frame and keep it beside the bytes. Programs
-//! come in two kinds. Most, and all that are compiled from text, know nothing of that: they see the frame as
-//! it was on the wire, so a tag beside the bytes is put back. Some that libpcap made for a live interface ask
-//! for the tag beside the bytes ([`crate::insn::VLAN_TAG_PRESENT`]): they see the frame as the kernel's
-//! sockets do, and a tag in the bytes is taken off.
+//! Drivers and the kernel may take the outer VLAN tag off a frame and keep it beside the bytes.
+//! There are two kinds of programs. Most, and all that are compiled from text, ignore this: they
+//! see the frame as it was on the wire, so a tag beside the bytes is put back. Some that libpcap
+//! made for a live interface read the tag beside the bytes ([`crate::insn::VLAN_TAG_PRESENT`]):
+//! they see the frame as the kernel's sockets do, so a tag in the bytes is taken off.
 
-/// Where the outer tag stands: behind the two addresses.
+/// Offset of the outer tag: after the two addresses.
 pub const TAG_AT: usize = 12;
 /// Length of a tag.
 pub const TAG_BYTES: usize = 4;
@@ -16,55 +16,55 @@ pub const TAG_PROTOCOLS: [u16; 2] = [0x8100, 0x88a8];
 /// A VLAN tag beside the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// 0x8100, 0x88a8 or another EtherType that the NIC was told to take for a tag.
+    /// 0x8100, 0x88a8 or another EtherType that the NIC is configured to treat as a tag.
     pub protocol: u16,
     /// Priority, drop eligibility and VLAN id.
     pub tci: u16,
 }
 
-/// A frame, as a filter gets it.
+/// A frame as a filter receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// The link-layer bytes that are there.
+    /// The captured link-layer bytes.
     pub bytes: &'a [u8],
-    /// How many there were on the wire, without a tag beside them.
+    /// Length on the wire, without a tag beside the bytes.
     pub wire_len: u32,
     /// The tag beside the bytes.
     pub tag: Option<Tag>,
 }
 
 impl<'a> Frame<'a> {
-    /// A whole frame, tag and all in its bytes.
+    /// A whole frame. A tag is in its bytes.
     #[must_use]
     pub fn whole(bytes: &'a [u8]) -> Frame<'a> {
         Frame { bytes, wire_len: bytes.len() as u32, tag: None }
     }
 }
 
-/// Where a program finds the byte at an offset.
+/// The place of a byte that a program sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ByteLocation {
     /// In the frame's bytes, at this offset.
     Bytes(u32),
-    /// The tag's byte of this number.
+    /// In the tag, the byte of this number.
     Tag(u32),
 }
 
-/// Where the outer tag is, and where the program wants it.
+/// The place of the outer tag, and the place where the program expects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
     /// The bytes are the program's view.
     AsIs,
-    /// The same, and the tag beside them, too.
+    /// The tag is beside the bytes, and the program expects it there.
     Beside,
-    /// A tag beside the bytes, which the program wants among them.
+    /// The tag is beside the bytes, and the program expects it in them.
     Insert,
-    /// A tag in the bytes, which the program wants beside them.
+    /// The tag is in the bytes, and the program expects it beside them.
     Remove,
 }
 
 impl View {
-    /// Where the byte is that the program sees at `offset` (at most `OFFSET_MAX`).
+    /// The place of the byte that the program sees at `offset` (at most `OFFSET_MAX`).
     pub(crate) fn locate(self, offset: u32) -> ByteLocation {
         const AT: u32 = TAG_AT as u32;
         const BYTES: u32 = TAG_BYTES as u32;
@@ -76,7 +76,7 @@ impl View {
         }
     }
 
-    /// Length that the program sees, less the bytes that the frame has.
+    /// The length that the program sees, minus the length of the frame's bytes.
     pub(crate) fn longer(self) -> i32 {
         match self {
             View::AsIs | View::Beside => 0,
@@ -85,7 +85,7 @@ impl View {
         }
     }
 
-    /// Whether the program is told of a tag beside the bytes.
+    /// Whether the program can see a tag beside the bytes.
     pub(crate) fn tells_of_tag(self) -> bool {
         matches!(self, View::Beside | View::Remove)
     }

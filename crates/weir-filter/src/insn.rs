@@ -1,4 +1,4 @@
-//! One instruction of classic BPF, and the opcodes there are.
+//! Instructions of classic BPF, and their opcodes.
 //!
 //! Source: McCanne and Jacobson, USENIX 1993; linux/filter.h and linux/bpf_common.h; libpcap's
 //! bpf_filter.c.
@@ -38,7 +38,7 @@ pub const MEMORY_WORDS: usize = 16;
 pub const LD_W_ABS: u16 = 0x20;
 /// A ← 16 bits at `k`.
 pub const LD_H_ABS: u16 = 0x28;
-/// A ← the byte at `k`; or, from [`EXTENSION`] on, something beside the bytes.
+/// A ← the byte at `k`; or, from [`EXTENSION`] on, data beside the bytes.
 pub const LD_B_ABS: u16 = 0x30;
 /// A ← 32 bits at X + `k`.
 pub const LD_W_IND: u16 = 0x40;
@@ -116,13 +116,14 @@ pub const TXA: u16 = 0x87;
 
 /// Absolute loads at this offset and every fourth of the next 64 read no bytes (`SKF_AD_OFF`).
 pub const EXTENSION: u32 = -0x1000i32 as u32;
-/// There are so many (`SKF_AD_MAX` / 4).
+/// Number of extensions (`SKF_AD_MAX` / 4).
 pub(crate) const EXTENSIONS: u32 = 16;
 /// The tag control information of the VLAN tag beside the bytes, 0 without one (`SKF_AD_VLAN_TAG`).
 pub const VLAN_TAG: u32 = EXTENSION + 44;
 /// 1 if there is a VLAN tag beside the bytes (`SKF_AD_VLAN_TAG_PRESENT`).
 pub const VLAN_TAG_PRESENT: u32 = EXTENSION + 48;
-/// The protocol of that tag (`SKF_AD_VLAN_TPID`). No program may ask for it; programs made for sockets do.
+/// The protocol of that tag (`SKF_AD_VLAN_TPID`). A [`Program`](crate::Program) must not read it;
+/// programs converted for sockets do.
 pub(crate) const VLAN_TPID: u32 = EXTENSION + 60;
 
 /// How an instruction reads the frame's bytes.
@@ -153,7 +154,7 @@ impl Insn {
         Some(Load { size, indirect, header_length })
     }
 
-    /// Whether it reads what stands beside the bytes.
+    /// Whether it reads data beside the bytes.
     pub(crate) fn is_extension(self) -> bool {
         let offset = self.k.wrapping_sub(EXTENSION);
         matches!(self.code, LD_W_ABS | LD_H_ABS | LD_B_ABS)

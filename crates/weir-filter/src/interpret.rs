@@ -1,4 +1,5 @@
-//! The reference: a program, run step by step. Slow and plain; the other forms of a program are compared with it.
+//! The reference implementation, which runs a program step by step. It is slow and simple; the
+//! other forms of a program are compared with it.
 
 use crate::flow_graph::OFFSET_MAX;
 use crate::frame::{ByteLocation, Frame, TAG_AT, TAG_BYTES, TAG_PROTOCOLS, Tag, View};
@@ -7,7 +8,8 @@ use crate::program::Program;
 
 /// Runs `program` on `frame` and gives its verdict: 0 rejects.
 ///
-/// It ends after at most as many steps as the program has instructions: all jumps go forward.
+/// It ends after at most as many steps as the program has instructions, because all jumps go
+/// forward.
 #[must_use]
 pub fn run(program: &Program, frame: &Frame<'_>) -> u32 {
     let seen = Seen::new(program, frame);
@@ -60,7 +62,7 @@ pub(crate) fn holds(code: u16, a: u32, operand: u32) -> bool {
     }
 }
 
-/// `None`: division by zero.
+/// `None` for a division by zero.
 pub(crate) fn compute(code: u16, a: u32, operand: u32) -> Option<u32> {
     Some(match code & 0xf0 {
         ADD => a.wrapping_add(operand),
@@ -139,7 +141,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// The outer tag in the bytes, if they begin with one that is whole.
+/// The outer tag in the bytes, if there is a whole one.
 fn tag_in(bytes: &[u8]) -> Option<Tag> {
     let tag = bytes.get(TAG_AT..TAG_AT + TAG_BYTES)?;
     let protocol = u16::from_be_bytes([tag[0], tag[1]]);

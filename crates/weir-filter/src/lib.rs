@@ -1,5 +1,5 @@
-//! Packet filters: which frames a feed wants. The pcap filter language, as classic BPF, with one meaning
-//! wherever it runs.
+//! Packet filters, which select the frames of a feed: the pcap filter language, as classic BPF,
+//! with the same meaning in every place where it runs.
 //!
 //! Text becomes a [`Program`] in the crate `weir-filter-compile`, which has libpcap's compiler; ready
 //! bytecode becomes one here ([`Program::parse`], [`Program::new`]). Either way it is verified: a `Program`
@@ -7,23 +7,23 @@
 //! zero. It gives a *verdict*: 0 rejects the frame, any other number takes it (libpcap's programs give the
 //! snapshot length there).
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`program`] | a verified program; its text (`tcpdump -ddd`) and raw forms |
 //! | [`insn`] | one instruction, and the opcodes |
-//! | [`verify`] | what makes bytecode a program, or the reason why not |
+//! | [`verify`] | the rules for programs, and the reasons for a refusal |
 //! | [`frame`] | a program's view of a frame, and the treatment of a VLAN tag beside the bytes |
 //! | [`interpret`] | the reference: a program run step by step |
 //! | [`ebpf`] | the same program as eBPF, for XDP, TC, sockets, and user space; or several, as one |
-//! | [`classic`] | the same program as classic BPF, for packet sockets where eBPF is not to be had |
+//! | [`classic`] | the same program as classic BPF, for packet sockets where eBPF is not allowed |
 //! | [`block`] | block lists: addresses, prefixes and flows that a feed leaves out |
 //! | [`possible`] | whether any frame can pass, by a set of values that occur in some frames |
-//! | [`user`] | filters for user space: machine code where it can be had, else the interpreter |
+//! | [`user`] | filters for user space: machine code where possible, else the interpreter |
 //!
 //! # One meaning
-//! What a program gives is what libpcap's own interpreter gives for the whole frame, tag and all. Tests compare
-//! every form of a program with that. Where the kernel's classic BPF differs from libpcap's (indexes that
-//! wrap around, long shifts), libpcap's meaning holds here.
+//! The verdict of a program is that of libpcap's own interpreter on the whole frame, with its tag.
+//! Tests compare every form of a program with it. Where the kernel's classic BPF differs from
+//! libpcap's (indexes that wrap around, long shifts), libpcap's meaning holds here.
 #![deny(unsafe_code)]
 
 #[cfg(target_endian = "big")]

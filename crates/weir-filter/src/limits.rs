@@ -12,5 +12,6 @@ pub const INSNS_MAX: usize = 4096;
 /// Most instructions of an eBPF program in the kernel (`BPF_COMPLEXITY_LIMIT_INSNS`, linux/bpf.h).
 pub const EBPF_INSNS_MAX: usize = 1_000_000;
 
-/// Most ways through a program that [`crate::possible::possible`] follows; with more, frames may pass.
+/// Most paths through a program that [`crate::possible::possible`] follows. With more, its answer
+/// is that frames may pass.
 pub const WAYS_MAX: usize = 10_000;

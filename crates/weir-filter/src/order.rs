@@ -1,18 +1,19 @@
-//! Which loads can leave their bytes in the order of the network.
+//! Finds the loads that can leave their bytes in network byte order.
 //!
-//! Most loaded values are only compared with constants: this EtherType, that port. Then the constant can be turned
-//! round once, when code is made, instead of the bytes of each frame. This is sound if A is only tested for
-//! equality and common bits, and if the tests know the order: on all paths to a test A comes from loads of one
-//! size, all of which leave their bytes alone.
+//! Most loaded values are only compared with constants, such as an EtherType or a port. Then the
+//! constant can be swapped once, when code is made, instead of the bytes of each frame. This is
+//! sound if A is only tested for equality and common bits, and if the tests know the byte order: on
+//! all paths to a test, A comes from loads of the same size, and none of them swaps its bytes.
 
 use crate::insn::*;
 use crate::step::{A, Step, To, uses};
 
-/// Loads whose value some question may see, and the questions that may see it: all of them go one way.
+/// Loads whose value some test may see, and the tests that may see it. All of them use the same
+/// byte order.
 struct Group {
-    /// In which group it is now; its own number if it is whole.
+    /// The group that this one has been joined to; its own number if it is not joined.
     into: usize,
-    /// The loads' size; `None` if somebody needs a number, or brings one.
+    /// Size of the loads; `None` if a number is needed or provided.
     size: Option<u8>,
 }
 
@@ -50,13 +51,13 @@ impl Groups {
     }
 }
 
-/// For each step: the size of what A holds in the network's order, behind the load that the step is, or before the
-/// question. `None` if A is a number there, and for all other steps.
+/// For each step, the size of the value that A holds in network byte order: after the step if it is
+/// a load, before it if it is a test. `None` if A is a number there, and for all other steps.
 pub(crate) fn of_network(insns: &[Insn], steps: &[Step]) -> Vec<Option<u8>> {
     let mut number = vec![usize::MAX; insns.len()];
     steps.iter().enumerate().for_each(|(n, step)| number[step.at] = n);
     let next = |to| if let To::Insn(at) = to { Some(number[at]) } else { None };
-    // Whether somebody behind a step's beginning reads the A that it begins with.
+    // Whether the value of A at the beginning of a step is read by it or after it.
     let mut is_live = vec![false; steps.len()];
     for (n, step) in steps.iter().enumerate().rev() {
         let (reads, writes) = uses(insns[step.at]);
@@ -64,7 +65,7 @@ pub(crate) fn of_network(insns: &[Insn], steps: &[Step]) -> Vec<Option<u8>> {
         is_live[n] = reads & A != 0 || writes & A == 0 && behind();
     }
     let mut groups = Groups(Vec::new());
-    // The group of A as each step begins. All begin with a number, 0.
+    // The group of A at the beginning of each step. A program begins with the number 0.
     let mut before = vec![None; steps.len()];
     if let Some(first) = before.first_mut() {
         *first = Some(groups.begin(None));
@@ -96,7 +97,7 @@ pub(crate) fn of_network(insns: &[Insn], steps: &[Step]) -> Vec<Option<u8>> {
     own.into_iter().map(|group| groups.size(group?)).collect()
 }
 
-/// Whether it asks something that bytes in the network's order can answer.
+/// Whether it is a test that bytes in network byte order can answer.
 fn is_question(insn: Insn, size: Option<u8>) -> bool {
     let is_short = size.is_some_and(|size| size >= 4 || insn.k < 1 << (8 * size));
     insn.is_conditional_jump()
@@ -105,7 +106,7 @@ fn is_question(insn: Insn, size: Option<u8>) -> bool {
         && is_short
 }
 
-/// A question's constant as A has it: `size` bytes in the network's order.
+/// The constant of a test in the order of A: `size` bytes in network byte order.
 pub(crate) fn turned(k: u32, size: u8) -> u32 {
     k.swap_bytes() >> (32 - 8 * u32::from(size))
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::Insn;
 
-/// The values there are, by kind.
+/// The values that occur, by kind.
 struct Only(&'static [(Kind, u32)]);
 
 impl Facts for Only {
@@ -19,7 +19,7 @@ const WEB: Only = Only(&[
     (Kind::Port, 4242),
 ]);
 
-/// `tcp port N`, as libpcap has it.
+/// `tcp port N`, as libpcap compiles it.
 fn tcp_port(port: u16) -> Program {
     let text = format!(
         "20,40 0 0 12,21 0 6 34525,48 0 0 20,21 0 15 6,40 0 0 54,21 12 0 {port},40 0 0 56,21 10 11 {port},\
@@ -34,7 +34,7 @@ fn an_absent_port_is_impossible() {
     assert!(possible(&tcp_port(80), 1, &WEB));
     assert!(!possible(&tcp_port(443), 1, &WEB));
     assert!(!possible(&tcp_port(80), 1, &Only(&[])));
-    // Of other link types nothing is known.
+    // Nothing is known about other link types.
     assert!(possible(&tcp_port(443), 113, &WEB));
 }
 
@@ -97,7 +97,8 @@ fn a_verdict_in_a_register_counts() {
 
 #[test]
 fn the_work_is_bounded() {
-    // Each bit of the type makes two ways, and all ways meet again: 2^n without an end, were they all followed.
+    // Each bit of the type splits the path in two, and all paths meet again: to follow all would
+    // take 2^n steps.
     let mut insns = Vec::new();
     for n in 0..1000 {
         insns.push(Insn::new(LD_B_ABS, n));

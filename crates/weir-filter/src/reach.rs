@@ -1,13 +1,15 @@
-//! How far into a frame a program can look: the bytes that it needs for the verdict on the whole frame.
+//! How far into a frame a program can read: the bytes that it needs for the verdict on the whole
+//! frame.
 //!
-//! An upper bound is kept of A, of X and of each word of scratch memory on every way to an instruction; all ways go
-//! forward, so one pass sees them all. Most indexes are the length of an IPv4 header, which is at most 60.
+//! For every instruction, upper bounds of A, X and each word of scratch memory are computed. All
+//! paths go forward, so one pass sees them all. Most indexes are the length of an IPv4 header,
+//! which is at most 60.
 
 use crate::frame::{TAG_AT, TAG_BYTES};
 use crate::insn::*;
 use crate::verify::skips;
 
-/// The most that registers can be.
+/// Upper bounds of the registers.
 #[derive(Clone, Copy)]
 struct Bounds {
     a: u32,
@@ -16,10 +18,10 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Where every way begins: all is 0.
+    /// The beginning of a program: everything is 0.
     const START: Bounds = Bounds { a: 0, x: 0, memory: [0; MEMORY_WORDS] };
 
-    /// Whichever of the two ways was taken.
+    /// The bounds if either of two paths was taken.
     fn or(mut self, other: &Bounds) -> Bounds {
         self.a = self.a.max(other.a);
         self.x = self.x.max(other.x);
@@ -29,7 +31,7 @@ impl Bounds {
         self
     }
 
-    /// Behind the instruction.
+    /// The bounds after the instruction.
     fn after(mut self, insn: Insn) -> Bounds {
         match insn.code {
             LD_IMM => self.a = insn.k,
@@ -47,25 +49,25 @@ impl Bounds {
             RET_K | RET_A => {}
             _ if insn.code & 7 == JMP => {}
             _ if insn.code & 7 == ALU => self.a = self.computed(insn),
-            // Whole words, the length, data beside the bytes.
+            // Whole words, the length, and data beside the bytes.
             _ => self.a = u32::MAX,
         }
         self
     }
 
-    /// The most that A is behind an operation.
+    /// Upper bound of A after an operation.
     fn computed(&self, insn: Insn) -> u32 {
         let by_x = insn.code & X != 0;
         let (a, by) = (self.a, if by_x { self.x } else { insn.k });
         match insn.code & 0xf0 {
-            // At the most it comes round to the largest number there is.
+            // If the result may wrap around, the bound is the largest number.
             ADD => a.saturating_add(by),
             MUL => a.saturating_mul(by),
             AND => a.min(by),
             OR | XOR => all_bits_below(a | by),
             DIV if !by_x => a / by,
             RSH if !by_x => a >> by,
-            // By X, which may be small.
+            // X may be small, so the bound of A does not fall.
             DIV | RSH => a,
             MOD => a.min(by.saturating_sub(1)),
             LSH if by < 32 => u32::try_from(u64::from(a) << by).unwrap_or(u32::MAX),
@@ -74,12 +76,12 @@ impl Bounds {
     }
 }
 
-/// The largest number that has no higher bit than this one.
+/// The largest number that has no higher bit than `number`.
 fn all_bits_below(number: u32) -> u32 {
     u32::MAX.checked_shr(number.leading_zeros()).unwrap_or(0)
 }
 
-/// By instruction of a verified program: the most that registers can be before it; `None` where no way leads.
+/// For each instruction of a verified program, the bounds before it; `None` if it is unreachable.
 fn bounds(insns: &[Insn]) -> Vec<Option<Bounds>> {
     let mut ways = vec![None; insns.len()];
     ways[0] = Some(Bounds::START);
@@ -93,13 +95,14 @@ fn bounds(insns: &[Insn]) -> Vec<Option<Bounds>> {
     ways
 }
 
-/// By instruction of a verified program: the most that X can be before it, 0 where no way leads.
+/// For each instruction of a verified program, the upper bound of X before it; 0 if it is
+/// unreachable.
 pub(crate) fn most_of_x(insns: &[Insn]) -> Vec<u32> {
     bounds(insns).into_iter().map(|bounds| bounds.map_or(0, |bounds| bounds.x)).collect()
 }
 
-/// How many of a frame's first bytes the verdict of a verified program depends on, tag and all; `u32::MAX` if there is
-/// no telling.
+/// The number of a frame's first bytes, tag included, on which the verdict of a verified program
+/// depends; `u32::MAX` if it cannot be determined.
 pub(crate) fn reach(insns: &[Insn], asks_for_tag: bool) -> u32 {
     let mut reach = 0;
     for (&insn, bounds) in insns.iter().zip(bounds(insns)) {
@@ -127,7 +130,7 @@ mod tests {
 
     #[test]
     fn headers_are_looked_at_and_no_more() {
-        // tcp port 80, as libpcap has it: the ports behind the longest IPv4 header.
+        // tcp port 80, as libpcap compiles it: it reads the ports after the longest IPv4 header.
         let text = "20,40 0 0 12,21 0 6 34525,48 0 0 20,21 0 15 6,40 0 0 54,21 12 0 80,40 0 0 56,21 10 11 80,\
                     21 0 10 2048,48 0 0 23,21 0 8 6,40 0 0 20,69 6 0 8191,177 0 0 14,72 0 0 14,21 2 0 80,\
                     72 0 0 16,21 0 1 80,6 0 0 262144,6 0 0 0";

@@ -1,4 +1,4 @@
-//! Several filters as one: tests that are done once, and tests that are not needed.
+//! Sets of filters: removes repetitions, and filters that need not run.
 
 use crate::flow_graph::{FlowGraph, To};
 use crate::program::Program;
@@ -19,9 +19,9 @@ pub(crate) struct Distinct<'a> {
 pub(crate) struct Member<'a> {
     pub program: &'a Program,
     pub graph: FlowGraph,
-    /// The filters that it speaks for.
+    /// Bits of the filters that have this program.
     pub bits: u32,
-    /// The first of them.
+    /// Number of the first of them.
     pub number: usize,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Distinct<'a> {
                 distinct.always |= bit;
                 continue;
             };
-            // At most 32 of them, and most differ early.
+            // There are at most 32 members, and most differ in an early instruction.
             if let Some(same) = distinct.members.iter_mut().find(|m| m.program == *program) {
                 same.bits |= bit;
                 continue;

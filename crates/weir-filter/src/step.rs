@@ -2,17 +2,17 @@
 
 use crate::insn::*;
 
-/// No frame is as long as this. A load from here on rejects.
+/// More than the length of any frame. A load from this offset on rejects.
 pub(crate) const OFFSET_MAX: u32 = i32::MAX as u32 - 8;
 
-/// Where a program goes on.
+/// The place where a program continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     /// At the instruction of this number.
     Insn(usize),
-    /// Nowhere: the frame is taken.
+    /// The frame is taken.
     Take,
-    /// Nowhere: the frame is rejected.
+    /// The frame is rejected.
     Reject,
 }
 
@@ -20,26 +20,26 @@ pub(crate) enum To {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     To(To),
-    /// Where the condition holds, and where not: never the same.
+    /// If the condition is true, and if it is false. The two are different.
     If(To, To),
     /// The verdict is given here.
     End,
 }
 
-/// An instruction that some way leads to.
+/// A reachable instruction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     /// Its number in the program.
     pub at: usize,
     pub then: Then,
-    /// The size of what A holds as it came from the frame, not as a number: behind the load that this is, or for the
-    /// question that this asks ([`order`](crate::order)).
+    /// Size of the value in A if it is in network byte order: after this load, or for this test
+    /// ([`order`](crate::order)).
     pub of_network: Option<u8>,
 }
 
 /// The accumulator, in [`FlowGraph::begins_as_zero`](crate::flow_graph::FlowGraph).
 pub(crate) const A: u32 = 1 << MEMORY_WORDS;
-/// The index register there.
+/// The index register, in the same field.
 pub(crate) const X_REG: u32 = A << 1;
 
 impl Then {

@@ -1,4 +1,5 @@
-//! Filters for user space: machine code where there is a compiler for the machine, else the interpreter.
+//! Filters for user space: machine code if there is a compiler for the processor, else the
+//! interpreter.
 
 use crate::ebpf::{Target, convert, convert_set};
 use crate::frame::Frame;
@@ -32,8 +33,8 @@ impl UserFilter {
         UserFilter { jit: code.and_then(|code| Jit::new(&code).ok()), program }
     }
 
-    /// Whether it runs as machine code. Not: the machine is no x86-64, the program is too long, or the
-    /// system lets nobody make executable memory.
+    /// Whether it runs as machine code. It does not if the processor is no x86-64, the program is
+    /// too long, or the system allows no executable memory.
     #[must_use]
     pub fn is_compiled(&self) -> bool {
         self.jit.is_some()
@@ -45,8 +46,7 @@ impl UserFilter {
         &self.program
     }
 
-    /// The verdict on a frame of which the first `bytes.len()` bytes are there, a VLAN tag among them:
-    /// 0 rejects.
+    /// The verdict on a frame whose captured bytes are `bytes`, a VLAN tag included: 0 rejects.
     #[inline]
     #[must_use]
     pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
@@ -68,9 +68,9 @@ pub struct UserFilterSet {
 /// The other filters.
 #[derive(Debug)]
 enum Rest {
-    /// One piece of code, whose answer is that of the set.
+    /// One piece of code that gives the answer of the whole set.
     Whole(Jit),
-    /// Too long for one piece, or for any: each program, with its bits.
+    /// Each program with its bits, if the set cannot be compiled as one piece of code.
     Each(Box<[(UserFilter, u32)]>),
 }
 
@@ -82,7 +82,7 @@ impl UserFilterSet {
     #[must_use]
     pub fn new(set: &[Option<&Program>]) -> UserFilterSet {
         let Distinct { always, members } = Distinct::of(set);
-        // Nothing to run is cheaper than code which says so.
+        // An empty set needs no code.
         let code = if members.is_empty() { None } else { convert_set(set, Target::User).ok() };
         let rest = match code.and_then(|code| Jit::new(&code).ok()) {
             Some(jit) => Rest::Whole(jit),
@@ -102,8 +102,8 @@ impl UserFilterSet {
         }
     }
 
-    /// Which filters take the frame: bit `i` is that of filter `i`. The first `bytes.len()` bytes are there,
-    /// a VLAN tag among them.
+    /// Mask of the filters that take the frame: bit `i` is that of filter `i`. `bytes` are the
+    /// captured bytes, a VLAN tag included.
     #[inline]
     #[must_use]
     pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {

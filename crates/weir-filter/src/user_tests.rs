@@ -6,8 +6,8 @@ use super::*;
 use crate::insn::*;
 use crate::{Insn, SET_MAX};
 
-/// Takes frames with a byte of `value` or more at `at`. It relies on A, X and M[3] being 0 at the beginning, and
-/// leaves them otherwise.
+/// Takes frames with a byte of `value` or more at `at`. It relies on A, X and M[3] being 0 at its
+/// beginning, and changes them.
 fn byte(at: u32, value: u32) -> Program {
     let insns = [
         Insn::new(ALU | ADD | X, 0),
@@ -27,7 +27,7 @@ fn byte(at: u32, value: u32) -> Program {
     Program::new(insns).expect("valid")
 }
 
-/// So many instructions in all, with loads and conditions.
+/// A program of `length` instructions, with loads and conditions.
 fn long(length: usize, value: u32) -> Program {
     let cycle = [
         Insn::new(LD_B_ABS, 12),
@@ -40,14 +40,14 @@ fn long(length: usize, value: u32) -> Program {
     Program::new(insns).expect("valid")
 }
 
-/// Too long to be converted: loads through X that have to look where the tag is.
+/// Too long to be converted: loads through X that must test where the tag is.
 fn too_long() -> Program {
     let mut insns = vec![Insn::new(LD_W_IND, 1); 4000];
     insns.extend([Insn::new(LD_B_ABS, VLAN_TAG_PRESENT), Insn::new(RET_A, 0)]);
     Program::new(insns).expect("valid")
 }
 
-/// Answers of the interpreter for each.
+/// The interpreter's answers for each filter.
 fn expected(set: &[Option<&Program>], bytes: &[u8]) -> u32 {
     let frame = Frame { bytes, wire_len: 1500, tag: None };
     let takes = |program: &Option<&Program>| program.is_none_or(|p| interpret::run(p, &frame) > 0);

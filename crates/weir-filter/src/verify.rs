@@ -1,7 +1,7 @@
 //! Rules that make bytecode a program.
 //!
-//! Bytecode comes from outside: a client sends it, a user pastes it. All that interpreter, eBPF and
-//! machine code rely on is looked at here, once.
+//! Bytecode comes from outside: a client sends it, or a user pastes it. Everything that the
+//! interpreter, eBPF and machine code rely on is checked here, once.
 
 use crate::insn::*;
 
@@ -19,7 +19,7 @@ pub enum VerifyError {
          feeds, may do"
     )]
     TooLong {
-        /// How many there are.
+        /// Number of instructions.
         insns: usize,
     },
     /// Not an instruction of classic BPF.
@@ -39,7 +39,7 @@ pub enum VerifyError {
         at: usize,
         /// Where it leads.
         to: u64,
-        /// The last there is.
+        /// Number of the last instruction.
         last: usize,
     },
     /// A jump to an earlier instruction. libpcap makes one for `protochain`.
@@ -73,7 +73,7 @@ pub enum VerifyError {
         /// The constant.
         by: u32,
     },
-    /// Something beside the frame's bytes, and not the VLAN tag.
+    /// Data beside the frame's bytes other than the VLAN tag.
     #[error(
         "filter instruction {at}: it loads {what}, which not every frame comes with; bytes, lengths and \
          VLAN tags can be filtered on, and directions by --direction. Was it compiled for a live \
@@ -87,10 +87,10 @@ pub enum VerifyError {
     },
 }
 
-/// Passes if `insns` are a program.
+/// Checks that `insns` are a program.
 ///
 /// # Errors
-/// The first thing that is wrong, with the instruction's number.
+/// The first fault, with the instruction's number.
 pub fn verify(insns: &[Insn]) -> Result<(), VerifyError> {
     if insns.is_empty() {
         return Err(VerifyError::Empty);
@@ -101,7 +101,7 @@ pub fn verify(insns: &[Insn]) -> Result<(), VerifyError> {
     let last = insns.len() - 1;
     for (at, &insn) in insns.iter().enumerate() {
         operands(at, insn)?;
-        // Negative, to libpcap's interpreter.
+        // libpcap's interpreter takes it as negative.
         if insn.code == JA && insn.k > i32::MAX as u32 {
             return Err(VerifyError::Backward { at });
         }
@@ -115,7 +115,8 @@ pub fn verify(insns: &[Insn]) -> Result<(), VerifyError> {
     Ok(())
 }
 
-/// How many instructions may be skipped next: one number, two for a condition, none at an end.
+/// The numbers of instructions that may be skipped next: two for a condition, none at an end, else
+/// one.
 pub(crate) fn skips(insn: Insn) -> [Option<u32>; 2] {
     match insn.code {
         RET_K | RET_A => [None, None],

@@ -1,5 +1,6 @@
-//! How exactly the generator keeps a rate: the table of docs/generator.md, on a veth pair whose far end drops in XDP.
-//! Each case runs three times for two seconds; the row is the run in the middle.
+//! Measures how exactly the generator keeps a rate, on a veth pair whose far end drops in XDP.
+//! Prints the table of docs/generator.md. Each case runs three times for two seconds; its row is
+//! the median run.
 //!
 //! `cargo run --release -p weir-lab --example gen_accuracy` as root.
 
@@ -49,7 +50,7 @@ fn main() -> Result<()> {
                     let before = sink.counts()?.frames;
                     let send = || generator::run(&bed.tx.iface, &options, &AtomicBool::new(false));
                     let report = bed.tx.run(send)??;
-                    // The receiver's half of the kernel may be a moment behind.
+                    // The kernel may still be processing frames at the receiving end.
                     std::thread::sleep(Duration::from_millis(50));
                     let lost = report.sent.abs_diff(sink.counts()?.frames - before);
                     runs.push((report.attempted, report.given_up, lost));

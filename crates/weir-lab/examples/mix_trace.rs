@@ -1,11 +1,12 @@
-//! Writes the demo's mix as a pcapng trace: `mix_trace PATH`. How `crates/weir/demo/trace.pcapng` was made.
+//! Writes the demo's mix as a pcapng trace: `mix_trace PATH`. It has made
+//! `crates/weir/demo/trace.pcapng`.
 
 use weir_frame::pcapng::{self, Interface, LINKTYPE_ETHERNET, SectionInfo};
 use weir_frame::record::Meta;
 
 /// First stamp: 2026-01-01 00:00:00 UTC.
 const BEGIN_NS: u64 = 1_767_225_600_000_000_000;
-/// A frame a millisecond.
+/// One frame a millisecond.
 const STEP_NS: u64 = 1_000_000;
 const FRAMES: usize = 600;
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why a testbed could not be built or frames could not be sent.
+/// The errors of the testbed, the generator and the bench.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -28,7 +28,7 @@ pub enum Error {
     Timeout {
         /// The command line.
         command: String,
-        /// The time it was given.
+        /// The time limit, seconds.
         seconds: u64,
     },
     /// A thread could not enter a network namespace.
@@ -115,7 +115,7 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// The kernel generator is not to be had here; AF_PACKET may be.
+    /// The kernel generator cannot be used here; AF_PACKET may work.
     #[error("live frames through {iface} are not possible: {reason}")]
     LiveFrames {
         /// The interface.
@@ -138,7 +138,7 @@ pub enum Error {
     Send {
         /// The interface.
         iface: String,
-        /// The action that failed, and for a lack of rights, which.
+        /// The action that failed. If rights are missing, it names them.
         what: &'static str,
         /// The system's error.
         source: io::Error,

@@ -1,4 +1,4 @@
-//! The interface requests of the kernel that have no file: driver name, statistics, GRO, address.
+//! Requests to an interface by ioctl: driver name, statistics, GRO, address, flags, MTU.
 //!
 //! All work on the calling thread's network namespace. Layouts: `linux/ethtool.h`, `linux/if.h`.
 
@@ -22,7 +22,7 @@ const STATS_MAX: usize = 1 << 14;
 /// The driver's name: `veth`, `virtio_net`, `ice`, ...
 ///
 /// # Errors
-/// [`Error::NoInterface`], or [`Error::Ethtool`] if the driver says nothing about itself.
+/// [`Error::NoInterface`], or [`Error::Ethtool`] if the driver gives no information.
 pub fn driver(iface: &str) -> Result<String> {
     // struct ethtool_drvinfo: cmd, driver[32], version[32], fw_version[32], bus_info[32],
     // erom_version[32], reserved2[12], five u32: 196 bytes, asked for as words to be aligned.
@@ -83,8 +83,8 @@ pub fn stats(iface: &str) -> Result<Vec<u64>> {
     Ok(values)
 }
 
-/// Room for the statistics of a device that gets more queues between our asking how many there are
-/// and our asking for them: older kernels write what they have now, not what they were asked for.
+/// Number of entries to allocate for `count` statistics. A device may get more queues between the
+/// two requests, and older kernels write all its statistics, not only as many as were asked for.
 fn with_room(count: usize) -> usize {
     (count * 2).max(STATS_MAX)
 }

@@ -1,7 +1,7 @@
-//! `weir lab reread`: how soon a feed of a daemon has its first frame, and how fast rings are read that stay as they
-//! are.
+//! `weir lab reread`: how soon a daemon's feed has its first frame, and how fast rings are read
+//! that no longer change.
 //!
-//! In a guest this is the memory that its host shares, without a writer beside the reader.
+//! In a guest, the rings are memory that its host shares, and no writer runs beside the reader.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -17,15 +17,15 @@ use weir_ring::{Mapping, Poll, Reader, Ring, Start, Tally, Words as _};
 
 use crate::{Error, Result};
 
-/// A feed that has no frame after this long gets none.
+/// Longest wait for the first frame.
 const FIRST_FRAME: Duration = Duration::from_secs(20);
-/// Nothing has come for this long: the rings stay as they are.
+/// The rings are quiet after this time without a new frame.
 const QUIET: Duration = Duration::from_millis(500);
-/// Most time until they do.
+/// Longest wait for quiet rings.
 const QUIET_WITHIN: Duration = Duration::from_secs(60);
-/// Frames that are counted in one call.
+/// Most frames that one call counts.
 const RUN_FRAMES: u32 = 4096;
-/// Passes over the memory, of which the fastest counts.
+/// Passes over the memory. The fastest one is the result.
 const PASSES: u32 = 3;
 
 /// Final output of `weir lab reread --json`.
@@ -33,22 +33,24 @@ const PASSES: u32 = 3;
 pub struct Reread {
     /// From the connection to the daemon to the first frame in hand, milliseconds.
     pub first_ms: f64,
-    /// Frames that were read, those of every pass counted again.
+    /// Frames that were read. Each pass counts them again.
     pub frames: u64,
-    /// How long that took.
+    /// Time spent reading them, seconds.
     #[serde(rename = "duration_s")]
     pub seconds: f64,
     /// Million frames a second.
     pub mpps: f64,
-    /// Bytes a second at which the words of the rings are read, one after the other; 0 if they were not.
+    /// Rate at which the words of the rings are read in sequence, bytes per second; 0 if not
+    /// measured.
     pub bytes_per_second: f64,
 }
 
-/// Opens a feed of this source and waits for its first frame; then waits until no more come, and reads what the rings
-/// have again and again, for so many seconds (0 leaves that out).
+/// Opens a feed of `source` and waits for its first frame. Then waits until no more frames come,
+/// and reads all frames in the rings again and again for `seconds` (0 skips this part).
 ///
 /// # Errors
-/// [`Error::Measure`]: the daemon refuses, no frame comes, frames do not cease, or the writer goes on meanwhile.
+/// [`Error::Measure`] if the daemon refuses, no frame comes, the frames do not stop, or new ones
+/// are written during the measurement.
 pub fn reread(socket: &Path, source: &str, seconds: f64) -> Result<Reread> {
     let failed = |reason: String| Error::Measure { what: format!("host:{source}"), reason };
     let refused = |error: weir_client::ClientError| failed(error_text(&error));
@@ -87,7 +89,7 @@ pub fn reread(socket: &Path, source: &str, seconds: f64) -> Result<Reread> {
     }
 }
 
-/// Waits until rings that have frames get no more, and gives how many they have had.
+/// Waits until no more frames are written. Gives the number of frames written so far.
 fn wait_for_quiet(written: &dyn Fn() -> u64) -> std::result::Result<u64, String> {
     let begin = Instant::now();
     let (mut seen, mut since) = (written(), Instant::now());
@@ -105,7 +107,7 @@ fn wait_for_quiet(written: &dyn Fn() -> u64) -> std::result::Result<u64, String>
     }
 }
 
-/// Frames of one pass, from the oldest on.
+/// Number of frames in the ring, counted in one pass from the oldest on.
 fn count(ring: &Ring<Mapping>) -> std::result::Result<u64, weir_ring::RingError> {
     let mut reader = Reader::new(ring, Start::Oldest)?;
     let mut tally = Tally::default();
@@ -113,7 +115,7 @@ fn count(ring: &Ring<Mapping>) -> std::result::Result<u64, weir_ring::RingError>
     Ok(tally.frames)
 }
 
-/// Bytes a second of one pass over all words.
+/// Bytes per second of one pass over all words.
 fn bandwidth(rings: &[Ring<Mapping>]) -> f64 {
     let (begin, mut bytes) = (Instant::now(), 0);
     for ring in rings {

@@ -1,5 +1,5 @@
-//! Helpers to check and time a filter's verdicts: the same questions in plain Rust, libpcap's interpreter, frames in
-//! the cache, and a clock that stands still while other programs run.
+//! Helpers that check and time a filter's verdicts: the same questions in plain Rust, libpcap's
+//! interpreter, frames that stay in the cache, and the CPU clock of the thread.
 
 use std::ffi::{c_uchar, c_uint};
 use std::hint::black_box;
@@ -17,10 +17,11 @@ unsafe extern "C" {
     ) -> c_uint;
 }
 
-/// The verdict of libpcap's interpreter on a frame of which the first `bytes.len()` bytes are there: 0 rejects.
+/// The verdict of libpcap's interpreter on a frame whose captured bytes are `bytes`; 0 rejects it.
 pub fn libpcap(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
-    // SAFETY: the instructions are a verified program: every path ends in a return, and jumps and memory
-    // words are in bounds, which bpf_filter does not check. Of the frame it reads `bytes.len()` bytes at most.
+    // SAFETY: the instructions are a verified program: every path ends in a return, and jumps and
+    // memory words are in bounds, which bpf_filter does not check. It reads at most `bytes.len()`
+    // bytes of the frame.
     unsafe { bpf_filter(program.insns().as_ptr(), bytes.as_ptr(), wire_len, bytes.len() as c_uint) }
 }
 
@@ -36,7 +37,8 @@ fn ipv4(bytes: &[u8], protocol: u8) -> Option<usize> {
     found.then_some(14 + 4 * usize::from(*bytes.get(14)? & 0xf))
 }
 
-/// `tcp port N`, or with 17 `udp port N`, as libpcap means it: false also where the ports are cut off.
+/// The filter `tcp port N` (`protocol` 6) or `udp port N` (17), as libpcap evaluates it: false if
+/// the ports are cut off.
 pub fn has_port(bytes: &[u8], protocol: u8, port: u16) -> bool {
     let found = || {
         let at = match u16_at(bytes, 12)? {
@@ -49,13 +51,13 @@ pub fn has_port(bytes: &[u8], protocol: u8, port: u16) -> bool {
     found().unwrap_or(false)
 }
 
-/// `tcp[tcpflags] & tcp-syn != 0`.
+/// The filter `tcp[tcpflags] & tcp-syn != 0`.
 pub fn has_syn(bytes: &[u8]) -> bool {
     let flags = ipv4(bytes, 6).and_then(|at| bytes.get(at + 13));
     flags.is_some_and(|flags| flags & 2 != 0)
 }
 
-/// How many [`frames`] there are.
+/// Number of [`frames`].
 pub const FRAMES: usize = 256;
 
 /// IPv4 and IPv6, TCP and UDP, the ports 80, 53, 443, 40000 and 2049, 60 to 1514 bytes.
@@ -80,17 +82,17 @@ pub fn frames() -> Vec<Vec<u8>> {
     (0..FRAMES).map(one).collect()
 }
 
-/// Nanoseconds that this thread has had: waiting for the CPU does not count.
+/// CPU time of this thread in nanoseconds. Time spent waiting for a CPU does not count.
 pub fn thread_ns() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` lives through the call, which writes nothing else.
+    // SAFETY: the call writes only to `time`, which outlives it.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(result, 0, "every thread has this clock");
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Has all frames judged `turns` times: nanoseconds a frame, and the sum of the answers of one turn (of verdicts that
-/// are yes or no, how many frames were taken).
+/// Judges all frames `turns` times. Gives nanoseconds per frame, and the sum of the answers of one
+/// turn: for yes-or-no verdicts, the number of accepted frames.
 pub fn time<T: Into<u64>>(
     frames: &[Vec<u8>],
     turns: u32,

@@ -1,5 +1,5 @@
-//! The generator on a real veth pair: the number of frames that it reports as sent is the number
-//! that arrives, exactly.
+//! The generator on a real veth pair: the number of frames that it reports as sent must be exactly
+//! the number that arrives.
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -17,7 +17,7 @@ use weir_lab::generator::{self, Flows, GenEngine, GenOptions, GenReport, How, Ra
 use weir_lab::testbed::{Testbed, require_root};
 use weir_lab::{Error, Result};
 
-/// One sender at a time: the machine is small and shared.
+/// Allows one sender at a time, because the machine is small and shared.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -31,7 +31,7 @@ fn sink(bed: &Testbed, flows_max: u32) -> Sink {
     bed.rx.run(|| Sink::attach(&bed.rx.iface, flows_max)).unwrap().unwrap()
 }
 
-/// Counts, once the receiver's half of the kernel has handled all that was sent.
+/// The counts, once the kernel has processed all sent frames at the receiving end.
 fn arrived(sink: &Sink, expected: u64) -> SinkCounts {
     let start = Instant::now();
     loop {
@@ -142,14 +142,15 @@ fn root_threads_number_frames_without_gap_or_double_and_no_flow_repeats() {
         };
         let report = send(&bed, &options).unwrap();
         assert_eq!(report.attempted, 300_007, "{report:?}");
-        // Rate shared: all but what the bucket allows to be made up came in their time.
+        // The rate is shared: only the frames that the bucket allows to be caught up came early.
         assert!(report.duration >= Duration::from_millis(650), "{report:?}");
         let counts = arrived(&sink, report.sent);
-        // As many frames as numbers, all numbers together, and each tuple new: each number once.
+        // There are as many frames as numbers, their sum is right, and each tuple is new: each
+        // number came once.
         assert_eq!((counts.frames, counts.foreign), (report.sent, 0), "{counts:?}");
         assert_eq!((counts.flows, counts.flows_full), (report.sent, 0), "{counts:?}");
         assert!(counts.number_lowest >= 11 && counts.number_highest <= 300_017, "{counts:?}");
-        // Two senders and one receiving queue: on a busy machine some may be refused.
+        // With two senders and one receiving queue, a busy machine may refuse some.
         if report.refused == 0 {
             assert_eq!(counts.number_sum, sum(11, 300_007));
         }
@@ -193,16 +194,16 @@ fn root_threads_at_full_speed_are_counted_to_the_frame() {
     }
     let _alone = alone();
     let cpus = thread::available_parallelism().map_or(1, usize::from);
-    // Both into one queue, whose own counter their updates would race for; then a queue for each.
+    // First both threads use one queue and would race for its counter; then each has its own queue.
     for queues in [1, 2] {
         let bed = Testbed::builder().queues(queues).build().unwrap();
-        // Its counters are one for each CPU, written in the softirq of that CPU alone.
+        // The sink's counters are per CPU, and only the softirq of that CPU writes them.
         let sink = sink(&bed, 0);
         let duration = Some(Duration::from_millis(500));
         let cpus = if cpus > 1 { vec![0, 1] } else { Vec::new() };
         let options = GenOptions { duration, threads: 2, cpus, ..GenOptions::default() };
         let report = send(&bed, &options).unwrap();
-        // Any frame that `sent` leaves out has come by then, too.
+        // By then, any frame that `sent` leaves out would have arrived as well.
         thread::sleep(Duration::from_millis(200));
         let counts = arrived(&sink, report.sent);
         println!("{queues} queues: {:.2} Mpps {report:?}", report.mpps());
@@ -220,7 +221,7 @@ fn root_overload_is_refused_and_counted_to_the_frame() {
         return;
     }
     let _alone = alone();
-    // The whole stack of the receiving end, in a thread of its own, is slower than the sender.
+    // The receiving end's whole stack, in a separate thread, is slower than the sender.
     let bed = Testbed::builder().gro(true).build().unwrap();
     thread_of_its_own(&bed);
     let before = received(&bed);
@@ -235,12 +236,12 @@ fn root_overload_is_refused_and_counted_to_the_frame() {
     while received(&bed) - before < report.sent && begin.elapsed() < Duration::from_secs(10) {
         thread::sleep(Duration::from_millis(2));
     }
-    // Any frame that `sent` leaves out has come by then, too.
+    // By then, any frame that `sent` leaves out would have arrived as well.
     thread::sleep(Duration::from_millis(100));
     assert_eq!(received(&bed) - before, report.sent);
 }
 
-/// Moves the receiver's half of the kernel from the sender's CPU into a kernel thread.
+/// Moves NAPI of the receiving end from the sender's CPU into a kernel thread.
 fn thread_of_its_own(bed: &Testbed) {
     let end = &bed.rx;
     let switch = format!("echo 1 > /sys/class/net/{}/threaded", end.iface);
@@ -278,7 +279,7 @@ fn root_flows_are_as_many_as_asked_for() {
         let report = send(&bed, &options).unwrap();
         let counts = arrived(&sink, report.sent);
         assert_eq!((counts.frames, counts.flows_full), (report.sent, 0));
-        // A refused frame's flow is missing where each frame has its own.
+        // With a flow for each frame, the flows of refused frames are missing.
         let refused = if flows == Flows::Multi { report.refused } else { 0 };
         assert_eq!(counts.flows, expected - refused, "{flows:?}");
     }
@@ -302,7 +303,7 @@ fn root_a_rate_is_kept() {
         let pps = report.sent as f64 / report.duration.as_secs_f64();
         let asked = if rate == Rate::Pps(100.0) { 100.0 } else { 100_000.0 };
         println!("{rate:?}: {pps:.1} pps {report:?}");
-        // To the frame, however busy the machine is: what could not be made up for is said.
+        // Exact on a busy machine too, because the given-up time is reported.
         let all = report.attempted as f64 + report.given_up.as_secs_f64() * asked;
         assert!((all - asked).abs() <= 1.0, "{rate:?}: {report:?}");
         assert!(pps < asked * 1.02, "{rate:?}: {pps}");
@@ -467,7 +468,8 @@ fn root_both_engines_make_the_template_byte_by_byte() {
                 flows,
                 first_number,
                 engine,
-                // A live frame holds a page: more of them do not fit a socket's buffer.
+                // Each live frame holds a page, so that a socket's buffer has space for few of
+                // them.
                 frames: Some(25),
                 rate: Rate::Pps(20_000.0),
                 ..GenOptions::default()
@@ -509,7 +511,8 @@ fn root_both_engines_make_addressed_frames_byte_by_byte() {
     };
     let payload = Some(Payload { bytes: b"a payload of an odd length".to_vec(), is_filled: true });
     let v6 = Addressing { destination: ip("2001:db8::9").unwrap(), ..plain.clone() };
-    // A packet socket has the outer tag apart from the frame, so tags are compared elsewhere.
+    // A packet socket delivers the outer tag separately from the frame, so tags are compared in
+    // another test.
     let mix = Sizes::mix(&[(128, 3), (600, 1), (1518, 1)]).expect("a mix");
     let cases = [
         plain.clone(),
@@ -590,7 +593,7 @@ fn root_without_bpf_rights_it_falls_back_and_says_why() {
 /// `linux/capability.h`.
 const CAP_NET_RAW: u32 = 13;
 
-/// Gives up all of this thread's capabilities but these; the thread ends soon.
+/// Gives up all capabilities of this thread except these. The thread ends soon.
 fn keep_only(capabilities: u32) {
     // linux/capability.h, version 3: effective, permitted, inheritable; low words, then high.
     let header = [0x2008_0522u32, 0];
@@ -621,13 +624,13 @@ fn root_an_interface_that_goes_away_is_found_out() {
     assert!(matches!(result, Err(Error::NoInterface { .. })), "{result:?}");
 }
 
-/// A packet socket that hears all frames of an interface of this thread's namespace.
+/// A packet socket that receives all frames of an interface in this thread's namespace.
 fn listen(ifindex: u32) -> OwnedFd {
     let everything = 3u16.to_be(); // ETH_P_ALL
     // SAFETY: takes no pointers; the result is checked before it is used.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
     assert!(fd >= 0);
-    // SAFETY: `fd` is a descriptor just made and owned by nobody else.
+    // SAFETY: `fd` is a new descriptor that nothing else owns.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: sockaddr_ll is made of integers and an array of them: all zero is a value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -655,7 +658,7 @@ fn listen(ifindex: u32) -> OwnedFd {
     socket
 }
 
-/// The next frame heard.
+/// The next received frame.
 fn receive(socket: &OwnedFd) -> Vec<u8> {
     let mut frame = vec![0u8; 2048];
     // SAFETY: `frame` is writable for the length given, and not kept.

@@ -1,4 +1,4 @@
-//! The demo's mix on a real pair: exact, and without fault in the eyes of a protocol analyser.
+//! The demo's mix on a real pair: it arrives completely, and a protocol analyser finds no errors.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -22,7 +22,7 @@ fn root_the_mix_arrives_whole_and_tshark_finds_no_fault() {
     capture.args(["-i", &bed.rx.iface, "-U", "--immediate-mode", "-Z", "root", "-w"]).arg(&path);
     capture.stderr(Stdio::null());
     let mut capture = bed.rx.spawn(capture).unwrap();
-    // tcpdump writes the file's header when it is ready to capture.
+    // tcpdump writes the file header when it is ready to capture.
     wait_until(|| fs::metadata(&path).is_ok_and(|file| file.len() >= 24));
 
     let options = MixOptions { frames: Some(2 * 23), ..MixOptions::default() };
@@ -46,7 +46,7 @@ fn root_the_mix_arrives_whole_and_tshark_finds_no_fault() {
     check_with_tshark(&path);
 }
 
-/// Expert errors are malformed packets, bad lengths and bad checksums, once these are looked at.
+/// Expert errors are malformed packets, bad lengths and, if enabled, bad checksums.
 fn check_with_tshark(path: &std::path::Path) {
     let mut tshark = Command::new("tshark");
     for layer in ["ip", "tcp", "udp"] {
@@ -55,7 +55,8 @@ fn check_with_tshark(path: &std::path::Path) {
     let fault = "_ws.malformed || _ws.expert.severity == error || ip.checksum.status == 0 || \
         tcp.checksum.status == 0 || udp.checksum.status == 0 || icmp.checksum.status == 0 || \
         icmpv6.checksum.status == 0";
-    // The conversation comes twice, the second time as a retransmission: only the first is judged.
+    // The conversation is sent twice. Only the first is checked, because the second looks like a
+    // retransmission.
     tshark.args(["-n", "-c", "23", "-Y", fault, "-r"]).arg(path);
     let output = tshark.output().unwrap();
     assert!(output.status.success());

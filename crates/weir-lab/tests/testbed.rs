@@ -1,4 +1,5 @@
-//! Testbeds on this kernel: silent, entered from threads and commands, gone afterwards.
+//! Testbeds on this kernel: they are silent, can be entered by threads and commands, and leave
+//! nothing behind.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -98,7 +99,7 @@ fn root_sweep_removes_only_what_the_dead_left() {
     for name in [orphan, &foreign] {
         assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
     }
-    // Another test process may sweep at the same moment and take the orphan first.
+    // Another test process may sweep at the same time and remove the orphan first.
     Testbed::sweep();
     assert!(!exists(orphan));
     assert!(exists(&foreign) && exists(&bed.tx.netns) && exists(&bed.rx.netns));

@@ -1,11 +1,11 @@
-//! The last view, for several readers.
+//! The latest view, for several readers.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::view::View;
 
-/// The last view. Clones are the same.
+/// The latest view. Clones share it.
 #[derive(Clone, Default)]
 pub struct Latest(Arc<Shared>);
 
@@ -28,26 +28,26 @@ impl Latest {
         self.0.changed.notify_all();
     }
 
-    /// No other view comes.
+    /// Declares that no other view will follow, and wakes all readers.
     pub fn end(&self) {
         self.lock().is_over = true;
         self.0.changed.notify_all();
     }
 
-    /// Whether no other view comes.
+    /// Whether no other view will follow.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
-    /// The last view. Before the first one, an empty one with the number 0.
+    /// The latest view. Before the first one, an empty view with the number 0.
     #[must_use]
     pub fn get(&self) -> Arc<View> {
         Arc::clone(&self.lock().view)
     }
 
-    /// Waits for another view than that of this number, so long at most, and gives the last one. `None`: no other
-    /// comes.
+    /// Waits at most `at_most` for a view with another number than `number`, and returns the latest view. `None`: no
+    /// other view will follow.
     #[must_use]
     pub fn wait(&self, number: u64, at_most: Duration) -> Option<Arc<View>> {
         let state = self.lock();

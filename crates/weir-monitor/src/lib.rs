@@ -1,16 +1,17 @@
-//! The display of a flow monitor while it runs.
+//! The live display of a flow monitor.
 //!
-//! Once a second a [`View`] is made of the counts. A display reads the last one ([`Latest`]), and slows nothing.
+//! A [`View`] of the counts is made once a second. Displays read the latest one ([`Latest`]), and do not slow the
+//! monitor.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`view`] | the displayed data: rates, losses, flows, talkers, protocols |
-//! | [`latest`] | the last view, for several readers |
+//! | [`latest`] | the latest view, for several readers |
 //! | [`maker`] | the thread that makes views |
-//! | [`page`] | a page in the browser that shows it, and metrics for Prometheus |
+//! | [`page`] | a web page with the view, and metrics for Prometheus |
 //! | [`terminal`] | the live table in a terminal |
-//! | [`limits`] | how often, and how much is kept |
-//! | `shown`, `talkers`, `protocols` | data that a round through all flows collects |
+//! | [`limits`] | how often views are made, and how much data they have |
+//! | `shown`, `talkers`, `protocols` | data that is collected in each pass over all flows |
 #![forbid(unsafe_code)]
 
 pub mod latest;

@@ -1,20 +1,20 @@
-//! How often views are made, and how much of them is kept.
+//! How often views are made, and how much data they have.
 
 use std::time::Duration;
 
-/// A view is made each time.
+/// Interval between views.
 pub const VIEW_EVERY: Duration = Duration::from_secs(1);
-/// How long a monitor that says nothing is waited for before it is looked whether the run is over.
+/// While the maker of views waits for the monitor, it checks at this interval whether the run is over.
 pub const PATIENCE: Duration = Duration::from_millis(100);
-/// Flows that are copied between two batches of frames, or some more.
+/// A part of a pass ends once it has this many flows. It is copied between two batches of frames.
 pub const PART_FLOWS: usize = 4096;
-/// Places of a table (lines, buckets) that are looked through for that, where they are empty.
+/// The most places of a flow table (lines, buckets) that are searched for one part.
 pub const PART_PLACES: usize = 4096;
-/// Parts that wait for the maker of views: 16 MiB.
+/// The most parts that wait for the maker of views: 16 MiB.
 pub const PARTS_MAX: usize = 32;
-/// Flows that a view has.
+/// The most flows of a view.
 pub const SHOWN_FLOWS_MAX: usize = 2000;
-/// Talkers that a view has.
+/// The most talkers of a view.
 pub const SHOWN_TALKERS_MAX: usize = 200;
-/// Addresses that are told apart; those that come beyond are no talkers.
+/// The most addresses for which traffic is summed up. Further addresses are ignored.
 pub const TALKERS_MAX: usize = 1 << 18;

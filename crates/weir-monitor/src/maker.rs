@@ -1,7 +1,7 @@
-//! Makes views: asks the monitor for its flows once a second, and works out what has changed.
+//! Makes views: requests the flows from the monitor once a second, and computes the changes since the last view.
 //!
-//! The monitor's thread only copies records, some thousand at a time between two batches of frames, and goes on where
-//! there is no room for them; all else is done here.
+//! The monitor's thread only copies flow records, some thousand at a time, between two batches of frames. If the queue
+//! is full, it continues later and does not wait. All other work is done by the thread of this module.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -23,39 +23,39 @@ use crate::shown::Shown;
 use crate::talkers::Talkers;
 use crate::view::{ExportView, FlowView, Rates, SourceView, TrafficCounts, View};
 
-/// The state that the monitor reports at the end of each round through its flows.
+/// The state that the monitor reports at the end of each pass over its flows.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// The table's counters.
     pub counters: Counters,
-    /// Flows that fit into it.
+    /// The most flows that the table can hold.
     pub capacity: u64,
     /// Frames that were counted.
     pub frames: u64,
-    /// Their bytes on the wire; without it, those of IP are shown.
+    /// Bytes of these frames on the wire. If `None`, bytes of IP are shown.
     pub wire_bytes: Option<u64>,
-    /// Records of flows that ended.
+    /// Flow records of flows that ended.
     pub records: u64,
-    /// Their counts, by protocol.
+    /// Counts of these flows, by protocol.
     pub ended: Protocols,
-    /// By number.
+    /// Interfaces, indexed by [`FlowRecord::interface`].
     pub origins: Arc<Vec<Origin>>,
-    /// Where records go.
+    /// The exports of flow records.
     pub exports: Vec<ExportView>,
 }
 
-/// The state of the sources that the run reports.
+/// The state of the sources, as the run reports it.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// Every source.
     pub sources: Vec<SourceView>,
-    /// Frames that the monitor was too slow for.
+    /// Frames that were lapped because the monitor was too slow.
     pub lapped: u64,
 }
 
-/// Places of a table that are looked through before it is counted how many flows they had.
+/// Places of a flow table that are copied between two checks of [`PART_FLOWS`].
 const PLACES_AT_A_TIME: usize = 64;
-/// Lines for people that are kept.
+/// The most messages for the user that are kept.
 const NEWS_MAX: usize = 5;
 
 enum Part {
@@ -63,7 +63,7 @@ enum Part {
     Snapshot(Box<Snapshot>),
 }
 
-/// Of all threads.
+/// State that all threads share.
 #[derive(Default)]
 struct Shared {
     is_wanted: AtomicBool,
@@ -72,20 +72,20 @@ struct Shared {
     news: Mutex<VecDeque<String>>,
 }
 
-/// The monitor's end: the wanted data, and its destination.
+/// The monitor's end: sends the flows and the snapshot to the maker of views.
 pub struct Reporter {
     shared: Arc<Shared>,
     parts: SyncSender<Part>,
     /// A part for which there was no room.
     held: Option<Part>,
-    /// Where the round has come to.
+    /// The next place of the table in the current pass, if any.
     at: Option<usize>,
-    /// Flows that had ended when it began; flows that end meanwhile may have been seen in the
-    /// table.
+    /// Counts of flows that had ended when the pass began. Flows that end during the pass are not included, because
+    /// they may have been counted in the table.
     ended: Protocols,
 }
 
-/// The end of the thread that knows the sources. Clones are the same.
+/// Reports the sources. Clones share the same state.
 #[derive(Clone)]
 pub struct SourceReporter(Arc<Shared>, Latest);
 
@@ -100,7 +100,7 @@ impl Maker {
     /// Starts the thread.
     ///
     /// # Errors
-    /// No thread is left.
+    /// The thread could not be started.
     pub fn start(latest: Latest) -> io::Result<(Maker, Reporter)> {
         let (parts, received) = sync_channel(PARTS_MAX);
         let shared = Arc::new(Shared::default());
@@ -118,7 +118,7 @@ impl Maker {
         Ok((Maker { shared, latest, thread: Some(thread) }, reporter))
     }
 
-    /// Where sources are told of.
+    /// The handle by which sources are reported.
     #[must_use]
     pub fn sources(&self) -> SourceReporter {
         SourceReporter(Arc::clone(&self.shared), self.latest.clone())
@@ -131,25 +131,25 @@ impl Drop for Maker {
         self.latest.end();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // Its panic was told where it happened.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
 }
 
 impl SourceReporter {
-    /// Replaces the known state of them.
+    /// Replaces the state of all sources.
     pub fn tell(&self, sources: Sources) {
         *self.0.sources() = sources;
     }
 
-    /// No other view is made.
+    /// Ends the making of views.
     pub fn end(&self) {
         self.0.is_over.store(true, Ordering::Release);
         self.1.end();
     }
 
-    /// Says something that a person should know: a source has vanished.
+    /// Adds a message for the user, such as that a source has vanished.
     pub fn say(&self, line: String) {
         let mut news = self.0.news();
         news.push_back(line);
@@ -160,9 +160,11 @@ impl SourceReporter {
 }
 
 impl Reporter {
-    /// Called by the monitor between frames, and where none come: moves a round through its flows on by so many parts
-    /// at most, if one is under way or wanted. `live` returns the flows at some of the table's `places`, `snapshot`
-    /// the other data. Whether something was told.
+    /// Continues a pass over the flows by at most `parts` parts, if a pass has begun or is requested. The monitor calls
+    /// this between frames, and also when no frames come.
+    ///
+    /// `places` is the number of places of the flow table. `live` returns the flows at a range of places, `snapshot`
+    /// the other data. Returns whether anything was sent.
     pub fn go_on<I: Iterator<Item = FlowRecord>>(
         &mut self,
         parts: usize,
@@ -174,7 +176,7 @@ impl Reporter {
         (0..parts).take_while(comes_on).count() > 0
     }
 
-    /// Whether it came on.
+    /// Sends one part. Returns whether that was possible.
     fn go_on_by_a_part<I: Iterator<Item = FlowRecord>>(
         &mut self,
         places: usize,
@@ -214,7 +216,7 @@ impl Reporter {
                 self.held = Some(part);
                 false
             }
-            // Nobody looks any more.
+            // The maker of views has ended.
             Err(TrySendError::Disconnected(_)) => false,
         }
     }
@@ -235,12 +237,12 @@ struct Making {
     shared: Arc<Shared>,
     latest: Latest,
     begun: Instant,
-    /// When the last view was made, and its data.
+    /// The time of the last view, and its data.
     last: (Instant, Snapshot),
     lost: u64,
     delivered: TrafficCounts,
     protocols: Protocols,
-    /// By the hash of a flow and its begin: its counts, each direction's.
+    /// For the hash of a flow and its start time, its counts in both directions.
     flows: HashMap<u64, [TrafficCounts; 2]>,
     hasher: RandomState,
     number: u64,
@@ -283,7 +285,7 @@ impl Making {
         self.shared.is_over.load(Ordering::Acquire)
     }
 
-    /// A round through all flows. `None`: nobody tells any more.
+    /// Receives a pass over all flows. `None`: the run is over, or the monitor has ended.
     fn receive(&mut self, parts: &Receiver<Part>) -> Option<(Round, Snapshot)> {
         let mut round = Round::default();
         let since = self.last.0;
@@ -307,7 +309,7 @@ impl Making {
         let told = &self.last.1;
         let mut protocols = told.ended.clone();
         protocols.add(&round.protocols);
-        // A flow that ended before the round came to it is seen next time: counts do not go back meanwhile.
+        // A flow that ended before the pass came to it is counted in the next pass. Counts must not decrease meanwhile.
         protocols.raise_to(&self.protocols);
         let bytes = told.wire_bytes.unwrap_or_else(|| protocols.bytes());
         let delivered = TrafficCounts { packets: told.frames, bytes };
@@ -345,14 +347,14 @@ impl Making {
     }
 }
 
-/// However its thread ends, nobody waits for another view.
+/// Wakes the readers of views when the thread ends, also after a panic.
 impl Drop for Making {
     fn drop(&mut self) {
         self.latest.end();
     }
 }
 
-/// Data that a round has collected.
+/// Data that a pass over all flows has collected.
 #[derive(Default)]
 struct Round {
     shown: Shown,
@@ -365,7 +367,8 @@ impl Round {
     fn take(&mut self, flow: &FlowRecord, before: &Making, seconds: f64) {
         let now = [flow.forward, flow.reverse].map(TrafficCounts::from);
         self.protocols.count(flow.key.protocol, now[0] + now[1]);
-        // One that has begun anew since then has nothing of before; one that several tables have is several.
+        // The hash has the start time: a flow that has begun again starts from 0, and parts of a flow in several
+        // tables are different flows.
         let hash = before.hasher.hash_one((&flow.key, flow.vlan, flow.interface, flow.first_ns));
         let then = before.flows.get(&hash).copied().unwrap_or_default();
         self.flows.insert(hash, now);
@@ -386,7 +389,7 @@ mod tests {
     use crate::testing::flow;
     use weir_flow::Totals;
 
-    /// Goes on as a monitor with these flows does, until the view after this one.
+    /// Acts as a monitor with these flows until the next view.
     fn next(
         reporter: &mut Reporter,
         latest: &Latest,
@@ -420,7 +423,7 @@ mod tests {
         assert!(first.lost_per_second > 0.0);
         assert!(first.flows.iter().all(|flow| flow.rates.bits > 0.0));
         assert_eq!((first.protocols[0].number, first.protocols[0].total.packets), (17, 13));
-        // One goes on, one has begun anew, one does not move, one is new.
+        // One flow continues, one has begun again, one has no new frames, one is new.
         let forward = Totals { packets: 101, bytes: 46 + 100 * 1000, tcp_flags: 0 };
         let goes_on = FlowRecord { forward, last_ns: 2_000_000_000, ..flow(1) };
         let anew = FlowRecord { first_ns: 2_000_000_000, ..flow(2) };
@@ -457,24 +460,24 @@ mod tests {
     /// Events in a table between two parts of a round.
     #[derive(Clone, Debug)]
     enum Event {
-        /// A frame of the flow at a place, which may be the first.
+        /// A frame of the flow at a place. It may be the flow's first frame.
         Frame { place: usize, protocol: u8, bytes: u64 },
         /// The flow at a place ends.
         End { place: usize },
     }
 
-    /// A table, the monitor's end of its messages, and views of it.
+    /// A table, the reporter of its flows, and the views of it.
     struct Table {
         flows: BTreeMap<usize, FlowRecord>,
         ended: Protocols,
-        /// By protocol, of all frames.
+        /// Counts of all frames, by protocol.
         counted: BTreeMap<u8, TrafficCounts>,
         reporter: Reporter,
         parts: Receiver<Part>,
         making: Making,
     }
 
-    /// Three parts of a round.
+    /// Number of places of the table, for three parts in a pass.
     const PLACES: usize = 3 * PART_PLACES;
 
     impl Table {
@@ -520,7 +523,7 @@ mod tests {
             }
         }
 
-        /// The next view, while this happens: a share of it before each part.
+        /// The next view, while these events happen: a share of them before each part.
         fn view(&mut self, events: &[Event]) -> Arc<View> {
             self.making.shared.is_wanted.store(true, Ordering::Release);
             let share = events.len().div_ceil(PLACES / PART_PLACES + 1).max(1);
@@ -556,7 +559,7 @@ mod tests {
     }
 
     proptest! {
-        /// Prometheus takes a counter that goes back for a monitor that began anew, and counts all of it once more.
+        /// Prometheus takes a counter that decreases for one that was reset, and would count everything again.
         #[test]
         fn counts_of_protocols_never_go_back_while_flows_end(
             rounds in prop::collection::vec(prop::collection::vec(any_event(), 0..30), 1..12),
@@ -573,7 +576,7 @@ mod tests {
                     let now = now.0.get(number).copied().unwrap_or_default();
                     prop_assert!(now.packets >= then.packets && now.bytes >= then.bytes);
                 }
-                // Without bytes of the wire, those of all protocols.
+                // Without `wire_bytes`, the bytes of all protocols are shown.
                 prop_assert!(now.1.bytes >= before.1.bytes);
                 for (number, now) in &now.0 {
                     let counted = table.counted[number];
@@ -581,7 +584,7 @@ mod tests {
                 }
                 before = now;
             }
-            // Once nothing happens any more, all of it is seen.
+            // Without further events, the next view has all counts.
             let view = table.view(&[]);
             prop_assert_eq!(totals(&view), table.counted);
         }

@@ -1,11 +1,11 @@
-//! A page in the browser that shows the last view, and the same as metrics for Prometheus.
+//! A web page that shows the latest view, and metrics for Prometheus.
 //!
-//! | path | what |
+//! | path | contents |
 //! |---|---|
-//! | `/` | the page; it asks for the other paths, and for nothing elsewhere |
-//! | `/view.json` | the last view: [`json`] |
+//! | `/` | the page; it loads only from this server |
+//! | `/view.json` | the latest view: [`json`] |
 //! | `/history.json` | rates of the last five minutes |
-//! | `/metrics` | for Prometheus: [`metrics`] |
+//! | `/metrics` | metrics for Prometheus: [`metrics`] |
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,27 +23,28 @@ pub mod metrics;
 use history::History;
 use http::{Answer, Server, Site};
 
-/// Everybody who can connect sees all that the monitor shows. Dropping it closes it.
+/// The server of the page. It has no access control: everyone who can connect to it sees the whole view. Dropping it
+/// closes it.
 pub struct Page {
     _server: Server,
     address: SocketAddr,
 }
 
-/// Why there is no page.
+/// Why the page cannot be served.
 #[derive(Debug, Error)]
 #[error(
     "--http {address}: cannot listen there; is it an address of this machine, and its port free?"
 )]
 pub struct PageError {
-    /// Where it should be.
+    /// The address on which it should listen.
     pub address: SocketAddr,
-    /// Why.
+    /// The kernel's error.
     #[source]
     pub source: io::Error,
 }
 
 impl Page {
-    /// Serves the last view at this address. Of port 0, the kernel chooses one: [`Page::address`].
+    /// Serves the latest view at this address. For port 0 the kernel chooses a port: see [`Page::address`].
     ///
     /// # Errors
     /// [`PageError`].
@@ -55,7 +56,7 @@ impl Page {
         Ok(Page { _server: server, address })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -81,14 +82,14 @@ const FILES: [(&str, &str, &str); 9] = [
     ("/flows.js", SCRIPT, include_str!("page/assets/flows.js")),
 ];
 
-/// The contents that the server shows.
+/// The contents that the server serves.
 struct Shown {
     latest: Latest,
     history: History,
     made: Option<Made>,
 }
 
-/// The last view as JSON, made once for all that look.
+/// The latest view as JSON, made once for all clients.
 struct Made {
     number: u64,
     is_over: bool,

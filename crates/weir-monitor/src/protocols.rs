@@ -4,7 +4,7 @@ use weir_flow::FlowRecord;
 
 use crate::view::{Protocol, Rates, TrafficCounts};
 
-/// Packets, and their bytes of IP, by IANA's number.
+/// Packets and bytes of IP, by the protocol number of IANA.
 #[derive(Clone, Debug)]
 pub struct Protocols(Box<[TrafficCounts; 256]>);
 
@@ -15,7 +15,7 @@ impl Default for Protocols {
 }
 
 impl Protocols {
-    /// Counts a record.
+    /// Adds the counts of a flow record.
     pub fn take(&mut self, record: &FlowRecord) {
         let counts = TrafficCounts { packets: record.packets(), bytes: record.bytes() };
         self.count(record.key.protocol, counts);
@@ -41,7 +41,7 @@ impl Protocols {
         self.0.iter_mut().zip(&more.0[..]).for_each(|(sum, more)| *sum = *sum + *more);
     }
 
-    /// The known protocols, with their counts since `before`; those with most bytes first.
+    /// Protocols with any packets, the one with the most bytes first. Rates are those since `before`.
     pub(crate) fn views(&self, before: &Protocols, seconds: f64) -> Vec<Protocol> {
         let numbered = self.0.iter().zip(&before.0[..]).zip(0..=u8::MAX);
         let views = numbered.filter(|((total, _), _)| total.packets > 0);

@@ -1,14 +1,14 @@
-//! The flows that a view has: those with the highest rates.
+//! The flows of a view: those with the highest rates.
 
 use std::cmp::Ordering;
 
 use crate::limits::SHOWN_FLOWS_MAX;
 use crate::view::FlowView;
 
-/// Flows with the highest rates of all that were taken.
+/// The flows with the highest rates among all that were added.
 #[derive(Default)]
 pub struct Shown {
-    /// At most twice as many as are kept in the end.
+    /// At most twice [`SHOWN_FLOWS_MAX`].
     flows: Vec<FlowView>,
     taken: u64,
 }
@@ -23,12 +23,12 @@ impl Shown {
         }
     }
 
-    /// Those that are not among them.
+    /// Number of added flows that are left out.
     pub fn left_out(&self) -> u64 {
         self.taken - self.flows.len().min(SHOWN_FLOWS_MAX) as u64
     }
 
-    /// The highest rate first.
+    /// The flows, the highest rate first.
     pub fn into_sorted(mut self) -> Vec<FlowView> {
         self.flows.sort_by(higher_first);
         self.flows.truncate(SHOWN_FLOWS_MAX);
@@ -36,7 +36,7 @@ impl Shown {
     }
 }
 
-/// Of equal rates, the flow with more bytes.
+/// Orders by rate, the highest first, and flows with equal rates by bytes.
 fn higher_first(a: &FlowView, b: &FlowView) -> Ordering {
     let bits = b.rates.bits.total_cmp(&a.rates.bits);
     bits.then_with(|| b.record.bytes().cmp(&a.record.bytes()))

@@ -1,4 +1,4 @@
-//! Addresses that send and receive most.
+//! The addresses with the highest rates.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,14 +14,14 @@ use crate::view::{Rates, Talker};
 pub struct Talkers(HashMap<IpAddr, Talker>);
 
 impl Talkers {
-    /// Adds the rates of a flow, in its direction and in the other.
+    /// Adds a flow with the rates of its two directions.
     pub fn take(&mut self, flow: &FlowRecord, [forward, reverse]: [Rates; 2]) {
         let [src, dst]: [IpAddr; 2] = match flow.key.addresses {
             Addresses::V4 { src, dst } => [src.into(), dst.into()],
             Addresses::V6 { src, dst } => [src.into(), dst.into()],
         };
         self.add(src, forward, reverse);
-        // A host that talks to itself is one talker in one flow.
+        // A flow from an address to itself is counted once.
         if dst != src {
             self.add(dst, reverse, forward);
         }
@@ -38,7 +38,7 @@ impl Talkers {
         talker.received = talker.received + received;
     }
 
-    /// The highest rate first; of equal ones, the one with more flows.
+    /// The talkers, the highest rate first. Equal rates are ordered by number of flows.
     pub fn into_sorted(self) -> Vec<Talker> {
         let mut talkers: Vec<Talker> = self.0.into_values().collect();
         talkers.sort_by(|a, b| {

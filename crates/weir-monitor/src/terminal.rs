@@ -1,7 +1,7 @@
 //! The live table in a terminal.
 //!
-//! [`run`] shows the last view until the run is over or the user ends it. It reads keys, and changes nothing but
-//! the display: the monitor does not know that somebody watches.
+//! [`run`] shows the latest view until the run is over or the user ends it. Keys change only the display, except those
+//! that end the run.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -51,18 +51,17 @@ pub use keys::Outcome;
 pub use look::Look;
 pub use state::State;
 
-/// How long a view waits for its turn while no key is pressed.
+/// The longest delay before a new view is shown while no key is pressed.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Whether [`run`] can show something: standard output is a terminal that moves its cursor,
-/// and there are keys to read.
+/// Whether [`run`] can be used: standard output is a terminal that can move its cursor, and keys can be read.
 #[must_use]
 pub fn is_possible() -> bool {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     stdout().is_terminal() && !is_dumb && input().is_ok()
 }
 
-/// Shows the last view on the terminal's alternate screen until the run is over ([`Latest::end`]), or the user
+/// Shows the latest view on the terminal's alternate screen until the run is over ([`Latest::end`]), or the user
 /// presses `q` or Ctrl-C: then it calls `stop` once and returns. Keys come from standard input, or from `/dev/tty`
 /// if that is no terminal.
 ///
@@ -115,7 +114,7 @@ pub fn run(latest: &Latest, stop: impl Fn()) -> io::Result<()> {
     Ok(())
 }
 
-/// Where crossterm reads keys.
+/// The descriptor from which crossterm reads keys.
 fn input() -> io::Result<OwnedFd> {
     if stdin().is_terminal() {
         return stdin().as_fd().try_clone_to_owned();
@@ -123,14 +122,14 @@ fn input() -> io::Result<OwnedFd> {
     Ok(File::open("/dev/tty")?.into())
 }
 
-/// Waits for keys, a tick at most.
+/// Waits for a key, at most one tick. Fails if the terminal has hung up.
 ///
-/// crossterm (0.29) reads a terminal that has hung up for ever, at full load (`event/source/unix/mio.rs`: neither
-/// the end of input nor an error ends its loop), so it must not come to that.
+/// crossterm (0.29) must not read a terminal that has hung up: it would loop forever at full load
+/// (`event/source/unix/mio.rs`: neither end of file nor an error ends its loop).
 fn wait(input: &OwnedFd) -> io::Result<()> {
     let mut fds = [PollFd::new(input, PollFlags::IN)];
     match poll(&mut fds, Some(&TICK)) {
-        // A signal: the size has changed, perhaps.
+        // A signal may mean that the size of the terminal has changed.
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }

@@ -1,5 +1,4 @@
-//! The displayed data: the state of a flow monitor at one moment, and the changes since the view
-//! before.
+//! The displayed data: the state of a flow monitor at one moment, and the changes since the previous view.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,61 +9,61 @@ use std::time::Duration;
 use weir_export::{Counts, Origin};
 use weir_flow::{Counters, FlowRecord, Totals};
 
-/// A flow monitor at one moment. Counts are since its start, rates are those since the view before.
+/// The state of a flow monitor at one moment. Counts are since its start, rates are since the previous view.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Counts views, from 1.
+    /// Number of the view, counted from 1.
     pub number: u64,
-    /// When it was made: nanoseconds since the Unix epoch.
+    /// The time at which it was made, in nanoseconds since the Unix epoch.
     pub at_ns: u64,
-    /// Since the start.
+    /// Time since the start of the monitor.
     pub uptime: Duration,
     /// Every source, with its ledger.
     pub sources: Vec<SourceView>,
     /// Frames that the monitor has counted, and their bytes on the wire.
     pub delivered: TrafficCounts,
-    /// Of the same.
+    /// Rates of these frames and bytes.
     pub rates: Rates,
-    /// Frames that the monitor was too slow for, so that its rings were written over.
+    /// Frames that were lapped because the monitor was too slow.
     pub lapped: u64,
-    /// Frames lost a second, at all places and by the monitor.
+    /// Frames lost per second, at all places and by the monitor.
     pub lost_per_second: f64,
-    /// The flow table.
+    /// Counters of the flow table.
     pub counters: Counters,
-    /// Flows that fit into it.
+    /// The most flows that the table can hold.
     pub capacity: u64,
-    /// Flows that began a second.
+    /// Flows that began per second.
     pub began_per_second: f64,
-    /// Records of flows that ended, or of parts of them.
+    /// Flow records of flows that ended, or of parts of them.
     pub records: u64,
-    /// Where those go.
+    /// The exports of these records.
     pub exports: Vec<ExportView>,
-    /// By number of the protocol (IANA), those with most bytes first.
+    /// Traffic of each protocol, the one with the most bytes first.
     pub protocols: Vec<Protocol>,
-    /// Flows that are in the table, as many as are kept for showing, those with the highest rate first.
+    /// Flows in the table with the highest rates, the highest first. Their number is limited.
     pub flows: Arc<Vec<FlowView>>,
-    /// Flows in the table that are not among them.
+    /// Number of flows in the table that are not in `flows`.
     pub flows_left_out: u64,
-    /// Addresses of those that send and receive most just now, the highest rate first.
+    /// Addresses with the highest rates, the highest first.
     pub talkers: Vec<Talker>,
-    /// Interfaces, by [`FlowRecord::interface`].
+    /// Interfaces, indexed by [`FlowRecord::interface`].
     pub origins: Arc<Vec<Origin>>,
-    /// The last lines that were said of the run, for people: sources that come and go.
+    /// The last messages for the user, such as that a source has appeared or vanished.
     pub news: Vec<String>,
 }
 
-/// A source and what became of its frames.
+/// A source and its ledger.
 #[derive(Clone, Debug, Default)]
 pub struct SourceView {
-    /// As it was named: `eth0`, `host:eth0`.
+    /// Its name, as the user gave it: `eth0`, `host:eth0`.
     pub name: String,
-    /// How it is captured.
+    /// The engine that captures it.
     pub engine: String,
     /// Frames that came to the hook.
     pub offered: u64,
-    /// Frames that the filter left out.
+    /// Frames that did not pass the filter.
     pub filtered: u64,
-    /// Frames that the block list left out.
+    /// Frames that the block list excluded.
     pub blocked: u64,
     /// Frames that sampling left out.
     pub sampled: u64,
@@ -72,7 +71,7 @@ pub struct SourceView {
     pub captured: u64,
     /// Frames lost, by place.
     pub drops: BTreeMap<String, u64>,
-    /// Losses that the NIC or its driver reports before the hook; `None` where nobody can tell.
+    /// Frames that the NIC or its driver reports as lost before the hook; `None` if it reports none.
     pub missed_before: Option<u64>,
 }
 
@@ -81,16 +80,16 @@ pub struct SourceView {
 pub struct TrafficCounts {
     /// Frames.
     pub packets: u64,
-    /// Their bytes: on the wire where that is said, those of IP otherwise.
+    /// Bytes of these frames: on the wire where the field says so, otherwise bytes of IP.
     pub bytes: u64,
 }
 
-/// Frames and bits a second.
+/// Rates of frames and bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Frames a second.
+    /// Frames per second.
     pub packets: f64,
-    /// Bits a second.
+    /// Bits per second.
     pub bits: f64,
 }
 
@@ -120,7 +119,7 @@ impl From<Totals> for TrafficCounts {
 }
 
 impl Rates {
-    /// Rates of counts over so many seconds.
+    /// Average rates of these counts over `seconds` seconds.
     #[must_use]
     pub fn of(counts: TrafficCounts, seconds: f64) -> Rates {
         Rates {
@@ -138,48 +137,48 @@ impl Add for Rates {
     }
 }
 
-/// A flow that goes on.
+/// A flow in the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowView {
     /// Its counts so far, since it began or since the active time-out.
     pub record: FlowRecord,
-    /// Of both directions.
+    /// Rates of both directions together.
     pub rates: Rates,
 }
 
-/// All traffic of a protocol above IP. Bytes are those of IP.
+/// The traffic of one protocol above IP. Bytes are bytes of IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Protocol {
-    /// IANA's number.
+    /// The protocol number of IANA.
     pub number: u8,
-    /// Since the start.
+    /// Counts since the start.
     pub total: TrafficCounts,
-    /// Now.
+    /// Current rates.
     pub rates: Rates,
 }
 
-/// An address, and its sent and received traffic. Bytes are those of IP.
+/// An address with the rates of its traffic. Bits are bits of IP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Talker {
     /// The address.
     pub address: IpAddr,
-    /// In flows that are in the table now.
+    /// Number of its flows in the table.
     pub flows: u64,
-    /// Rates that it sends.
+    /// Rates of the traffic that it sends.
     pub sent: Rates,
-    /// Rates that it receives.
+    /// Rates of the traffic that it receives.
     pub received: Rates,
 }
 
-/// An export and its records.
+/// An export of flow records.
 #[derive(Clone, Debug, Default)]
 pub struct ExportView {
-    /// As a user would name it.
+    /// Its name for the user.
     pub name: String,
-    /// Its records.
+    /// Counts of its records.
     pub counts: Counts,
-    /// How often its disk was found full, and tried again.
+    /// How often a write was retried because the disk was full.
     pub disk_full: u64,
-    /// Whether it has failed and takes no more.
+    /// Whether it has failed and takes no more records.
     pub has_failed: bool,
 }

@@ -1,4 +1,4 @@
-//! The methods of `capture`, and the cleanup when a client goes.
+//! The methods of `capture`, and the cleanup when a client leaves.
 
 mod guest;
 
@@ -157,7 +157,7 @@ fn done() -> Result<Answer, RpcError> {
     Ok(json!({}).into())
 }
 
-/// The places of rings in their descriptors, if any ring is only a part of its descriptor.
+/// Offsets of the rings in their descriptors; empty if each ring is its whole descriptor.
 fn parts(rings: &[Ring<Mapping>]) -> Vec<Part> {
     let part = |ring: &Ring<Mapping>| Part {
         offset: ring.memory().offset(),
@@ -240,16 +240,16 @@ impl Client {
         })?;
         self.feeds.insert(open.feed, Arc::clone(&reader));
         self.opened(&reader).inspect_err(|_| {
-            // The client has nothing of it that it could close.
+            // The client has no number by which it could close the feed.
             self.feeds.remove(&open.feed);
             self.daemon.let_go(&reader);
         })
     }
 
-    /// The answer to the client that opened a feed, with its rings.
+    /// The answer to a client that opened a feed, with the feed's rings.
     fn opened(&self, reader: &Arc<Reader>) -> Result<Answer, RpcError> {
         let mut info = self.daemon.probe.info_of(reader.claim.source).unwrap_or_default();
-        // The rings of other engines are sealed memory anyhow.
+        // The rings of other engines are always sealed memory.
         if engines::by_name(info.engine).is_some_and(|engine| engine.fills_bpf_arrays) {
             info.notes.extend(reader.copied.map(|copied| copied.note().to_owned()));
         }
@@ -298,7 +298,7 @@ impl Client {
             consumer.give_channel(waker).map_err(refused)?;
             match probe.attach(consumer.id, reader.claim.subscription) {
                 Ok(()) => Ok(Some(consumer)),
-                // The answer tells the client.
+                // The answer to the client tells it.
                 Err(ProbeError::Ended | ProbeError::Unknown) => Ok(None),
                 Err(error) => Err(refused(error)),
             }
@@ -306,8 +306,9 @@ impl Client {
         done()
     }
 
-    /// Changes the wishes of a feed, by `change`; the caller keeps others from joining. A guest's feed may share
-    /// rings that others read: it goes on in rings of its own, and its copy follows.
+    /// Changes the filter or the block list of a feed by `change`. The caller keeps others from
+    /// joining the feed. A guest's feed may share rings that others read: it moves to its own
+    /// rings, and its copy follows.
     fn change(
         &self,
         number: u64,

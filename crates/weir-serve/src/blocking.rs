@@ -1,4 +1,4 @@
-//! Block lists of clients' feeds: of one by its number, and of all of a name.
+//! Block lists of clients' feeds: of one feed by its number, and of all feeds of a name.
 
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
@@ -18,10 +18,10 @@ use crate::refusal::refused;
 use crate::rights;
 use crate::slots::Claim;
 
-/// Understands a change that a client asks for. The time begins now.
+/// Parses a change that a client requests. Its time begins now.
 ///
 /// # Errors
-/// What is no entry, or no time.
+/// A text that is no entry, or an invalid time.
 pub fn read_change(
     add: &[String],
     remove: &[String],
@@ -37,22 +37,22 @@ pub fn read_change(
     Ok(ListChange { remove: entries(remove)?, add: entries(add)?, end })
 }
 
-/// A feed that others change by its name.
+/// A feed that is changed by its name.
 struct Named {
     source: String,
     subscription: SubscriptionId,
-    /// The probe's number of its rings.
+    /// The probe's number of the feed's rings.
     key: u64,
 }
 
 impl Named {
-    /// As errors name it.
+    /// The feed's name in errors.
     fn title(&self) -> String {
         format!("feed {} of source '{}'", self.key, self.source)
     }
 }
 
-/// The first of some entries, and how many more there are.
+/// Text with the first of some entries, and the number of the others.
 fn told<'a>(mut entries: impl Iterator<Item = &'a Entry>) -> String {
     let first: Vec<String> =
         entries.by_ref().take(TOLD_ENTRIES_MAX).map(Entry::to_string).collect();
@@ -73,8 +73,8 @@ impl Daemon {
         self.lists.change(subscription, change).map_err(refused)
     }
 
-    /// Changes the block lists of all feeds of a name that this user may change, or none. One that ends meanwhile is
-    /// left out.
+    /// Changes the block lists of all feeds of a name that this user may change, or of none. A feed
+    /// that ends during the change is left out.
     pub(crate) fn block_named(
         &self,
         who: &Who,
@@ -114,7 +114,8 @@ impl Daemon {
         })
     }
 
-    /// Carries this out while no other thread changes which frames the rings of the feed's source get.
+    /// Runs `carry_out` while no other thread changes which frames the rings of the feed's source
+    /// get.
     fn alone<T>(&self, feed: &Named, carry_out: impl FnOnce() -> T) -> T {
         let handing = self.handing(&feed.source);
         let _alone = handing.write().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +153,7 @@ impl Daemon {
     /// Entries that the feeds of a name block.
     pub(crate) fn blocked_named(&self, who: &Who, name: &str) -> Result<Blocked, RpcError> {
         let feeds = self.named(who, name)?;
-        // Of each entry: in how many feeds, and its last end.
+        // For each entry: the number of feeds that block it, and the latest end.
         let mut union: BTreeMap<Entry, (usize, Option<Instant>)> = BTreeMap::new();
         let mut omitted = 0;
         for feed in &feeds {
@@ -184,8 +185,8 @@ impl Daemon {
         Ok(blocked)
     }
 
-    /// The feeds of this name that are this user's; of any user's, if it manages the daemon. Those that wait for their
-    /// client to come for them are among them.
+    /// The feeds of this name of this user, or of any user if it manages the daemon. Feeds that
+    /// wait for their client to open them again are included.
     fn named(&self, who: &Who, name: &str) -> Result<Vec<Named>, RpcError> {
         let sees_all = rights::manages(who);
         let is_own = |other: &Who| sees_all || rights::is_same_user(who, other);
@@ -195,7 +196,7 @@ impl Daemon {
             moved.into_iter().map(|(source, claim)| (source, claim, None)).collect();
         for reader in self.board.readers() {
             if is_named(&reader.asked.name) && is_own(&reader.who) && !reader.is_closed() {
-                // A guest has its own numbers for its feeds.
+                // A guest has separate numbers for its feeds.
                 let key = matches!(who, Who::Guest(_)).then(|| reader.key());
                 claims.push((reader.source.clone(), reader.claim, key));
             }
@@ -205,13 +206,13 @@ impl Daemon {
             let key = key.unwrap_or(rings.number());
             Some(Named { source, subscription: claim.subscription, key })
         };
-        // Of a source that has ended nothing comes that could be blocked.
+        // A source that has ended has no frames to block.
         let feeds: Vec<Named> = claims.into_iter().filter_map(feed).collect();
         if feeds.is_empty() { Err(no_feed(name)) } else { Ok(feeds) }
     }
 }
 
-/// The same answer for a feed that does not exist and for another user's.
+/// The same answer for a feed that does not exist and for a feed of another user.
 fn no_feed(name: &str) -> RpcError {
     let name = if is_feed_name(name) { name } else { "?" };
     RpcError::new(
@@ -237,7 +238,8 @@ mod tests {
     use crate::daemon::Resolved;
     use crate::moved::MovedFeed;
 
-    /// A daemon with a feed of the name `ids` at each of the sources `a` and `b`, whose lists answer like this.
+    /// A daemon with a feed named `ids` at each of the sources `a` and `b`. The answers of their
+    /// lists are `answers`.
     fn daemon(who: &Who, answers: &'static [bool]) -> Daemon {
         let target = || Target::Text("rate=1kpps".into());
         let request = || EngineRequest { engine: Some(of_generated()), ..EngineRequest::default() };

@@ -12,28 +12,28 @@ use weir_ring::{Ledger, Mapping, Ring};
 
 use crate::reader::Reader;
 
-/// The open feeds, and which messages about them were sent.
+/// The open feeds, and the messages that were sent about them.
 #[derive(Default)]
 pub struct Board(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     readers: Vec<Arc<Reader>>,
-    /// Ledgers of rings that were closed and that somebody still has, or may be about to have: `None` if it could not
-    /// be read.
+    /// Ledgers of closed rings that a client still has, or may be about to get; `None` if the
+    /// ledger could not be read.
     closed: BTreeMap<FeedId, Option<Ledger>>,
-    /// Those that nobody had when they were closed, the oldest first.
+    /// The closed rings that no client had when they were closed, the oldest first.
     unclaimed: VecDeque<FeedId>,
-    /// To whom rings were ever handed, and as which source, until they are closed: whoever has mapped them sees what
-    /// comes into them, also after he has let go of the feed.
+    /// For rings that are not closed: the clients that were ever given them, and the source. A
+    /// client that has mapped rings sees new frames in them, even after it has released the feed.
     handed: BTreeMap<FeedId, Vec<(Who, String)>>,
-    /// Why sources failed, until they are closed.
+    /// Why sources failed. Kept until they are closed.
     reasons: BTreeMap<SourceId, String>,
-    /// Sources that ended while a client may be about to have a feed of them.
+    /// Sources that ended. A client may be about to get a feed of one.
     ended: Vec<(SourceId, Option<String>)>,
 }
 
-/// Sources and rings that ended last, of which it is known how.
+/// Number of ended sources, and of ended rings, about which the facts are kept.
 const ENDED_MAX: usize = 64;
 
 impl State {
@@ -60,14 +60,14 @@ impl State {
 }
 
 impl Board {
-    /// Records the probe's events. It gives no command, and waits for nobody.
+    /// Records an event of the probe. It sends no command and does not wait.
     pub fn note(&self, event: ProbeEvent) {
         let mut state = self.lock();
         match event {
             Event::FeedClosed(_, feed, ledger) => {
                 state.closed.insert(feed, ledger);
                 state.handed.remove(&feed);
-                // A client may be about to have it: a source can end as soon as it is started.
+                // A client may be about to get it: a source can end as soon as it has started.
                 if !state.has_reader(feed) {
                     state.unclaimed.push_back(feed);
                     if state.unclaimed.len() > ENDED_MAX
@@ -95,7 +95,7 @@ impl Board {
         }
     }
 
-    /// A client has this feed. If its source has ended meanwhile, the client is told so.
+    /// Adds a client's feed. If its source has ended in the meantime, the client is told.
     pub fn add(&self, reader: &Arc<Reader>) {
         let mut state = self.lock();
         let source = reader.claim.source;
@@ -106,19 +106,19 @@ impl Board {
         state.readers.push(Arc::clone(reader));
     }
 
-    /// Rings are kept for this client: it is about to be given them.
+    /// Records that rings are kept for this client, which is about to get them.
     pub fn hand(&self, feed: FeedId, who: &Who, source: &str) {
         self.lock().hand(feed, who, source);
     }
 
-    /// Whether rings were handed to anybody.
+    /// Whether rings were given to any client.
     #[must_use]
     pub fn was_handed(&self, feed: FeedId) -> bool {
         self.lock().handed.contains_key(&feed)
     }
 
-    /// Open rings that were handed to somebody who may not have them now, by the names of their sources. A guest has
-    /// mapped a copy and never these.
+    /// Open rings that were given to a client which may not have them now, by source name. A guest
+    /// never maps these rings, only a copy.
     #[must_use]
     pub fn handed_unless(
         &self,
@@ -136,16 +136,17 @@ impl Board {
         denied
     }
 
-    /// A client has released this feed.
+    /// Removes a feed that its client has released.
     pub fn remove(&self, reader: &Arc<Reader>) {
         let mut state = self.lock();
         state.readers.retain(|other| !Arc::ptr_eq(other, reader));
         state.forget(reader.feed());
     }
 
-    /// The probe has moved the subscription of a guest's feed to these rings: it is read on there. Those of before
-    /// `are_read_on` by others, or are closed. `last` is their ledger so far, if it could be read; if not, and they are
-    /// open, only frames that came are accounted.
+    /// Records that the probe has moved the subscription of a guest's feed to these rings. The
+    /// previous rings are closed, unless `are_read_on` says that others read them. `last` is their
+    /// ledger so far, if it could be read. If it could not, and they are open, only frames that
+    /// have arrived are accounted for.
     pub fn moved(
         &self,
         reader: &Reader,
@@ -162,13 +163,13 @@ impl Board {
         state.hand(feed, &reader.who, &reader.source);
     }
 
-    /// Those that clients have, in the order in which they were opened.
+    /// The feeds that clients have, in the order in which they were opened.
     #[must_use]
     pub fn readers(&self) -> Vec<Arc<Reader>> {
         self.lock().readers.clone()
     }
 
-    /// Clients' feeds that read these rings and are not closed.
+    /// The feeds of clients that read these rings and are not closed.
     #[must_use]
     pub fn readers_of(&self, feed: FeedId) -> Vec<Arc<Reader>> {
         let mut readers = self.readers();
@@ -176,7 +177,7 @@ impl Board {
         readers
     }
 
-    /// `Some` once the rings are closed: their ledger.
+    /// The ledger of closed rings; `None` if they are open.
     #[must_use]
     pub fn closed(&self, feed: FeedId) -> Option<Option<Ledger>> {
         self.lock().closed.get(&feed).cloned()
@@ -187,7 +188,7 @@ impl Board {
     }
 }
 
-/// Whether a file cannot tell the two apart.
+/// Whether the daemon's file cannot distinguish the two clients.
 fn is_same(one: &Who, other: &Who) -> bool {
     match (one, other) {
         (Who::Process(one), Who::Process(other)) => {
@@ -197,20 +198,22 @@ fn is_same(one: &Who, other: &Who) -> bool {
     }
 }
 
-/// Tells a client that nothing more comes of a feed, and why, if not because its source came to its end.
+/// Tells a client that no more frames come from a feed, and the reason, unless the source ended
+/// normally.
 pub fn tell_gone(reader: &Reader, reason: Option<&str>) {
     let reason = reason.map(str::to_owned);
     reader.complete();
     tell(reader, Gone { feed: reader.number, reason, moved: false });
 }
 
-/// Tells a client that its feed goes on in other rings, which it gets if it opens the same again.
+/// Tells a client that its feed continues in other rings, which it gets by opening the same feed
+/// again.
 pub fn tell_moved(reader: &Reader) {
     tell(reader, Gone { feed: reader.number, reason: None, moved: true });
 }
 
 fn tell(reader: &Reader, gone: Gone) {
     let params = serde_json::to_value(gone).unwrap_or_default();
-    // If the client has gone, it need not be told.
+    // A client that has left need not be told.
     let _ = reader.peer.notify("capture.gone", params, Vec::new());
 }

@@ -1,8 +1,9 @@
-//! Closing a feed: at a client's wish, when the client goes, and when the daemon's file denies it.
+//! Closing a feed: at the client's request, when the client leaves, or when the daemon's file
+//! denies it.
 //!
-//! It has two halves. The first ends the subscription, while nobody can move the feed to other rings. The second asks
-//! for the rings' ledger and waits for a guest's copy. The thread that needs the account does that, without holding a
-//! lock.
+//! Closing has two halves. The first ends the subscription, while no thread can move the feed to
+//! other rings. The second gets the rings' ledger and waits for a guest's copy. It is done by the
+//! thread that needs the account, without a lock.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -18,7 +19,7 @@ use crate::slots::Claim;
 use crate::user::User;
 
 impl Daemon {
-    /// Closes a feed, once, and gives its account. A guest's copy is waited for.
+    /// Closes a feed, once, and gives its account. Waits for a guest's copy.
     pub(crate) fn close(&self, reader: &Arc<Reader>) -> Closed {
         self.begin_close_alone(reader);
         self.finish_close(reader, Instant::now() + RELAY_END_TIME_MAX)
@@ -28,49 +29,50 @@ impl Daemon {
     /// [`handing`](Daemon::handing).
     pub(crate) fn begin_close_alone(&self, reader: &Reader) -> bool {
         let handing = self.handing(&reader.source);
-        // A guest's feed may move to other rings meanwhile; and a thread that changes a feed asks who else reads its
-        // rings.
+        // A guest's feed could move to other rings at the same time, and a thread that changes a
+        // feed checks who else reads its rings.
         let _handing = handing.read().unwrap_or_else(PoisonError::into_inner);
         self.begin_close(reader)
     }
 
-    /// The first half: ends a feed's subscription, and has a guest's copy end, which is not waited for. `false` if
-    /// somebody else closes it, or has.
+    /// The first half: ends a feed's subscription, and tells a guest's copy to end without waiting
+    /// for it. `false` if another thread closes the feed, or has closed it.
     pub(crate) fn begin_close(&self, reader: &Reader) -> bool {
         reader.begin_close(|reads| {
             let has_ended = self.board.closed(reads.feed).is_some();
             self.leave(&reader.source, reader.claim);
-            // Rings that close because this was their last reader have some frames more. A guest's copy ends with the
-            // subscription; a process reads them.
+            // Rings that close because this was their last reader get some more frames. A process
+            // reads them; a guest's copy ends with the subscription.
             let ledger = self.board.closed(reads.feed);
             let is_final = ledger.is_some() && (has_ended || matches!(reader.who, Who::Process(_)));
             Ending { ledger, is_final }
         })
     }
 
-    /// The second half, of a feed whose closing has begun: its account. A guest's copy is waited for until `deadline`
-    /// at most.
+    /// The second half, for a feed whose closing has begun: gives its account. Waits for a guest's
+    /// copy until `deadline`.
     pub(crate) fn finish_close(&self, reader: &Reader, deadline: Instant) -> Closed {
         reader.finish_close(deadline, |reads| self.last_ledger(reader, reads))
     }
 
-    /// The second half, of several feeds whose closing has begun: their copies are waited for together.
+    /// The second half, for several feeds whose closing has begun. Waits for all their copies
+    /// together.
     pub(crate) fn finish_all(&self, readers: &[Arc<Reader>]) {
-        // Before any copy is waited for: where others read the rings on, ledgers grow meanwhile.
+        // Done before waiting for copies: if others continue to read the rings, the ledgers grow.
         for reader in readers {
             reader.ask_last_ledger(|reads| self.last_ledger(reader, reads));
         }
         let deadline = Instant::now() + RELAY_END_TIME_MAX;
         let (guests, processes): (Vec<_>, Vec<_>) =
             readers.iter().partition(|reader| matches!(reader.who, Who::Guest(_)));
-        // A process has no copy that could be waited for.
+        // A process has no copy to wait for.
         for reader in processes.into_iter().chain(guests) {
             self.finish_close(reader, deadline);
         }
     }
 
-    /// The ledger of these rings, which a feed has read until a moment ago: the last one if they are closed, and the
-    /// one of now if others read them on. Their source is waited for.
+    /// The ledger of the rings that a feed has just stopped reading: the last one if they are
+    /// closed, the current one if others continue to read them. Waits for their source.
     fn last_ledger(&self, reader: &Reader, reads: &Reads) -> Option<Ledger> {
         let now = || self.ledgers_of(&[reader.claim]).ok()?.remove(&reads.feed);
         let closed = || self.board.closed(reads.feed).flatten();
@@ -84,7 +86,7 @@ impl Daemon {
         self.lists.forget(claim.subscription);
     }
 
-    /// Takes back everything that a client has of a feed.
+    /// Releases everything that a client has of a feed.
     pub(crate) fn let_go(&self, reader: &Arc<Reader>) {
         self.close(reader);
         reader.remove_sleepers();
@@ -92,7 +94,7 @@ impl Daemon {
         self.usage.close(&User::from(&reader.who), reader.mib);
     }
 
-    /// The same of all feeds of a client. No feed waits for the copy of another one.
+    /// The same for all feeds of a client. No feed waits for the copy of another.
     pub(crate) fn let_go_all(&self, readers: &[Arc<Reader>]) {
         readers.iter().for_each(|reader| _ = self.begin_close_alone(reader));
         self.finish_all(readers);

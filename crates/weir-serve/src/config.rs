@@ -1,5 +1,5 @@
-//! The daemon's file: which sources there are, by name, and who may open them. Everything that the file does not
-//! allow is denied.
+//! The daemon's configuration file: the sources by name, and who may open them. Everything that the
+//! file does not allow is denied.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,20 +16,20 @@ use weir_plug::Who;
 pub use crate::guests::config::{GuestConfig, check_guest_name};
 use crate::{limits, names};
 
-/// MiB of the rings of a feed, where the file says nothing.
+/// Default for the MiB of the rings of a feed.
 const RING_MIB: u64 = 64;
 
-/// The file.
+/// The configuration file.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// By the names that clients use.
+    /// The sources, by the names that clients use.
     #[serde(default)]
     pub sources: BTreeMap<String, SourceConfig>,
-    /// How much each client may have.
+    /// The limits of each client.
     #[serde(default)]
     pub limits: ClientLimits,
-    /// Virtual machines that may have feeds, by the names that sources know them by.
+    /// Virtual machines that may have feeds, by the names that sources use for them.
     #[serde(default)]
     pub guests: BTreeMap<String, GuestConfig>,
 }
@@ -38,7 +38,7 @@ pub struct Config {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceConfig {
-    /// The source, as `weir capture` names it; by default the name itself.
+    /// The source in the syntax of `weir capture`; by default the name itself.
     pub source: Option<String>,
     /// The engine that captures its frames, as for `--engine`; default: the best that works.
     pub engine: Option<String>,
@@ -52,34 +52,34 @@ pub struct SourceConfig {
     /// Most bytes that are kept of a frame, whatever a client asks for.
     #[serde(default = "whole")]
     pub snaplen: u32,
-    /// MiB of the rings of each feed, if the file says it.
+    /// MiB of the rings of each feed, if set.
     pub ring_mib: Option<u64>,
-    /// Asks the interface for frames that are not addressed to it.
+    /// Whether the interface is asked for frames that are not addressed to it (promiscuous mode).
     #[serde(default = "yes")]
     pub promiscuous: bool,
     /// Users that may open it, by name or id.
     #[serde(default, deserialize_with = "names::users")]
     pub users: Vec<u32>,
-    /// Groups whose members may, by name or id.
+    /// Groups whose members may open it, by name or id.
     #[serde(default, deserialize_with = "names::groups")]
     pub groups: Vec<u32>,
-    /// Guests that may, by the names that they have in `[guests]`.
+    /// Guests that may open it, by their names in `[guests]`.
     #[serde(default)]
     pub guests: Vec<String>,
-    /// Everybody may who can connect to the socket. Guests are named in any case.
+    /// Whether everybody who can connect to the socket may open it. Guests must always be named.
     #[serde(default)]
     pub everybody: bool,
 }
 
-/// How much each client may have: all processes of a user together.
+/// The limits of each client: of all processes of a user together.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientLimits {
-    /// Feeds.
+    /// Most open feeds.
     pub feeds: usize,
-    /// MiB of rings.
+    /// Most MiB of rings.
     pub memory_mib: u64,
-    /// Feeds that are opened or changed in a second.
+    /// Most feeds that are opened or changed in a second.
     pub opens_per_second: u32,
 }
 
@@ -101,32 +101,32 @@ fn yes() -> bool {
     true
 }
 
-/// Why a file is no configuration.
+/// Why a file is no valid configuration.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// There is none.
+    /// There is no such file.
     #[error(
         "{}: there is no such file. It says what is captured and who may read it: write `[sources.eth0]` and below it \
          `users = [1000]`, or begin with the example, /usr/share/doc/weir/examples/weir.toml (after `make install` \
          below /usr/local/share); or name another file: --config PATH", path.display()
     )]
     Missing {
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
     /// It cannot be read.
     #[error("{}: it cannot be read", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
     },
-    /// It is not understood.
+    /// It cannot be parsed, or is invalid.
     #[error("{}: {what}", path.display())]
     Wrong {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The place, and the error.
         what: String,
@@ -137,7 +137,7 @@ impl Config {
     /// Reads a file.
     ///
     /// # Errors
-    /// [`ConfigError`] with the place.
+    /// [`ConfigError`] with the place in the file.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let (mut text, own) = (String::new(), || path.to_owned());
         File::open(path)
@@ -153,10 +153,10 @@ impl Config {
         Config::parse(&text).map_err(|what| ConfigError::Wrong { path: own(), what })
     }
 
-    /// The same, of its text.
+    /// Parses the text of a file.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// A text with the error and its place.
     pub fn parse(text: &str) -> Result<Config, String> {
         let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
         for (name, source) in &config.sources {
@@ -199,14 +199,15 @@ impl SourceConfig {
         if !(1..=CAPLEN_MAX).contains(&self.snaplen) {
             return Err(format!("snaplen is 1 to {CAPLEN_MAX}, not {}", self.snaplen));
         }
-        // A ring has 4 MiB at least, and 8 GiB at most.
+        // A ring has 4 MiB to 8 GiB.
         if let Some(mib) = self.ring_mib.filter(|mib| !(4..=8 << 10).contains(mib)) {
             return Err(format!("ring_mib is 4 to 8192, not {mib}"));
         }
         Ok(())
     }
 
-    /// Whether a feed that was opened under the former file, `old`, is still one that this allows.
+    /// Whether a feed that was opened under the previous configuration `old` remains allowed by
+    /// this one.
     #[must_use]
     pub fn keeps(&self, old: &SourceConfig) -> bool {
         let (users, groups, everybody) = (old.users.clone(), old.groups.clone(), old.everybody);
@@ -214,14 +215,15 @@ impl SourceConfig {
         *old == SourceConfig { users, groups, guests, everybody, ..self.clone() }
     }
 
-    /// The client's filter and that of the file together, as they were written. Which frames are taken is decided by
-    /// two programs ([`Program::both`]): text that is joined can mean anything.
+    /// The filters of the client and of the file combined, as text for display. Two programs
+    /// ([`Program::both`]) decide which frames are taken, because joined text can have any meaning.
     #[must_use]
     pub fn written_filter(&self, of_client: &str) -> String {
         joined(self.own_filter(), of_client.trim())
     }
 
-    /// The same for people: of bytecode only its length, and nothing of a program that takes every frame.
+    /// The same in short form: of bytecode only its length, and nothing of a program that takes
+    /// every frame.
     #[must_use]
     pub fn shown_filter(&self, of_client: &str) -> String {
         let own = self.own_filter().map(shown).filter(|own| !own.is_empty());
@@ -234,7 +236,7 @@ impl SourceConfig {
         self.filter.as_deref().map(str::trim).filter(|own| !own.is_empty())
     }
 
-    /// MiB of the rings of each feed: the value in the file, or enough for a ring on each CPU.
+    /// MiB of the rings of each feed: the value in the file, or else enough for a ring on each CPU.
     #[must_use]
     pub fn ring_mib(&self) -> u64 {
         self.ring_mib.unwrap_or_else(|| RING_MIB.max(least_bpf_mib()))
@@ -267,7 +269,8 @@ fn joined(own: Option<&str>, client: &str) -> String {
     }
 }
 
-/// A filter for people. Tools that compile filters themselves give bytecode, which fills many lines.
+/// A filter in short form. Tools that compile filters themselves send bytecode, which fills many
+/// lines.
 fn shown(text: &str) -> String {
     if text.is_empty() || !is_bytecode(text) {
         return text.to_owned();
@@ -282,7 +285,7 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// Fewest MiB that the engine `bpf` takes: it has a ring for each CPU that there may be.
+/// Fewest MiB with which the engine `bpf` works: it has a ring for each possible CPU.
 pub(crate) fn least_bpf_mib() -> u64 {
     weir_capture::bpf::least_ring_bytes().div_ceil(1 << 20)
 }

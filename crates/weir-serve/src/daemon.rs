@@ -1,4 +1,4 @@
-//! The daemon: a probe, the sources of its file, and the feeds of its clients.
+//! The daemon: a probe, the sources of the configuration file, and the feeds of clients.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,14 +31,14 @@ use crate::slots::{Claim, Slots};
 use crate::usage::Usage;
 use crate::user::User;
 
-/// A source of the file, as engines take it.
+/// A source of the file, in the form that engines take.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The interface, file or generator that is opened.
     pub target: Target,
     /// The engine, and its options.
     pub request: EngineRequest,
-    /// Finds whose frames those of the host's interfaces are.
+    /// Finds the owners of the frames of the host's interfaces.
     pub owner_finder: Option<OwnerFinder>,
 }
 
@@ -61,20 +61,20 @@ pub type Resolver = dyn Fn(&str, &SourceConfig) -> Result<Resolved, String> + Se
 
 /// The daemon. Dropping it stops every source.
 pub struct Daemon {
-    /// Block lists of its feeds; before the probe, which is needed until these have ended.
+    /// Block lists of its feeds. Dropped before the probe, which they need until they have ended.
     pub(crate) lists: BlockLists,
     pub(crate) probe: Arc<Probe>,
     pub(crate) board: Arc<Board>,
     pub(crate) slots: Slots,
     pub(crate) usage: Usage,
-    /// Feeds whose clients are to come for them.
+    /// Feeds that wait for their clients to open them again.
     pub(crate) moved: Moved,
     pub(crate) config: RwLock<Arc<Config>>,
     pub(crate) resolve: Box<Resolver>,
-    /// Feeds with rings of their own are of a group each.
+    /// The next group. Each feed with separate rings has its own group.
     group: AtomicUsize,
-    /// For each source: held shared by threads that hand its rings out, and alone by threads that take rights away
-    /// or change the contents of rings.
+    /// A lock for each source: held shared by threads that give its rings to clients, and
+    /// exclusively by threads that remove rights or change the contents of rings.
     handing: Mutex<BTreeMap<String, Arc<RwLock<()>>>>,
     /// Messages for the operator of the daemon.
     pub(crate) journal: Journal,
@@ -82,11 +82,11 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon whose sources are all closed. `resolve` gives the meaning of a source of the file; `log` gets
+    /// A daemon whose sources are all closed. `resolve` interprets a source of the file; `log` gets
     /// messages for the operator of the daemon, a line at a time.
     ///
     /// # Errors
-    /// A source that means nothing; no thread is left.
+    /// A source that cannot be resolved, or no thread is left.
     pub fn new(
         config: Config,
         resolve: impl Fn(&str, &SourceConfig) -> Result<Resolved, String> + Send + Sync + 'static,
@@ -121,25 +121,25 @@ impl Daemon {
         })
     }
 
-    /// The file that is in force.
+    /// The configuration in force.
     #[must_use]
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Feeds that clients were refused since it started.
+    /// Number of feeds that clients were refused since the daemon started.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.journal.refusals()
     }
 
-    /// Whether every source still answers. A source that hangs has this hang.
+    /// Whether every source still answers. If a source hangs, this call hangs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.ledgers().is_ok()
     }
 
-    /// The sources that this client may open. Others do not exist for it.
+    /// The sources that this client may open. It learns of no others.
     #[must_use]
     pub fn sources(&self, who: &Who) -> BTreeMap<String, SourceConfig> {
         let config = self.config();
@@ -153,7 +153,7 @@ impl Daemon {
         self.config().sources.get(name).filter(|source| source.allows(who)).cloned()
     }
 
-    /// The lock that is held while rings of this source are handed out.
+    /// The lock that is held while rings of this source are given to clients.
     pub(crate) fn handing(&self, source: &str) -> Arc<RwLock<()>> {
         let mut all = self.handing.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(source.to_owned()).or_default())
@@ -185,8 +185,8 @@ impl Daemon {
         };
         let snaplen = source.snaplen;
         let feed = Feed { filter, interface, snaplen, is_sealed, ..Feed::default() };
-        // A guest's copy can follow its feed to other rings: it shares rings until the guest changes its
-        // filter or block list.
+        // A guest's copy can follow its feed to other rings, so it shares rings until the guest
+        // changes its filter or block list.
         let is_own = match opening.who {
             Who::Guest(_) => open.name.is_some(),
             Who::Process(_) => open.has_own_rings(),
@@ -196,7 +196,7 @@ impl Daemon {
         let spec = spec(&name, source, resolved).map_err(RpcError::refused)?;
         let handing = self.handing(&name);
         let _handing = handing.read().unwrap_or_else(PoisonError::into_inner);
-        // The file may have changed since it was looked at.
+        // The configuration may have changed since it was read.
         if self.source(&opening.who, &name).as_ref() != Some(source) {
             return Err(RpcError::new(BUSY, "the daemon's file has just changed; try again"));
         }
@@ -216,14 +216,14 @@ impl Daemon {
             self.journal.opened(&name, &info);
         }
         let account = match self.board.was_handed(feed) {
-            // Nobody has had its frames.
+            // No client has had its frames.
             false => (vec![0; rings.len()], Ledger::default()),
             true => {
                 let from = rings.iter().map(Ring::frames_written).collect();
                 let base = self.ledgers_of(&[claim]).ok().and_then(|mut all| all.remove(&feed));
                 let base = base.or_else(|| self.board.closed(feed).flatten());
                 if base.is_none() && matches!(opening.who, Who::Guest(_)) {
-                    // It would be told what became of others' frames.
+                    // The guest would learn the counts of other clients' frames.
                     self.leave(&name, claim);
                     return Err(RpcError::new(BUSY, "the source does not answer; try again"));
                 }
@@ -235,7 +235,7 @@ impl Daemon {
         Ok(reader)
     }
 
-    /// Gives a client the feed of its that was moved to fresh rings, if it asks for the very same.
+    /// Gives a client its feed that was moved to fresh rings, if it requests exactly the same.
     pub(crate) fn open_moved(&self, opening: Box<Opening>) -> Result<Arc<Reader>, Box<Opening>> {
         let handing = self.handing(&opening.source);
         let _handing = handing.read().unwrap_or_else(PoisonError::into_inner);
@@ -244,7 +244,7 @@ impl Daemon {
         };
         let rings = self.probe.rings_of(moved.claim.subscription);
         let Some((feed, _)) = self.probe.feed_of(moved.claim.subscription) else {
-            // Its source has ended since.
+            // Its source has ended in the meantime.
             self.leave(&opening.source, moved.claim);
             return Err(opening);
         };
@@ -254,12 +254,12 @@ impl Daemon {
         Ok(reader)
     }
 
-    /// The ledgers so far of all rings.
+    /// The current ledgers of all rings.
     pub(crate) fn ledgers(&self) -> Result<BTreeMap<FeedId, Ledger>, RpcError> {
         Ok(self.probe.ledgers().map_err(refused)?.into_iter().collect())
     }
 
-    /// The same of the sources that these subscriptions read: no other is waited for.
+    /// The same for the sources of these subscriptions. Does not wait for other sources.
     pub(crate) fn ledgers_of(
         &self,
         claims: &[Claim],
@@ -268,7 +268,7 @@ impl Daemon {
         Ok(self.probe.ledgers_of(sources).map_err(refused)?.into_iter().collect())
     }
 
-    /// The account of a feed's frames, if the rings have these ledgers.
+    /// The account of a feed's frames, given the ledgers of the rings.
     pub(crate) fn ledger_of(
         &self,
         reader: &Reader,
@@ -282,7 +282,7 @@ impl Daemon {
         Some(reader.account(&reads, closed.as_ref().or_else(|| ledgers.get(&reads.feed))?))
     }
 
-    /// Which frames of this source a client with this filter gets: those that the file's filter takes, and its own.
+    /// The filter of a client for this source: the file's filter combined with the client's own.
     pub(crate) fn filter(
         &self,
         user: &User,
@@ -301,7 +301,7 @@ impl Daemon {
         let own = own.map_err(|what| {
             RpcError::refused(format!("the filter of this source in the daemon's file: {what}"))
         })?;
-        // Each for itself: text that is joined can mean something else.
+        // Each is compiled separately: joined text could have another meaning.
         let client = Some(client).filter(|text| !text.is_empty());
         let client = client.map(|text| compiled(text, link_type)).transpose();
         let client = client.map_err(|error| wrong(error.to_string()))?;
@@ -346,7 +346,8 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
             ring_bytes,
             promiscuous,
             may_change: true,
-            // Whichever way the frames go that its first client wants: the next one may want all.
+            // Captures both directions, whatever the first client requests, because the next one
+            // may want both.
             both_directions: true,
             owner_finder: owner_finder.clone(),
             near_nic,
@@ -357,7 +358,7 @@ fn spec(name: &str, source: &SourceConfig, of: Resolved) -> Result<SourceSpec, S
     Ok(SourceSpec { cpus, ..spec })
 }
 
-/// Checks a file: fails with its first mistake, and gives warnings.
+/// Checks a configuration: fails with its first error, or gives warnings.
 pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, String> {
     let mut warnings = Vec::new();
     for (name, source) in &config.sources {
@@ -373,7 +374,8 @@ pub(crate) fn check(config: &Config, resolve: &Resolver) -> Result<Vec<String>, 
         if let Some(filter) = source.own_filter() {
             let link_type = resolved.link_type().unwrap_or(LINKTYPE_ETHERNET);
             match compiled(filter, link_type) {
-                // A name server may answer later: the filter is compiled again each time when the source is opened.
+                // A name server may answer later. The filter is compiled again each time the source
+                // is opened.
                 Err(FilterError::Expression(error)) if error.is_unknown_host() => {
                     warnings.push(wrong(format!(
                         "its filter: {error}; until it is known nobody can open it"

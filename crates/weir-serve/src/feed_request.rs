@@ -1,4 +1,4 @@
-//! A client's request, as a feed of the probe.
+//! Converts a client's request to a feed of the probe.
 
 use std::num::NonZero;
 
@@ -10,7 +10,7 @@ use weir_plug::message::RpcError;
 /// The feed with the client's choices.
 ///
 /// # Errors
-/// What makes no sense.
+/// A choice that is invalid.
 pub fn chosen(mut feed: Feed, open: &Open) -> Result<Feed, RpcError> {
     if let Some(name) = &open.name
         && !protocol::is_feed_name(name)

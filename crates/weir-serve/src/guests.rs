@@ -1,5 +1,4 @@
-//! Virtual machines that read feeds: the memory that they share with the daemon, as long as they
-//! have feeds.
+//! Virtual machines that read feeds. Each shares memory with the daemon while it has feeds.
 
 mod channel;
 pub(crate) mod config;
@@ -34,9 +33,9 @@ use crate::reader::Reads;
 #[derive(Default)]
 pub(crate) struct Guests {
     all: RwLock<BTreeMap<String, Arc<Guest>>>,
-    /// Once guests are served.
+    /// Set once guests are served.
     server: Mutex<Option<GuestServer>>,
-    /// Held by who changes which guests there are.
+    /// Held while guests are added or removed.
     changes: Mutex<()>,
 }
 
@@ -56,27 +55,27 @@ pub(crate) struct Guest {
     pub(crate) session: Arc<GuestSession>,
     pub(crate) machine: Machine,
     pub(crate) threads: Arc<GuestThreads>,
-    /// When the log was told last that a session has begun.
+    /// When the log last reported the begin of a session.
     pub(crate) session_told: Mutex<Option<Instant>>,
 }
 
-/// The threads of a guest: whether they are to end, and have ended.
+/// The threads of a guest: whether they must end, and how many have not ended.
 pub(crate) struct GuestThreads {
     is_over: AtomicBool,
-    /// Readable once they are to end.
+    /// Readable once they must end.
     end: OwnedFd,
     count: Mutex<usize>,
     changed: Condvar,
 }
 
-/// Counts a thread of a guest's until it is dropped.
+/// Counts a guest's thread until it is dropped.
 pub(crate) struct ThreadGuard(Arc<GuestThreads>);
 
-/// A guest's feed. Dropping it gives its place in the region back.
+/// A guest's feed. Dropping it frees its place in the region.
 pub(crate) struct GuestFeed {
     pub(crate) relay: Relay,
     claim: Claim,
-    /// The guest has said that nothing in it reads the ring any more.
+    /// The guest has reported that nothing in it reads the ring any more.
     is_unmapped: AtomicBool,
 }
 
@@ -89,7 +88,7 @@ impl GuestFeed {
 
 #[cfg(test)]
 impl GuestFeed {
-    /// A copy in memory that no machine has.
+    /// A copy in memory that is not plugged into a machine.
     pub(crate) fn of_no_machine(relay: Relay, memory: Arc<weir_vm::GuestMemory>) -> GuestFeed {
         let claim = Claim::of_no_machine(memory);
         GuestFeed { relay, claim, is_unmapped: AtomicBool::new(false) }
@@ -123,7 +122,7 @@ impl Guests {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Held by who changes which guests there are: one at a time.
+    /// Held while guests are added or removed: one thread at a time.
     pub(crate) fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,8 +138,8 @@ impl Guests {
 }
 
 impl Guest {
-    /// Copies the frames of a subscription into this guest's region, which is plugged in if need
-    /// be.
+    /// Copies the frames of a subscription into this guest's region, which is plugged in if
+    /// necessary.
     pub(crate) fn copy(
         self: &Arc<Guest>,
         probe: &Probe,
@@ -176,7 +175,7 @@ impl GuestThreads {
         Ok(GuestThreads { is_over: AtomicBool::new(false), end, count, changed })
     }
 
-    /// Readable once its threads are to end.
+    /// Readable once its threads must end.
     pub(crate) fn end_fd(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
     }
@@ -190,22 +189,22 @@ impl GuestThreads {
         self.is_over.load(Ordering::Acquire)
     }
 
-    /// Has its threads end.
+    /// Tells its threads to end.
     pub(crate) fn end(&self) {
         let _count = self.count();
         self.is_over.store(true, Ordering::Release);
-        // Fails only where it is readable anyhow.
+        // The write fails only if the descriptor is readable already.
         let _ = rustix::io::write(&self.end, &1u64.to_ne_bytes());
         self.changed.notify_all();
     }
 
-    /// Sleeps so long, or until its threads are to end.
+    /// Sleeps for `limit`, or until its threads must end.
     pub(crate) fn sleep(&self, limit: Duration) {
         let count = self.count();
         drop(self.changed.wait_timeout_while(count, limit, |_| !self.is_over()));
     }
 
-    /// Waits until all threads have ended, at most so long.
+    /// Waits until all threads have ended, at most for `limit`.
     pub(crate) fn wait(&self, limit: Duration) {
         let count = self.count();
         drop(self.changed.wait_timeout_while(count, limit, |count| *count > 0));

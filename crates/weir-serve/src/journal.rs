@@ -16,32 +16,33 @@ pub struct Journal {
 
 #[derive(Default)]
 struct Refusals {
-    /// Since the daemon started.
+    /// Number since the daemon started.
     count: u64,
-    /// The minute that is counted, with the messages that were logged and left out in it.
+    /// Begin of the current minute, with the messages that were logged and left out in it.
     since: Option<Instant>,
     said: u32,
     left_out: u64,
 }
 
 impl Journal {
-    /// One whose lines go there.
+    /// A journal that passes its lines to `log`.
     pub fn new(log: impl Fn(&str) + Send + Sync + 'static) -> Journal {
         Journal { log: Box::new(log), refusals: Mutex::default() }
     }
 
-    /// A line.
+    /// Logs a line.
     pub fn say(&self, line: &str) {
         (self.log)(line);
     }
 
-    /// A source was opened for its first client.
+    /// Logs that a source was opened for its first client.
     pub fn opened(&self, source: &str, info: &Info) {
         let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
         (self.log)(&format!("{source} is captured with {}{hook}: {}", info.engine, info.why));
     }
 
-    /// A client was refused a feed. A limited number a minute is logged; the others are only counted.
+    /// Logs that a client was refused a feed. A limited number a minute is logged; the others are
+    /// only counted.
     pub fn refused(&self, who: &Who, source: &str, why: &str) {
         let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
         refusals.count += 1;
@@ -63,13 +64,13 @@ impl Journal {
         (self.log)(&plain(&line));
     }
 
-    /// Feeds that were refused.
+    /// Number of refused feeds.
     pub fn refusals(&self) -> u64 {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner).count
     }
 }
 
-/// One line, and not a long one: a client chose a part of it.
+/// One short line without control characters, because a client chose a part of it.
 fn plain(line: &str) -> String {
     let shown = |c: char| if c.is_control() { ' ' } else { c };
     line.chars().map(shown).take(REFUSAL_CHARS_MAX).collect()

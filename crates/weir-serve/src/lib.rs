@@ -1,18 +1,19 @@
-//! Captures once, and hands feeds to other processes: the application `capture` of a [`weir_plug::Server`].
+//! Captures once, and passes feeds to other processes: the application `capture` of a
+//! [`weir_plug::Server`].
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
 //! | [`config`] | the daemon's file: sources, and who may open them |
 //! | [`daemon`] | sources that are open as long as they are read |
-//! | [`application`] | the methods of `capture`, and the cleanup when a client goes |
+//! | [`application`] | the methods of `capture`, and the cleanup when a client leaves |
 //! | `guests` | virtual machines that read feeds: their ports, machines, and the copies of feeds in their memory |
-//! | [`reader`] | a feed as one client has it |
+//! | [`reader`] | a feed of one client |
 //! | [`metrics`] | the open feeds, for Prometheus |
-//! | [`rights`] | who could write a BPF program's rings |
+//! | [`rights`] | which clients could write a BPF program's rings |
 //! | [`private`] | paths that no other user can replace |
-//! | [`user`] | clients as one |
-//! | [`usage`] | how much of everything a client has |
-//! | [`limits`] | how much it may have |
+//! | [`user`] | clients that share the limits of one user |
+//! | [`usage`] | the resources that each client uses |
+//! | [`limits`] | the resources that it may use |
 #![forbid(unsafe_code)]
 
 pub mod application;

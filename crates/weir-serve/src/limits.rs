@@ -1,4 +1,4 @@
-//! How much a client may have, unless the daemon's file says otherwise.
+//! Limits of a client, unless the daemon's file sets others.
 
 use std::time::Duration;
 
@@ -21,57 +21,61 @@ pub const REFUSAL_CHARS_MAX: usize = 300;
 pub const TOLD_ENTRIES_MAX: usize = 3;
 /// Longest configuration file, in bytes.
 pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
-/// How often a guest's port that is not there is looked for.
+/// Interval at which a guest's missing port is looked for.
 pub const GUEST_CONNECT_EVERY: Duration = Duration::from_secs(1);
-/// How often a domain of libvirt's that does not run is looked for: two processes each time, one for its monitor and
-/// one for its port.
+/// Interval at which a libvirt domain that does not run is looked for. Each attempt starts two
+/// processes, one for the monitor and one for the port.
 pub const LIBVIRT_LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Time for QEMU to greet a client of its monitor.
 pub const QMP_PATIENCE_MAX: Duration = Duration::from_secs(5);
-/// Events of QEMU's that are looked at before anything else is.
+/// Events of QEMU that are handled before anything else is done.
 pub const QMP_EVENTS_AT_A_TIME: usize = 256;
 /// Maximum time that a client which opens a guest's feed waits for the devices.
 pub const CLAIM_WAIT_MAX: Duration = Duration::from_secs(10);
-/// How long it waits for the guest to release those that are leaving.
+/// How long it waits for the guest to release devices that are leaving.
 pub const RELEASE_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How often a guest is asked to release its devices.
+/// Interval at which a guest is asked to release its devices.
 pub const UNPLUG_AGAIN_EVERY: Duration = Duration::from_secs(1);
 /// Time until the first check whether QEMU has released memory whose device is gone. Each pause is twice as long as
 /// the one before it, up to [`UNPLUG_AGAIN_EVERY`].
 pub const UNPLUG_LOOK_AFTER: Duration = Duration::from_millis(10);
-/// The same for a domain of libvirt's, where each look is two processes.
+/// The same for a libvirt domain, where each check starts two processes.
 pub const LIBVIRT_UNPLUG_LOOK_AFTER: Duration = Duration::from_millis(200);
-/// When the state of a domain of libvirt's is asked for again, after the connection to its monitor: events of the first
-/// moments may be missed.
+/// Times after the connection to the monitor at which the state of a libvirt domain is read again,
+/// because the first events may be missed.
 pub const LIBVIRT_STATE_AGAIN_AFTER: [Duration; 2] =
     [Duration::from_secs(1), Duration::from_secs(10)];
-/// When the devices of a guest could not be plugged in, its requests for feeds are answered with the same error for so
-/// long, without another try. A guest may ask often, and each try may cost the zeroing of its whole region.
+/// After a failure to plug in a guest's devices, its requests for feeds get the same error for this
+/// time without another attempt. A guest may ask often, and each attempt may zero its whole region.
 pub const PLUG_REFUSAL_STAYS: Duration = Duration::from_secs(1);
-/// How often the log reports a new session of a guest's broker: the guest decides how often it begins one.
+/// Shortest interval between log lines about new sessions of a guest's broker, because the guest
+/// decides how often it begins one.
 pub const SESSIONS_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Default time for a guest to release its devices when it is detached.
 pub const DETACH_WAIT: Duration = Duration::from_secs(10);
 /// The longest time that a detach command may name.
 pub const DETACH_WAIT_MAX: Duration = Duration::from_secs(300);
-/// Time that a caller which detaches a guest waits beyond that for its machine's thread, which may wait
-/// for QEMU.
+/// Additional time that a caller which detaches a guest waits for the machine's thread, which may
+/// be waiting for QEMU.
 pub const DETACH_EXTRA_WAIT_MAX: Duration = Duration::from_secs(3);
 /// How long the end of the daemon, or the restart of a guest's threads, waits for the old threads.
 pub const GUEST_END_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long the devices of a guest without feeds stay, and the places of feeds that it had when its session ended: its
-/// applications read the remaining frames, and open feeds again.
+/// How long the devices of a guest without feeds stay, and its rings after the end of its session.
+/// In this time, its applications read the remaining frames, and open feeds again.
 pub const GUEST_LINGER: Duration = Duration::from_secs(5);
-/// Frames that are copied to a guest together, and published together where they come without a pause.
+/// Most frames that are copied to a guest together, and published together if they come without a
+/// pause.
 pub const RELAY_RUN_FRAMES: u64 = 1024;
-/// How long the end of copying to a guest is waited for: rings that stay open are read for 1 s more.
+/// Longest wait for the end of copying to a guest. Rings that stay open are read for another
+/// second.
 pub const RELAY_END_TIME_MAX: Duration = Duration::from_secs(3);
-/// How long copying to a guest sleeps at a time. All that it waits for wakes it, and an idle host is to stay idle.
+/// Longest sleep of the copying to a guest. Every event that it waits for wakes it, and an idle
+/// host must stay idle.
 pub const RELAY_SLEEP_MAX: Duration = Duration::from_secs(3600);
-/// How long frames are held on their way to a guest, for older ones of other CPUs.
+/// How long frames to a guest are held back for older frames of other CPUs.
 pub const RELAY_SLACK: Duration = Duration::from_millis(10);
-/// Sleepers that a feed wakes: a client with several consumers has one for each.
+/// Most sleepers that a feed wakes. A client has one for each of its consumers.
 pub const SLEEPERS_OF_A_FEED_MAX: usize = 16;
-/// How long a feed that was moved to fresh rings waits for its client. A client of ours comes within 0.2 s; frames
-/// that it leaves longer may be overwritten by then, and hold memory.
+/// How long a feed that was moved to fresh rings waits for its client. Weir's own clients come
+/// within 0.2 s. Frames that wait longer hold memory, and may be overwritten.
 pub const MOVED_FEEDS_WAIT_MAX: Duration = Duration::from_secs(10);

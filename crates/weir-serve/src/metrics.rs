@@ -7,20 +7,20 @@ use weir_metrics::{Labels, counter, encoded, gauge, labels, one};
 
 use exposition::{of_ledgers, of_sources};
 
-/// Counts of the daemon, beside those of open feeds.
+/// Counts of the daemon that do not belong to an open feed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Number of present connections.
     pub connections: u64,
-    /// Connections that were taken.
+    /// Accepted connections.
     pub connected: u64,
     /// Connections that were refused because there were too many.
     pub connections_refused: u64,
-    /// Messages that were none, and connections that ended in the middle of one.
+    /// Messages that could not be parsed, and connections that ended within a message.
     pub malformed: u64,
-    /// Messages that waited because there were too many a second.
+    /// Messages that were delayed because there were too many a second.
     pub delayed: u64,
-    /// Feeds that were refused.
+    /// Refused feeds.
     pub feeds_refused: u64,
 }
 

@@ -1,12 +1,14 @@
-//! Sources of the daemon's file that nobody can open now: interfaces that are not there, and rights that it lacks.
+//! Reasons why a source of the daemon's file cannot be opened now: missing interfaces, and missing
+//! rights of the daemon.
 
 use rustix::thread::{CapabilitySet, capabilities};
 use weir_capture::CaptureError;
 use weir_capture::engines::declaration::Target;
 use weir_capture::interface::link_type;
 
-/// Why nobody could open this source now: its interface, network namespace or container is not there, or the interface
-/// is down. It may be there later, so this is no mistake of the file. `None` also where that cannot be asked.
+/// Why nobody could open this source now: its interface, network namespace or container does not
+/// exist, or the interface is down. That may change, so it is no error of the file. `None` also if
+/// it cannot be determined.
 pub(crate) fn missing(target: &Target) -> Option<String> {
     let Target::Interface { netns, iface } = target else { return None };
     let error = link_type(netns.as_ref(), iface).err()?;
@@ -20,23 +22,24 @@ pub(crate) fn missing(target: &Target) -> Option<String> {
     is_missing.then(|| error.to_string())
 }
 
-/// The capability that this process lacks to capture from such a source; without it no engine of interfaces opens one.
-/// `None` also where the kernel does not say which ones it has.
+/// The capability that this process lacks to capture from such a source. Without it, no engine can
+/// open an interface. `None` also if the kernel does not tell the process's capabilities.
 pub(crate) fn lacks(target: &Target) -> Option<&'static str> {
     let of_interfaces = matches!(target, Target::Interface { .. } | Target::Pattern { .. });
     let own = capabilities(None).ok().filter(|_| of_interfaces)?;
     needed(own.effective)
 }
 
-/// Every engine for interfaces but `bpf` opens a socket that needs CAP_NET_RAW, AF_PACKET or AF_XDP. `bpf` needs more
-/// than what is asked here, so a warning may be missing, but none is wrong.
+/// Every engine for interfaces except `bpf` opens an AF_PACKET or AF_XDP socket, which needs
+/// CAP_NET_RAW. `bpf` needs more than is checked here, so a warning may be missing, but none is
+/// wrong.
 fn needed(own: CapabilitySet) -> Option<&'static str> {
     let bpf = CapabilitySet::BPF | CapabilitySet::SYS_ADMIN;
     let is_enough = own.contains(CapabilitySet::NET_RAW) || own.intersects(bpf);
     (!is_enough).then_some("CAP_NET_RAW")
 }
 
-/// Where the daemon gets its rights, in a message about one that it lacks.
+/// The remedy in a message about a missing right.
 pub(crate) const RIGHTS_FROM: &str =
     "run the daemon as root or by its unit (`systemctl start weir`)";
 

@@ -1,4 +1,4 @@
-//! Feeds that were moved to fresh rings, until their clients come for them.
+//! Feeds that were moved to fresh rings and wait until their clients open them again.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -26,13 +26,14 @@ pub struct MovedFeed {
 }
 
 impl MovedFeed {
-    /// The feed of this client, for which it may come from now on.
+    /// The feed of this client. Its time to open it again begins now.
     #[must_use]
     pub fn new(who: Who, asked: Open, claim: Claim) -> MovedFeed {
         MovedFeed { who, asked, claim, until: Instant::now() + MOVED_FEEDS_WAIT_MAX }
     }
 
-    /// The number of a feed is its client's own, and is another one next time.
+    /// Whether the client asks for this feed. Its number may differ, because a client chooses a new
+    /// one each time.
     fn is_of(&self, who: &Who, asked: &Open) -> bool {
         let own = Open { feed: asked.feed, ..self.asked.clone() };
         let is_same = match (&self.who, who) {
@@ -59,13 +60,13 @@ impl Moved {
         Some(all.remove(at))
     }
 
-    /// Whether any kept feed is such.
+    /// Whether `is_so` is true for any kept feed.
     #[must_use]
     pub fn any(&self, is_so: impl Fn(&MovedFeed) -> bool) -> bool {
         self.lock().iter().any(is_so)
     }
 
-    /// The subscriptions of kept feeds that are such.
+    /// The subscriptions of kept feeds for which `is_so` is true.
     #[must_use]
     pub fn claims(&self, is_so: impl Fn(&MovedFeed) -> bool) -> Vec<(String, Claim)> {
         let all = self.lock();
@@ -73,8 +74,8 @@ impl Moved {
         such.map(|feed| (feed.asked.source.clone(), feed.claim)).collect()
     }
 
-    /// Takes out the feeds whose time is over and those that `keeps` refuses. Gives them, and when the next one's time
-    /// is over.
+    /// Removes the feeds whose time is over, and those that `keeps` refuses. Gives them, and the
+    /// time at which the next one's time is over.
     #[must_use]
     pub fn take_unless(
         &self,

@@ -4,7 +4,7 @@ use nix::unistd::{Group, User};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
-/// The kernel's word for none.
+/// The kernel's value for no id.
 const NOBODY: u32 = u32::MAX;
 
 #[derive(Deserialize)]
@@ -17,7 +17,7 @@ enum NameOrId {
 /// The ids of users.
 ///
 /// # Errors
-/// A name that this machine does not know; an id that there cannot be.
+/// A name that this machine does not know, or an impossible id.
 pub fn users<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u32>, D::Error> {
     ids(from, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
 }

@@ -1,5 +1,5 @@
-//! Paths that nobody else can replace: a daemon with rights must not read files of others, nor listen where others
-//! could listen in its place.
+//! Paths that no other user can replace. A privileged daemon must not read files that others can
+//! write, nor listen where others could listen in its place.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -8,27 +8,28 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 use thiserror::Error;
 
-/// Somebody else could replace a file.
+/// Another user could replace a file.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error(
     "{}: {who} could change {}; {way}", path.display(), if *is_path { "it" } else { "what is in it" }
 )]
 pub struct NotPrivate {
     path: PathBuf,
-    /// It is the file itself.
+    /// Whether `path` is the file itself.
     is_path: bool,
     who: &'static str,
     way: String,
 }
 
-/// Refuses a path that somebody else than root or this process's user could replace or write: by its own permissions,
-/// or by those of a folder above it. A path that is not there yet is judged by its folders.
+/// Refuses a path that a user other than root and this process's user could replace or write: by
+/// its own permissions, or by those of a folder above it. If the path does not exist, only its
+/// folders are checked.
 ///
 /// # Errors
-/// Which of them it is, and how to mend it.
+/// [`NotPrivate`] with the file or folder, and a remedy.
 pub fn check(path: &Path) -> Result<(), NotPrivate> {
-    // A link leads to the file that is read; folders above both count, and those of the link are the
-    // administrator's affair.
+    // A link leads to the file that is read. The folders above that file are checked; those of the
+    // link itself are left to the administrator.
     let real = path.canonicalize();
     let (real, is_there) = match &real {
         Ok(real) => (real.as_path(), true),
@@ -39,10 +40,11 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
         if level == 0 && !is_there {
             continue;
         }
-        // A process that may not look into it cannot use it either, which is reported elsewhere.
+        // A process that may not read the metadata cannot use the file either, which is reported
+        // elsewhere.
         let Ok(meta) = part.metadata() else { continue };
-        // In a folder with the sticky bit only owners replace their files; but anybody makes files that do not exist
-        // yet.
+        // In a folder with the sticky bit, only owners replace their files, but anybody can make
+        // files that do not exist yet.
         let guards = level > 1 || (level == 1 && is_there);
         let is_sticky = guards && meta.is_dir() && meta.mode() & 0o1000 != 0;
         if let Some((who, way)) = exposed(part, &meta, is_sticky) {
@@ -52,17 +54,19 @@ pub fn check(path: &Path) -> Result<(), NotPrivate> {
     Ok(())
 }
 
-/// Refuses a socket of another program's that any user could replace: by the permissions of its folder, or of one above
-/// it. The owner of the folder and the folder's group are trusted, because the other program runs as them.
+/// Refuses a socket of another program that any user could replace, by the permissions of its
+/// folder or of one above it. The folder's owner and group are trusted, because the other program
+/// runs as them.
 ///
 /// # Errors
-/// Which folder it is, and how to mend it.
+/// [`NotPrivate`] with the folder, and a remedy.
 pub fn check_folder_of(socket: &Path) -> Result<(), NotPrivate> {
     let Some(folder) = socket.parent() else { return Ok(()) };
     let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     for (level, part) in real.ancestors().enumerate() {
         let Ok(meta) = part.metadata() else { continue };
-        // In a folder with the sticky bit only owners replace their files: a folder, but a socket may come and go.
+        // In a folder with the sticky bit, only owners replace their files. That protects a folder
+        // in it, but not a socket, which may not exist yet.
         let is_guarded = level > 0 && meta.mode() & 0o1000 != 0;
         if meta.mode() & 0o002 != 0 && !is_guarded {
             let way =
@@ -121,7 +125,8 @@ mod tests {
             refused(&file)
         );
         assert!(refused(&inner.join("not there yet")).contains("inner"));
-        // As /tmp is: nobody replaces the file, and anybody makes files that do not exist yet.
+        // As with /tmp: nobody can replace the file, but anybody can make files that do not exist
+        // yet.
         mode(&inner, 0o1777);
         assert_eq!(check(&file), Ok(()));
         assert!(refused(&inner).contains("others could change it"), "{}", refused(&inner));

@@ -1,5 +1,5 @@
-//! A feed as one client has it: the frames that it may read, its wake-ups, and the account of its frames since it
-//! was opened.
+//! A feed of one client: the frames that it may read, its wake-ups, and the account of its frames
+//! since it was opened.
 
 mod closing;
 mod lag;
@@ -32,7 +32,8 @@ pub struct Reader {
     pub peer: Arc<Peer>,
     /// The client's user, or the guest.
     pub who: Who,
-    /// The request with which it opened the feed; [`asked_now`](Reader::asked_now) has the filter of now.
+    /// The request with which it opened the feed. [`asked_now`](Reader::asked_now) has the current
+    /// filter.
     pub asked: Open,
     /// The client's number for the feed.
     pub number: u64,
@@ -41,7 +42,7 @@ pub struct Reader {
     filter: Mutex<FilterText>,
     /// MiB of its rings.
     pub mib: u64,
-    /// Its rings are sealed memory, for this reason.
+    /// Why its rings are sealed memory, if they are.
     pub copied: Option<Copied>,
     /// When it was opened.
     pub since: Instant,
@@ -51,43 +52,43 @@ pub struct Reader {
     key: u64,
     reads: RwLock<Arc<Reads>>,
     state: Mutex<State>,
-    /// Its closing has begun: the subscription has ended.
+    /// Notified when its closing has begun: the subscription has ended.
     begun: Condvar,
-    /// Of a guest: its copy.
+    /// The copy of a guest's feed.
     copy: OnceLock<GuestFeed>,
-    /// Nothing more joins it.
+    /// Whether no more rings join it.
     is_complete: AtomicBool,
 }
 
 /// The filter in force.
 struct FilterText {
-    /// As the client has asked for it.
+    /// As the client requested it.
     asked: String,
-    /// With that of the daemon's file.
+    /// Combined with that of the daemon's file.
     whole: String,
 }
 
 #[derive(Default)]
 struct State {
     sleepers: BTreeMap<u64, Sleeping>,
-    /// Somebody closes it, or has closed it.
+    /// Whether a thread closes it, or has closed it.
     is_closing: bool,
-    /// Once its subscription has ended.
+    /// Set once its subscription has ended.
     closing: Option<Arc<Closing>>,
-    /// Once it is closed: its account.
+    /// Its account, set once it is closed.
     closed: Option<Closed>,
 }
 
-/// A sleeper that the feed wakes, until this is dropped.
+/// A sleeper that the feed wakes until this value is dropped.
 struct Sleeping {
-    /// `None` if the source had ended by then: its rings are closed, or about to be.
+    /// `None` if the source had ended already: its rings are closed, or about to be.
     _consumer: Option<RemoteConsumer>,
-    /// Tells how far its consumer has read.
+    /// Also has the position of its consumer.
     waker: Waker,
     first_line: usize,
 }
 
-/// The parts of a [`Reader`], beside its account.
+/// The parts of a [`Reader`], without its account.
 pub struct Opening {
     /// The client.
     pub peer: Arc<Peer>,
@@ -103,15 +104,16 @@ pub struct Opening {
     pub filter: String,
     /// MiB of its rings.
     pub mib: u64,
-    /// Its rings are to be sealed memory, for this reason.
+    /// Why its rings must be sealed memory, if they must.
     pub copied: Option<Copied>,
-    /// The number by which the client knows the feed; the probe's number of its rings if there is none. A guest is
-    /// given one of its own: the probe's would tell how many feeds others have opened.
+    /// The number by which the client knows the feed; by default the probe's number of its rings. A
+    /// guest gets a separate number, because the probe's would reveal how many feeds others have
+    /// opened.
     pub key: Option<u64>,
 }
 
 impl Reader {
-    /// A feed whose account begins where `from` and `base` say.
+    /// A feed whose account begins at the ordinals `from`, with the ledger `base`.
     pub fn new(
         opening: Opening,
         claim: Claim,
@@ -151,14 +153,15 @@ impl Reader {
         Arc::clone(&self.reads.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The probe's name for them.
+    /// The probe's name for these rings.
     #[must_use]
     pub fn feed(&self) -> FeedId {
         self.reads().feed
     }
 
-    /// The probe has moved its subscription to these rings, all of whose frames are its own; `ledger` is the last one
-    /// of those of before, all of whose frames were the feed's until the move if it `is_exact`.
+    /// Records that the probe has moved its subscription to these rings, whose frames all belong to
+    /// the feed. `ledger` is the last one of the previous rings. With `is_exact`, all of their
+    /// frames until the move belong to the feed.
     pub(crate) fn moved(
         &self,
         feed: FeedId,
@@ -180,21 +183,23 @@ impl Reader {
         self.filter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the filter that is in force now: as the client has asked for it, and with that of the daemon's file.
+    /// Records the filter in force: as the client requested it, and combined with that of the
+    /// daemon's file.
     pub fn set_filter(&self, asked: &str, whole: String) {
         *self.filter_text() = FilterText { asked: asked.to_owned(), whole };
     }
 
-    /// Has a guest read this copy of it.
+    /// Sets the copy that a guest reads.
     ///
     /// # Errors
-    /// [`BUSY`] if it was closed since it was opened; the copy has ended then.
+    /// [`BUSY`] if it was closed since it was opened. The copy has then ended.
     pub(crate) fn set_copy(&self, copy: GuestFeed) -> Result<(), RpcError> {
         let state = self.state();
         if !state.is_closing {
-            // Once, by who opens it.
+            // Set only once, by the thread that opens the feed.
             let _ = self.copy.set(copy);
-            // Pairs with the one in `complete`: either it finds the copy, or this finds that it was called.
+            // Pairs with the fence in `complete`: either `complete` finds the copy, or this finds
+            // that it was called.
             fence(Ordering::SeqCst);
             if self.is_complete.load(Ordering::Relaxed) {
                 self.complete();
@@ -202,31 +207,31 @@ impl Reader {
             return Ok(());
         }
         drop(state);
-        // This waits.
+        // Dropping the copy may wait.
         drop(copy);
         let said = "the feed was closed while it was opened: the daemon's file has changed, or its source has ended; \
                     try again";
         Err(RpcError::new(BUSY, said))
     }
 
-    /// Has this called with the reason once copying to a guest has failed.
+    /// Sets a listener that gets the reason once copying to a guest has failed.
     pub(crate) fn listen(&self, listener: impl FnOnce(&str) + Send + 'static) {
         if let Some(copy) = self.copy.get() {
             copy.relay.listen(listener);
         }
     }
 
-    /// Of a guest: whether it has its copy, which follows the feed to other rings.
+    /// Whether it is a guest's feed with a copy, which follows the feed to other rings.
     pub(crate) fn is_copied(&self) -> bool {
         self.copy.get().is_some()
     }
 
-    /// Of a guest: nothing in it reads the copy any more.
+    /// Records that nothing in the guest reads the copy any more.
     pub(crate) fn unmapped(&self) {
         self.copy.get().iter().for_each(|copy| copy.unmapped());
     }
 
-    /// Nothing more joins it: a guest's copy ends once it has everything.
+    /// No more rings join it. A guest's copy ends once it has all frames.
     pub(crate) fn complete(&self) {
         self.is_complete.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -249,7 +254,7 @@ impl Reader {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The account of its frames, if the rings that it reads have this ledger now.
+    /// The account of its frames, given the current ledger of the rings that it reads.
     #[must_use]
     pub fn account(&self, reads: &Reads, ledger: &Ledger) -> protocol::Ledger {
         let host = || reads.account(ledger, &reads.written());
@@ -259,7 +264,8 @@ impl Reader {
         }
     }
 
-    /// Has it wake a sleeper of this number, on whose wake page the first ring has the line `first_line`.
+    /// Adds a sleeper with this number, which the feed wakes. The first ring has the line
+    /// `first_line` on its wake page.
     ///
     /// # Errors
     /// It has a sleeper of this number, or too many.
@@ -298,13 +304,13 @@ impl Reader {
         drop(gone);
     }
 
-    /// Consumers that it wakes.
+    /// Number of consumers that it wakes.
     #[must_use]
     pub fn consumers(&self) -> usize {
         self.state().sleepers.len()
     }
 
-    /// The number of its client's connection, and the source: a client has one connection for each source.
+    /// The connection of its client, and the source. A client has one connection for each source.
     #[must_use]
     pub fn owner(&self) -> (u64, &str) {
         (self.peer.number(), &self.source)
@@ -316,7 +322,7 @@ impl Reader {
         self.state().is_closing
     }
 
-    /// Once it is closed: the account of its frames, if that could be read.
+    /// The account of its frames, once it is closed; the inner `None` if it could not be read.
     #[must_use]
     pub fn closed_account(&self) -> Option<Option<protocol::Ledger>> {
         self.state().closed.as_ref().map(|closed| closed.ledger.clone())

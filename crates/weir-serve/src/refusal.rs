@@ -7,13 +7,13 @@ use weir_probe::ProbeError;
 
 use crate::missing::RIGHTS_FROM;
 
-/// The error that a client gets where the probe has refused.
+/// The error that a client gets if the probe has refused.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub(crate) fn refused(error: ProbeError) -> RpcError {
     RpcError::refused(text(&error))
 }
 
-/// The rights that are missing are the daemon's: its client may well be root.
+/// Missing rights are the daemon's, even if the client is root.
 fn text(error: &ProbeError) -> String {
     match error {
         ProbeError::Capture(CaptureError::NoRights { what, needs }) => {

@@ -1,4 +1,4 @@
-//! Another file: feeds that it still allows go on, and the others are closed.
+//! Applies a new configuration: feeds that it still allows continue, and the others are closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Sender};
@@ -18,12 +18,12 @@ use crate::reader::{Ending, Reader, Reads};
 /// The reason that clients get.
 const CHANGED: &str = "the daemon's file has changed";
 
-/// The feeds of one source that another file takes away, and those that it leaves.
+/// The feeds of one source that a new configuration denies, and those that it allows.
 #[derive(Default)]
 struct SourceChange {
-    /// Open rings that a client has mapped without having the right any more.
+    /// Open rings that a client has mapped but may not read any more.
     exposed: BTreeSet<FeedId>,
-    /// Feeds that wait for their clients, and do so no longer.
+    /// Feeds that were waiting for their clients, and are now given up.
     unclaimed: Vec<MovedFeed>,
     /// Open feeds of clients who may not have them any more.
     denied: Vec<Arc<Reader>>,
@@ -32,13 +32,14 @@ struct SourceChange {
 }
 
 impl Daemon {
-    /// Another file is in force from here on. Feeds that it allows as they are go on, without losing a frame. Those
-    /// that it does not allow are closed; since nobody without the right is to see what comes into memory that he has
-    /// mapped, others that read the same rings move to fresh ones: they are told, and find there what has come since.
-    /// Gives how many were closed, once all of them have their accounts.
+    /// Applies a new configuration. Feeds that it allows unchanged continue without losing a frame.
+    /// Feeds that it does not allow are closed. A client without the right must not see new frames
+    /// in memory that it has mapped, so others that read the same rings move to fresh ones: they
+    /// are told, and find the frames since then there. Gives the number of closed feeds, once all
+    /// of them have their accounts.
     ///
     /// # Errors
-    /// A source that means nothing; the old file stays in force.
+    /// A source that cannot be resolved. The old configuration stays in force.
     pub fn reload(&self, config: Config) -> Result<usize, String> {
         for warning in check(&config, &self.resolve)? {
             self.journal.say(&warning);
@@ -46,13 +47,15 @@ impl Daemon {
         Ok(self.put_in_force(config))
     }
 
-    /// Puts this file in force, and closes the feeds that it denies. Each source's feeds are closed on a thread of
-    /// their own: to end a source can take seconds, and to wait for a guest's copy that hangs. Nobody else waits for
-    /// that: a source's [`handing`](Daemon::handing) is held only while its own subscriptions end.
+    /// Applies the configuration, and closes the feeds that it denies. Each source's feeds are
+    /// closed on a separate thread, because ending a source can take seconds, and so can a guest's
+    /// copy that hangs. Other threads do not wait for that: a source's [`handing`](Daemon::handing)
+    /// is held only while its own subscriptions end.
     fn put_in_force(&self, config: Config) -> usize {
         let changing_guests = self.guests.lock_changes();
         let before = self.config();
-        // For all sources of the old file, because one that is closed may be opened at this moment.
+        // All sources of the old configuration are locked, because one that is closed may be about
+        // to be opened.
         let handing: Vec<_> =
             before.sources.keys().map(|name| (name, self.handing(name))).collect();
         let mut held = BTreeMap::new();
@@ -62,15 +65,15 @@ impl Daemon {
         self.usage.set_limits(config.limits.clone());
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
         let changes = self.changes_since(&before);
-        // With all sources held: guests that end open no other feed.
+        // All sources are locked, so guests that end cannot open another feed.
         self.change_guests();
         held.retain(|name, _| changes.contains_key(*name));
         let (changed, all_changed) = mpsc::channel();
         let close = |name: &str, change: &SourceChange, changed: Sender<String>| {
             let closing = self.change_source(change);
-            // It is listened to, but for a panic.
+            // The receiver exists, except after a panic.
             let _ = changed.send(name.to_owned());
-            // Guests may change again once all senders are gone.
+            // Guests may change again once all senders are dropped.
             drop(changed);
             self.finish_all(&closing);
             closing.len()
@@ -84,7 +87,7 @@ impl Daemon {
                 let thread = thread.spawn_scoped(scope, move || close(name, change, sender));
                 match thread {
                     Ok(thread) => threads.push(thread),
-                    // No thread is left: one source after the other.
+                    // No thread is left: the sources are changed one after the other.
                     Err(_) => begun.extend(self.change_source(change)),
                 }
             }
@@ -100,15 +103,15 @@ impl Daemon {
         })
     }
 
-    /// Rights that the file in force removes, compared with the file before it, by the sources' names. Asked by who
-    /// holds [`handing`](Daemon::handing) of all sources.
+    /// The rights that the current configuration removes from the previous one, by source name. The
+    /// caller holds [`handing`](Daemon::handing) of all sources.
     fn changes_since(&self, before: &Config) -> BTreeMap<String, SourceChange> {
         let now = self.config();
         let is_allowed = |who: &Who, name: &str| {
             let now = self.source(who, name);
             now.is_some_and(|now| before.sources.get(name).is_some_and(|old| now.keeps(old)))
         };
-        // A guest whose connection settings have changed is started again.
+        // A guest is restarted if its connection settings have changed.
         let is_same_guest = |who: &Who| match who {
             Who::Guest(name) => now.guests.get(&**name) == before.guests.get(&**name),
             Who::Process(_) => true,
@@ -117,7 +120,7 @@ impl Daemon {
         for (name, exposed) in self.board.handed_unless(is_allowed) {
             changes.entry(name).or_default().exposed = exposed;
         }
-        // A client that has not come yet cannot be told of a second move.
+        // A client that has not opened its moved feed yet cannot be told of a second move.
         let (unclaimed, _) = self.moved.take_unless(|feed| {
             let now = self.probe.feed_of(feed.claim.subscription);
             let change = changes.get(&feed.asked.source);
@@ -141,8 +144,9 @@ impl Daemon {
         changes
     }
 
-    /// Closes the feeds that are denied, and moves those of others away from their rings; tells all whom that concerns.
-    /// Gives those whose closing has begun. Waits for the source, and for no copy of a guest.
+    /// Closes the denied feeds, moves those of others away from their rings, and tells all affected
+    /// clients. Gives the feeds whose closing has begun. Waits for the source, but not for copies
+    /// of guests.
     fn change_source(&self, change: &SourceChange) -> Vec<Arc<Reader>> {
         let SourceChange { exposed, unclaimed, denied, allowed } = change;
         for feed in unclaimed {
@@ -150,23 +154,25 @@ impl Daemon {
         }
         let mut closing = Vec::new();
         let mut close = |reader: &Arc<Reader>| {
-            // First: that its rings are closed, which the probe tells, would be no reason.
+            // Sent first, because the message of the probe about closed rings would give no reason.
             tell_gone(reader, Some(CHANGED));
             if self.begin_close(reader) {
                 closing.push(Arc::clone(reader));
             }
         };
-        // A guest's subscription ends first: its copy would follow the feed to fresh rings.
+        // Guests' subscriptions end first, because their copies would follow the feed to fresh
+        // rings.
         denied.iter().filter(|denied| is_guest(denied)).for_each(&mut close);
         let mut told: Vec<&Arc<Reader>> = Vec::new();
         for feed in with_siblings(exposed.clone(), allowed) {
             let of = |reader: &&Arc<Reader>| reader.feed() == feed;
             let others: Vec<&Arc<Reader>> = allowed.iter().filter(of).collect();
-            // One that is closed just now cannot speak for the others.
+            // Each is tried, because one that is being closed cannot be moved.
             let is_moved = others.iter().any(|other| self.renew(other, feed));
             denied.iter().filter(of).filter(|denied| !is_guest(denied)).for_each(&mut close);
             for other in others {
-                // A guest reads on where it is: its copy has followed. One that is being opened has none yet.
+                // A guest continues where it is, because its copy has followed. A feed that is
+                // being opened has no copy yet.
                 if is_moved && is_guest(other) && other.is_copied() {
                     self.follow(other);
                 } else if is_moved && !is_guest(other) {
@@ -177,19 +183,21 @@ impl Daemon {
                 }
             }
         }
-        // Those whose rings are closed already, since their source has ended.
+        // Feeds whose rings are closed already, because their source has ended.
         denied.iter().filter(|denied| !denied.is_closed()).for_each(close);
-        // A client that is told opens all of its feeds of this source again: they wait by now.
+        // A client that is told opens all of its feeds of this source again. By now they are ready
+        // for it.
         told.into_iter().for_each(|reader| tell_moved(reader));
         closing
     }
 
-    /// Has those that read these rings read fresh ones instead, from one frame to the next. `false` if the engine
-    /// cannot; then nobody may read the rings any more.
+    /// Moves the readers of these rings to fresh rings, without losing a frame. `false` if the
+    /// engine cannot do that; then nobody may read the rings any more.
     fn renew(&self, reader: &Reader, feed: FeedId) -> bool {
         let subscription = reader.claim.subscription;
         let withdraw = || {
-            // The probe moves all but a consumer that must not see another frame: this one, which nobody is.
+            // The probe moves all readers except a consumer that must not see another frame: this
+            // one, which has no client.
             let consumer = self.probe.add_consumer(reader.reads().rings.len())?;
             self.probe.attach(consumer.id, subscription)?;
             self.probe.withdraw(consumer.id)
@@ -199,7 +207,8 @@ impl Daemon {
         withdrawn.is_ok() && now.is_some_and(|now| now != feed)
     }
 
-    /// Accounts a guest's feed by the rings that it has moved to. Those of before are closed.
+    /// Continues a guest's account in the rings to which its feed has moved. The previous rings are
+    /// closed.
     fn follow(&self, reader: &Reader) {
         let subscription = reader.claim.subscription;
         if let Some((fresh, _)) = self.probe.feed_of(subscription) {
@@ -207,8 +216,8 @@ impl Daemon {
         }
     }
 
-    /// The same if the feed has got rings of its own by a change. Those of before are read on by others, so the count
-    /// of the feed's frames in them is not exact.
+    /// The same for a feed that has got separate rings after a change. Others continue to read the
+    /// previous rings, so the count of the feed's frames in them is not exact.
     pub(crate) fn follow_change(&self, reader: &Reader) {
         let (subscription, before) = (reader.claim.subscription, reader.feed());
         let now = self.probe.feed_of(subscription).filter(|(now, _)| *now != before);
@@ -219,18 +228,19 @@ impl Daemon {
         }
     }
 
-    /// Closes a client's feed, and keeps its subscription until the client comes for it.
+    /// Closes a client's feed, and keeps its subscription until the client opens it again.
     fn keep_for(&self, reader: &Arc<Reader>) {
         let end = |reads: &Reads| {
             let ledger = Some(self.board.closed(reads.feed).flatten());
             Ending { ledger, is_final: true }
         };
-        // The client may have closed it just now.
+        // The client may have closed it already.
         if reader.begin_close(end) {
-            // A process has no copy that could be waited for, and the ledger is known.
+            // A process has no copy to wait for, and the ledger is known.
             reader.finish_close(Instant::now(), |_| None);
             if let Some((fresh, _)) = self.probe.feed_of(reader.claim.subscription) {
-                // Its frames are this client's from the first one on; who joins begins later.
+                // All frames in these rings belong to this client. Clients that join them begin
+                // later.
                 self.board.hand(fresh, &reader.who, &reader.source);
             }
             let (who, asked) = (reader.who.clone(), reader.asked_now());
@@ -238,13 +248,14 @@ impl Daemon {
         }
     }
 
-    /// Whether a client is to come for these rings.
+    /// Whether these rings wait for a client.
     pub(crate) fn is_waited_for(&self, feed: FeedId) -> bool {
         let reads = |moved: &MovedFeed| self.probe.feed_of(moved.claim.subscription);
         self.moved.any(|moved| reads(moved).is_some_and(|(own, _)| own == feed))
     }
 
-    /// Closes moved feeds that their clients have not opened in time. Returns when the next one is due.
+    /// Closes moved feeds that their clients have not opened in time. Gives the time at which the
+    /// next one is due.
     pub fn close_unclaimed(&self) -> Option<Instant> {
         let (gone, next) = self.moved.take_unless(|_| true);
         for feed in gone {
@@ -258,8 +269,8 @@ fn is_guest(reader: &Reader) -> bool {
     matches!(reader.who, Who::Guest(_))
 }
 
-/// These rings, and those of the other feeds that their readers have of the same source: a client opens all of them
-/// again, or none, and so none loses a frame. Guests open none again.
+/// Adds to these rings the rings of their readers' other feeds of the same source. A client opens
+/// all of its feeds again, or none, so that none loses a frame. Guests open none again.
 fn with_siblings(mut feeds: BTreeSet<FeedId>, readers: &[Arc<Reader>]) -> BTreeSet<FeedId> {
     let readers: Vec<_> = readers.iter().filter(|reader| !is_guest(reader)).collect();
     loop {

@@ -1,8 +1,8 @@
 //! Whether a client could write into rings that are BPF arrays.
 //!
-//! A descriptor that is read-only for user space is a map like any other for a program that its holder loads
-//! (`CAP_BPF`), and `CAP_SYS_ADMIN` opens any map anew, by its number. Source: kernel/bpf/syscall.c and verifier.c,
-//! capabilities(7).
+//! A map descriptor that is read-only for user space does not limit a BPF program that its holder
+//! loads (`CAP_BPF`), and with `CAP_SYS_ADMIN` a process can open any map by its id. Source:
+//! kernel/bpf/syscall.c and verifier.c, capabilities(7).
 
 use std::fs;
 
@@ -14,9 +14,9 @@ use weir_plug::{Credentials, Who};
 pub enum Copied {
     /// It could write BPF arrays.
     MayWriteMaps,
-    /// On this machine everybody can (`kernel.unprivileged_bpf_disabled` is 0).
+    /// Everybody can on this machine (`kernel.unprivileged_bpf_disabled` is 0).
     EverybodyMay,
-    /// It cannot be told whether it could: /proc does not show the process.
+    /// Unknown, because /proc does not show the process.
     IsNotSeen,
 }
 
@@ -40,13 +40,15 @@ impl Copied {
     }
 }
 
-/// Whether the process `pid` is in the PID namespace whose /proc this process sees: it is no container's.
+/// Whether the process `pid` is in the PID namespace whose /proc this process sees, so that it is
+/// not in a container.
 #[must_use]
 pub fn is_beside(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| has_one_number(&status))
 }
 
-/// Whether this client may ask for everything: root, or the daemon's own user, and in no container.
+/// Whether this client may manage the daemon: root, or the daemon's own user, and not in a
+/// container.
 #[must_use]
 pub fn manages(who: &Who) -> bool {
     match who {
@@ -55,16 +57,16 @@ pub fn manages(who: &Who) -> bool {
     }
 }
 
-/// The same of a process.
+/// The same for a process.
 #[must_use]
 pub fn manages_as(who: &Credentials) -> bool {
     let is_known = who.uid == 0 || who.uid == rustix::process::geteuid().as_raw();
     is_known && is_beside(who.pid)
 }
 
-/// Whether two clients are one user, who may change his own feeds. Root of a container has root's number and is
-/// somebody else: for root, and for the daemon's own user, both must be in one PID namespace, which the daemon must
-/// see.
+/// Whether two clients are the same user, who may change his own feeds. Root of a container has the
+/// same id as root but is another user. So for root, and for the daemon's own user, both must be in
+/// the same PID namespace, which the daemon must see.
 #[must_use]
 pub fn is_same_user(one: &Who, other: &Who) -> bool {
     let (Who::Process(one), Who::Process(other)) = (one, other) else { return one == other };
@@ -74,7 +76,7 @@ pub fn is_same_user(one: &Who, other: &Who) -> bool {
     one.uid == other.uid && (!stands_out || beside())
 }
 
-/// A process in another PID namespace has a number there, too.
+/// A process in another PID namespace has more than one number.
 fn has_one_number(status: &str) -> bool {
     field(status, "NSpid").is_some_and(|pids| pids.split_whitespace().count() == 1)
 }
@@ -89,13 +91,13 @@ fn everybody_loads_programs() -> bool {
     setting.is_ok_and(|setting| setting.trim() == "0")
 }
 
-/// Why the process `pid` gets a copy, if it does: it could write a BPF array that it is given to read, without being
-/// able to write the daemon's own memory anyhow.
+/// Why the client gets a copy, if it does: it could write a BPF array that it is given to read, but
+/// could not write the daemon's memory in another way.
 #[must_use]
 pub fn copied_for(who: &Who) -> Option<Copied> {
     match who {
         Who::Process(who) => copied(who.pid),
-        // It is handed no rings: they are copied into its region.
+        // A guest gets no rings: they are copied into its region.
         Who::Guest(_) => None,
     }
 }
@@ -117,13 +119,14 @@ fn by_what_proc_says(status: &str, uid_map: &str) -> bool {
     // Capabilities in another user namespace do not apply to the host. The host's user namespace maps every user to
     // itself.
     let is_of_host = uid_map.split_whitespace().eq(["0", "0", "4294967295"]);
-    // Those that it may give itself.
+    // Those that it can make effective.
     let permitted = field(status, "CapPrm").and_then(|set| u64::from_str_radix(set, 16).ok());
     let Some(permitted) = permitted.map(CapabilitySet::from_bits_retain) else { return true };
     if !is_of_host || !permitted.intersects(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN) {
         return false;
     }
-    // It sees the daemon, and may trace it: then it can write everything of it, and a copy would protect nothing.
+    // It sees the daemon and may trace it. Then it can write all of the daemon's memory, and a copy
+    // would protect nothing.
     !(has_one_number(status) && permitted.contains(CapabilitySet::SYS_PTRACE))
 }
 

@@ -1,4 +1,4 @@
-//! Sources by name, each open as long as it is read.
+//! Sources by name. Each is open while it is read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A source by name. Opening and closing takes some time, and delays only requests for the same source.
+/// The sources by name. Opening and closing takes some time, and delays only requests for the same
+/// source.
 #[derive(Default)]
 pub struct Slots(Mutex<BTreeMap<String, Slot>>);
 
@@ -20,7 +21,7 @@ struct Open {
     subscriptions: usize,
 }
 
-/// A subscription, which is to be [closed](Slots::close).
+/// A subscription, which must be [closed](Slots::close).
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     pub source: SourceId,
@@ -40,8 +41,8 @@ impl Slots {
         lock(&self.slot(name)).as_ref().map(|open| open.source)
     }
 
-    /// Subscribes to a source of this name, which is opened if need be. `attach` makes the subscription's first
-    /// consumer; then the source is started.
+    /// Subscribes to the source of this name, which is opened if necessary. `attach` makes the
+    /// subscription's first consumer. Then the source is started.
     ///
     /// # Errors
     /// The error of the engine or of `attach`; nothing has changed then.
@@ -78,7 +79,7 @@ impl Slots {
         }
     }
 
-    /// A subscription to a source that is open; `None` if it is not.
+    /// A subscription to the source if it is open; else `None`.
     fn subscribe(
         slot: &mut Option<Open>,
         probe: &Probe,
@@ -90,7 +91,7 @@ impl Slots {
                 open.subscriptions += 1;
                 Ok(Some(Claim { source: open.source, subscription, is_first: false }))
             }
-            // It has ended by itself.
+            // The source has ended by itself.
             Err(ProbeError::Unknown | ProbeError::Ended) => {
                 *slot = None;
                 Ok(None)
@@ -99,15 +100,15 @@ impl Slots {
         }
     }
 
-    /// Ends a subscription; the last one's source is closed.
+    /// Ends a subscription. With the last one, the source is closed.
     pub fn close(&self, name: &str, probe: &Probe, claim: Claim) {
         Slots::leave(&mut lock(&self.slot(name)), probe, claim);
     }
 
     fn leave(slot: &mut Option<Open>, probe: &Probe, claim: Claim) {
-        // It may have ended by itself, and have been opened again.
+        // The source may have ended by itself, and have been opened again.
         let own = slot.as_mut().filter(|open| open.source == claim.source);
-        // An error says that it has ended meanwhile.
+        // An error means that it has ended in the meantime.
         let Some(open) = own else { return };
         open.subscriptions -= 1;
         if open.subscriptions == 0 {

@@ -15,7 +15,7 @@ use crate::missing::{lacks, missing};
 use crate::reader::Reader;
 use crate::slots::Claim;
 
-/// For a guest there is none, because it has no user here.
+/// The credentials of a reader's process. A guest has none, because it has no user on this machine.
 fn process(reader: &Reader) -> Credentials {
     match &reader.who {
         Who::Process(credentials) => credentials.clone(),
@@ -23,15 +23,15 @@ fn process(reader: &Reader) -> Credentials {
     }
 }
 
-/// No user has this id. Source: chown(2), where it means that none is given.
+/// No user has this id. Source: chown(2), where it means no change.
 const NOBODY: u32 = u32::MAX;
 
 /// The daemon's name and version.
 const DAEMON: &str = concat!("weir ", env!("CARGO_PKG_VERSION"));
 
 impl Daemon {
-    /// As [`status`](Daemon::status), and why nobody can open a source that is closed. That may ask a container engine
-    /// for each of them, so it is for somebody who looks on and not for a scrape.
+    /// As [`status`](Daemon::status), with the reason why a closed source cannot be opened. This
+    /// may ask a container engine for each source, so it is meant for people, not for a scrape.
     pub(crate) fn status_with_reasons(
         &self,
         sources: &BTreeMap<String, SourceConfig>,
@@ -79,8 +79,9 @@ impl Daemon {
         }
     }
 
-    /// The status for a guest: its own feeds, as if nobody else read the sources. Rings that it shares with others have
-    /// a ledger that began before it came, and numbers that count feeds of others.
+    /// The status for a guest: its own feeds, as if nobody else read the sources. Rings that it
+    /// shares with others have a ledger that began before its feed, and numbers that count feeds of
+    /// others.
     #[must_use]
     pub(crate) fn status_of_guest(
         &self,

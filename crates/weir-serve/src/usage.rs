@@ -1,4 +1,5 @@
-//! How much of everything a client has. A client is a [`User`]: all of its processes together, or a guest.
+//! The resources that each client uses. A client is a [`User`]: all of its processes together, or a
+//! guest.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -11,7 +12,7 @@ use crate::config::ClientLimits;
 use crate::limits::{CLIENT_COMPILERS_MAX, COMPILE_WAIT_MAX};
 use crate::user::User;
 
-/// How much the clients have.
+/// The resources that clients use.
 #[derive(Debug)]
 pub struct Usage {
     limits: RwLock<ClientLimits>,
@@ -51,13 +52,13 @@ impl Client {
 }
 
 impl Usage {
-    /// Nobody has anything.
+    /// No client uses anything yet.
     #[must_use]
     pub fn new(limits: ClientLimits) -> Usage {
         Usage { limits: RwLock::new(limits), clients: Mutex::default(), compiled: Condvar::new() }
     }
 
-    /// Other limits hold from here on; who has more keeps it.
+    /// Applies other limits. A client that uses more keeps it.
     pub fn set_limits(&self, limits: ClientLimits) {
         let (now, per_second) = (Instant::now(), limits.opens_per_second);
         self.clients().values_mut().for_each(|client| client.opens = Pace::new(per_second, now));
@@ -71,16 +72,16 @@ impl Usage {
     /// Adds a feed of the user, with rings of this many MiB.
     ///
     /// # Errors
-    /// It has as much as it may have; [`BUSY`]: it opens too many a second.
+    /// It has reached a limit; [`BUSY`]: it opens too many a second.
     pub fn open(&self, user: &User, mib: u64) -> Result<(), RpcError> {
         self.take_turn(user)?;
         self.open_again(user, mib)
     }
 
-    /// The same of one that it had a moment ago: it takes no turn.
+    /// The same for a feed that it had a moment ago. It takes no turn.
     ///
     /// # Errors
-    /// It has as much as it may have.
+    /// It has reached a limit.
     pub fn open_again(&self, user: &User, mib: u64) -> Result<(), RpcError> {
         let limits = self.limits();
         let mut clients = self.clients();
@@ -99,10 +100,10 @@ impl Usage {
         Ok(())
     }
 
-    /// The user opens or changes something.
+    /// Takes a turn for opening or changing a feed.
     ///
     /// # Errors
-    /// [`BUSY`].
+    /// [`BUSY`] if the user has used up its turns of this second.
     pub fn take_turn(&self, user: &User) -> Result<(), RpcError> {
         let (now, limits) = (Instant::now(), self.limits());
         let per_second = limits.opens_per_second;
@@ -114,10 +115,11 @@ impl Usage {
         Ok(())
     }
 
-    /// The user has a filter compiled, once others of its are done.
+    /// Begins to compile a filter of the user. Waits while too many of its filters are being
+    /// compiled.
     ///
     /// # Errors
-    /// [`BUSY`]: they take long.
+    /// [`BUSY`] if that takes too long.
     pub fn compile(&self, user: &User) -> Result<Compiling<'_>, RpcError> {
         let limits = self.limits();
         let end = Instant::now() + COMPILE_WAIT_MAX;
@@ -137,7 +139,7 @@ impl Usage {
         }
     }
 
-    /// The user closes one.
+    /// The user closes a feed with rings of this many MiB.
     pub fn close(&self, user: &User, mib: u64) {
         if let Some(client) = self.clients().get_mut(user) {
             client.feeds -= 1;

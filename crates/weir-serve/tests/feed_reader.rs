@@ -1,5 +1,5 @@
-//! A feed whose caller asks for frames, at a daemon in this process; and in one that forks: this very program, run again
-//! for the one test [`forking_process`].
+//! A feed whose caller asks for frames, at a daemon in this process; and in a process that forks: this very
+//! program, run again for the one test [`forking_process`].
 
 #[path = "common/mod.rs"]
 mod common;
@@ -72,7 +72,7 @@ fn a_source_that_is_not_there_is_said_at_once_and_a_filter_that_is_wrong_at_the_
     let fd = std::os::fd::AsRawFd::as_raw_fd(&reader.pollable().unwrap());
     reader.set_filter("no filter at all").unwrap();
     assert!(matches!(reader.next(1, LONG), Err(ClientError::Plug(_))));
-    // It can be mended, and what waits for it still does.
+    // It can be corrected, and waiting calls continue.
     reader.set_filter("").unwrap();
     assert_eq!(read_to_the_end(&mut reader), 9);
     assert_eq!(std::os::fd::AsRawFd::as_raw_fd(&reader.pollable().unwrap()), fd);
@@ -128,7 +128,7 @@ fn a_filter_changes_while_others_read_the_same() {
         pulled == Pulled::Nothing
     });
     assert!(matches!(other.next(10, LONG).unwrap(), Pulled::Frames(_)));
-    // Those of the rings that it has left are counted, too.
+    // Frames of the rings that it has left are counted, too.
     let told = one.statistics().unwrap();
     assert!(told.ledger.filtered > 0 && told.delivered.frames > 0);
     assert_eq!(told.ledger.captured, told.delivered.frames + told.delivered.lapped);
@@ -167,7 +167,7 @@ fn root_a_feed_that_has_just_moved_can_be_changed() {
     move_changed_feed(true);
 }
 
-/// Has the daemon move a feed, which may be changed before its reader has read the old rings.
+/// Makes the daemon move a feed, which may be changed before its reader has read the old rings.
 fn move_changed_feed(is_changed_again: bool) {
     const FRAMES: u64 = 500_000;
     let config = |users: &str| {
@@ -221,7 +221,8 @@ fn move_changed_feed(is_changed_again: bool) {
 /// Frames of the source that a process reads, forks, and reads on.
 const FORK_FRAMES: u64 = 200_000;
 
-/// Reads to the end, and has every frame that was captured for this process in its counts; gives how many.
+/// Reads to the end. Every frame captured for this process must be in its counts. Gives their
+/// number.
 fn read_the_rest(reader: &mut FeedReader) -> u64 {
     let frames = read_to_the_end(reader);
     let statistics = reader.statistics().unwrap();
@@ -273,7 +274,7 @@ fn forking_process() {
     // SAFETY: `status` is there to be written.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child");
-    // The child's reading is not in its parent's counts.
+    // Frames that the child has read are not in its parent's counts.
     let captured = before + read_to_the_end(&mut reader) + reader.delivered().lapped;
     assert_eq!((captured, reader.statistics().unwrap().ledger.captured), (FORK_FRAMES, captured));
 }

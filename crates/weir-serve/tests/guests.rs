@@ -42,7 +42,7 @@ fn closes(ledger: &Ledger) {
     assert_eq!(*offered, filtered + blocked + sampled + captured + drops, "{ledger:?}");
 }
 
-/// A source of made-up frames, which these guests may read.
+/// A source of generated frames that these guests may read.
 fn source(spec: &str, more: &str, machines: &[&Machine]) -> String {
     let guests: String = machines.iter().map(|machine| machine.config()).collect();
     let names: Vec<_> = machines.iter().map(|machine| machine.name()).collect();
@@ -51,7 +51,7 @@ fn source(spec: &str, more: &str, machines: &[&Machine]) -> String {
     )
 }
 
-/// Has read so many frames.
+/// Waits until this many frames were read.
 fn until_read(running: &Running<Null>, more: u64) {
     let before = running.delivered().frames;
     within_limit("frames", || running.delivered().frames >= before + more);
@@ -149,7 +149,7 @@ fn a_guest_learns_nothing_of_what_others_read() {
         assert_eq!(client.connection, 0);
     }
     assert!(status.sources.iter().all(|source| source.is_open), "{status:?}");
-    // Whether or not others read the same rings.
+    // The same, whether or not others read these rings.
     shared.set_filter("1,6 0 0 0").unwrap();
     unshared.set_filter("1,6 0 0 0").unwrap();
     let named = Open { name: Some("ids".into()), ..open("all") };
@@ -159,7 +159,7 @@ fn a_guest_learns_nothing_of_what_others_read() {
     let blocked = connection.block_named("ids", &entries, &[], None).unwrap();
     assert_eq!((named.opened().key, blocked.keys), (3, vec![3]));
     assert_eq!(named.close().unwrap().key, 3);
-    // Root sees all of it, and the guest's rings by the daemon's number.
+    // Root sees everything, and the guest's rings by the daemon's number.
     let all = process.status().unwrap();
     let guests = all.clients.iter().filter(|client| client.guest.as_deref() == Some("one"));
     let keys: Vec<u64> = guests.filter(|client| !client.is_closed).map(|of| of.key).collect();
@@ -259,7 +259,8 @@ fn a_filter_and_a_block_list_of_a_guest_act_at_the_host() {
     let (feed, source) = OpenFeed::new(&connection, &named).unwrap();
     let running = read(source);
     until_read(&running, 10_000);
-    // Takes none. As bytecode: the compiler of filters is a process of the program `weir`.
+    // Takes no frames. As bytecode, because the compiler of filters is a process of the program
+    // `weir`.
     feed.set_filter("1,6 0 0 0").unwrap();
     let captured = feed.ledger().unwrap().captured;
     within_limit("frames are filtered", || feed.ledger().unwrap().filtered > 10_000);
@@ -298,7 +299,7 @@ fn guests_share_rings_until_one_changes_what_it_takes() {
     let (one, other) = (Machine::new("one"), Machine::new("other"));
     let setup = setup(&source("rate=100kpps,flows=10", "", &[&one, &other]));
     let _served = serve_guests(&setup);
-    // As a broker does, which may have to change them.
+    // As a broker does, which may have to change the feed.
     let own = Open { own: true, ..open("all") };
     let (feed, source) = OpenFeed::new(&one.connect(), &own).unwrap();
     let (others, read_by_other) = OpenFeed::new(&other.connect(), &own).unwrap();
@@ -378,7 +379,7 @@ fn parts_samples_and_cut_frames_come_as_they_are_captured() {
     assert_eq!(ten.wire_bytes, 508 * ten.captured, "without FCS: {ten:?}");
 }
 
-/// How often the threads of this name have slept so far; one of them is there.
+/// How often the threads of this name have slept so far; `None` if there is none.
 fn sleeps(name: &str) -> Option<u64> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let of_one = |folder: std::path::PathBuf| {
@@ -399,7 +400,7 @@ fn a_relay_that_has_nothing_to_do_is_not_woken() {
     let _served = serve_guests(&setup);
     // Takes none.
     let none = Open { filter: "1,6 0 0 0".into(), ..open("all") };
-    // Nobody reads in the guest: the only consumer is the relay.
+    // Nothing reads in the guest: the only consumer is the relay.
     let (feed, _unread) = OpenFeed::new(&machine.connect(), &none).unwrap();
     within_limit("the source runs", || feed.ledger().unwrap().filtered > 1000);
     within_limit("it sleeps, for longer than the second of other consumers", || {

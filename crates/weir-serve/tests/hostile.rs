@@ -25,7 +25,7 @@ fn raw(setup: &Setup) -> Client {
     Client::connect(&setup.path(), "hostile", |_| ()).unwrap()
 }
 
-/// The request is refused, with these words; the connection goes on.
+/// Asserts that the request is refused with these words, and that the connection stays open.
 #[track_caller]
 fn refused(client: &Client, method: &str, params: Value, fds: &[OwnedFd], words: &str) {
     match client.call(method, params, fds, LIMIT) {
@@ -131,7 +131,7 @@ fn a_flood_of_opens_is_refused_and_leaves_nothing() {
             assert!(said.contains("may be opened") || said.contains("feeds"), "{said}");
         }
     }
-    // The limit is the user's, not the connection's.
+    // The limit applies to the user, not to the connection.
     let other = Connection::open(&setup.path()).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     assert!(opened < 3 || other.open_feed(&open).is_err());
@@ -153,7 +153,7 @@ fn rings_cannot_be_written_however_a_client_opens_them() {
     let own = File::from(fd.try_clone_to_owned().unwrap());
     own.write_at(&[0xff], 0).unwrap_err();
     own.set_len(0).unwrap_err();
-    // As its owner a client may open the file anew: the seals hold for everybody.
+    // As its owner, a client may open the file again. The seals apply to everybody.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     if let Ok(anew) = File::options().read(true).write(true).open(path) {
         anew.write_at(&[0xff], 0).unwrap_err();

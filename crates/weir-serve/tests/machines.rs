@@ -1,4 +1,4 @@
-//! Guests of the daemon's file: who sees them, and a QEMU that does not answer.
+//! Guests of the daemon's file: who sees them, and the case of a QEMU that does not answer.
 
 mod common;
 
@@ -11,7 +11,7 @@ use weir_serve::Config;
 
 use common::{setup, within_limit};
 
-/// A QEMU whose process is stopped: its sockets are there, and nobody answers.
+/// A QEMU whose process is stopped: its sockets exist, but nothing answers.
 struct Stopped {
     folder: tempfile::TempDir,
     _sockets: [UnixListener; 2],
@@ -31,7 +31,7 @@ impl Stopped {
     }
 }
 
-/// Nobody waits for it: neither the list, nor a reload, nor the end.
+/// Neither the list of guests, nor a reload, nor the daemon's end waits for it.
 #[test]
 fn a_stopped_qemu_delays_neither_status_nor_reload_nor_the_end() {
     let qemu = Stopped::new();

@@ -38,8 +38,7 @@ fn ledger(feed: &RemoteFeed) -> Ledger {
     feed.ledger().unwrap().expect("it is told")
 }
 
-/// Frames come, and every one is left out by the block list: a hundred since the last that was
-/// captured.
+/// Waits until frames come and every one is blocked: a hundred since the last captured frame.
 fn all_is_blocked(feed: &RemoteFeed) {
     let mut since = ledger(feed);
     within_limit("frames are blocked, and no others come", || {
@@ -79,7 +78,7 @@ fn feeds_of_a_name_are_changed_together_by_another_connection() {
     frames_come(&alone);
     let shown = other.blocked_named("ids").unwrap();
     assert_eq!(shown, Blocked { feeds: 2, blocked: all(), ..Blocked::default() });
-    // One that was opened later has a list of its own.
+    // A feed that was opened later has a list of its own.
     let late = reader.open_feed(&named("ids", "1/4")).unwrap();
     other.block_named("ids", &["10.9.9.9".into()], &["::/0".into()], None).unwrap();
     let shown = other.blocked_named("ids").unwrap();

@@ -1,4 +1,4 @@
-//! A file for each link type: a pcapng file that every tool reads has one.
+//! Writes a file for each link type, because some tools do not read pcapng files with several link types.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,22 +11,22 @@ use crate::file_error::FileError;
 use crate::names::Names;
 use crate::rotating::{RotatingFile, Rotation, check_name};
 
-/// Told of the names of all files when there is one more.
+/// Called with the names of all files whenever a further file was made.
 type Opened = Box<dyn FnMut(&[&Path]) + Send>;
 
-/// Files that take the frames of interfaces with several link types, one for each, or several that follow each other.
+/// Files for the frames of interfaces with several link types: for each link type one file, or one sequence of files.
 pub struct FilesByLinkType {
-    /// The first one's link type is that of the first interface.
+    /// The link type of the first file is that of the first interface.
     files: Vec<RotatingFile>,
-    /// By the run's number of an interface: its file, and its number there.
+    /// For each interface number of the run, its file and its number in that file.
     routes: Vec<(usize, u32)>,
     opened: Opened,
 }
 
 impl FilesByLinkType {
-    /// Makes the first file, or replaces it. The first interface's link type has `path`; for each other one a file is
-    /// made when its first interface comes, with its name before the ending: `out.pcapng`, `out.raw-ip.pcapng`.
-    /// `opened` is called then, with the names of all files.
+    /// Makes the first file, or replaces it. The file at `path` is for the link type of the first interface. For every
+    /// other link type a file is made when its first interface is described; its name has the link type before the
+    /// ending: `out.pcapng`, `out.raw-ip.pcapng`. `opened` is then called with the names of all files.
     ///
     /// # Errors
     /// [`FileError::Create`].
@@ -38,11 +38,12 @@ impl FilesByLinkType {
         FilesByLinkType::rotating(path, mode, Rotation::default(), opened)
     }
 
-    /// The same; each file is followed by others as `rotation` says, whose names tcpdump(1) explains: `out.pcapng`,
-    /// `out.pcapng1`. Where the name says the time, the first file is made when its first frame comes.
+    /// As [`create`](FilesByLinkType::create), but each file is followed by others as `rotation` says. They are named
+    /// as by tcpdump(1): `out.pcapng`, `out.pcapng1`. If the name contains the time, the first file is made when the
+    /// first frame comes.
     ///
     /// # Errors
-    /// [`FileError::Create`], also for a folder in which none can be made; those of
+    /// [`FileError::Create`], also if no file can be made in the directory; the errors of
     /// [`check_name`](crate::rotating::check_name).
     pub fn rotating(
         path: &Path,
@@ -55,14 +56,14 @@ impl FilesByLinkType {
         Ok(FilesByLinkType { files, routes: Vec::new(), opened: Box::new(opened) })
     }
 
-    /// As [`FileWriter::with_names`](crate::FileWriter::with_names), of each file.
+    /// As [`FileWriter::with_names`](crate::FileWriter::with_names), for each file.
     #[must_use]
     pub fn with_names(self, names: &Names) -> FilesByLinkType {
         let files = self.files.into_iter().map(|file| file.with_names(names)).collect();
         FilesByLinkType { files, ..self }
     }
 
-    /// The number of the file for this link type, which is made if there is none.
+    /// The number of the file for this link type. It is made if there is none.
     fn file_for(&mut self, link_type: u16) -> Result<usize, FileError> {
         let takes = |file: &RotatingFile| file.link_type().is_none_or(|own| own == link_type);
         if let Some(file) = self.files.iter().position(takes) {
@@ -75,7 +76,7 @@ impl FilesByLinkType {
         Ok(self.files.len() - 1)
     }
 
-    /// The files' names, as they were given.
+    /// The paths of the files, without the additions of rotation.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(RotatingFile::path)
     }
@@ -84,7 +85,7 @@ impl FilesByLinkType {
         self.routes.get(interface_id as usize).copied()
     }
 
-    /// Periods of all files begin with the run's first frame.
+    /// Begins the rotation periods of all files at the time of the run's first frame.
     #[inline]
     fn begin(&mut self, first: Option<Record<'_>>) {
         if let Some(first) = first {
@@ -123,7 +124,7 @@ impl Sink for FilesByLinkType {
             self.begin(run.records().next());
         }
         match &mut self.files[..] {
-            // Its interfaces have the numbers of the run.
+            // The interfaces of the only file have the numbers of the run.
             [only] => Ok(only.add_run(run)?),
             _ => run.records().try_for_each(|record| self.take(&record)),
         }
@@ -152,7 +153,7 @@ impl Sink for FilesByLinkType {
     }
 }
 
-/// The name of the file for one of the other link types.
+/// The path of the file for a link type other than the first.
 fn path_for(path: &Path, link_type: u16) -> PathBuf {
     let mut name: OsString = path.file_stem().unwrap_or_default().to_owned();
     name.push(".");
@@ -164,7 +165,7 @@ fn path_for(path: &Path, link_type: u16) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Source: <https://www.tcpdump.org/linktypes.html>.
+/// Name of a link type for file names. Source: <https://www.tcpdump.org/linktypes.html>.
 fn link_type_name(link_type: u16) -> String {
     let name = match link_type {
         0 => "loopback",

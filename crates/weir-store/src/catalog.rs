@@ -1,4 +1,4 @@
-//! The files of a recording: the contents of its directories, and which of them a recorder made.
+//! Lists the files of a recording, by the names in its directories.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -8,29 +8,29 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// How names of complete files end.
+/// Suffix of a complete file.
 pub const COMPLETE_ENDING: &str = ".pcapng";
-/// The same of compressed ones.
+/// Suffix of a complete compressed file.
 pub const COMPRESSED_ENDING: &str = ".pcapng.zst";
-/// Suffix of a file that is being written, or was when its recorder was killed, after its complete name.
+/// Suffix after the complete name, while a file is being written. A killed recorder leaves such files.
 pub const OPEN_ENDING: &str = ".open";
 /// Suffix of the index, after the complete name.
 pub const INDEX_ENDING: &str = ".index";
 /// Suffix of an index while it is rebuilt, after its name.
 pub const NEW_ENDING: &str = ".new";
-/// The file that a recorder holds locked in its directory.
+/// The file in its directory on which a recorder holds a lock.
 pub const LOCK_NAME: &str = ".weir-recorder";
 
 /// Why there is no list of files.
 #[derive(Debug, Error)]
 pub enum CatalogError {
-    /// A directory or file cannot be looked at.
+    /// A directory or file cannot be read.
     #[error(
         "{}: cannot be read; name a directory that weir capture --write DIR/ made, or a pcapng file",
         path.display()
     )]
     Unreadable {
-        /// Which.
+        /// Its path.
         path: PathBuf,
         /// The kernel's error.
         #[source]
@@ -44,14 +44,14 @@ pub enum CatalogError {
     },
 }
 
-/// How far a file is.
+/// State of a recorded file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It has its final name.
     Complete,
     /// Its name still ends with `.open`.
     Open {
-        /// A recorder holds the directory: the file grows.
+        /// A recorder holds the lock of the directory, so the file may grow.
         recording: bool,
     },
 }
@@ -59,16 +59,16 @@ pub enum State {
 /// A recorded file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Complete or open.
     pub state: State,
-    /// It was named itself, so it may be a link, and have any name.
+    /// The user named the file itself, not its directory. It may then be a symbolic link, and have any name.
     pub named: bool,
 }
 
 impl Listed {
-    /// The name that it has when it is complete.
+    /// The path that it has when it is complete.
     #[must_use]
     pub fn complete_path(&self) -> PathBuf {
         match self.state {
@@ -77,31 +77,31 @@ impl Listed {
         }
     }
 
-    /// Where its index is, if it has one.
+    /// The path of its index, which may not exist.
     #[must_use]
     pub fn index_path(&self) -> PathBuf {
         index_path(&self.complete_path())
     }
 }
 
-/// The name that a file has when it is complete.
+/// The path that a file has when it is complete.
 pub(crate) fn complete_path(path: &Path) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
     let bytes = bytes.strip_suffix(OPEN_ENDING.as_bytes()).unwrap_or(bytes);
     OsString::from_vec(bytes.to_vec()).into()
 }
 
-/// The name of a complete file while it is being written.
+/// The path of a file while it is being written.
 pub(crate) fn open_path(complete: &Path) -> PathBuf {
     with_ending(complete, OPEN_ENDING)
 }
 
-/// Where the index of a complete file is.
+/// The path of the index of a complete file.
 pub(crate) fn index_path(complete: &Path) -> PathBuf {
     with_ending(complete, INDEX_ENDING)
 }
 
-/// Where an index is made anew before it takes the place of the one that is there.
+/// The path at which a new index is built before it replaces the old one.
 pub(crate) fn new_path(index: &Path) -> PathBuf {
     with_ending(index, NEW_ENDING)
 }
@@ -115,15 +115,14 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 /// The files of some directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Catalog {
-    /// By name, so by the time at which each begins; the directory counts only between equal names.
+    /// Sorted by name, which is the order of begin times; equal names are sorted by directory.
     pub files: Vec<Listed>,
-    /// Other entries of the directories: names that no recorder gives, links, subdirectories.
+    /// Other entries of the directories: other names, symbolic links, subdirectories.
     pub passed_over: Vec<PathBuf>,
 }
 
 impl Catalog {
-    /// Lists directories, and files that are named themselves. A file that is named twice is listed
-    /// once.
+    /// Lists directories, and files that are named themselves, each file once.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -155,12 +154,12 @@ impl Catalog {
     }
 
     fn add_directory(&mut self, directory: &Path) -> io::Result<()> {
-        // Before the names are read: a recorder that comes later makes files that are not among them.
+        // Checked before the names are read: files of a recorder that starts later are not listed then.
         let recording = is_recording(directory);
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
-            // Not through links: a user who may write here must not choose which file is read.
+            // Symbolic links are not followed: a user who may write here must not choose which file is read.
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
             let state = match () {
                 () if !is_file => None,
@@ -189,7 +188,7 @@ fn ends(name: &OsStr, more: &str) -> bool {
     is_so(COMPLETE_ENDING) || is_so(COMPRESSED_ENDING)
 }
 
-/// Files that belong to a recording and hold no frames.
+/// Whether this is the name of a file that belongs to a recording but has no frames.
 fn is_companion(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     let bytes = bytes.strip_suffix(NEW_ENDING.as_bytes()).unwrap_or(bytes);
@@ -203,15 +202,15 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether a recorder holds the directory. If that cannot be found out, it is assumed to.
+/// Whether a recorder holds the lock of the directory. If that is unknown, the result is `true`.
 #[must_use]
 pub fn is_recording(directory: &Path) -> bool {
     use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-    // Neither through a link nor waiting for a writer, should it be a pipe.
+    // Follows no symbolic link, and does not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::open(directory.join(LOCK_NAME), flags, Mode::empty()) {
         Err(error) => error != rustix::io::Errno::NOENT,
-        // Shared: two who look at once do not take each other for a recorder.
+        // A shared lock, so that two simultaneous checks do not see each other as a recorder.
         Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
     }
 }

@@ -1,8 +1,8 @@
-//! Files compressed piece by piece, so that each piece can be read by itself.
+//! Compressed files. Each piece is compressed by itself, so that it can be read without the others.
 //!
-//! A compressed file is zstd frames end to end (RFC 8878): one for each piece of a recorded file, and behind each a
-//! skippable frame up to a multiple of 4 KiB. The last one is a seek table, by which readers of the seekable format
-//! find any byte; everything else reads the file from its beginning, like any zstd file.
+//! A compressed file is a sequence of zstd frames (RFC 8878): one for each piece of a recorded file, each followed by a
+//! skippable frame up to a multiple of 4 KiB. The last frame is a seek table, with which readers of the seekable format
+//! find any byte. Other programs read the file from its beginning, like any zstd file.
 //!
 //! Source of the table: contrib/seekable_format/zstd_seekable_compression_format.md in zstd's repository.
 
@@ -13,15 +13,15 @@ mod table;
 pub use content::Content;
 pub use make::{Frame, compress, compressor, seek_table, store};
 
-/// How each frame begins.
+/// Magic number at the start of each zstd frame.
 pub const FRAME_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
-/// How skippable frames begin, but for the lowest four bits.
+/// Magic number of skippable frames. Its lowest four bits are arbitrary.
 const SKIPPABLE_MAGIC: u32 = 0x184d_2a50;
-/// How the seek table's frame begins.
+/// Magic number of the skippable frame that holds the seek table.
 const TABLE_MAGIC: u32 = 0x184d_2a5e;
-/// How the seek table ends.
+/// Magic number at the end of the seek table.
 const TABLE_END_MAGIC: u32 = 0x8f92_eab1;
-/// Magic number and length of a skippable frame.
+/// Bytes of a skippable frame's magic number and length.
 const SKIPPABLE_HEADER_BYTES: usize = 8;
-/// Number of frames, flags, and magic number behind the table.
+/// Bytes after the entries of the seek table: number of frames, flags, and magic number.
 const TABLE_FOOTER_BYTES: usize = 9;

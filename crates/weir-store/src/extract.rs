@@ -1,20 +1,20 @@
-//! Frames out of recorded files: those that are wanted, in order of time.
+//! Extracts the wanted frames from recorded files, in order of time.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`query`] | which frames are wanted |
+//! | [`query`] | describes the wanted frames |
 //! | [`stats`] | counts of data that was read, and of data that was skipped |
-//! | `source` | one file: which pieces of it have to be read |
-//! | `open` | a file is opened, and held |
-//! | `walk`, `blocks` | blocks of a file, from bytes that anybody may have written |
-//! | `reading` | pieces are read and chosen from, on several threads |
-//! | `order` | their frames in order of time |
-//! | `interfaces` | interfaces of all files, numbered anew |
+//! | `source` | one file: finds the pieces of it that have to be read |
+//! | `open` | opens a file, and protects it against deletion |
+//! | `walk`, `blocks` | reads the blocks of a file, whose bytes are not trusted |
+//! | `reading` | reads pieces and selects frames, on several threads |
+//! | `order` | puts the frames in order of time |
+//! | `interfaces` | numbers the interfaces of all files |
 //! | `names` | names of addresses in all files, each once |
 //!
-//! The index says of most pieces that nothing in them is wanted; the others are read by several threads, in the order
-//! of their first frames. A frame goes out once no piece is left that could have an earlier one. Frames of the same
-//! time are in the order of the files, and within a file in its order.
+//! The index shows for most pieces that they have no wanted frame. The other pieces are read by several threads, in the
+//! order of their first frames. A frame is written once no unread piece can have an earlier one. Frames with the same
+//! time are in the order of the files, and in each file in the order of the file.
 
 pub(crate) mod blocks;
 mod interfaces;
@@ -41,14 +41,14 @@ pub use query::{Compile, Flow, FlowTest, Query};
 use source::{Context, Source, Wanted};
 pub use stats::{Note, Pieces, Stats};
 
-/// How it is done.
+/// Options of [`extract`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Threads that read and choose; at least one.
+    /// Threads that read pieces and select frames; at least one.
     pub threads: usize,
-    /// It ends after so many frames.
+    /// The most frames that are extracted.
     pub frames_max: u64,
-    /// Learns the names of addresses of the files that have pieces to read, before the first frame goes out.
+    /// Receives the names of addresses from the files with pieces to read, before the first frame is written.
     pub names: Names,
 }
 
@@ -60,8 +60,10 @@ struct Job {
     wanted: Wanted,
 }
 
-/// Hands the wanted frames of these files to `sink`, which is not finished then, and says how it ended: with an error
-/// of the sink's, or well; early, and well, once `stop` is true. Files that cannot be read are in [`Stats::notes`].
+/// Passes the wanted frames of these files to `sink`. It does not call [`Sink::finish`].
+///
+/// The result is an error only if the sink returned one. Once `stop` returns true, extraction ends early with `Ok`.
+/// Files that cannot be read are in [`Stats::notes`].
 pub fn extract(
     catalog: &Catalog,
     query: &Query,
@@ -85,10 +87,10 @@ pub fn extract(
     (stats, result)
 }
 
-/// A file, and what of it has to be read; `None` if nothing has.
+/// A file with the pieces that have to be read; `None` if there are none.
 type Planned = Option<(Source, Vec<Wanted>)>;
 
-/// Looks at all files, several at a time.
+/// Plans all files, several at a time. The result has the order of the catalog.
 fn plan(
     catalog: &Catalog,
     context: &Context<'_>,

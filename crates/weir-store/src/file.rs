@@ -1,4 +1,4 @@
-//! A pcapng file, or a pipe, that stays readable whatever happens to it.
+//! A pcapng file, or a pipe, that stays readable after any failure.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -13,16 +13,16 @@ use weir_ring::header::section_info;
 use crate::file_error::FileError;
 use crate::names::{Names, Told};
 
-/// Bytes collected before a write: large enough that system calls do not show.
+/// Bytes that are collected before a write, so that the cost of system calls is negligible.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A run of at least so many bytes is written directly: a copy of it would cost more than a system
-/// call.
+/// A run of at least so many bytes is written directly, because copying it would cost more than a system call.
 const RUN_BYTES_MIN: usize = 64 << 10;
 
-/// Bytes of an interface's statistics with all options: 24 of the block and its time, two times, five counts, the end.
+/// Bytes of an Interface Statistics Block with all options: 24 for the block and its time, two times, five counts, and
+/// the end of options.
 pub(crate) const STATISTICS_BYTES: u64 = 24 + 2 * 12 + 5 * 12 + 4;
 
-/// Where the interface's number stands in an Enhanced Packet Block. Source: draft-ietf-opsawg-pcapng, section 4.3.
+/// Offset of the interface ID in an Enhanced Packet Block. Source: draft-ietf-opsawg-pcapng, section 4.3.
 const INTERFACE_ID_AT: usize = 8;
 
 enum Output {
@@ -40,27 +40,28 @@ pub struct FileWriter {
     buffer: Vec<u8>,
     /// Frames in `buffer`.
     pending: Count,
-    /// Bytes and frames that are safely out.
+    /// Bytes and frames of successful writes.
     written_bytes: u64,
     kept: Count,
     failed: bool,
     /// Interfaces described so far.
     interfaces: u32,
-    /// The name and link type of the first of them.
+    /// The name and link type of the first interface.
     first: Option<(String, u16)>,
     names: Names,
     told: Told,
-    /// Bytes that it may have.
+    /// The most bytes that the file may have.
     bytes_max: u64,
 }
 
 impl FileWriter {
-    /// Makes a file with the permissions `mode` (less the umask), or replaces one and leaves it its own.
+    /// Creates a file with the permissions `mode` (less the umask). An existing file is replaced, and keeps its
+    /// permissions.
     ///
     /// # Errors
     /// [`FileError::Create`].
     pub fn create(path: &Path, mode: u32) -> Result<FileWriter, FileError> {
-        // An existing file stays until the first write: a run that cannot start replaces nothing.
+        // An existing file is truncated at the first write, so that a run that cannot start destroys nothing.
         let file =
             OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(path);
         let file = file.map_err(|source| FileError::Create { path: path.into(), source })?;
@@ -70,8 +71,8 @@ impl FileWriter {
         Ok(FileWriter::begin(output, path))
     }
 
-    /// Writes into a pipe, such as standard output; `name` is for messages. Nothing goes out before the first flush:
-    /// then a tool at the other end knows the link type, frames or not.
+    /// Writes into a pipe, such as standard output; `name` is for messages. The first flush writes the header and the
+    /// interfaces even without frames, so that a tool at the other end learns the link type.
     #[must_use]
     pub fn pipe(out: impl Write + Send + 'static, name: &str) -> FileWriter {
         FileWriter::begin(Output::Pipe(Box::new(out)), Path::new(name))
@@ -96,7 +97,7 @@ impl FileWriter {
         }
     }
 
-    /// Has [`has_room`](FileWriter::has_room) say when so many bytes are reached. Names get a quarter of them at most.
+    /// Limits the size of the file, which [`has_room`](FileWriter::has_room) checks. Names take at most a quarter.
     #[must_use]
     pub(crate) fn limited_to(mut self, bytes_max: u64) -> FileWriter {
         self.bytes_max = bytes_max;
@@ -104,46 +105,46 @@ impl FileWriter {
         self
     }
 
-    /// Bytes that it has, written or not.
+    /// Current size in bytes, with collected data.
     pub(crate) fn bytes(&self) -> u64 {
         self.written_bytes + self.buffer.len() as u64
     }
 
-    /// The same once it has ended, with the statistics of all its interfaces.
+    /// Size in bytes if it ended now, with the statistics of all its interfaces.
     pub(crate) fn ended_bytes(&self) -> u64 {
         self.bytes() + u64::from(self.interfaces) * STATISTICS_BYTES
     }
 
-    /// Whether it may have so many bytes more, and its statistics.
+    /// Whether there is room for so many more bytes and the statistics.
     #[inline]
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.ended_bytes() + bytes <= self.bytes_max
     }
 
-    /// Has the file say these names: those that are known by then behind its first interface, and others as they come.
+    /// Writes these names into the file: known ones after the first interface, later ones when they become known.
     #[must_use]
     pub fn with_names(mut self, names: &Names) -> FileWriter {
         self.names = names.clone();
         self
     }
 
-    /// Writes the names that have come since. Not before the first interface: Wireshark 4.0's tools then refuse to
-    /// write the file as another (editcap, mergecap, `tshark -w`).
+    /// Writes names that are new since the last call. They must not precede the first interface: Wireshark 4.0's tools
+    /// (editcap, mergecap, `tshark -w`) refuse to convert such a file.
     #[inline]
     pub(crate) fn tell_names(&mut self) {
         if self.told.is_behind(&self.names) && self.interfaces > 0 {
             let room = self.bytes_max.saturating_sub(self.ended_bytes());
             if !self.told.append_new(&self.names, room, &mut self.buffer) {
-                // Those that have no room now have none later.
+                // Room only shrinks, so no later names are tried.
                 self.told.end();
             }
         }
     }
 
-    /// Describes one more interface of the file: the next one that [`add_as`](FileWriter::add_as) may name.
+    /// Adds the description of the file's next interface, to which [`add_as`](FileWriter::add_as) may refer.
     ///
     /// # Errors
-    /// [`FileError::LinkTypes`] if it has another link type than those before it.
+    /// [`FileError::LinkTypes`] if its link type differs from that of the first interface.
     pub fn add_interface(&mut self, interface: &Interface) -> Result<(), FileError> {
         match &self.first {
             Some((first, link_type)) if *link_type != interface.link_type => {
@@ -171,10 +172,10 @@ impl FileWriter {
         self.interfaces
     }
 
-    /// Adds one frame: its ring record is a file block already.
+    /// Adds one frame. Its ring record already is a pcapng block.
     ///
     /// # Errors
-    /// [`FileError`] when a write fails; the file is whole up to the frames that it says.
+    /// [`FileError`] if a write fails. The file is whole up to the number of frames in the error.
     #[inline]
     pub fn add(&mut self, record: &Record<'_>) -> Result<(), FileError> {
         self.add_as(record, record.meta.interface_id)
@@ -195,7 +196,7 @@ impl FileWriter {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Adds frames that follow each other; their interfaces have the file's numbers.
+    /// Adds a run of successive frames, whose interface IDs are those of the file.
     ///
     /// # Errors
     /// As [`add`](FileWriter::add).
@@ -204,7 +205,7 @@ impl FileWriter {
         self.append(run)
     }
 
-    /// The same, without the names that have come since.
+    /// Adds a run of successive frames, without new names before it.
     pub(crate) fn append(&mut self, run: &Run<'_>) -> Result<(), FileError> {
         if run.block_bytes.len() >= RUN_BYTES_MIN {
             self.flush()?;
@@ -215,7 +216,7 @@ impl FileWriter {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Frames that are safely out.
+    /// Frames of successful writes.
     #[must_use]
     pub fn kept(&self) -> Count {
         self.kept
@@ -237,7 +238,7 @@ impl FileWriter {
         result
     }
 
-    /// Writes whole blocks, and the frames among them count as kept. After a failure, nothing is written any more.
+    /// Writes whole blocks, and counts their frames as kept. After a failure, nothing more is written.
     fn write_out(&mut self, blocks: &[u8], frames: Count) -> Result<(), FileError> {
         if self.failed {
             return Ok(());
@@ -250,7 +251,7 @@ impl FileWriter {
             },
             Output::Pipe(pipe) => {
                 let (taken, result) = write_counted(pipe, blocks);
-                // Even with nothing to write: it may know that its reader has gone.
+                // Also flushed without data, because this reports a reader that has gone.
                 (taken, result.and_then(|()| pipe.flush()))
             }
         };
@@ -265,8 +266,8 @@ impl FileWriter {
     /// Ends the file with one statistics block per interface, and waits until it is on the disk.
     ///
     /// # Errors
-    /// [`FileError`]; [`FileError::Sync`] for what only shows when the disk is waited for, such as a full
-    /// network disk or thin volume.
+    /// [`FileError`]; [`FileError::Sync`] for errors that only fdatasync(2) reports, such as a full network disk or
+    /// thin volume.
     pub fn finish(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
         self.tell_names();
         self.end(statistics)?;
@@ -276,9 +277,9 @@ impl FileWriter {
         }
     }
 
-    /// The same, and nobody waits for the disk.
+    /// Ends the file with one statistics block per interface, without waiting for the disk.
     pub(crate) fn end(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
-        // Those of interfaces that never came have no block to refer to.
+        // Statistics of an interface that was never described have no block to refer to.
         for statistics in statistics.iter().filter(|one| one.interface_id < self.interfaces) {
             pcapng::write::statistics(&mut self.buffer, statistics);
         }
@@ -287,7 +288,7 @@ impl FileWriter {
 
     fn sync(&self, file: &File) -> Result<(), FileError> {
         match file.sync_data() {
-            // Some file systems have nothing to wait for, and say so. Source: fsync(2), EINVAL.
+            // Some files do not support synchronization. Source: fsync(2), EINVAL.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
             Err(source) => {
                 Err(FileError::Sync { path: self.path.clone(), frames: self.kept.frames, source })
@@ -296,14 +297,15 @@ impl FileWriter {
         }
     }
 
-    /// Saves what can be saved: the frames of the failed piece that are whole in the part of it that was taken are out.
+    /// Handles a failed write: keeps the whole blocks in `taken`, the part that was written, and cuts a file off after
+    /// them.
     fn fail(&mut self, source: io::Error, taken: &[u8]) -> FileError {
         self.failed = true;
         let (bytes, frames) = whole_blocks(taken);
         self.written_bytes += bytes as u64;
         self.kept += frames;
         if let Output::File(file) = &mut self.output {
-            // Failing to cut leaves a half block at the end, which readers report and stop at.
+            // If this fails, a partial block is left at the end, at which readers stop with a report.
             let _ = file.set_len(self.written_bytes);
         }
         let (path, kept) = (self.path.clone(), self.kept.frames);
@@ -354,7 +356,7 @@ impl Sink for FileWriter {
 }
 
 impl Drop for FileWriter {
-    /// A writer that is dropped after an error still writes the bytes that it has.
+    /// Writes collected data, also if the run ended with an error elsewhere.
     fn drop(&mut self) {
         if self.written_bytes > 0 || self.pending.frames > 0 {
             let _ = self.flush();
@@ -362,7 +364,7 @@ impl Drop for FileWriter {
     }
 }
 
-/// Bytes of the whole blocks at the start of `bytes`, and what of them are frames.
+/// Length of the whole blocks at the start of `bytes`, and the count of frames in them.
 fn whole_blocks(bytes: &[u8]) -> (usize, Count) {
     let (mut at, mut count) = (0, Count::default());
     while let Some(head) = bytes[at..].first_chunk::<8>() {
@@ -370,7 +372,7 @@ fn whole_blocks(bytes: &[u8]) -> (usize, Count) {
         if length < 12 || bytes.len() - at < length {
             break;
         }
-        // The others are the header's and the statistics.
+        // Other blocks are headers, names and statistics.
         if let Ok(record) = Record::parse(&bytes[at..at + length]) {
             count += Count::one(record.meta.wire_len);
         }

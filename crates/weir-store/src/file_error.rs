@@ -1,4 +1,4 @@
-//! Why a capture file cannot be written, and what then.
+//! Errors of writing a capture file.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use weir_consumer::ConsumerError;
 /// Why a capture file cannot be written.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// It cannot be made.
+    /// The file cannot be created.
     #[error("{path}: cannot be made; choose another --write PATH, or make the folder writable")]
     Create {
         /// The file.
@@ -59,7 +59,7 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// The disk took the file, and then could not keep it.
+    /// The writes succeeded, but the disk reported an error afterwards.
     #[error(
         "{path}: the disk could not keep all of the {frames} frames that it took; look at what is there (capinfos), \
          free space, or write elsewhere"
@@ -73,7 +73,7 @@ pub enum FileError {
         #[source]
         source: io::Error,
     },
-    /// A name out of which no time can be made.
+    /// A name whose time format is not valid.
     #[error(
         "{path}: the name says no time; what begins with a % in it is as in strftime, such as \
          trace-%Y%m%d-%H%M%S.pcapng, and %% is a % (no fractions, and no /)"
@@ -82,7 +82,7 @@ pub enum FileError {
         /// The name.
         path: PathBuf,
     },
-    /// A name that is the same for periods behind each other.
+    /// A name whose time format gives the same name for successive periods.
     #[error(
         "{path}: files of {period:?} would have the same name; say more of the time in it, such as \
          trace-%Y%m%d-%H%M%S.pcapng, or give a size, too (-C), which puts numbers behind it"
@@ -93,12 +93,12 @@ pub enum FileError {
         /// How long a file is written.
         period: Duration,
     },
-    /// There are as many files as there are to be: not a failure.
+    /// The requested number of files is complete. This is not a failure.
     #[error("{path}: all files are complete (--rotate-files {files})")]
     Complete {
         /// The name that was given.
         path: PathBuf,
-        /// How many there are.
+        /// The number of files.
         files: u32,
     },
     /// Link types that one file cannot hold.

@@ -1,9 +1,8 @@
-//! The index of a recorded file: a small file, made while recording. It serves to skip most data that is not wanted,
-//! and is never needed for a right answer.
+//! The index of a recorded file: a small file that is written while recording. With it, readers skip most data that is
+//! not wanted. The result of a search is the same without it.
 //!
-//! A recorded file is *pieces* end to end: whole pcapng blocks, as many as were written at once (a block of a ring, or
-//! less), each beginning and ending at a multiple of 4 KiB. The index of a file has an entry for each piece that is
-//! known to be good, in the order of the file.
+//! A recorded file consists of *pieces*: whole pcapng blocks that were written at once (a block of a ring, or less).
+//! Each piece begins and ends at a multiple of 4 KiB. The index has an entry for each piece that is known to be whole.
 
 pub mod file;
 pub mod piece;

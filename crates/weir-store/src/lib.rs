@@ -2,18 +2,18 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | [`by_link_type`] | several of them, where frames have several link types |
+//! | [`by_link_type`] | a pcapng file for each link type |
 //! | [`catalog`] | the files of a recording |
-//! | [`extract`] | frames out of them, in order of time |
-//! | [`file`] | a pcapng file or pipe that stays readable whatever happens |
-//! | [`file_error`] | why it cannot be written |
-//! | [`index`] | what stands where in a recorded file |
+//! | [`extract`] | reads frames from recorded files, in order of time |
+//! | [`file`] | a pcapng file or pipe that stays readable after any failure |
+//! | [`file_error`] | why a capture file cannot be written |
+//! | [`index`] | which piece of a recorded file contains which addresses, ports and times |
 //! | [`names`] | names of addresses, for files |
 //! | [`pcap_file`] | a classic pcap file |
-//! | [`printer`] | one line a frame |
-//! | [`recorder`] | contents of the rings to disk, unchanged |
-//! | [`rotating`] | a pcapng file that is followed by others |
-//! | [`reindex`] | indexes made anew, and files that a killed recorder left |
+//! | [`printer`] | prints one line per frame |
+//! | [`recorder`] | writes rings to disk without change |
+//! | [`rotating`] | a rotating pcapng file |
+//! | [`reindex`] | rebuilds indexes, and completes files that a killed recorder left |
 #![forbid(unsafe_code)]
 
 pub mod by_link_type;

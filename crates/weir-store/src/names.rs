@@ -1,4 +1,4 @@
-//! Names of addresses, which files say in name resolution blocks.
+//! Names of addresses, which are written to files in name resolution blocks.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,8 +10,8 @@ use crate::limits::{NAMES_MAX, NAMES_SHARE};
 
 /// Bytes of a name resolution block without names.
 const BLOCK_BYTES: u64 = 16;
-/// Bytes of a name beside its text at most: its head, an IPv6 address, the NUL and the padding, and its share of a
-/// further block.
+/// The most bytes of a name besides its text: its header, an IPv6 address, the NUL and the padding, and its share of
+/// another block.
 const NAME_BYTES: u64 = 4 + 16 + 4 + 1;
 
 /// Names of addresses as they become known. Clones share them.
@@ -31,7 +31,7 @@ struct All {
 }
 
 impl Names {
-    /// Learns names; those that are known, and those beyond [`NAMES_MAX`], change nothing.
+    /// Adds names. Known names, and names beyond [`NAMES_MAX`], are ignored.
     pub fn learn(&self, names: impl IntoIterator<Item = AddressName>) {
         let mut all = self.lock();
         for name in names {
@@ -42,13 +42,13 @@ impl Names {
         self.0.count.store(all.in_order.len(), Ordering::Release);
     }
 
-    /// How many there are: more than before if there is something to write.
+    /// Number of names. It has grown if there are new names to write.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.0.count.load(Ordering::Acquire)
     }
 
-    /// Those behind the first `known`, as far as they take so many bytes of a file at most.
+    /// The names after the first `known`, as many as take at most `bytes_max` bytes in a file.
     pub(crate) fn since(&self, known: usize, bytes_max: u64) -> Vec<AddressName> {
         let all = self.lock();
         let new = all.in_order.get(known..).unwrap_or_default();
@@ -66,29 +66,29 @@ impl Names {
     }
 }
 
-/// How many names a file has, and what those that come may still take of it.
+/// The number of names that a file has, and the bytes that further names may take in it.
 #[derive(Debug)]
 pub(crate) struct Told {
     names: usize,
     bytes_left: u64,
-    /// Each write has a multiple of so many bytes.
+    /// The length of each write is a multiple of this.
     unit: u64,
 }
 
 impl Told {
-    /// Of a file that has none. It may have `bytes_max` bytes, of which names get a part ([`NAMES_SHARE`]).
+    /// For a file without names. The file may have `bytes_max` bytes, of which names may take 1 / [`NAMES_SHARE`].
     pub fn nothing(bytes_max: u64, unit: u64) -> Told {
         let bytes_left = if bytes_max == u64::MAX { u64::MAX } else { bytes_max / NAMES_SHARE };
         Told { names: 0, bytes_left, unit }
     }
 
-    /// Whether there are names that it does not have and may get.
+    /// Whether there are names that the file does not have, and space for names.
     #[inline]
     pub fn is_behind(&self, names: &Names) -> bool {
         names.count() > self.names && self.bytes_left > 0
     }
 
-    /// Appends blocks with the names that have come since, `room` bytes of them at most. Gives whether those are all.
+    /// Appends blocks with the new names, at most `room` bytes. Returns whether all new names were appended.
     pub fn append_new(&mut self, names: &Names, room: u64, blocks: &mut Vec<u8>) -> bool {
         let known = names.count();
         let new = names.since(self.names, room.min(self.bytes_left));
@@ -100,7 +100,7 @@ impl Told {
         self.names >= known
     }
 
-    /// It gets no more.
+    /// Ends the names of this file: it gets no more.
     pub fn end(&mut self) {
         self.bytes_left = 0;
     }

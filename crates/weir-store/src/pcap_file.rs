@@ -1,5 +1,5 @@
-//! A classic pcap file with nanosecond stamps, for tools that read no pcapng. It has one link type, and says of no
-//! frame which interface it came from.
+//! A classic pcap file with timestamps in nanoseconds, for tools that do not read pcapng. It has one link type, and
+//! does not record the interfaces of frames.
 
 use std::io::{self, Write};
 
@@ -8,15 +8,15 @@ use weir_consumer::{ConsumerError, Count, Sink};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::{CAPLEN_MAX, Record};
 
-/// Stamps are in nanoseconds. Source: draft-ietf-opsawg-pcap, section 4.
+/// The magic number of a file with timestamps in nanoseconds. Source: draft-ietf-opsawg-pcap, section 4.
 const MAGIC: u32 = 0xa1b2_3c4d;
 /// Bytes collected before a write.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Why it cannot be written.
+/// Why a pcap file cannot be written.
 #[derive(Debug, Error)]
 pub enum PcapError {
-    /// The output does not take it.
+    /// The output returned an error.
     #[error("{name}: cannot be written; see that there is space")]
     Write {
         /// Its name.
@@ -24,7 +24,7 @@ pub enum PcapError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// Interfaces of different link types.
+    /// The interfaces have different link types.
     #[error(
         "{name}: a pcap file has one link type, and the frames have {first} and {second}; choose by a filter, \
          or write pcapng"
@@ -34,7 +34,7 @@ pub enum PcapError {
         name: String,
         /// LINKTYPE of the first interface.
         first: u16,
-        /// Of the one that came now.
+        /// LINKTYPE of the interface that was refused.
         second: u16,
     },
 }

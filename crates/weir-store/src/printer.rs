@@ -1,4 +1,4 @@
-//! Lines of text, one a frame, and a count of those that really went out.
+//! Prints one line of text for each frame, and counts the lines that were written.
 
 use std::io::{self, Write};
 
@@ -21,43 +21,43 @@ enum PrintError {
 
 /// Bytes of lines collected before a write.
 const BUFFER_BYTES: usize = 1 << 16;
-/// Of an interface that nobody described; LINKTYPE numbers end before.
+/// Stands for the link type of an interface that was not described. It is no LINKTYPE number.
 const NO_LINK_TYPE: u16 = u16::MAX;
-/// Characters of a name: longer than those of interfaces in network namespaces.
+/// The most characters of an interface name that are printed. Names with a network namespace are shorter.
 const NAME_CHARS_MAX: usize = 256;
 
 /// Contents of printed lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrintOptions {
-    /// Of the frame itself.
+    /// How the frame itself is printed.
     pub frame: weir_print::Options,
-    /// Of its time.
+    /// How its time is printed.
     pub time: TimeFormat,
-    /// Times have nanoseconds, not microseconds.
+    /// Print times in nanoseconds in place of microseconds.
     pub nanoseconds: bool,
-    /// Interface and direction stand in every line, not only from the second interface on.
+    /// Print interface and direction even if there is only one interface.
     pub names: bool,
 }
 
-/// One line a frame: time, interface and direction where there are several interfaces, headers.
+/// Prints a line for each frame: its time, with several interfaces also interface and direction, and its headers.
 pub struct Printer<W> {
     out: W,
     options: PrintOptions,
     clock: Clock,
-    /// Lines say interface and direction.
+    /// Whether lines have interface and direction.
     has_names: bool,
-    /// For messages.
+    /// Name of the output in messages.
     name: String,
-    /// By number: name, with that of its feed, and link type.
+    /// For each interface number, the name with the feed's label, and the link type.
     interfaces: Vec<(String, u16)>,
-    /// Lines that wait; where each ends, and its frame.
+    /// Lines that were not written yet; in `ends`, the end of each and the count of its frame.
     lines: Vec<u8>,
     ends: Vec<(usize, Count)>,
     kept: Count,
 }
 
 impl<W: Write> Printer<W> {
-    /// `out` has no buffer of its own: bytes that it takes are written. `name` is for messages.
+    /// `out` must not buffer: bytes that it accepts are counted as written. `name` is its name in messages.
     #[must_use]
     pub fn new(out: W, name: &str, options: PrintOptions) -> Printer<W> {
         let lines = Vec::with_capacity(BUFFER_BYTES + 1024);
@@ -97,7 +97,7 @@ impl<W: Write> Printer<W> {
             out.push(b' ');
         }
         let link_type = interface.map_or(NO_LINK_TYPE, |(_, link_type)| *link_type);
-        // Once is enough: a cooked header has the direction, too.
+        // Not printed twice: the line of a cooked header already has the direction.
         let says_way = weir_print::has_direction(link_type, &self.options.frame);
         if (self.has_names || self.options.frame.link) && !says_way {
             out.extend_from_slice(match meta.flags {
@@ -127,21 +127,21 @@ impl<W: Write> Printer<W> {
         let (taken, result) = write_counted(&mut self.out, &self.lines);
         let whole = self.ends.iter().take_while(|(end, _)| *end <= taken);
         whole.for_each(|(_, frame)| self.kept += *frame);
-        // A line that was refused is lost, and must not be counted by a later write.
+        // Lines that were not written are lost, and must not be counted by a later write.
         self.lines.clear();
         self.ends.clear();
         result.and_then(|()| self.out.flush())
     }
 }
 
-/// A name as it may stand in a line: the writer of the ring chose it.
+/// A name for a line, without control characters, because the writer of the ring chose it.
 fn printable(name: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().take(NAME_CHARS_MAX).map(shown).collect()
 }
 
 impl<W: Write> Sink for Printer<W> {
-    /// Lines say `eth0`, or with the label of a feed `eth0[web]`.
+    /// Lines have the name `eth0`, or `eth0[web]` with the label of a feed.
     fn describe(
         &mut self,
         _number: u32,
@@ -201,7 +201,7 @@ mod tests {
             printer.flush().is_ok() && printer.kept().frames == kept,
             "a refused line came again"
         );
-        // All of 1970, so there is a line with the date.
+        // All frames are of 1970, so one more line has the date.
         let whole = room.iter().filter(|&&byte| byte == b'\n').count() as u64 - 1;
         assert!((1..5).contains(&kept) && kept == whole, "{kept} of {whole}");
     }

@@ -1,29 +1,29 @@
-//! The recorder: contents of the rings to disk, unchanged.
+//! The recorder: writes the contents of rings to disk without change.
 //!
-//! Blocks of a ring are pcapng blocks, so a file is written out of ring memory, without a copy and many writes at a
-//! time. A ring has a file on each volume; to get one stream in order, [extract](crate::extract) it.
+//! Blocks of a ring consist of pcapng blocks, so files are written from ring memory without a copy, with many writes in
+//! flight. Each ring has a file on each volume; [`extract`](crate::extract) reads them as one stream in order of time.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`settings`] | the settings |
-//! | `answers` | work after writes have completed, and by the clock |
-//! | `volume` | a directory: its lock, its quota, whether it works |
+//! | `answers` | work after completed writes, and periodic work |
+//! | `volume` | a directory: its lock, its quota, its errors |
 //! | `file` | a file that is being written |
-//! | `housekeeping` | files completed, cut off and deleted, on a thread of each volume |
+//! | `housekeeping` | completes, cuts off and deletes files, on a thread of each volume |
 //! | [`look_back`] | the settings if only frames around a trigger are written |
-//! | `history` | what of the rings is kept for that, and what of it is wanted |
-//! | `watcher` | triggers among the frames |
-//! | `shared` | what all rings share: the disk, the volumes, the counts |
-//! | `stream` | a ring on its way to files: data that was read, and data that is still being written |
+//! | `history` | the part of the rings that is kept for a trigger, and the part that is saved |
+//! | `watcher` | triggers in the frames |
+//! | `shared` | state that all rings share: the disk, the volumes, the counts |
+//! | `stream` | the writing of one ring to files |
 //! | `pool` | threads that compress |
-//! | `gather` | frames of blocks that are not whole, collected |
-//! | `error` | why it cannot go on |
+//! | `gather` | collected frames of incomplete blocks |
+//! | `error` | errors of the recorder |
 //!
-//! A write is over some milliseconds after its bytes were read; until then the ring's writer may overtake the block. So
-//! written data is valid if the ring still holds that block *after* the write. The first page of a block is written
-//! then and not before: until that is there, readers of the file stop at zeros, so that nobody sees a torn frame,
-//! however the recorder ends. A block that is not held any more is hidden by padding, and its frames are lapped. Where
-//! the writer is near, blocks are copied first, and none is ever torn.
+//! A write completes some milliseconds after its bytes were read, and meanwhile the ring's writer may overtake the
+//! block. So written data is valid only if the ring still holds the block *after* the write. The first page of a block
+//! is written after that check: until then, readers of the file stop at zeros, and never see a torn frame, however the
+//! recorder ends. A block that is not held any more is hidden by padding, and its frames count as lapped. If the ring's
+//! writer is near, blocks are copied first, so that none is torn.
 
 mod answers;
 mod error;
@@ -59,19 +59,19 @@ use shared::{Asked, Shared};
 use stream::{Progress, Stream};
 use volume::Volumes;
 
-/// How often the present part of an incomplete block is written, and the index with it.
+/// Interval at which the existing part of an incomplete block is written, and the index flushed.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
-/// How soon to look for writes that are over: a disk that writes 2 GB/s ends one every half a millisecond.
+/// Pause between checks for completed writes: at 2 GB/s, a disk completes one every 0.5 ms.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
-/// How soon to look whether a block was closed, where nothing is being written.
+/// Pause between checks for a closed block, while nothing is being written.
 const LOOK_LATER: Duration = Duration::from_millis(5);
-/// Files of rings that have ended are kept open for so long: at the end of a run they have its statistics.
+/// How long files of ended rings are kept open, so that they get the statistics if the run ends.
 const ENDED_OPEN: Duration = Duration::from_secs(5);
 
 /// Writes frames into files of one or several directories.
 pub struct Recorder<D: Disk> {
     lanes: Lanes<Option<usize>>,
-    /// Of rings that are read, and of those whose files are still open.
+    /// Streams of rings that are read, and of ended rings whose files are still open.
     streams: BTreeMap<usize, Stream<D>>,
     next_stream: usize,
     history: Option<History>,
@@ -82,10 +82,10 @@ pub struct Recorder<D: Disk> {
 }
 
 impl<D: Disk> Recorder<D> {
-    /// A recorder into these directories, each of which it holds alone.
+    /// A recorder into these directories. It holds the lock of each.
     ///
     /// # Errors
-    /// [`RecorderError`]: a directory is not there, cannot be written to, or another recorder has it.
+    /// [`RecorderError`]: a directory does not exist, cannot be written to, or is locked by another recorder.
     pub fn new(settings: Settings, disk: D) -> Result<Recorder<D>, RecorderError> {
         let volumes = Volumes::open(&settings, &disk)?;
         let pool = settings.compression.map(Pool::new).transpose()?;
@@ -114,7 +114,7 @@ impl<D: Disk> Recorder<D> {
         })
     }
 
-    /// Has every file say these names, before the frames that follow and at its end, as
+    /// Writes these names into every file, before later frames and at its end, as
     /// [`FileWriter::with_names`](crate::FileWriter::with_names).
     #[must_use]
     pub fn with_names(mut self, names: &Names) -> Recorder<D> {
@@ -122,14 +122,14 @@ impl<D: Disk> Recorder<D> {
         self
     }
 
-    /// How it writes, if not in the fastest way: a note for the user at the beginning.
+    /// Notes for the user at the start, such as that writes do not use the fastest way.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let note = self.shared.disk.note().map(str::to_owned);
         note.into_iter().chain(self.shared.volumes.notes()).collect()
     }
 
-    /// How many files of killed recorders its directories had when it began.
+    /// Number of files of killed recorders in its directories at the start.
     #[must_use]
     pub fn left_files(&self) -> usize {
         self.shared.volumes.left_files()
@@ -192,7 +192,7 @@ impl<D: Disk> Consumer for Recorder<D> {
         }
         let before = self.shared.taken.frames;
         self.collect()?;
-        // The limit was of frames that were not taken before.
+        // `frames_max` was computed before `collect` took these frames.
         let frames_max = frames_max.saturating_sub(self.shared.taken.frames - before);
         self.look_at_clock()?;
         let (mut moved, mut waits) = (false, self.shared.is_at_work());
@@ -246,14 +246,14 @@ impl<D: Disk> Consumer for Recorder<D> {
             }
         }
         if left == 0 {
-            // Nothing comes behind a limit: the collected data is written now.
+            // No frames follow after the limit, so the collected data is written now.
             for stream in streams.values_mut() {
                 stream.submit_gathered(shared);
             }
         }
         if let Some(history) = history.as_mut().filter(|_| is_past && !has_more) {
             streams.values_mut().for_each(|stream| stream.submit_gathered(shared));
-            // Data that is being compressed belongs to these files, too.
+            // Data that is still being compressed also belongs to these files.
             if shared.pool.as_ref().is_none_or(Pool::is_idle) {
                 history.end_saving();
                 streams.values_mut().for_each(|stream| stream.close_files(&[], shared));
@@ -287,7 +287,7 @@ impl<D: Disk> Consumer for Recorder<D> {
         }
         self.drain();
         if self.history.as_ref().is_some_and(|history| !history.is_saving()) {
-            // Of rings that were not closed.
+            // The rest of rings that were not closed.
             self.lanes.iter_mut().for_each(|lane| lane.cursor.let_rest_pass());
         }
         let Recorder { streams, shared, .. } = self;

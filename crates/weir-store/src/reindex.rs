@@ -1,10 +1,10 @@
-//! Indexes made anew, and files that a killed recorder left completed.
+//! Rebuilds indexes, and completes files that a killed recorder left.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `check` | whether an index is there and fits its file |
-//! | `build` | an index out of the file itself |
-//! | `recover` | a file of a killed recorder gets its final name |
+//! | `check` | whether an index exists and matches its file |
+//! | `build` | builds an index from the file itself |
+//! | `recover` | gives files of a killed recorder their final names |
 //!
 //! A file that a recorder is writing is left alone, and so is one whose directory a recorder has locked meanwhile.
 
@@ -22,28 +22,28 @@ use std::thread;
 use crate::catalog::{Catalog, Listed, State, directory_of};
 pub use check::Fault;
 
-/// How it is done.
+/// Options of [`reindex`].
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Threads that read files; at least one.
     pub threads: usize,
-    /// Indexes that fit their files are made anew, too.
+    /// Rebuild also indexes that match their files.
     pub all: bool,
-    /// Nothing is changed: it is only said what would be.
+    /// Change nothing, and only report the necessary changes.
     pub check: bool,
 }
 
-/// The action for a file, done or planned.
+/// The result for a file. With `check`, changes are only planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Its index was made, since the old one had this fault.
+    /// Its index was rebuilt, because the old one had this fault.
     Indexed {
         /// The recorded file.
         path: PathBuf,
         /// Why.
         fault: Fault,
     },
-    /// It has its final name, and ends behind its last whole block.
+    /// It was given its final name, and cut off after its last whole block.
     Completed {
         /// Its final name.
         path: PathBuf,
@@ -55,21 +55,21 @@ pub enum Event {
         /// Its name.
         path: PathBuf,
     },
-    /// Nothing was done about it, for this reason, which is no fault.
+    /// It was left unchanged, for this reason, which is not a fault.
     LeftAlone {
         /// Its name.
         path: PathBuf,
         /// Why.
         why: &'static str,
     },
-    /// It is no file of a recorder.
+    /// It was not made by a recorder.
     Foreign {
         /// Its name.
         path: PathBuf,
-        /// Why that is clear.
+        /// The evidence for that.
         why: &'static str,
     },
-    /// It could not be read, or its index not be written.
+    /// It could not be read, or its index could not be written.
     Failed {
         /// Its name.
         path: PathBuf,
@@ -79,7 +79,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether something was changed, or would be.
+    /// Whether this is a change, done or planned.
     #[must_use]
     pub fn is_change(&self) -> bool {
         matches!(self, Event::Indexed { .. } | Event::Completed { .. } | Event::Deleted { .. })
@@ -101,25 +101,26 @@ impl fmt::Display for Event {
     }
 }
 
-/// The action, done or planned.
+/// The result of [`reindex`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Files that were looked at.
+    /// Number of files that were examined.
     pub files: u64,
     /// Bytes of recorded files that were read.
     pub bytes_read: u64,
-    /// Pieces in the indexes that were made, and frames in those.
+    /// Pieces in the rebuilt indexes.
     pub pieces: u64,
     /// Frames in these pieces.
     pub frames: u64,
-    /// In the order of files.
+    /// In the order of the files.
     pub events: Vec<Event>,
-    /// It was stopped before all was done.
+    /// It was stopped before all files were done.
     pub is_stopped: bool,
 }
 
-/// Completes the files that killed recorders left, and makes the indexes that are missing or do not fit. It ends early,
-/// between two blocks, once `stop` is true; unfinished work then changes nothing.
+/// Completes the files that killed recorders left, and builds indexes that are missing or do not match.
+///
+/// Once `stop` returns true, it ends between two blocks, and a file whose work is unfinished is not changed.
 pub fn reindex(catalog: &Catalog, options: &Options, stop: &(dyn Fn() -> bool + Sync)) -> Report {
     let mut report = Report::default();
     let (open, mut files): (Vec<Listed>, Vec<Listed>) =
@@ -137,7 +138,7 @@ pub fn reindex(catalog: &Catalog, options: &Options, stop: &(dyn Fn() -> bool + 
     report
 }
 
-/// Makes the indexes of complete files, several at a time.
+/// Builds the indexes of complete files, on several threads.
 fn index_all(
     files: &[Listed],
     options: &Options,

@@ -1,4 +1,4 @@
-//! A pcapng file that is followed by others: by size, by time, some in turn.
+//! A rotating pcapng file: the next file begins at a size or a time, and a number of files may be reused in turn.
 
 mod file_names;
 mod run_files;
@@ -21,7 +21,7 @@ use file_names::{FileNames, nanoseconds};
 use run_files::RunFiles;
 pub use settings::Rotation;
 
-/// A file of one link type, and those that follow it. Each is a whole one: with the description of every interface, and
+/// A sequence of files of one link type. Each file is complete by itself, with the descriptions of all interfaces, and
 /// statistics of its own frames at its end.
 pub(crate) struct RotatingFile {
     path: PathBuf,
@@ -30,27 +30,27 @@ pub(crate) struct RotatingFile {
     file_names: FileNames,
     interfaces: Vec<Interface>,
     names: Names,
-    /// When the first period begins, in nanoseconds since the Unix epoch.
+    /// Begin of the first period, in nanoseconds since the Unix epoch.
     begin_ns: Option<u64>,
     current: Option<Current>,
-    /// Files that were begun.
+    /// Number of files that were begun.
     files: u32,
     /// Frames in complete files.
     kept: Count,
     run_files: Option<RunFiles>,
-    /// The folder from before the first file on: it is told of whatever the disk does not keep.
+    /// The directory, opened before the first file, so that syncfs(2) on it reports all write errors since then.
     folder: Option<File>,
 }
 
-/// The file that is written.
+/// The file that is being written.
 struct Current {
     path: PathBuf,
     writer: FileWriter,
     /// The number of its period.
     period: u64,
-    /// Frames that were given to it, by interface.
+    /// Frames that were added to it, by interface.
     taken: Vec<u64>,
-    /// When its first and its last frame were captured.
+    /// Earliest and latest time of its frames, in nanoseconds since the Unix epoch.
     times_ns: Option<(u64, u64)>,
 }
 
@@ -64,7 +64,7 @@ impl Current {
         self.times_ns = Some((first.min(ts_ns), last.max(ts_ns)));
     }
 
-    /// Those of its own frames, with other known facts about its interfaces.
+    /// Statistics with the counts of its own frames, and other values from `known`.
     fn statistics(&self, known: &[Statistics]) -> Vec<Statistics> {
         let times_ns = self.times_ns.unzip();
         let own = (0..).zip(&self.taken).map(|(interface_id, taken)| {
@@ -84,7 +84,8 @@ impl Current {
 }
 
 impl RotatingFile {
-    /// Makes the first file, or replaces it, if its name is known; else sees that one can be made.
+    /// Creates or replaces the first file if its name does not depend on the time; else checks that a file can be
+    /// created.
     ///
     /// # Errors
     /// [`FileError::Create`].
@@ -121,7 +122,7 @@ impl RotatingFile {
         Ok(file)
     }
 
-    /// The same for one more link type of the run.
+    /// A sequence of files with the same settings, for one more link type of the run.
     ///
     /// # Errors
     /// [`FileError::Create`].
@@ -133,7 +134,7 @@ impl RotatingFile {
         Ok(file)
     }
 
-    /// As [`FileWriter::with_names`], of each file.
+    /// As [`FileWriter::with_names`], for each file.
     #[must_use]
     pub(crate) fn with_names(mut self, names: &Names) -> RotatingFile {
         self.names = names.clone();
@@ -159,17 +160,17 @@ impl RotatingFile {
         self.interfaces.len() as u32
     }
 
-    /// Whether it is followed by others, and is to be told when the run's first frame was captured.
+    /// Whether it rotates, and [`begin`](Self::begin) was not called yet.
     pub(crate) fn waits_for_begin(&self) -> bool {
         self.begin_ns.is_none() && self.rotation.is_asked_for()
     }
 
-    /// The run's first frame was captured then: its periods begin.
+    /// Sets the time of the run's first frame, at which the first period begins.
     pub(crate) fn begin(&mut self, ns: u64) {
         self.begin_ns = Some(ns);
     }
 
-    /// Describes one more interface of this link type.
+    /// Adds the description of one more interface of this link type.
     ///
     /// # Errors
     /// [`FileError`].
@@ -188,7 +189,7 @@ impl RotatingFile {
     /// As [`FileWriter::add_as`].
     ///
     /// # Errors
-    /// [`FileError`]; [`FileError::Complete`] for the first frame behind the last file.
+    /// [`FileError`]; [`FileError::Complete`] for the first frame after the last file.
     pub(crate) fn add_as(
         &mut self,
         record: &Record<'_>,
@@ -204,7 +205,7 @@ impl RotatingFile {
         current.writer.add_as(record, interface_id)
     }
 
-    /// As [`FileWriter::add_run`]; the run is cut where a file is full or its time is over.
+    /// As [`FileWriter::add_run`]. The run is split where a file is full or its time is over.
     ///
     /// # Errors
     /// As [`add_as`](RotatingFile::add_as).
@@ -244,29 +245,29 @@ impl RotatingFile {
         }
     }
 
-    /// The quota is told before bytes are added.
+    /// Reports the size of the file to the quota before bytes are added.
     fn grow(&self, bytes: u64) {
         if let (Some(run_files), Some(current)) = (&self.run_files, &self.current) {
             run_files.grow(current.writer.ended_bytes() + bytes);
         }
     }
 
-    /// Whether a frame belongs to another file than the one that is written, which has `pending` bytes to come.
+    /// Whether a frame belongs into the next file. `pending` bytes are still to be added to the current one.
     #[inline]
     fn is_due(&self, record: &Record<'_>, pending: u64) -> bool {
         let Some(current) = &self.current else { return true };
         let is_full = || !current.writer.has_room(pending + record.block.len() as u64);
-        // A frame that is too large for any file has one of its own.
+        // A file takes at least one frame, even one larger than the limit.
         self.period_of(record.meta.ts_ns) > current.period
             || current.times_ns.is_some() && is_full()
     }
 
-    /// Goes on in the file that a frame belongs to.
+    /// Begins the next file if a frame belongs there.
     fn make_room(&mut self, record: &Record<'_>, pending: u64) -> Result<(), FileError> {
         if !self.is_due(record, pending) {
             return Ok(());
         }
-        // A clock that is set back begins no period anew.
+        // If the clock is set back, the current period goes on.
         let so_far = self.current.as_ref().map_or(0, |current| current.period);
         self.next_file(self.period_of(record.meta.ts_ns).max(so_far))
     }
@@ -289,7 +290,7 @@ impl RotatingFile {
         self.begin_file(period)
     }
 
-    /// The file that is written is complete.
+    /// Completes the current file.
     fn end_file(&mut self) -> Result<(), FileError> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let statistics = current.statistics(&[]);
@@ -329,14 +330,14 @@ impl RotatingFile {
         self.current.as_mut().map_or(Ok(()), |current| current.writer.flush())
     }
 
-    /// As [`FileWriter::finish`]: the last file has the statistics of the run, but for the frames delivered, which are
-    /// its own.
+    /// As [`FileWriter::finish`]. The last file has the statistics of the run, except that the delivered frames are its
+    /// own.
     ///
     /// # Errors
     /// [`FileError`].
     pub(crate) fn finish(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
         if self.current.is_none() {
-            // No frame came: a file says so, too.
+            // A run without frames also makes a file.
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.begin_ns.get_or_insert(nanoseconds(now));
             self.begin_file(0)?;
@@ -347,7 +348,7 @@ impl RotatingFile {
         }
         let own = current.statistics(statistics);
         current.writer.finish(&own)?;
-        // The others were not waited for: the disk was to keep up with the frames.
+        // The earlier files were not synchronized, because that would have delayed the capture.
         match &self.folder {
             Some(folder) if self.files > 1 => syncfs(folder).map_err(|error| FileError::Sync {
                 path: self.path.clone(),
@@ -358,7 +359,7 @@ impl RotatingFile {
         }
     }
 
-    /// Frames that are safely out.
+    /// Frames of successful writes, in all files.
     pub(crate) fn kept(&self) -> Count {
         let mut kept = self.kept;
         self.current.iter().for_each(|current| kept += current.writer.kept());

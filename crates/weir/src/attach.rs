@@ -12,7 +12,7 @@ pub fn run(args: &AttachArgs) -> Result<u8> {
     capture::run(&CaptureArgs::into_netdev(&args.input, &args.netdev))
 }
 
-/// Refuses a source that the interface itself would be, or be one of: each frame would be fed again for ever.
+/// Refuses a source that is or includes the fed interface, because each frame would be fed again without end.
 fn check_no_circle(args: &AttachArgs) -> Result<()> {
     let name = args.netdev.name.as_str();
     for source in &args.input.sources {

@@ -1,4 +1,4 @@
-//! `weir block`: changes block lists of a daemon's feeds, or of a capture that runs, or shows them.
+//! `weir block`: changes or shows the block lists of a daemon's feeds, or of a running capture.
 
 mod alerts;
 mod blocker;
@@ -54,7 +54,7 @@ fn change(args: &BlockArgs, target: &mut Target, entries: &BTreeSet<Entry>) -> R
     Ok(target.change_all(add, remove, args.time)?)
 }
 
-/// Removes the existing entries. A list that is too long for one answer is asked for again.
+/// Removes all entries. A list that is too long for one response is requested again.
 fn clear(target: &mut Target) -> Result<Changed> {
     loop {
         let list = target.list()?;
@@ -66,7 +66,7 @@ fn clear(target: &mut Target) -> Result<Changed> {
     }
 }
 
-/// The entries that were given, each understood and once.
+/// The given entries, parsed, each once.
 fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
     let parsed = args.entries.iter().map(|entry| Ok(entry.parse()?));
     let mut entries: BTreeSet<Entry> = parsed.collect::<Result<_>>()?;
@@ -75,7 +75,7 @@ fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("--file {name}: cannot be read"))?;
         for (number, line) in (1..).zip(text.lines()) {
-            // The text after a `#` is for people.
+            // Text after a `#` is a comment.
             let entry = line.split('#').next().unwrap_or_default().trim();
             if entry.is_empty() {
                 continue;
@@ -100,7 +100,7 @@ fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
     Ok(entries)
 }
 
-/// Message about entries that made no difference.
+/// The message about entries that changed nothing.
 fn idle(changed: &Changed, asked: usize, removes: bool) -> String {
     let (idle, asked) = (asked.saturating_sub(changed.changed) as u64, asked as u64);
     if idle == 0 {

@@ -39,15 +39,16 @@ use crate::{pipes, privileges, signals, usage_hints};
 use live::{Live, introduce};
 use reading::{Leaving, Progress, Reading};
 
-/// How often a daemon that is gone is looked for. Frames of at most this time after its next start are lost.
+/// Interval at which a connection to a missing daemon is retried. After the daemon's start, frames of at most this
+/// time are lost.
 const LOOK_FOR_DAEMONS_EVERY: Duration = Duration::from_millis(100);
-/// How long a consumer sleeps at a time if its counts are displayed: they are at most this old.
+/// The longest sleep of a consumer whose counts are displayed, and so the age of these counts.
 const WATCHED_SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
-    // Opening sources may take some time. A report that is requested meanwhile comes after that.
+    // Before the sources are opened, because SIGUSR1 ends the process until it is handled. Reports come later.
     signals::report_flag()?;
     signals::ignore_usr2()?;
     pipes::wait_for(&args.input, &stop)?;
@@ -185,7 +186,7 @@ impl<'a> Run<'a> {
         self.so_far.begins(started);
         let end = self.plan.duration.and_then(|limit| begin.checked_add(limit));
         stop.end_at(end);
-        // Not earlier, because a terminal may be slow.
+        // After the sources are started, because a terminal may be slow.
         if self.plan.talks {
             self.introduce();
         }
@@ -231,7 +232,7 @@ impl<'a> Run<'a> {
             )?;
         }
         privileges::settle();
-        // Not earlier: this thread answers network connections, and must not have more rights.
+        // After capabilities are dropped: the new thread answers network connections, and inherits those of this one.
         let so_far = Arc::clone(&self.so_far);
         let highest = metrics::Highest::default();
         let text = move || metrics::text(&so_far, &highest);

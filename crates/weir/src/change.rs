@@ -1,4 +1,4 @@
-//! `weir filter`: changes to a capture that runs, asked for at its socket.
+//! `weir filter` and `weir trigger`: requests to a running capture at its control socket.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use crate::cli::{FilterArgs, TriggerArgs};
 use crate::control::PATIENCE;
 use crate::control::rpc::{self, Method, SetFilter, Trigger};
 
-/// `weir filter`: changes the filter of a capture that runs.
+/// `weir filter`: changes the filter of a running capture.
 pub fn set_filter(args: &FilterArgs) -> Result<u8> {
     let feed = args.feed.clone().unwrap_or_default();
     let filter = args.filter.join(" ");
@@ -34,7 +34,7 @@ pub fn set_filter(args: &FilterArgs) -> Result<u8> {
     Ok(crate::EXIT_RAN)
 }
 
-/// `weir trigger`: has a capture that runs record what lies around now.
+/// `weir trigger`: makes a running capture record the frames around this moment.
 pub fn trigger(args: &TriggerArgs) -> Result<u8> {
     let result = ask(&args.control, &Method::Trigger(Trigger {}))?;
     if args.json {
@@ -50,7 +50,7 @@ pub fn prefix(feed: &str) -> String {
     if feed.is_empty() { String::new() } else { format!("{feed}: ") }
 }
 
-/// Asks the capture at `path`. A refusal is an [`RpcError`].
+/// Sends a request to the capture at `path`, and returns its result. A refusal is an [`RpcError`].
 pub fn ask(path: &Path, method: &Method) -> Result<Value> {
     let name = path.display();
     let mut stream = UnixStream::connect(path).map_err(|error| {

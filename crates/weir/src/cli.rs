@@ -1,4 +1,4 @@
-//! The command line: parsed, and checked for its form only.
+//! The command line: parsing, and checks of its form only.
 
 mod attach;
 mod block;
@@ -203,7 +203,7 @@ fn capture_hint(error: &clap::Error) -> Option<String> {
         return None;
     };
     let is_there = match word.parse().ok()? {
-        // A mistyped verb also has the form of an interface name.
+        // A mistyped verb also looks like an interface name.
         SourceName::Interface { netns: None, iface, .. } => {
             let found = InterfaceQuery::new().ok()?.find(&iface);
             !matches!(found, Err(CaptureError::NoInterface { .. }))
@@ -231,6 +231,11 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
         ErrorKind::MissingRequiredArgument if flag.contains("--print") => Some(
             "flags such as -v, -e and -X say how lines are printed: add --print; without it frames are counted only",
         ),
+        ErrorKind::UnknownArgument
+            if flag == "--print" && text(ContextKind::Usage).contains("weir extract") =>
+        {
+            Some("to see frames as lines of text: weir extract DIR | weir capture file:- --print")
+        }
         ErrorKind::UnknownArgument
             if flag.len() == 2 && text(ContextKind::Usage).contains("weir capture") =>
         {
@@ -321,6 +326,20 @@ mod tests {
     }
 
     #[test]
+    fn help_lists_every_part_of_the_bench() {
+        let why = "nothing".parse::<weir_lab::bench::Section>().unwrap_err();
+        let (_, names) = why.split_once("there are ").expect("a list");
+        let mut cli = command();
+        let bench = cli.find_subcommand_mut("lab").and_then(|lab| lab.find_subcommand_mut("bench"));
+        let only = bench.expect("a command").get_arguments().find(|flag| flag.get_id() == "only");
+        let help = only.and_then(|flag| flag.get_help()).expect("help").to_string();
+        let (_, listed) = help.split_once(": ").expect("a list");
+        let listed = listed.replace(" or ", ", ");
+        let listed: Vec<&str> = listed.split(", ").map(str::trim).collect();
+        assert_eq!(listed, names.split(", ").collect::<Vec<_>>());
+    }
+
+    #[test]
     fn the_socket_of_the_daemon_is_none_of_a_capture() {
         let hint =
             |line: &str| socket_hint(&command().try_get_matches_from(line.split(' ')).unwrap_err());
@@ -350,6 +369,7 @@ mod tests {
         };
         assert!(hint("weir capture lo -nnvv").contains("add --print"));
         assert!(hint("weir capture lo -Z root").contains("docs/from-tcpdump.md"));
+        assert!(hint("weir extract dumps --print").contains("| weir capture file:- --print"));
         assert!(hint("weir -i eth0").contains("weir capture -i eth0"));
         assert!(hint("weir -D").contains("a command comes first"));
         assert_eq!(hint("weir capture lo --frames"), "");

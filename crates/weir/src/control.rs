@@ -1,7 +1,7 @@
-//! Changes to a capture that runs, and questions how it goes, through a Unix socket beside it.
+//! The control socket of a running capture, for changes and for status requests.
 //!
-//! The socket's permissions decide who may connect: only its owner. None of these processes can keep the others
-//! out: when all places are taken, the client that has been silent for the longest time is disconnected.
+//! Only the owner of the socket and root may connect. No client can lock out the others: when the number of clients
+//! is at its limit, the client that has been silent for the longest time is disconnected.
 
 mod clients;
 pub mod rpc;
@@ -25,21 +25,20 @@ use crate::sources::{InForce, Subscriptions};
 use clients::Clients;
 use served::Served;
 
-/// How long either side waits for the other.
+/// How long each side waits for the other.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The socket of a capture. Dropping it takes the path away.
+/// The control socket. Dropping it removes its path.
 pub struct Control {
     _file: SocketFile,
     served: Arc<Served>,
 }
 
 impl Control {
-    /// Listens where the plan has it for changes to these subscriptions of the probe's, which `journal` is kept of, and
-    /// for questions how it goes.
+    /// Starts to serve the plan's control socket, on a thread of its own. `None` if the plan has none.
     ///
     /// # Errors
-    /// If there is something at the path that is not a socket left behind.
+    /// The socket cannot be bound, such as if there is something at the path that is not a stale socket.
     pub fn of(
         plan: &CapturePlan,
         probe: &Arc<Probe>,
@@ -49,7 +48,7 @@ impl Control {
     ) -> Result<Option<Control>> {
         let Some(path) = &plan.control else { return Ok(None) };
         let name = || format!("--control {}", path.display());
-        // Its owner's alone.
+        // Accessible to its owner only.
         let (listener, file) = bind(path, 0o600).with_context(name)?;
         let asked = plan.outputs.look_back.as_ref().map(|look_back| look_back.asked.clone());
         let (probe, journal) = (Arc::clone(probe), Arc::clone(journal));
@@ -63,7 +62,7 @@ impl Control {
         Ok(Some(control))
     }
 
-    /// Settings of each feed that are in force, in the order in which the feeds were given.
+    /// The filter in force of each feed, in the order of the feeds.
     pub fn in_force(&self) -> Vec<InForce> {
         self.served.in_force()
     }
@@ -72,12 +71,12 @@ impl Control {
 fn serve(listener: &UnixListener, served: &Arc<Served>) {
     let clients = Clients::default();
     for stream in listener.incoming() {
-        // Out of descriptors, for a moment; or one too many.
+        // Such as a lack of descriptors: try again.
         let Ok(stream) = stream else {
             thread::sleep(Duration::from_millis(10));
             continue;
         };
-        // Its permissions let nobody else in, but the folder may be on a file system that has none.
+        // The permissions exclude other users, but some file systems have no permissions.
         let is_ours = Credentials::of(&stream)
             .is_ok_and(|peer| peer.uid == 0 || peer.uid == geteuid().as_raw());
         if is_ours {

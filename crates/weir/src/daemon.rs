@@ -1,4 +1,4 @@
-//! A connection to the daemon, for commands that ask it something.
+//! Connects commands to the daemon.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,10 +20,10 @@ pub enum NoDaemon {
     Absent {
         /// The socket.
         path: PathBuf,
-        /// The error that came instead, which is in the text.
+        /// The error, which is part of the text.
         cause: ClientError,
     },
-    /// The socket, or its folder, is not this user's to open.
+    /// This user may not open the socket or its directory.
     #[error(
         "you may not connect to {}: the socket or its folder is not yours to open; ask for its group, or use sudo",
         path.display()
@@ -31,7 +31,7 @@ pub enum NoDaemon {
     Denied {
         /// The socket.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error of the system call.
         source: ClientError,
     },
 }

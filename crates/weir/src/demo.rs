@@ -1,4 +1,4 @@
-//! `weir demo`: the main job, shown on traffic that stays on this machine.
+//! `weir demo`: a capture of generated traffic that stays on this machine.
 
 mod container;
 
@@ -23,16 +23,16 @@ use crate::run_result::RunResult;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
-/// A short conversation on a small network, as `weir_lab::generator::mix` makes it.
+/// A short trace of a small network, made by `weir_lab::generator::mix`.
 const TRACE: &[u8] = include_bytes!("../demo/trace.pcapng");
-/// Frames a second of the mix: slow enough to look like people.
+/// Frames per second of the mix: a rate that looks like human traffic.
 const MIX_PPS: f64 = 1000.0;
-/// Frames a second of the numbered stream: fast enough to be worth counting, and a file of it small.
+/// Frames per second of the numbered stream: fast, but its file stays small.
 const STREAM_PPS: f64 = 100_000.0;
-/// Flows of the numbered stream. With all 2^32, some source ports would be of protocols that tshark knows, and
-/// numbers are no frames of theirs; these are of none.
+/// Flows of the numbered stream. So few use no source port of a protocol that tshark would try to dissect, which
+/// would show the numbers as malformed.
 const STREAM_FLOWS: u32 = 1000;
-/// From the start of the thread to the first frame: the capture must be there.
+/// Delay of the first frame, so that the capture has started before.
 const HEAD_START: Duration = Duration::from_millis(500);
 
 /// Runs the command.
@@ -46,7 +46,7 @@ pub fn run(args: &DemoArgs) -> Result<u8> {
         return replay(args, Some("Not root".to_owned()));
     }
     println!("Two network namespaces and a veth pair between them; nothing leaves this machine.");
-    // In a container root may lack the rights, or `ip`.
+    // In a container, root may lack capabilities, or `ip` may be missing.
     match Testbed::builder().gro(true).build() {
         Ok(bed) => live(args, &bed),
         Err(error) => replay(args, Some(format!("These cannot be made here ({error})"))),
@@ -76,7 +76,7 @@ fn live(args: &DemoArgs, bed: &Testbed) -> Result<u8> {
     };
     let result =
         CapturePlan::new(&capture).and_then(|plan| capture::execute(&plan, &stop, Rights::Keep));
-    // A capture that could not begin must not leave the traffic running.
+    // Also stops the traffic if the capture could not begin.
     stop.store(true, Ordering::Release);
     let sent = traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let code = conclude(args, result?, Some(&sent))?;
@@ -100,12 +100,12 @@ fn send(tx: &End, duration: Duration, stop: &AtomicBool) -> Result<Sent> {
         let stream = generator::run(&tx.iface, &stream_options, stop)?;
         Ok(Sent { mix: mix.sent, stream: stream.sent })
     })??;
-    // The last frames are on their way through the kernel still.
+    // The last frames may still be in the kernel.
     std::thread::sleep(HEAD_START / 2);
     Ok(sent)
 }
 
-/// `why` there is no live traffic, if that was not asked for.
+/// Replays the bundled trace. `why` is the reason, if the user did not request it.
 fn replay(args: &DemoArgs, why: Option<String>) -> Result<u8> {
     if let Some(why) = why {
         println!("{why}, so no live traffic: replaying a bundled trace instead.");
@@ -120,10 +120,10 @@ fn replay(args: &DemoArgs, why: Option<String>) -> Result<u8> {
     conclude(args, result?, None)
 }
 
-/// The bundled trace as a file, and the folder that is removed with it.
+/// Writes the bundled trace into a temporary directory, which is removed when it is dropped.
 ///
-/// The folder is this user's alone, and made by this very call under a name that nobody knows before: among the
-/// temporary files others may have put links where ours would be.
+/// The directory has an unpredictable name and is accessible to this user only, so that no other user can place a
+/// symbolic link at the path of the trace.
 fn bundled_trace() -> Result<(TempDir, PathBuf)> {
     let only_ours = Permissions::from_mode(0o700);
     let folder = tempfile::Builder::new().prefix("weir-demo-").permissions(only_ours).tempdir();

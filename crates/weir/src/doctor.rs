@@ -1,4 +1,4 @@
-//! `weir doctor`: the abilities of Weir here, and settings carried out and undone.
+//! `weir doctor`: reports what Weir can do on this machine, and applies or undoes settings of interfaces.
 
 use std::path::Path;
 use std::thread;
@@ -20,7 +20,7 @@ use crate::out::plain;
 use crate::source_name::{Part, SourceName};
 use crate::{EXIT_FAILED, EXIT_RAN};
 
-/// An interface and its result.
+/// An interface and its findings.
 struct Examined {
     nic: Nic,
     findings: Vec<Finding>,
@@ -40,7 +40,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
     }
     let mut examined = Vec::new();
     for (netns, iface) in &places {
-        // Its own thread: it may enter another network namespace.
+        // On a thread of its own, which may enter another network namespace.
         let work = || examine(netns.as_ref(), iface, &machine, args);
         let one = thread::scope(|scope| scope.spawn(work).join());
         examined.push(one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
@@ -52,10 +52,10 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
         show_all("this machine", &findings);
         examined.iter().for_each(|one| show(one, args));
     }
-    // Whether the default engine works: bpf, or af_packet instead.
+    // Whether one of the default engines works: bpf, or else af_packet.
     let able = machine.can_bpf() || machine.lacks("af_packet").is_empty();
     let is_ready = |one: &Examined| one.plan.passive.is_some();
-    // Interfaces that are not named need not all be in use.
+    // Without named interfaces, one that can be captured is enough.
     let ready = if args.ifaces.is_empty() {
         examined.is_empty() || examined.iter().any(is_ready)
     } else {
@@ -69,14 +69,14 @@ fn done(one: &Examined) -> bool {
     steps.into_iter().all(|(_, outcome)| !matches!(outcome, Outcome::Failed(_)))
 }
 
-/// The interfaces that are meant, with their network namespaces.
+/// The interfaces to examine, with their network namespaces.
 fn places(args: &DoctorArgs) -> Result<Vec<(Option<NetnsName>, String)>> {
     if args.ifaces.is_empty() && !args.apply && !args.undo {
         let names = nic::names().context("listing interfaces")?;
         return Ok(names.into_iter().map(|name| (None, name)).collect());
     }
     let place = |source: &SourceName| match source {
-        // Its advice names network namespaces as `ip netns` does.
+        // The printed commands can only name network namespaces as `ip netns` does.
         SourceName::Interface { netns: Some(netns), iface, .. } if netns.prefix() != "netns:" => {
             bail!("{source}: look at it as netns:PID/{iface}, by a process of the container or pod")
         }
@@ -127,7 +127,7 @@ fn examine(
         } else {
             apply::undo(&mut system, &book, iface, address)?
         });
-        // The present state is shown.
+        // The state after the change is shown.
         (nic, plan) = look()?;
     }
     let findings = judge::nic(&nic, machine);
@@ -177,7 +177,7 @@ fn show(one: &Examined, args: &DoctorArgs) {
         println!("\n  --apply does this, and --undo takes it back:");
     }
     for setting in settings {
-        // Escaped before it is padded, so that the displayed text is as long as the column.
+        // Escaped before it is padded, so that columns are aligned.
         let command = plain(&one.nic.command(&setting.knob.command(&setting.value)));
         println!("    {command:<40} # {}", plain(&setting.why));
     }

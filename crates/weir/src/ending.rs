@@ -1,4 +1,4 @@
-//! How a capture ends: the ledger where it belongs, every error, the exit status.
+//! The end of a capture: the report, the errors and the exit status.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::run_result::RunResult;
 use crate::units::counted;
 use crate::{EXIT_FAILED, EXIT_LOSS, EXIT_RAN, out};
 
-/// Prints the ledger and says how it went.
+/// Prints the report and all errors, and returns the exit status.
 pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -> Result<u8> {
     let report = result.report();
     let into_pipe = plan.outputs.write.as_deref() == Some(Path::new("-"));
@@ -28,14 +28,14 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
         show(&text, Stop::new(Arc::clone(stop), None));
     }
     let (lost, unexplained) = (report.lost(), report.unexplained());
-    // The reader of a pipe may leave when it has seen enough, and the last file of a sequence may be complete.
+    // Not errors: the reader of a pipe has left, or the last file of a sequence is complete.
     for failure in failures().filter(|failure| failure.wants_no_more()) {
         eprintln!("weir: {failure}");
     }
     Ok(verdict(result.errors(), unexplained, plan.fail_on_loss, lost))
 }
 
-/// Says what was wrong, and gives the exit status.
+/// Prints the errors, and returns the exit status.
 pub fn verdict(mut errors: Vec<String>, unexplained: i128, fail_on_loss: bool, lost: u64) -> u8 {
     if unexplained != 0 {
         errors.push(format!(
@@ -55,7 +55,7 @@ pub fn verdict(mut errors: Vec<String>, unexplained: i128, fail_on_loss: bool, l
     EXIT_RAN
 }
 
-/// Prints a report on standard output; or else, if nobody takes it there, where talk goes.
+/// Prints a report on standard output, or on standard error if the reader of standard output takes nothing.
 pub fn show(text: &str, stop: Stop) {
     let written =
         InterruptibleWriter::stdout(stop).and_then(|mut out| out.write_all(text.as_bytes()));

@@ -1,4 +1,4 @@
-//! Errors as users read them: each cause once, before the remedy, and without the kernel's number for it.
+//! Error texts for users: each cause once, before the remedy, without error numbers.
 
 use std::io;
 
@@ -20,7 +20,7 @@ pub fn words(error: &Error) -> String {
     texts.join(": ")
 }
 
-/// `No such file or directory` of `No such file or directory (os error 2)`.
+/// Removes error numbers: `No such file or directory (os error 2)` becomes `No such file or directory`.
 pub fn without_number(text: &str) -> String {
     let (mut plain, mut rest) = (String::with_capacity(text.len()), text);
     while let Some((before, behind)) = rest.split_once(" (os error ") {

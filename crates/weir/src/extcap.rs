@@ -1,8 +1,7 @@
-//! `weir extcap`: Wireshark's extcap interface. Wireshark runs this program to learn which sources a daemon offers,
-//! which options they have, whether a filter is right, and to have frames written into a fifo. Stored traffic is one
-//! more source, without a daemon.
+//! `weir extcap`: Wireshark's extcap interface. Wireshark runs this program to list the sources of a daemon and their
+//! options, to check a filter, and to capture into a FIFO. Recorded files are a further source, which needs no daemon.
 //!
-//! Standard output is read by Wireshark alone, standard error shown to its user when the exit status is not 0.
+//! Wireshark parses standard output. It shows standard error to the user if the exit status is not 0.
 //!
 //! Source: Wireshark Developer's Guide, "Adding Capture Interfaces And Log Sources Using Extcap"; extcap(4).
 
@@ -33,11 +32,11 @@ use crate::source_name::Part;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_RAN, feeds, signals};
 
-/// How interfaces are called, in front of the daemon's name for the source.
+/// Prefix of an interface's name, before the daemon's name for the source.
 const PREFIX: &str = "host:";
-/// How that of stored traffic is called.
+/// The name of the interface for recorded files.
 const STORED: &str = "weir-stored";
-/// Wireshark starts this program first, and at once dumpcap, which reads.
+/// How long to wait for dumpcap, the reader, which Wireshark starts right after this program.
 const READER_COMES_WITHIN: Duration = Duration::from_secs(5);
 
 /// Runs the command.
@@ -62,7 +61,7 @@ pub fn run(args: &ExtcapArgs) -> Result<u8> {
     }
     let asks_more = args.list || args.dlts || args.config || args.reload_option.is_some();
     if let Some(filter) = args.filter.as_deref().filter(|_| !asks_more) {
-        // Wireshark takes a filter for right if nothing is printed, and looks at no output of a program that fails.
+        // Wireshark accepts a filter if nothing is printed, and ignores the output of a program that fails.
         if let Err(error) = feeds::compile(filter, link_type(args)?) {
             println!("{}", one_line(&error));
         }
@@ -70,14 +69,14 @@ pub fn run(args: &ExtcapArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Sources of the daemon. No daemon, or none for this user: nothing, and nothing is said, since Wireshark and tshark
-/// ask whenever they start.
+/// The sources of the daemon. Errors give an empty list without a message, because Wireshark and tshark ask at each
+/// start.
 fn sources(args: &ExtcapArgs) -> Vec<Source> {
     let told = Connection::open(&args.socket()).and_then(|connection| connection.sources());
     told.unwrap_or_default()
 }
 
-/// The daemon's name for the source that was asked for.
+/// The daemon's name for the requested source.
 fn name(args: &ExtcapArgs) -> Result<&str> {
     let interface = args.interface.as_deref().context("--extcap-interface is missing")?;
     let name =
@@ -92,7 +91,7 @@ fn source(args: &ExtcapArgs) -> Result<Option<Source>> {
     Ok(sources(args).into_iter().find(|source| source.source == name))
 }
 
-/// As the daemon tells it; Ethernet if it tells nothing.
+/// The link type of the source; Ethernet if the daemon does not know the source.
 fn link_type(args: &ExtcapArgs) -> Result<u16> {
     Ok(source(args)?.map_or(LINKTYPE_ETHERNET, |source| source.link_type))
 }
@@ -102,7 +101,7 @@ fn snaplen_max(args: &ExtcapArgs) -> Result<u32> {
     Ok(of_daemon.min(WIRESHARK_CAPLEN_MAX))
 }
 
-/// `weir capture host:SOURCE --write FIFO` that says nothing unless something is wrong.
+/// Runs `weir capture host:SOURCE --write FIFO`, and prints only losses and errors.
 fn capture(args: &ExtcapArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
     signals::report_flag()?;
@@ -119,7 +118,8 @@ fn capture(args: &ExtcapArgs) -> Result<u8> {
     Ok(if errors.is_empty() { EXIT_RAN } else { EXIT_FAILED })
 }
 
-/// How many frames were lost, and where. A file that Wireshark ends has no statistics of ours: its reader goes first.
+/// A text with the number of lost frames and the places. Wireshark closes the FIFO before the statistics are written,
+/// so its file does not have them.
 fn lost(result: &RunResult) -> Option<String> {
     let total = result.report().total();
     let dropped = total.drops.iter().map(|(name, count)| (*name, *count));
@@ -134,13 +134,13 @@ fn lost(result: &RunResult) -> Option<String> {
     (all > 0).then(|| format!("{} of {offered} frames were lost: {places}", grouped(all)))
 }
 
-/// Gives a reader that waits for the fifo to be opened the end of it: dumpcap would wait until Wireshark is closed, and
-/// the error be shown only then.
+/// Opens and closes the FIFO, so that a waiting reader sees its end. Otherwise dumpcap would wait until Wireshark is
+/// closed, and the error would be shown only then.
 fn release_reader(fifo: &Path, stop: Arc<AtomicBool>) {
     let is_fifo = fifo.metadata().is_ok_and(|meta| meta.file_type().is_fifo());
     let stop = Stop::new(stop, Instant::now().checked_add(READER_COMES_WITHIN));
     if is_fifo {
-        // Opened and closed. No reader in this time: then nobody waits.
+        // An error means that no reader waits.
         let _ = InterruptibleWriter::named_pipe(fifo, stop, || ());
     }
 }
@@ -190,7 +190,7 @@ fn sampling(args: &ExtcapArgs) -> Result<Sampling> {
     })
 }
 
-/// The first line is all that Wireshark shows.
+/// The error in one line, because Wireshark shows only the first.
 fn one_line(error: &anyhow::Error) -> String {
     words(error).split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! `weir extract`: frames out of recorded files.
+//! `weir extract`: reads frames from recorded files.
 
 mod flow;
 mod time;
@@ -31,10 +31,10 @@ pub fn run(args: &ExtractArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Extracts until it is done or the flag is set, and reports what was read.
+/// Extracts until it is done or the flag is set. Prints a report, and returns the counts.
 pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     let begin = Instant::now();
-    // A file that has wanted frames stays open.
+    // Each file with matching frames stays open.
     capture::raise_descriptor_limit();
     let query = query(args)?;
     let catalog = Catalog::list(&args.paths)?;
@@ -87,7 +87,7 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     Ok(stats)
 }
 
-/// The recording is from `times`, the first and the last.
+/// The message for a query without results. `times` are those of the first and the last frame of the recording.
 fn nothing_matched(times: Option<(u64, u64)>) -> String {
     let text = |ns: u64| {
         let time = Local.timestamp_nanos(i64::try_from(ns).unwrap_or(i64::MAX));
@@ -159,7 +159,7 @@ fn output(
         bail!("--write {} is a file that is read; write to another", path.display());
     }
     if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
-        // Opened plainly it would wait for a reader, whatever signal comes.
+        // A plain open(2) would wait for a reader, and signals would not end it.
         let name = path.display().to_string();
         let out = InterruptibleWriter::named_pipe(path, stop.clone(), || ())
             .with_context(|| name.clone())?;
@@ -209,8 +209,7 @@ struct Json {
     duration_s: f64,
 }
 
-/// Report on what was read and what was skipped: on standard error, since standard output may have
-/// the frames.
+/// Prints a report on the read and skipped data to standard error, because standard output may have the frames.
 fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
     if args.json {
         let json = Json {

@@ -1,4 +1,4 @@
-//! Feeds as they are typed, and the wishes that a source gets.
+//! Parses feeds from the command line, and compiles them for a source.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -16,7 +16,7 @@ use weir_store::extract::Compile;
 
 use crate::source_name::Part;
 
-/// A feed as it is typed: `NAME: FILTER, snaplen N, in, sample N` (or `flows N`).
+/// A feed as written on the command line: `NAME: FILTER, snaplen N, in, sample N` (or `flows N`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeedName {
     name: String,
@@ -39,7 +39,7 @@ impl FromStr for FeedName {
                 "'{name}' is no name of a feed: up to {FEED_NAME_MAX} letters, digits, '-', '_' and '.'; {FORM}"
             ));
         }
-        // No filter has commas.
+        // A filter contains no commas.
         let mut parts = rest.split(',').map(str::trim);
         let filter = parts.next().unwrap_or_default().to_owned();
         let mut feed = FeedName {
@@ -84,21 +84,21 @@ impl FeedName {
     }
 }
 
-/// A feed of a source as it was asked for.
+/// A requested feed of a source.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its name; empty for the only one.
+    /// Its name; empty if it is the only feed.
     pub name: String,
-    /// Which part of the source.
+    /// The part of the source.
     pub part: Part,
     /// Its settings.
     pub feed: Feed,
-    /// The first that takes the very same: they share its rings.
+    /// Index of the first feed with equal settings, whose rings it shares.
     pub shares: Option<usize>,
 }
 
 impl Asked {
-    /// The same, of a part of the source.
+    /// The same feed, limited to a part of the source.
     pub fn of_part(mut self, part: Part) -> Asked {
         self.part = part;
         match part {
@@ -110,7 +110,7 @@ impl Asked {
     }
 }
 
-/// Finds out which feeds of a source share their rings with one before them.
+/// Determines which feeds of a source share the rings of an earlier one.
 pub fn share(asked: &mut [Asked]) {
     for number in 1..asked.len() {
         let (before, own) = asked.split_at_mut(number);
@@ -118,14 +118,14 @@ pub fn share(asked: &mut [Asked]) {
     }
 }
 
-/// The feeds of every source.
+/// The feeds to request from each source.
 #[derive(Clone, Debug)]
 pub struct FeedPlan {
-    /// Those that were named; none: the only one has `filter`.
+    /// The named feeds. If there are none, there is one feed, with `filter`.
     pub named: Vec<FeedName>,
-    /// The filter of the only one.
+    /// The filter of the only feed.
     pub filter: Option<String>,
-    /// Settings for each feed that does not have its own.
+    /// Settings that a feed has unless it has its own.
     pub defaults: Feed,
 }
 
@@ -135,7 +135,7 @@ impl FeedPlan {
         self.filter.is_some() || self.named.iter().any(|feed| !feed.filter.is_empty())
     }
 
-    /// Refuses feeds that cannot be told apart, and flags that contradict each other.
+    /// Refuses two feeds with one name, and --filter together with named feeds.
     pub fn check(&self) -> Result<()> {
         if self.filter.is_some() && !self.named.is_empty() {
             anyhow::bail!(
@@ -154,7 +154,7 @@ impl FeedPlan {
     }
 }
 
-/// Compiles feeds as they were typed, for any link type.
+/// Compiles feeds for any link type. Compiled filters are cached.
 pub struct FeedCompiler<'a> {
     plan: &'a FeedPlan,
     compiled: BTreeMap<(u16, String), Arc<Filter>>,
@@ -165,10 +165,10 @@ impl<'a> FeedCompiler<'a> {
         FeedCompiler { plan, compiled: BTreeMap::new() }
     }
 
-    /// The feeds of a source whose frames have this link type; their interfaces are yet to be given.
+    /// The feeds of a source whose frames have this link type. The caller sets their interfaces.
     ///
     /// # Errors
-    /// What is wrong with a filter.
+    /// A filter does not compile.
     pub fn of(&mut self, link_type: u16) -> Result<Vec<Asked>> {
         let plan = self.plan;
         if plan.named.is_empty() {
@@ -208,11 +208,11 @@ impl<'a> FeedCompiler<'a> {
     }
 }
 
-/// The filter that `text` means for frames of this link type; the empty text means none. It may be bytecode, as
-/// `tcpdump -ddd` prints it.
+/// Compiles a filter for frames of this link type. `text` may be bytecode, as `tcpdump -ddd` prints it; empty text
+/// means no filter.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The text is not a valid filter.
 pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
     if text.trim().is_empty() {
         return Ok(None);
@@ -224,8 +224,8 @@ pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
     Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
 }
 
-/// The filter for any link type. The filter for Ethernet is made now, so that a mistake is found before there are
-/// frames.
+/// Returns a function that compiles the filter for any link type. The filter is compiled for Ethernet at once, so that
+/// a mistake is found before frames come.
 pub fn compile_later(text: &str) -> Result<Compile> {
     let compile = |text: &str, link_type: u16| -> Result<Program> {
         Ok(match is_bytecode(text) {

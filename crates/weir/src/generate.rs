@@ -1,4 +1,4 @@
-//! `weir gen`: numbered frames, or those of a file, out of an interface.
+//! `weir gen`: sends numbered frames, or those of a file, out of an interface.
 
 mod addresses;
 mod trace;
@@ -96,7 +96,7 @@ pub fn run(args: &GenArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// What somebody should know before a link is full.
+/// The warning that frames are sent without an end.
 fn without_end(iface: &SourceName, rate: FrameRate) -> String {
     let speed = if rate == FrameRate::Max { " at full speed" } else { "" };
     format!("{iface}: sends{speed} until Ctrl-C; --duration 10s or --frames 1M ends it by itself")
@@ -110,7 +110,7 @@ fn rate(args: &GenArgs) -> Rate {
     }
 }
 
-/// The totals, for people: `what` are the frames. And frames that were not, if there are any.
+/// Prints the totals for people. `what` describes the frames.
 fn show_totals(totals: &Totals, what: &str, how: &str) {
     println!(
         "sent {}{what} in {:.3} s: {}, {} ({how}, counted by {})",

@@ -1,7 +1,7 @@
 //! `weir guest`: offers the sources of the daemon on this machine's host, at the same socket as a daemon here would.
 //!
-//! It is a daemon whose sources are the host's. Rings are not copied: clients map them out of a device that the host
-//! plugs in.
+//! It is a daemon whose sources are those of the host. Rings are not copied: clients map them from a PCI device that
+//! the host plugs in.
 
 mod link;
 mod region;
@@ -30,11 +30,11 @@ use crate::serve::systemd::Manager;
 use crate::serve::{SOCKET_MODE, make_folder, with_way_out};
 use crate::{EXIT_RAN, capture, signals};
 
-/// How often a host that does not answer is looked for, one is asked whose end is no news, and memory is looked at that
-/// somebody reads yet. A host that answers and has nothing new is left alone.
+/// Interval of retries while the host does not answer, of requests over a channel that does not report the end of the
+/// host's daemon, and of checks whether memory is still read.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The same where only readers in this machine keep the next session from beginning.
+/// Interval of retries while only readers in this machine delay the next session.
 const READERS_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs the command.
@@ -50,7 +50,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
         None => Link::open(args.port.as_deref()).map_err(denied)?,
     });
     let manager = Manager::new();
-    // Before anybody can connect: who read from an earlier broker must not find that there is no source.
+    // Before clients can connect: a client of an earlier broker must not find that its source is missing.
     let first = link.sources().unwrap_or_default();
     let mut offered = None;
     let mut was_there = true;
@@ -66,7 +66,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
     let serving = server.managed_by(rights::manages_as).serve(listener)?;
-    // Clients can connect, whether the host answers or not.
+    // Ready also if the host does not answer yet: clients can connect.
     manager.ready("the host's daemon is looked for");
     let mut look_at = Some(Instant::now());
     while !signals::is_set(&stop) {
@@ -112,7 +112,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
         }
     }
     manager.stopping();
-    // Clients hear of it, and the host of the end of their feeds, before the session ends.
+    // Clients are told, and their feeds are closed at the host, before the session ends.
     serving.end();
     drop(serving);
     Ok(EXIT_RAN)
@@ -134,7 +134,7 @@ fn no_host(port: &Path, error: &ClientError) -> String {
     )
 }
 
-/// The file that a daemon with these sources would have.
+/// The configuration of a daemon with these sources.
 fn config(args: &GuestArgs, sources: &BTreeMap<String, protocol::Source>) -> Result<Config> {
     let quoted = |names: &[String]| {
         let names = names.iter().map(|name| match name.parse::<u32>() {
@@ -159,7 +159,7 @@ fn config(args: &GuestArgs, sources: &BTreeMap<String, protocol::Source>) -> Res
     Config::parse(&text).map_err(|what| anyhow!("{what}"))
 }
 
-/// A source of the host as a target of engines.
+/// Converts a source of the host to a target of engines.
 fn resolve(link: &Arc<Link>, source: &SourceConfig) -> Result<Resolved, String> {
     let named = source.source.as_deref().and_then(|source| source.strip_prefix("host:"));
     let options = EngineOptions { link: Some(Arc::clone(link) as _), ..EngineOptions::default() };

@@ -1,4 +1,4 @@
-//! `weir index`: indexes made anew, and what killed recorders left completed.
+//! `weir index`: rebuilds indexes, and completes files that killed recorders left.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -100,7 +100,7 @@ impl Json {
     }
 }
 
-/// What was done about a file, or with --check, what would be.
+/// A text on the work done on a file, or with --check, to be done.
 fn text(event: &Event, check: bool) -> String {
     match event {
         Event::Completed { path, cut_bytes } if check => {

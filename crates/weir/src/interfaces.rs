@@ -1,4 +1,4 @@
-//! `weir capture -D`: the interfaces of this network namespace. Needs no rights.
+//! `weir capture -D`: lists the interfaces of this network namespace. It needs no capabilities.
 
 use anyhow::Result;
 use serde_json::json;
@@ -8,10 +8,10 @@ use crate::EXIT_RAN;
 use crate::out::plain;
 use crate::source_name::{Part, SourceName};
 
-/// Prints them, those first that most are looking for.
+/// Prints the interfaces in the order of libpcap.
 ///
 /// # Errors
-/// The kernel does not tell.
+/// The interfaces cannot be read from the kernel.
 pub fn run(is_json: bool) -> Result<u8> {
     let links = list()?;
     if is_json {
@@ -34,12 +34,12 @@ fn list() -> Result<Vec<Link>> {
     Ok(links)
 }
 
-/// The name that a number stands for in the list, unless an interface has the number as its name.
+/// The name of the interface with this number in the list, unless an interface has the number as its name.
 pub fn of_number(source: &SourceName) -> Option<String> {
     let SourceName::Interface { netns: None, iface, part: Part::Whole } = source else {
         return None;
     };
-    // No digits, no list: this is asked of every -i.
+    // Checked first, because this is called for every -i, and listing takes time.
     if !iface.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -57,7 +57,7 @@ fn numbered(links: &[Link], text: &str) -> Option<String> {
     }
 }
 
-/// As libpcap has it: those that are down and the loopback device come last.
+/// Sort key in the order of libpcap: interfaces that are down and the loopback device come last.
 fn rank(link: &Link) -> (bool, bool, bool, u32) {
     (!link.is_up(), !is_running(link), is_loopback(link), link.index)
 }

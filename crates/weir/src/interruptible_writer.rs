@@ -1,7 +1,7 @@
-//! Output that waits for its reader, but not for ever: once a stop is asked for, a reader that takes
-//! nothing for a second is left.
+//! Output that waits for its reader, with a limit: after a stop is requested, a reader that takes nothing for a
+//! second is abandoned.
 //!
-//! A plain write(2) into a full pipe would sit out any signal whose handler only sets a flag.
+//! A plain write(2) into a full pipe would be restarted after any signal whose handler only sets a flag.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -18,15 +18,15 @@ use weir_consumer::Stalled;
 
 use crate::signals;
 
-/// If poll(2) says that there is room, a blocking write of this size does not block: one page of a
-/// pipe. Source: pipe(7), `PIPE_BUF`.
+/// A blocking write of this size does not block if poll(2) reports POLLOUT: the size of a page of a pipe.
+/// Source: pipe(7), `PIPE_BUF`.
 pub const PIECE_BYTES: usize = 4096;
-/// How long a reader may take nothing once a stop was asked for.
+/// How long a reader may take nothing after a stop was requested.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the stop is looked at. A signal ends the wait for room by itself.
+/// Interval at which the stop is checked. A signal also ends the wait for room.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// When a run is to end: at a signal, or at its time. Clones end together.
+/// The condition for the end of a run: a signal or a time. Clones share it.
 #[derive(Clone)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
@@ -34,27 +34,27 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// At a signal, and at this time if there is one.
+    /// Stops when `flag` is set, or at the time `at`.
     pub fn new(flag: Arc<AtomicBool>, at: Option<Instant>) -> Stop {
         Stop { flag, at: Arc::new(Mutex::new(at)) }
     }
 
-    /// At this time instead: a run counts its time from when it begins.
+    /// Replaces the time. The duration of a run counts from its begin.
     pub fn end_at(&self, at: Option<Instant>) {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
-    /// Whether it was asked for, or its time is over.
+    /// Whether a signal has come or the time is over.
     pub fn is_asked_for(&self) -> bool {
         self.is_signalled() || self.is_over()
     }
 
-    /// Whether it was asked for by a signal.
+    /// Whether a signal has come.
     pub fn is_signalled(&self) -> bool {
         signals::is_set(&self.flag)
     }
 
-    /// How long until its time is over, if it has one.
+    /// The remaining time, if there is a limit.
     pub fn left(&self) -> Option<Duration> {
         let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
         at.map(|at| at.saturating_duration_since(Instant::now()))
@@ -69,11 +69,11 @@ impl Stop {
 /// How a file is written to.
 #[derive(Clone, Copy)]
 enum Way {
-    /// A disk: it waits for nobody that could be left.
+    /// A file, which has no reader to wait for.
     Plain,
-    /// A pipe or terminal opened by us: writes take as much as there is room for.
+    /// A pipe or terminal that we opened: a write takes as many bytes as there is room for.
     NonBlocking,
-    /// Shared with others, who would not like it to be non-blocking.
+    /// An open file description shared with other processes, for which it must stay blocking.
     InPieces,
 }
 
@@ -85,8 +85,8 @@ pub struct InterruptibleWriter {
 }
 
 impl InterruptibleWriter {
-    /// Standard output. Not `io::stdout()` itself: it keeps bytes that were refused, looks for line
-    /// ends, and frames would come out in two pieces.
+    /// Standard output, without the buffer of `io::stdout()`: that one keeps refused bytes and splits the output at
+    /// line ends, so a frame could be written in two pieces.
     pub fn stdout(stop: Stop) -> io::Result<InterruptibleWriter> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         let kind = file.metadata()?.file_type();
@@ -96,8 +96,8 @@ impl InterruptibleWriter {
         if !kind.is_fifo() && !file.is_terminal() {
             return Ok(InterruptibleWriter { file, way: Way::Plain, stop });
         }
-        // Opened anew, non-blocking is ours alone; set on what we were given, it would be everybody's
-        // who has it. Somebody else's pipe may not be opened, nor one that has lost its reader.
+        // O_NONBLOCK is a flag of the open file description, which other processes share, so the file is opened
+        // again. This fails for another user's pipe, and for one that has lost its reader.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         Ok(match open_nonblocking(Path::new(&path)) {
             Ok(file) => InterruptibleWriter { file, way: Way::NonBlocking, stop },
@@ -105,7 +105,7 @@ impl InterruptibleWriter {
         })
     }
 
-    /// A pipe with a name, once it has a reader; `waits` is called if it has none yet.
+    /// Opens a named pipe once it has a reader; `waits` is called if it has none yet.
     pub fn named_pipe(
         path: &Path,
         stop: Stop,
@@ -133,7 +133,7 @@ impl InterruptibleWriter {
         }
     }
 
-    /// Waits until there is room, or nobody who could make some.
+    /// Waits until there is room, or until the write fails because the reader has gone.
     fn wait_for_room(&self) -> io::Result<()> {
         let mut since = None;
         while !has_room(&self.file, LOOK)? {
@@ -158,15 +158,15 @@ impl Write for InterruptibleWriter {
         loop {
             self.wait_for_room()?;
             match self.file.write(&bytes[..most]) {
-                // Somebody else who writes here was faster.
+                // Another process has filled the pipe meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return other,
             }
         }
     }
 
-    /// Nothing is held here; so this only looks whether the reader has gone, which otherwise shows at
-    /// the next write: on an idle link that may be never.
+    /// Nothing is buffered here. This only checks whether the reader has gone, because the next write may never come
+    /// on an idle link.
     fn flush(&mut self) -> io::Result<()> {
         if matches!(self.way, Way::Plain) {
             return Ok(());
@@ -179,7 +179,7 @@ impl Write for InterruptibleWriter {
     }
 }
 
-/// Whether a write of [`PIECE_BYTES`] would return at once: with success or without.
+/// Whether a write of [`PIECE_BYTES`] would return at once, also with an error.
 pub fn has_room(file: &impl AsFd, limit: Duration) -> io::Result<bool> {
     Ok(!look(file, PollFlags::OUT, limit)?.is_empty())
 }
@@ -195,7 +195,7 @@ fn look(file: &impl AsFd, wanted: PollFlags, limit: Duration) -> io::Result<Poll
     let mut fds = [PollFd::new(file, wanted)];
     match poll(&mut fds, Some(&limit)) {
         Ok(_) => Ok(fds[0].revents()),
-        // A signal: time to look at the stop.
+        // A signal came, so the caller checks the stop.
         Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
         Err(error) => Err(error.into()),
     }

@@ -28,43 +28,43 @@ struct Told {
     news: Vec<(Option<SourceId>, News)>,
 }
 
-/// Fate of a source.
+/// The state of a source, and its history.
 #[derive(Clone, Debug, Default)]
 pub struct Fate {
     /// How often it was opened: more than once if it is followed.
     pub lives: u64,
     /// How often its interface went down.
     pub downs: u64,
-    /// Why it ended, or what went wrong on the way.
+    /// The error that ended it, or the first error before.
     pub error: Option<String>,
-    /// It brings no more frames.
+    /// No more frames come from it.
     is_over: bool,
-    /// The probe has closed it: its ledgers are here.
+    /// The probe has closed it, and its ledgers are recorded.
     is_closed: bool,
 }
 
-/// Something that the user is to hear of.
+/// An event to be reported to the user.
 #[derive(Debug)]
 pub enum News {
-    /// It is not there, or down, and is waited for.
+    /// The source is missing or down, and is waited for.
     Missing(CaptureError),
-    /// It was waited for, and is captured now.
+    /// The source was waited for, and is captured now.
     CameBack,
-    /// It vanished, and is waited for.
+    /// The source vanished, and is waited for.
     Vanished,
     /// Its interface went down.
     Down,
-    /// It is up again.
+    /// Its interface is up again.
     Up,
-    /// One of its interfaces came or went.
+    /// An interface joined or left the source.
     Interface(SourceEvent),
-    /// It came back, and a consumer cannot read it.
+    /// The source came back, but a consumer cannot read it.
     NotRead(String),
-    /// This consumer is so slow that so many unread frames of a past life of a source were dropped.
+    /// Consumer, and number of unread frames of a past life of the source that were dropped because it is too slow.
     LetGo(&'static str, u64),
-    /// For now nobody notices whether its interface goes down or comes back.
+    /// Changes of its interface are not noticed for now.
     NotWatched(CaptureError),
-    /// It has failed, and others go on.
+    /// The source has failed, and others go on.
     Failed(String),
 }
 
@@ -117,7 +117,7 @@ impl Journal {
                     told.news.push((Some(source), News::LetGo(name, frames)));
                 }
             }
-            // The run withdraws no right.
+            // Only a daemon withdraws access to a feed.
             Event::FeedLost(..) => {}
         }
     }
@@ -132,62 +132,62 @@ impl Journal {
         self.lock().sources.values().all(|fate| fate.is_closed)
     }
 
-    /// Whether a source brings no more frames.
+    /// Whether no more frames come from a source.
     pub fn has_ended(&self, source: SourceId) -> bool {
         self.lock().sources.get(&source).is_some_and(|fate| fate.is_over)
     }
 
-    /// Fate of a source up to now.
+    /// The state of a source so far.
     pub fn fate(&self, source: SourceId) -> Fate {
         self.lock().sources.get(&source).cloned().unwrap_or_default()
     }
 
-    /// Fate of a source, to keep.
+    /// Removes the state of a source, and returns it.
     pub fn take_fate(&self, source: SourceId) -> Fate {
         self.lock().sources.remove(&source).unwrap_or_default()
     }
 
-    /// There is this consumer, before any feed is closed.
+    /// Adds a consumer. Called before any feed is closed.
     pub fn add_consumer(&self, id: ConsumerId, name: &'static str) {
         self.lock().accounts.add_consumer(id, name);
     }
 
-    /// A consumer has let unread frames of a source's past life go itself.
+    /// Records that a consumer itself dropped unread frames of a source's past life.
     pub fn note_let_go(&self, consumer: &'static str, frames: u64) {
         self.lock().news.push((None, News::LetGo(consumer, frames)));
     }
 
-    /// A consumer has joined this feed. Gives the subscriptions that read it.
+    /// Records that a consumer has joined this feed. Returns the subscriptions that read the feed.
     pub fn joined(&self, consumer: ConsumerId, feed: FeedId) -> Vec<SubscriptionId> {
         self.lock().accounts.joined(consumer, feed)
     }
 
-    /// A consumer joins no feed any more.
+    /// Records that a consumer will join no more feeds.
     pub fn consumer_ended(&self, consumer: ConsumerId) {
         self.lock().accounts.consumer_ended(consumer);
     }
 
-    /// Frames of feeds that are closed and that a consumer did not join.
+    /// Frames of closed feeds that a consumer did not join.
     pub fn not_joined(&self, consumer: ConsumerId) -> NotJoined {
         self.lock().accounts.not_joined(consumer)
     }
 
-    /// Takes down the ledgers so far of the feeds that there are.
+    /// Records the current ledgers of open feeds.
     pub fn count(&self, ledgers: Vec<(FeedId, Ledger)>) {
         self.lock().accounts.count(ledgers);
     }
 
-    /// The ledger of a subscription: of all feeds that it has read, one after the other, as far as they have counted.
+    /// The ledger of a subscription: the sum over all feeds that it has read, with the last known counts of open feeds.
     pub fn ledger(&self, subscription: SubscriptionId) -> Ledger {
         self.lock().accounts.ledger(subscription)
     }
 
-    /// The shares of interfaces in the ledger of a subscription whose feed is closed, of a source by pattern.
+    /// The ledgers of the interfaces of a source by pattern, summed over the feeds of a subscription.
     pub fn interfaces(&self, subscription: SubscriptionId) -> Vec<InterfaceLedger> {
         self.lock().accounts.interfaces(subscription)
     }
 
-    /// Every step leaves it whole.
+    /// A poisoned lock is used on: no step leaves the state inconsistent.
     fn lock(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -20,9 +20,9 @@ use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, RereadA
 use crate::units::counted;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
-/// Bytes of a frame on the wire behind those in memory.
+/// Length of the FCS, which a frame has on the wire only.
 const FCS_BYTES: u32 = 4;
-/// Slots of the synthetic RX ring, as a NIC may have, and the ring of each copier.
+/// Slots of the synthetic RX ring, as many as a NIC may have, and size of each copier's ring.
 const RX_SLOTS: u32 = 4096;
 const COPIER_RING_MIB: u64 = 32;
 
@@ -82,7 +82,7 @@ fn measure(args: &BenchArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Gives each copier a thread, and counts the frames that they copied together.
+/// Runs each copier on a thread, and counts the frames that they copied together.
 fn copiers(args: &CopiersArgs) -> Result<u8> {
     let spec = SyntheticSpec {
         frame_bytes: args.size - FCS_BYTES,
@@ -152,7 +152,7 @@ fn soak(args: &SoakArgs) -> Result<u8> {
 }
 
 fn load_bpf() -> u8 {
-    // One of the programs is bound to a device; a veth of our own has a driver that takes it.
+    // One of the programs is bound to a device, so it is loaded for a veth of the testbed.
     let bed = Testbed::new();
     let results = match &bed {
         Ok(bed) => bed.rx.run(|| bpf::load_all(Ok(&bed.rx.iface))),

@@ -1,6 +1,6 @@
 //! The `weir` binary: flags and wiring. It touches no frame bytes.
 
-// First, so that all others print with it.
+// First, because all other modules use its print macros.
 #[macro_use]
 mod out;
 
@@ -48,21 +48,21 @@ mod vm;
 
 use std::process::ExitCode;
 
-/// It ran, and `--fail-on-loss` found nothing.
+/// The command ran, and `--fail-on-loss` found no loss.
 const EXIT_RAN: u8 = 0;
 /// Frames were lost and `--fail-on-loss` was given, or `index --check` found something to do.
 const EXIT_LOSS: u8 = 1;
-/// It could not run, or not to the end.
+/// The command could not run, or failed before its end.
 const EXIT_FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    // This program is also the compiler of its filters, in a process of its own.
+    // Filters are compiled in a child process, which runs this same program.
     if let Some(code) = weir_filter_compile::child() {
         return code;
     }
     let result = match cli::parse() {
         Ok(cli) => run(cli.command),
-        // Help and the version, too: they go to standard output.
+        // Also help and the version, which go to standard output.
         Err(error) => {
             out::printed(error.print());
             if let Some(hint) = cli::hint(&error) {
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
             Ok(error.exit_code() as u8)
         }
     };
-    // Both, if both: why it ended, and that the report of it is not there.
+    // Both errors are printed: that of the command, and that of writing its report.
     let mut code = EXIT_RAN;
     for result in [result, out::finish().map(|()| EXIT_RAN)] {
         code = code.max(result.unwrap_or_else(|error| {

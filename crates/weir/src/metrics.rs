@@ -1,8 +1,8 @@
 //! The endpoint for Prometheus: `GET /metrics`, one request a connection, one connection at a time.
 //!
-//! Source: RFC 9112 for requests and responses. Not a library's server: those that were examined wait for ever for a
-//! client that sends nothing, or have a thread for each, and every client that can reach the port could take all
-//! descriptors of the process.
+//! Source: RFC 9112 for requests and responses. No HTTP library is used: the examined ones wait without limit for a
+//! client that sends nothing, or start a thread for each client, so that any client that can reach the port could use
+//! up the descriptors of the process.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,26 +14,30 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use weir_metrics::TEXT_FORMAT;
 
-/// How long a client may take for its request, and as long again for the answer.
+/// How long a client may take to send its request, and again to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest request, with its headers.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
-/// An address that is bound, and not served yet.
+/// An address that is bound but not served yet.
 pub struct Address {
     address: SocketAddr,
     listener: TcpListener,
 }
 
 impl Address {
-    /// Binds it.
+    /// Binds it. Port 0 is any free port, and standard error says which.
     pub fn bind(address: SocketAddr) -> Result<Address> {
-        let listener =
-            TcpListener::bind(address).with_context(|| format!("--metrics {address}"))?;
-        Ok(Address { address, listener })
+        let failed = || format!("--metrics {address}");
+        let listener = TcpListener::bind(address).with_context(failed)?;
+        let bound = listener.local_addr().with_context(failed)?;
+        if address.port() == 0 {
+            eprintln!("weir: metrics at http://{bound}/metrics");
+        }
+        Ok(Address { address: bound, listener })
     }
 
-    /// Serves this text there, on a thread that has the rights which this one has now. Everybody who can connect can
+    /// Serves this text on a thread that inherits the current capabilities of this one. Everybody who can connect can
     /// read it.
     pub fn serve(self, text: impl Fn() -> String + Send + 'static) -> Result<Metrics> {
         let Address { address, listener } = self;
@@ -48,14 +52,14 @@ impl Address {
                 while !over.load(Ordering::Acquire) {
                     match listener.accept() {
                         Ok((stream, _)) => {
-                            // Without a second descriptor there is none to cut it off by; it is told to go.
+                            // Without a duplicate descriptor the connection could not be shut down, so it is refused.
                             if served.comes(&stream).is_ok() && !over.load(Ordering::Acquire) {
-                                // A client that has gone, or takes too long, needs no answer.
+                                // An error means that the client has gone or takes too long.
                                 let _ = answer(&stream, &text);
                             }
                             served.goes();
                         }
-                        // Out of descriptors, for a moment.
+                        // Such as a lack of descriptors: try again.
                         Err(_) => thread::sleep(Duration::from_millis(100)),
                     }
                 }
@@ -83,7 +87,7 @@ impl Metrics {
     }
 }
 
-/// The connection that is served now. Clones are the same.
+/// The connection that is served now. Clones share it.
 #[derive(Clone, Default)]
 struct Client(Arc<Mutex<Option<TcpStream>>>);
 
@@ -97,7 +101,7 @@ impl Client {
         *self.lock() = None;
     }
 
-    /// Cuts it off: whoever reads it or writes to it returns.
+    /// Shuts the connection down, so that a blocked read or write returns.
     fn cut_off(&self) {
         if let Some(stream) = self.lock().as_ref() {
             let _ = stream.shutdown(Shutdown::Both);
@@ -112,7 +116,7 @@ impl Client {
 impl Drop for Metrics {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // A thread that waits for a connection returns; the connection of a client that hangs is cut off.
+        // This ends a blocked accept(2), and then a blocked read or write of a client that hangs.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         self.client.cut_off();
         if let Some(thread) = self.thread.take() {
@@ -145,7 +149,7 @@ fn answer(mut stream: &TcpStream, text: impl FnOnce() -> String) -> io::Result<(
     stream.shutdown(Shutdown::Write)
 }
 
-/// The first line of a request, once its headers have come.
+/// Reads a request with its headers, and returns its first line.
 fn read_request(mut stream: &TcpStream) -> io::Result<String> {
     let (mut request, end) = (Vec::new(), Instant::now() + PATIENCE);
     let mut bytes = [0; 1024];
@@ -163,7 +167,7 @@ fn read_request(mut stream: &TcpStream) -> io::Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Until then.
+/// The time that is left until `end`; an error if none is.
 fn left(end: Instant) -> io::Result<Duration> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -1,8 +1,8 @@
-//! Like `println!` and similar macros, without their panic: the reader of our output may leave, and a
-//! terminal may go away. This is no reason to end a capture with its file half written.
+//! Replacements for `println!` and similar macros, which panic if the reader of the output has left. That must not
+//! end a capture with its file half written.
 //!
-//! A reader that leaves is nobody's fault. Any other failure of standard output is kept until the end:
-//! a report that a full disk refused must not look like one that was made.
+//! A reader that leaves is not an error. Any other failure of standard output is kept until the end, because the
+//! command must not succeed if, say, a full disk refused its report.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use crate::interruptible_writer::{PIECE_BYTES, has_room};
 /// The first failure of standard output.
 static REFUSED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Notes what became of something printed on standard output.
+/// Keeps the error of a write to standard output, unless it is a broken pipe or an earlier one is kept.
 pub fn printed(result: io::Result<()>) {
     if let Err(error) = result
         && error.kind() != io::ErrorKind::BrokenPipe
@@ -25,10 +25,10 @@ pub fn printed(result: io::Result<()>) {
     }
 }
 
-/// Writes the printed text.
+/// Flushes standard output.
 ///
 /// # Errors
-/// The first failure since the start, unless a reader left.
+/// The first failure since the start, except a broken pipe.
 pub fn finish() -> Result<()> {
     printed(io::stdout().flush());
     let refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -37,8 +37,8 @@ pub fn finish() -> Result<()> {
     )
 }
 
-/// A text without control characters but line ends and tabs: names of interfaces and files are chosen by others, and
-/// a terminal would obey control characters in them.
+/// Escapes control characters, except line ends and tabs. Names of interfaces and files are chosen by others, and
+/// could contain escape sequences for the terminal.
 pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -51,28 +51,30 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// Says something on standard error, [`plain`] and in one piece: it has no buffer of its own. Text that a full pipe
-/// does not take within a second is discarded, and from then on text that it does not take at once.
+/// Prints [`plain`] text on standard error, unbuffered.
+///
+/// If a full pipe does not take it within a second, it is discarded. Later text is then discarded unless it is taken
+/// at once.
 pub fn talk(text: &str) {
     clear_status();
     send(&plain(text));
 }
 
-/// Writes the text that was printed so far.
+/// Flushes standard output, and keeps a failure for [`finish`].
 pub fn flush() {
     printed(io::stdout().flush());
 }
 
-/// Shows a line at the bottom of a terminal, in the place of the one before. The next message replaces it.
+/// Shows a status line at the bottom of a terminal. It replaces the one before; the next message replaces it.
 ///
-/// It is cut to the width that the terminal has now: of a line that wraps only the last row would be replaced.
+/// It is cut to the current width of the terminal: if it wrapped, only its last row would be replaced.
 pub fn show_status(line: &str) {
     let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
     send(&format!("\r{}\x1b[K", cut(&plain(line), columns.into())));
     HAS_STATUS.store(true, Ordering::Release);
 }
 
-/// At most one character less than `columns`: the cursor needs a column. 0 columns: nobody knows how many there are.
+/// Cuts a line to one character less than `columns`, because the cursor needs a column. 0: the width is unknown.
 fn cut(line: &str, columns: usize) -> &str {
     let limit = if columns == 0 { usize::MAX } else { columns - 1 };
     line.char_indices().nth(limit).map_or(line, |(end, _)| &line[..end])
@@ -101,7 +103,7 @@ fn send(text: &str) {
     }
 }
 
-/// As the standard one, but failures are kept for [`finish`].
+/// Like the standard one, but failures are kept for [`finish`].
 macro_rules! print {
     ($($text:tt)*) => {{
         use ::std::io::Write as _;
@@ -109,7 +111,7 @@ macro_rules! print {
     }};
 }
 
-/// As the standard one, but failures are kept for [`finish`].
+/// Like the standard one, but failures are kept for [`finish`].
 macro_rules! println {
     () => { print!("\n") };
     ($($text:tt)*) => {{

@@ -1,5 +1,5 @@
-//! `weir pages`: man pages and shell completions, generated from the flags of this binary, so that
-//! they always agree with it and need no other program.
+//! `weir pages`: generates man pages and shell completions from the flags of this binary, so that they always agree
+//! with it.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::EXIT_RAN;
 use crate::cli::{self, Example, PagesArgs};
 
-/// Without the commit.
+/// The version, without the commit.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs the command.
@@ -24,9 +24,9 @@ pub fn run(args: &PagesArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// `weir.1`, `weir-capture.1` and so on; `weir.bash`, `_weir`, `weir.fish`.
+/// Writes `weir.1`, `weir-capture.1` and so on, and `weir.bash`, `_weir` and `weir.fish`.
 fn write_all(dir: &Path) -> std::io::Result<()> {
-    // Pages of all commits of a version are the same.
+    // Without the commit, so that the pages of a version are the same for all commits.
     let cli = cli::command_without_examples().version(VERSION);
     let mut cli = cli.disable_help_subcommand(true);
     cli.build();
@@ -37,7 +37,7 @@ fn write_all(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The page of a verb and those of its own verbs, which `verb` names as they stand behind `weir`.
+/// Writes the page of a command and those of its subcommands. `verb` is the command line after `weir`.
 fn write_pages(command: &Command, verb: &str, dir: &Path) -> std::io::Result<()> {
     for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {
         write_pages(part, format!("{verb} {}", part.get_name()).trim_start(), dir)?;
@@ -84,7 +84,7 @@ fn last_sections(verb: &str) -> Roff {
     roff
 }
 
-/// The command line without the verbs and flags that its help leaves out; clap_complete would offer them.
+/// The command line without hidden verbs and flags, which clap_complete would offer.
 fn shown() -> Command {
     let whole = cli::command();
     let verbs =
@@ -92,13 +92,12 @@ fn shown() -> Command {
     Command::new("weir").version(VERSION).subcommand_required(true).subcommands(verbs)
 }
 
-/// clap can hide an argument from its help and not from completions, nor can it remove one. So the command
-/// is built again from the visible arguments.
+/// A command built again from its visible arguments: clap cannot hide an argument from completions, or remove it.
 fn without_hidden_flags(verb: &Command) -> Command {
     let shown = verb.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
     let verbs = verb.get_subcommands().filter(|verb| !verb.is_hide_set()).map(without_hidden_flags);
     let about = verb.get_about().cloned().unwrap_or_default();
-    // clap takes names for ever, and this process ends when the pages are written.
+    // clap requires static names; the process ends when the pages are written.
     let name: &'static str = verb.get_name().to_owned().leak();
     Command::new(name).about(about).args(shown).subcommands(verbs)
 }

@@ -1,4 +1,4 @@
-//! Sources that are pipes: standard input, a named one, a device.
+//! Sources that are pipes: standard input, named pipes, devices.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -11,13 +11,13 @@ use crate::cli::InputArgs;
 use crate::signals;
 use crate::source_name::SourceName;
 
-/// After so long a message says that nothing has come.
+/// Time after which a message says that nothing has arrived.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
-/// Waits until every source that is a pipe has brought the beginning of a capture file, which says what its frames are.
+/// Waits until every source that is a pipe has delivered the beginning of a capture file, with its link type.
 ///
 /// # Errors
-/// `stop` was set before, or the time of the run was over.
+/// `stop` was set or the duration of the run was over before that.
 pub fn wait_for(input: &InputArgs, stop: &AtomicBool) -> Result<()> {
     let begin = Instant::now();
     for source in &input.sources {

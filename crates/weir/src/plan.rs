@@ -1,4 +1,4 @@
-//! Plan of a run of `weir capture`. Raw arguments end here: all else reads the plan.
+//! Plan of a run of `weir capture`, made from the arguments. All later steps read the plan only.
 
 mod flag_rules;
 mod look_back;
@@ -34,7 +34,7 @@ use crate::flows::watch::Watch;
 use crate::signals::End;
 use crate::source_name::{Part, SourceName};
 
-/// The shortest time between two lines of `--json-every`: each asks all feeds for their counters.
+/// The shortest interval of `--json-every`, because each line reads the counters of all feeds.
 const JSON_EVERY_MIN: Duration = Duration::from_millis(10);
 
 /// A run of `weir capture`.
@@ -42,56 +42,57 @@ const JSON_EVERY_MIN: Duration = Duration::from_millis(10);
 pub struct CapturePlan {
     /// The sources, in the order in which they were named; each source once.
     pub sources: Vec<PlannedSource>,
-    /// Which frames of each.
+    /// The feeds of each source.
     pub feeds: FeedPlan,
     /// Bytes of the rings of each feed.
     pub ring_bytes: u64,
-    /// Pages of those rings that are not the kernel's.
+    /// The pages of rings that are not allocated by the kernel.
     pub ring_pages: Pages,
-    /// Ask interfaces for frames that are not addressed to them.
+    /// Put interfaces into promiscuous mode.
     pub promiscuous: bool,
-    /// The CPUs of the threads that take frames.
+    /// The CPUs of the threads that capture.
     pub cpus: Option<CpuList>,
-    /// Interfaces that are not there are waited for, at the start and whenever they vanish.
+    /// Wait for missing interfaces, at the start and whenever they vanish.
     pub follow: bool,
-    /// Sources whose frames this machine lives by are refused, also when they come back.
+    /// Refuse sources that carry this machine's own traffic, also when they come back.
     pub asks_before_consuming: bool,
-    /// The socket that changes the run.
+    /// Path of the control socket.
     pub control: Option<PathBuf>,
-    /// Where metrics are served.
+    /// Address at which metrics are served.
     pub metrics: Option<SocketAddr>,
     /// Where frames go.
     pub outputs: Outputs,
-    /// How long a frame waits for older ones of another ring.
+    /// How long a frame waits for older ones from other rings.
     pub merge_slack: Duration,
-    /// When to stop.
+    /// Time after which the run stops.
     pub duration: Option<Duration>,
-    /// After how many frames to stop.
+    /// Number of frames after which the run stops.
     pub frames: Option<u64>,
-    /// Say on standard error which engine was taken, and once a second how it goes.
+    /// Print the chosen engines and, once a second, the progress on standard error.
     pub talks: bool,
     /// Report as JSON.
     pub json: bool,
-    /// Report so while it runs, too, so often.
+    /// Interval at which the JSON report is printed while the run lasts.
     pub json_every: Option<Duration>,
-    /// Lost frames are a failure.
+    /// Exit with status 1 if frames were lost.
     pub fail_on_loss: bool,
-    /// Those who look on.
+    /// The viewers of a running `weir flows`.
     pub watch: Option<Watch>,
-    /// How its end is made short, where that takes long.
+    /// The end of the run, which a second signal makes short.
     pub end: End,
 }
 
 /// A source and how it is opened.
 #[derive(Clone, Debug)]
 pub struct PlannedSource {
-    /// As it is called.
+    /// The name of the source, without a part.
     pub name: SourceName,
-    /// The parts of it that were named, as far as feeds are to choose them.
+    /// The named parts of the source. Each has feeds of its own. If the engine itself is limited to a queue,
+    /// the part is [`Part::Whole`].
     pub parts: Vec<Part>,
     /// The target of the engine.
     pub target: Target,
-    /// The engine, and its options.
+    /// The requested engine, with its options.
     pub request: EngineRequest,
 }
 
@@ -105,37 +106,37 @@ impl PlannedSource {
     }
 }
 
-/// Where frames go; nowhere else: they are counted.
+/// The outputs of a run. Without any, frames are only counted.
 #[derive(Clone, Debug)]
 pub struct Outputs {
-    /// A line a frame on standard output, and its format.
+    /// Print one line for each frame on standard output, in this format.
     pub print: Option<PrintOptions>,
-    /// A pcapng file.
+    /// Write this pcapng file.
     pub write: Option<PathBuf>,
-    /// When it is followed by another one.
+    /// When the next file of `write` begins.
     pub rotation: Rotation,
-    /// Directories that are recorded into.
+    /// Directories of the recorder.
     pub record: Vec<PathBuf>,
-    /// When the recorder goes on in another file, and how many bytes its files may have.
+    /// When the recorder begins the next file, and its quota.
     pub rotate: RotateArgs,
     /// The compression level of recorded files.
     pub compress: Option<i32>,
-    /// Only what lies around a trigger is recorded.
+    /// Record only frames around a trigger.
     pub look_back: Option<LookBack>,
-    /// Permissions of files that it makes.
+    /// Permissions of the files that are created.
     pub file_mode: u32,
-    /// Their delays are measured.
+    /// Measure the delays of frames.
     pub latency: Option<LatencyName>,
-    /// They are counted, too.
+    /// Count frames with the null monitor, in addition to other outputs.
     pub count: bool,
-    /// They are fed into an interface.
+    /// Feed frames into an interface (`weir attach`).
     pub netdev: Option<NetdevArgs>,
-    /// They are counted by flow.
+    /// Count frames by flow (`weir flows`).
     pub flows: Option<FlowMonitorArgs>,
 }
 
 impl CapturePlan {
-    /// Whether frames come when they come: they wait for no consumer, as those of files do.
+    /// Whether some source does not wait for slow consumers. Files do wait, unless told otherwise.
     pub fn is_live(&self) -> bool {
         self.sources.iter().any(|source| !source.request.options.waits)
     }
@@ -145,8 +146,8 @@ impl CapturePlan {
         self.frames.is_some() || self.outputs.rotation.ends_after().is_some()
     }
 
-    /// Whether frames have stamps of the machine's clock, so that it tells the time where none come. Those of files and
-    /// made-up ones have a time of their own.
+    /// Whether frames are stamped by this machine's clock, so that the clock tells the time while no frames
+    /// come. Frames of files and of the generator have their own times.
     pub fn has_clock_stamps(&self) -> bool {
         has_clock_stamps(&self.sources)
     }
@@ -154,7 +155,7 @@ impl CapturePlan {
     /// The plan for these arguments.
     ///
     /// # Errors
-    /// What cannot be or makes no sense, with the way out.
+    /// The arguments contradict each other or cannot be satisfied; the text says what to change.
     pub fn new(args: &CaptureArgs) -> Result<CapturePlan> {
         check_form(args)?;
         names::check(args)?;
@@ -264,7 +265,7 @@ fn check_form(args: &CaptureArgs) -> Result<()> {
     names::check_output(args)
 }
 
-/// Refuses CPUs that this process may not run on: fewer than were asked for would be a surprise.
+/// Refuses CPUs that this process may not run on, instead of using fewer CPUs than requested.
 fn check_cpus(args: &CaptureArgs) -> Result<()> {
     let Some(cpus) = &args.input.cpus else { return Ok(()) };
     let missing = cpus.not_allowed().context("--cpus: which CPUs there are")?;
@@ -285,7 +286,7 @@ fn direction(name: DirectionName) -> Direction {
     }
 }
 
-/// Options for engines, whichever it will be.
+/// The options for any engine; the engine is chosen later.
 fn engine_options(args: &CaptureArgs) -> EngineOptions {
     EngineOptions {
         hook: args.input.hook.map(|hook| match hook {

@@ -1,9 +1,9 @@
-//! Capabilities are given up once everything is open, by all threads, and none can be got again.
+//! Permanently drops the capabilities of all threads, once everything is open.
 //!
-//! Linux keeps capabilities by thread, and has no call that changes those of all. So each thread is sent a
-//! signal, whose handler gives up its own, until /proc says that no thread has any left: the way of libpsx
-//! (libcap) and of setuid(2) in libc. New threads have what their maker has. Later work of a capture needs
-//! descriptors that are open.
+//! In Linux, each thread has its own capabilities, and no call changes those of all threads. So each thread is sent
+//! a signal, whose handler drops the thread's capabilities, until /proc shows that no thread has any left. libpsx
+//! (libcap) and setuid(2) in libc do the same. A new thread inherits the capabilities of its creator. After the
+//! start, a capture mostly needs open descriptors only; [`needed`] lists the exceptions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,62 +26,62 @@ const SYS_ADMIN: u64 = 1 << 21;
 const PERFMON: u64 = 1 << 38;
 const BPF: u64 = 1 << 39;
 
-/// Ignored where it is not handled, so one that is late harms nobody; and nothing here uses its own meaning.
+/// SIGURG is ignored by default, so a late one does no harm, and this program does not use urgent data.
 const SIGNAL: libc::c_int = libc::SIGURG;
-/// Threads that move frames look at signals within their pump's limit.
+/// How long all threads together may take to drop their capabilities.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// From a signal to the next one, for a thread that has not followed it.
+/// Interval at which a thread that still has capabilities is signalled again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Capabilities that the handler keeps.
 static KEEP: AtomicU64 = AtomicU64::new(0);
 
-/// Capabilities that a capture needs until its end, of those that it has.
+/// Capabilities that a capture needs until its end. It need not have all of them.
 pub fn needed(plan: &CapturePlan) -> u64 {
     let any = |is: fn(&SourceName) -> bool| plan.sources.iter().any(|source| is(&source.name));
-    // Drivers of an engine's own devices do as they like when they are stopped.
+    // Drivers of an engine's own devices (DPDK) may need any capability when they are stopped.
     if any(|name| matches!(name, SourceName::Device { .. }) && !name.is_of_daemon()) {
         return u64::MAX;
     }
     let is_live = any(SourceName::is_of_interfaces);
     let mut keep = 0;
     if (plan.control.is_some() || plan.follow) && is_live || bpf::has_patterns() {
-        // Other filters are other programs, and those that they replace are attached. So is all of an interface that
-        // comes back, or joins.
+        // A changed filter is a new program, which replaces an attached one. Programs are also attached to an
+        // interface that comes back or joins.
         keep |= BPF | PERFMON | NET_ADMIN | NET_RAW;
-        // Which stands in for the first two where a process was given nothing else.
+        // CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON, for a process that does not have these.
         let own = Status::of("self").map_or(0, |status| status.permitted);
         if own & BPF == 0 {
             keep |= SYS_ADMIN;
         }
-        // Feeds are changed, and interfaces opened, by threads that enter the network namespace.
+        // Threads that change feeds or open interfaces enter the network namespace with setns(2).
         if any(SourceName::is_in_other_netns) {
             keep |= SYS_ADMIN;
         }
     }
-    // The network namespace of a process that was started again is opened through /proc.
+    // The network namespace of a restarted process is opened through /proc.
     if plan.follow && any(|name| name.netns().is_some_and(NetnsName::may_be_of_process)) {
         keep |= SYS_PTRACE;
     }
-    // Its taps are those that its process holds.
+    // The taps of a virtual machine are found through /proc, by the descriptors of its process.
     if any(|name| name.vm().is_some()) {
         keep |= SYS_PTRACE;
     }
     if plan.follow && is_live {
-        // The memory of AF_XDP's sockets is locked.
+        // The UMEM of AF_XDP sockets is locked memory.
         keep |= IPC_LOCK;
     }
-    // Before Linux 6.6, TC programs are filters, which only NET_ADMIN removes.
+    // Before Linux 6.6, TC programs are attached as clsact filters, and removing these needs NET_ADMIN.
     if bpf::has_clsact_filters() {
         keep |= NET_ADMIN;
     }
     keep
 }
 
-/// Has every thread of the process give up its capabilities but those in `keep`, and all ways to get new ones.
+/// Makes every thread of the process drop all capabilities except those in `keep`. None can be regained.
 ///
 /// # Errors
-/// A thread that did not follow, or no /proc to see it by.
+/// A thread still has others after 5 s, or /proc cannot be read.
 pub fn give_up(keep: u64) -> io::Result<()> {
     KEEP.store(keep, Ordering::SeqCst);
     let _handler = Handler::install()?;
@@ -89,7 +89,8 @@ pub fn give_up(keep: u64) -> io::Result<()> {
     let mut asked: BTreeMap<i32, Instant> = BTreeMap::new();
     loop {
         let left = threads_with_more_than(keep)?;
-        // A thread that had given up nothing yet may have made another one meanwhile; it was in this list, then.
+        // If a thread created another one before it dropped its capabilities, it is itself in this list, and the
+        // loop goes on.
         if left.is_empty() {
             return Ok(());
         }
@@ -100,7 +101,7 @@ pub fn give_up(keep: u64) -> io::Result<()> {
         for thread in left {
             if asked.get(&thread).is_none_or(|at| at.elapsed() > AGAIN) {
                 asked.insert(thread, Instant::now());
-                // SAFETY: integers only. A thread that has ended meanwhile is an error, which the next look shows.
+                // SAFETY: integers only. If the thread has ended, the call fails, and the next pass does not list it.
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) };
             }
         }
@@ -108,10 +109,10 @@ pub fn give_up(keep: u64) -> io::Result<()> {
     }
 }
 
-/// Rights are as they will be from now on.
+/// Set once the capabilities of the process do not change any more.
 static SETTLED: AtomicBool = AtomicBool::new(false);
 
-/// The process has the rights that it will have: those that it does not need are given up, if any are.
+/// Records that the capabilities of the process do not change any more.
 pub fn settle() {
     SETTLED.store(true, Ordering::Release);
 }
@@ -121,10 +122,10 @@ pub fn are_settled() -> bool {
     SETTLED.load(Ordering::Acquire)
 }
 
-/// Does something as it will be done once all capabilities are given up.
+/// Runs `work` on a thread without capabilities, except those to be kept, and returns its result.
 pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let as_later = || {
-        // Of this thread alone.
+        // Called as a function, the handler drops the capabilities of this thread only.
         on_signal(SIGNAL);
         work()
     };
@@ -140,7 +141,7 @@ fn threads_with_more_than(keep: u64) -> io::Result<Vec<i32>> {
         match Status::of(&format!("self/task/{thread}")) {
             Ok(status) if status.is_done(keep) => {}
             Ok(_) => left.push(thread),
-            // It has ended.
+            // The thread has ended.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
             Err(error) => return Err(error),
@@ -180,19 +181,19 @@ impl Status {
     }
 }
 
-/// The signal's handler, until dropped.
+/// The installed signal handler. Dropping it restores the former action.
 struct Handler {
     before: libc::sigaction,
 }
 
 impl Handler {
     fn install() -> io::Result<Handler> {
-        // SAFETY: plain data, of which zeros are a value: no flags, an empty mask.
+        // SAFETY: `sigaction` is plain data, for which all zeros are valid: no flags, an empty mask.
         let [mut new, mut before]: [libc::sigaction; 2] = unsafe { std::mem::zeroed() };
         new.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as usize;
         new.sa_flags = libc::SA_RESTART;
-        // SAFETY: both live through the call; the handler is a function of the form that these flags want, and
-        // does only what handlers may.
+        // SAFETY: both live through the call. Without SA_SIGINFO a handler takes one int, as this one does, and it
+        // is async-signal-safe.
         let result = unsafe { libc::sigaction(SIGNAL, &raw const new, &raw mut before) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(Handler { before }) }
     }
@@ -200,12 +201,12 @@ impl Handler {
 
 impl Drop for Handler {
     fn drop(&mut self) {
-        // SAFETY: the former action, which the kernel gave us; it lives through the call.
+        // SAFETY: the former action comes from the kernel, and lives through the call.
         unsafe { libc::sigaction(SIGNAL, &raw const self.before, std::ptr::null_mut()) };
     }
 }
 
-/// Two system calls and no more: the thread may be anywhere, also within malloc.
+/// Drops the capabilities of the calling thread. System calls only: the signal may interrupt malloc(3).
 extern "C" fn on_signal(_: libc::c_int) {
     /// Source: linux/capability.h, capset(2).
     #[repr(C)]
@@ -221,20 +222,20 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
     const VERSION_3: u32 = 0x2008_0522;
     let keep = KEEP.load(Ordering::SeqCst);
-    // SAFETY: errno is this thread's; the interrupted code finds it as it was.
+    // SAFETY: errno belongs to this thread. It is restored below for the interrupted code.
     let errno = unsafe { *libc::__errno_location() };
     let header = Header { version: VERSION_3, pid: 0 };
     let mut data = [0, 32].map(|shift| {
         let word = (keep >> shift) as u32;
         Data { effective: word, permitted: word, inheritable: 0 }
     });
-    // SAFETY: header and data are as version 3 wants them, two words of each set, and live through the calls; pid
-    // 0 is the calling thread. Clearing the ambient set first, as it is bound by the others, and prctl take
-    // integers only. A refusal leaves the thread as it was, which /proc shows.
+    // SAFETY: header and data have the layout of version 3, two words of each set, and live through the calls;
+    // pid 0 is the calling thread. prctl(2) takes integers only. A call that fails changes nothing, and /proc
+    // then shows the remaining capabilities.
     unsafe {
         let mut now = [const { Data { effective: 0, permitted: 0, inheritable: 0 } }; 2];
         libc::syscall(libc::SYS_capget, &raw const header, now.as_mut_ptr());
-        // No more than there is: a capability that the thread has not got cannot be kept.
+        // capset(2) refuses capabilities that the thread does not have.
         for (wanted, now) in data.iter_mut().zip(&now) {
             wanted.permitted &= now.permitted;
             wanted.effective &= now.permitted;

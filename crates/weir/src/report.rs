@@ -1,4 +1,4 @@
-//! The report of a run: its sums and rates. How they are shown: as text and as JSON.
+//! The report of a run: its sums and rates, as text and as JSON.
 
 mod advice;
 pub mod flow_lines;
@@ -22,20 +22,19 @@ pub use json::counts;
 pub struct Report<'a> {
     /// The sources.
     pub sources: &'a [SourceResult],
-    /// The feeds that were asked for.
+    /// The requested feeds.
     pub feeds: &'a [FeedResult],
     /// The consumers, the main one first.
     pub consumers: &'a [ConsumerResult],
-    /// From the start of the sources to their stop, or until the last frame that reached the consumer if
-    /// that was later: a consumer that lags is not the faster for it. Waiting for a disk at the end is
-    /// not in it.
+    /// Time from the start of the sources to their stop, or to the last frame that reached the consumer if that was
+    /// later, so that a lagging consumer does not show too high a rate. Waiting for a disk at the end is not included.
     pub duration: Duration,
-    /// Those of late, of a run that goes on.
+    /// Current rates, while the run lasts.
     pub rates: Option<Rates>,
 }
 
 impl RunResult {
-    /// The ledger and the delivered frames, to print.
+    /// The report of this result.
     pub fn report(&self) -> Report<'_> {
         let RunResult { sources, feeds, consumers, duration, rates } = self;
         Report { sources, feeds, consumers, duration: *duration, rates: *rates }
@@ -43,14 +42,14 @@ impl RunResult {
 }
 
 impl Report<'_> {
-    /// All feeds of all sources together.
+    /// The sum over all feeds of all sources.
     pub fn total(&self) -> Ledger {
         let mut total = Ledger::default();
         self.sources.iter().for_each(|source| total.add(&source.ledger));
         total
     }
 
-    /// The feeds that were asked for, each with its source.
+    /// The requested feeds, each with its source.
     fn feeds(&self) -> impl Iterator<Item = (&FeedResult, &SourceResult)> {
         self.feeds.iter().map(|feed| (feed, &self.sources[feed.asked.source]))
     }
@@ -60,43 +59,42 @@ impl Report<'_> {
         &self.consumers[0]
     }
 
-    /// How long frames took, if a consumer timed them.
+    /// The delays of frames, if a consumer measured them.
     fn latency(&self) -> Option<LatencyReport> {
         self.consumers.iter().find_map(|consumer| consumer.latency)
     }
 
-    /// Report on the interface that was fed.
+    /// The report on the interface that was fed.
     fn netdev(&self) -> Option<&NetdevReport> {
         self.consumers.iter().find_map(|consumer| consumer.netdev.as_ref())
     }
 
-    /// Report of the recorder, if there was one.
+    /// The report of the recorder.
     fn recorder(&self) -> Option<&RecorderReport> {
         self.consumers.iter().find_map(|consumer| consumer.recorder.as_ref())
     }
 
-    /// Report on flows, if they were counted.
+    /// The report on flows.
     fn flows(&self) -> Option<&FlowsReport> {
         self.consumers.iter().find_map(|consumer| consumer.flows.as_ref())
     }
 
-    /// Frames that were offered and did not reach a consumer, of all consumers.
+    /// Lost frames: those that were dropped before the rings, and the sum of those that each consumer lost.
     pub fn lost(&self) -> u64 {
         self.total().dropped() + self.consumers.iter().map(ConsumerResult::lost).sum::<u64>()
     }
 
-    /// Whether the run goes on: its counters are read one after the other, so the sums hold at the end only.
+    /// Whether the run still lasts. Its counters are then not read at one instant, so the sums need not match.
     pub fn is_of_a_moment(&self) -> bool {
         self.main().waiting.is_some()
     }
 
-    /// Frames that the ledger or a consumer's half of it does not account for; 0 unless we have a
-    /// fault.
+    /// Frames that the ledger or the counters of a consumer do not account for. Any other value than 0 is a bug.
     pub fn unexplained(&self) -> i128 {
         let captured = i128::from(self.total().captured);
         let mut consumers = self.consumers.iter().map(|consumer| captured - consumer.accounted());
-        // For each feed, and for each interface of a pattern: a deficit of one is not balanced by a surplus of
-        // another.
+        // Absolute values of each feed, and of each interface of a pattern, so that a deficit of one is not balanced by
+        // a surplus of another.
         let ledgers = self.feeds.iter().flat_map(|feed| {
             let shares = feed.interfaces.iter().map(|share| &share.ledger);
             iter::once(&feed.ledger).chain(shares)
@@ -107,12 +105,12 @@ impl Report<'_> {
         }
     }
 
-    /// Frames a second that reached the consumer, in millions.
+    /// Frames that reached the main consumer, in millions per second.
     pub fn mpps(&self) -> f64 {
         per_second(self.main().delivered.frames as f64, self.duration) / 1e6
     }
 
-    /// Gbit/s of frames that reached the consumer, as they were on the wire without FCS.
+    /// Gbit/s of frames that reached the main consumer, by their length on the wire without FCS.
     pub fn gbps(&self) -> f64 {
         per_second(self.main().delivered.wire_bytes as f64 * 8.0, self.duration) / 1e9
     }

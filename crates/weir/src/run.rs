@@ -20,7 +20,7 @@ const LIBRARY: &str = "libweirpcap.so";
 /// Advice for a tool that cannot load the library.
 const WAY_OUT: &str = "give it a network interface instead: weir attach host:NAME --netdev weir0, and capture on weir0";
 
-/// Runs the command: this process becomes the tool.
+/// Runs the command, by execve(2) of the tool.
 ///
 /// # Errors
 /// The tool or the library is missing, or the tool would start without the library.
@@ -59,7 +59,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     Err(error).with_context(|| format!("starting {}", program.display()))
 }
 
-/// The file of a tool, as a shell would find it.
+/// Finds the file of a tool like a shell, by PATH.
 fn find_program(tool: &OsStr) -> Result<PathBuf> {
     let can_run = |path: &Path| {
         fs::metadata(path)
@@ -74,8 +74,7 @@ fn find_program(tool: &OsStr) -> Result<PathBuf> {
     found.ok_or_else(|| anyhow!("{}: there is no such program", tool.display()))
 }
 
-/// Refuses a tool into which the loader would not load the library: it would capture as usual, or not find `host:`
-/// names.
+/// Refuses a tool into which the loader would not load the library, because the tool could not open `host:` names.
 fn check_loads_libraries(program: &Path) -> Result<()> {
     let name = program.display();
     let found = fs::metadata(program).with_context(|| format!("{name}: cannot be read"))?;
@@ -95,7 +94,7 @@ fn check_loads_libraries(program: &Path) -> Result<()> {
              daemon's feeds need none), or {WAY_OUT}"
         );
     }
-    // A program that cannot be read here may still be run.
+    // A program that cannot be read may still be executable.
     let Ok(bytes) = fs::read(program) else { return Ok(()) };
     match has_interpreter(&bytes) {
         Some(false) => {
@@ -105,8 +104,7 @@ fn check_loads_libraries(program: &Path) -> Result<()> {
     }
 }
 
-/// Whether an ELF program is started by the loader. `None` for other files, such as scripts, whose interpreter is
-/// started by it.
+/// Whether an ELF program can load libraries. `None` for other files, such as scripts.
 fn has_interpreter(bytes: &[u8]) -> Option<bool> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -116,7 +114,7 @@ fn has_interpreter(bytes: &[u8]) -> Option<bool> {
     Some(has || header.e_type(endian) == ET_DYN && header.e_entry(endian) == 0)
 }
 
-/// The library that belongs to this program: in the same folder if both were built, or in the folder of the packages.
+/// Finds the library of this program: in the same directory after a build, or in the directory of the packages.
 fn find_library() -> Result<PathBuf> {
     let own = env::current_exe().context("finding this program's own file")?;
     let folder = own.parent().unwrap_or(Path::new("/"));

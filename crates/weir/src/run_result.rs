@@ -1,4 +1,4 @@
-//! The result of a run: the account of its frames, and why it ended.
+//! The result of a run: the counts of its frames, and its errors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,34 +16,34 @@ use crate::flows::report::FlowsReport;
 use crate::sources::Subscribed;
 use crate::units::{bit_rate, packet_rate};
 
-/// A run that has come to its end.
+/// Result of a run that has ended, or of a running one so far.
 pub struct RunResult {
     pub sources: Vec<SourceResult>,
     /// The feeds that were asked for.
     pub feeds: Vec<FeedResult>,
-    /// The main one first.
+    /// The main consumer is the first.
     pub consumers: Vec<ConsumerResult>,
     pub duration: Duration,
     /// Current rates, while the run lasts.
     pub rates: Option<Rates>,
 }
 
-/// Frames and bits a second of the last moments.
+/// Current rates, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rates {
-    /// Length of that time in seconds.
+    /// Seconds over which the rates were measured.
     pub over_s: f64,
     /// Offered frames.
     pub offered_pps: f64,
     /// Captured frames.
     pub captured_pps: f64,
-    /// Bits of those on the wire.
+    /// Bits of the captured frames, by their length on the wire.
     pub captured_bps: f64,
     /// Frames that were lost on the way into a ring.
     pub dropped_pps: f64,
     /// Frames that reached the main consumer.
     pub delivered_pps: f64,
-    /// Frames that were overwritten before it had read them.
+    /// Frames that were overwritten before the main consumer had read them.
     pub lapped_pps: f64,
 }
 
@@ -64,15 +64,15 @@ impl Rates {
 /// Result of a source.
 #[derive(Debug, Default)]
 pub struct SourceResult {
-    /// Its last facts.
+    /// The last known facts about the source.
     pub info: Info,
-    /// Of all its feeds: a frame that was offered to two of them counts twice.
+    /// Sum over all feeds of the source: a frame that was offered to two feeds counts twice.
     pub ledger: Ledger,
-    /// How often it was opened.
+    /// How often the source was opened.
     pub lives: u64,
     /// How often its interface went down.
     pub downs: u64,
-    /// Why it ended, if not because it was told to or its frames were at an end.
+    /// The error that ended the source; `None` if it was stopped or had no more frames.
     pub error: Option<String>,
     /// Its present state, while the run lasts.
     pub now: Option<SourceNow>,
@@ -83,7 +83,7 @@ pub struct SourceResult {
 pub struct SourceNow {
     /// Its frames are captured.
     pub is_open: bool,
-    /// It brings no more frames. One that neither is open nor has ended is waited for.
+    /// No more frames come from it. The run waits for a source that is neither open nor ended.
     pub has_ended: bool,
 }
 
@@ -92,34 +92,34 @@ pub struct SourceNow {
 pub struct FeedResult {
     /// The request, with the filter that was in force last.
     pub asked: Subscribed,
-    /// All of its lives together.
+    /// Sum over all lives of its source.
     pub ledger: Ledger,
-    /// Where its frames were chosen.
+    /// Where its filter ran.
     pub location: FilterLocation,
-    /// The shares of its interfaces in that ledger, of a source by pattern.
+    /// Ledgers of the single interfaces, if the source is a pattern. They are parts of `ledger`.
     pub interfaces: Vec<InterfaceLedger>,
 }
 
-/// A consumer that has come to its end.
+/// Result of a consumer that has ended, or of a running one so far.
 #[derive(Default)]
 pub struct ConsumerResult {
     pub name: &'static str,
     pub delivered: Delivered,
-    /// By the number of a feed's first interface; empty if it does not know.
+    /// Counts by interface, indexed by the numbers in `interfaces`; empty if the consumer does not count so.
     pub by_interface: Vec<Taken>,
-    /// By feed, then by the rings' own number: the numbers of its interfaces.
+    /// The consumer's number of each interface, indexed by feed, then by the number in the feed's rings.
     pub interfaces: Vec<Vec<u32>>,
     /// Frames that were taken from the rings and that the output lost.
     pub store_drops: u64,
-    /// Frames that stayed in the rings because these could not be read any more.
+    /// Frames that were left in the rings because the rings could not be read any more.
     pub ring_drops: u64,
-    /// Frames in the rings that it has not read yet, where it is still at work.
+    /// Frames in the rings that it has not read yet, while the run lasts.
     pub waiting: Option<u64>,
     /// Whether it takes no more frames, while the run lasts.
     pub has_ended: Option<bool>,
-    /// Why it could not go on.
+    /// The error that ended it.
     pub failure: Option<Arc<ConsumerError>>,
-    /// How long frames took, if it timed them.
+    /// The delays of frames, if it measured them.
     pub latency: Option<LatencyReport>,
     /// Report on the interface that it fed.
     pub netdev: Option<NetdevReport>,
@@ -130,8 +130,7 @@ pub struct ConsumerResult {
 }
 
 impl RunResult {
-    /// All errors, each separately: outputs, unless their readers wanted no more, and every source
-    /// that failed.
+    /// All errors: of outputs, unless their reader has left, of sources, and of exports of flows.
     pub fn errors(&self) -> Vec<String> {
         let failures = self.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
         let outputs = failures.filter(|failure| !failure.wants_no_more());
@@ -145,13 +144,14 @@ impl RunResult {
 }
 
 impl ConsumerResult {
-    /// The number that this consumer has for an interface of a feed of the run.
+    /// This consumer's number of an interface of a feed; `None` if the consumer does not know it.
     pub fn interface(&self, output: usize, id: u32) -> Option<u32> {
         self.interfaces.get(output)?.get(id as usize).copied()
     }
 
-    /// Frames that it took of a feed of the run, whatever link types the feed had in its lives; `None` if it was
-    /// never there, or the consumer does not know.
+    /// Frames that it took from a feed, summed over the link types that the feed had in its lives.
+    ///
+    /// `None` if the feed was never open, or the consumer does not count by interface.
     pub fn taken(&self, output: usize) -> Option<Taken> {
         if self.by_interface.is_empty() {
             return None;
@@ -166,9 +166,10 @@ impl ConsumerResult {
         Some(own.fold(Taken::default(), sum))
     }
 
-    /// Names what became of the frames: of those taken, `kept` are safely out; `unread` are in the rings
-    /// still. Each is counted where it happens, and none is derived from the captured frames: the report
-    /// compares them with that number.
+    /// Assigns the frames that did not reach the output to counters.
+    ///
+    /// `kept` frames were taken and have reached the output; `unread` frames are still in the rings. No counter is
+    /// derived from the number of captured frames, because the report compares their sum with that number.
     pub fn account(&mut self, kept: Count, unread: u64, limited: bool) {
         let taken = self.delivered.frames;
         self.delivered.frames = kept.frames;
@@ -185,13 +186,12 @@ impl ConsumerResult {
                 self.delivered.after_limit = std::mem::take(&mut self.store_drops) + unread;
             }
             None if limited => self.delivered.after_limit = unread,
-            // Nothing should be left. If it is, the ledger shows it as unexplained.
+            // `unread` should be 0. If it is not, the ledger shows these frames as unexplained.
             None => {}
         }
     }
 
-    /// Frames of a feed of this output whose rings were dropped unread, because the consumer was too
-    /// slow.
+    /// Counts, as lapped, unread frames of a feed whose rings were dropped because the consumer was too slow.
     pub fn let_go(&mut self, output: Option<usize>, frames: u64) {
         self.delivered.lapped += frames;
         let first = output.and_then(|output| self.interface(output, 0));
@@ -201,12 +201,12 @@ impl ConsumerResult {
         }
     }
 
-    /// Frames that were taken from the rings and that the interface which it fed did not take.
+    /// Frames that were taken from the rings and that the fed interface refused.
     pub fn netdev_drops(&self) -> u64 {
         self.netdev.as_ref().map_or(0, |netdev| netdev.refused)
     }
 
-    /// Frames that were captured and that this consumer lost behind its rings, by name.
+    /// Captured frames that this consumer lost, except lapped ones, by the name of the counter.
     pub fn drops(&self) -> BTreeMap<&'static str, u64> {
         let mut drops = BTreeMap::new();
         drops.insert("store", self.store_drops);
@@ -217,12 +217,12 @@ impl ConsumerResult {
         drops
     }
 
-    /// Frames that were captured and that this consumer lost.
+    /// Captured frames that this consumer lost, with lapped ones.
     pub fn lost(&self) -> u64 {
         self.delivered.lapped + self.drops().values().sum::<u64>()
     }
 
-    /// Frames that this consumer accounts for: as many as were captured.
+    /// Sum of all counters of this consumer. It equals the number of captured frames.
     pub fn accounted(&self) -> i128 {
         let Delivered { frames, lapped, untriggered, after_limit, .. } = self.delivered;
         let all = [frames, lapped, untriggered, after_limit, self.waiting.unwrap_or(0)];

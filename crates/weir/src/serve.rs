@@ -1,4 +1,4 @@
-//! `weir serve`: captures once, and hands feeds to other processes.
+//! `weir serve`: the daemon, which captures once and offers feeds to other processes.
 
 mod consumed;
 pub mod systemd;
@@ -33,13 +33,12 @@ use crate::source_name::{Part, SourceName};
 use crate::units::counted;
 use crate::{EXIT_RAN, capture, signals};
 
-/// The daemon's file says who may open which source. Everybody who may enter the socket's folder
-/// may connect.
+/// Permissions of the socket. Everybody who can reach it may connect; the daemon's file says who may open which source.
 pub const SOCKET_MODE: u32 = 0o666;
-/// Of a folder that is made for it.
+/// Permissions of a directory that is created for the socket.
 const FOLDER_MODE: u32 = 0o755;
 
-/// Remedy for a user who may not run it as intended.
+/// Advice for a user without the permissions to run the daemon.
 const WAY_OUT: &str = "this user may not; run it as root, or by its unit (`systemctl start weir`), or with a socket \
                        and a file in folders of your own: --socket PATH --config PATH";
 
@@ -49,7 +48,7 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     capture::raise_descriptor_limit();
     let manager = Manager::new();
     private::check(&args.config)?;
-    // The socket itself is for everybody; nobody else may put one in its place.
+    // Everybody may use the socket, but no other user may be able to replace it.
     let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     make_folder(folder).map_err(denied)?;
@@ -94,7 +93,7 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
         }
     }
     manager.stopping();
-    // Clients hear of it, and their feeds are closed, before the sources stop.
+    // Clients are told and their feeds are closed before the sources stop.
     drop(endpoint);
     serving.end();
     daemon.end_guests();
@@ -102,7 +101,7 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// What Prometheus gets: the names of all sources and the user ids of all clients among it.
+/// The text for Prometheus. It includes the names of all sources and the user ids of all clients.
 fn metrics_text(daemon: &Daemon, serving: &Serving) -> String {
     let status = daemon.status(&daemon.config().sources, |_| true);
     let counters = serving.counters();
@@ -118,10 +117,11 @@ fn metrics_text(daemon: &Daemon, serving: &Serving) -> String {
     metrics::text(&status, &counts)
 }
 
-/// Makes the folder of the default socket if it is missing: nothing else makes /run/weir where no service manager does.
+/// Creates the directory of the default socket if it is missing, because without a service manager nothing else
+/// creates /run/weir.
 ///
 /// # Errors
-/// Another folder is missing: a misspelt path would leave a folder behind, and a daemon that nobody finds.
+/// Another directory is missing. It is not created: the path may be misspelt, and no client would find the daemon.
 pub fn make_folder(folder: &Path) -> Result<()> {
     if Some(folder) != Path::new(SOCKET).parent() {
         let missing = folder.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
@@ -141,7 +141,7 @@ pub fn make_folder(folder: &Path) -> Result<()> {
     }
 }
 
-/// Adds a remedy for a user who may not do what a daemon does at its start.
+/// Adds advice to an error that was caused by missing permissions.
 pub fn with_way_out(error: anyhow::Error, way: &'static str) -> anyhow::Error {
     let is_denied = |cause: &(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();
@@ -157,7 +157,7 @@ fn denied(error: anyhow::Error) -> anyhow::Error {
     with_way_out(error, WAY_OUT)
 }
 
-/// Reads the daemon's file again. One that is wrong changes nothing.
+/// Reads the daemon's file again. An invalid file changes nothing.
 fn read_again(args: &ServeArgs, daemon: &Daemon) {
     let read = || -> Result<usize> {
         private::check(&args.config)?;
@@ -185,7 +185,7 @@ fn sources_of(daemon: &Daemon) -> String {
     if names.is_empty() { "no source".to_owned() } else { names.join(", ") }
 }
 
-/// A source of the file as a target of engines.
+/// Converts a source of the daemon's file to a target of engines.
 fn resolve(name: &str, source: &SourceConfig) -> Result<Resolved, String> {
     let text = source.text(name);
     let (whole, part) = text.parse::<SourceName>()?.taken_apart();

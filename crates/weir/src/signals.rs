@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and a terminal that goes away: the first asks for a tidy end, a later one for any end; where a tidy
-//! end takes long, the second for a short one.
+//! Signals that end a run: SIGINT, SIGTERM, SIGQUIT and SIGHUP. The first requests an orderly end, a later one kills
+//! the process. If the end may take long, the second signal shortens it, and only the third kills the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +12,12 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use weir_export::EndAtOnce;
 
-/// A signal this soon after the first is the same wish: `timeout` sends one to its child and one to the
-/// child's group, and a terminal one to everybody in it.
+/// A signal that follows another within this time is ignored as a duplicate: `timeout` sends one to its child and one
+/// to the child's process group, and a terminal sends one to the whole foreground group.
 const SAME_WISH: Duration = Duration::from_millis(500);
 
-/// A flag that the first signal sets; a later one ends the process as if it were unhandled. The calling thread is
-/// unparked then.
+/// A flag that the first signal sets. A later one ends the process as if it were unhandled. Each signal unparks the
+/// calling thread.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
@@ -29,8 +29,8 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// As [`stop_flag`], of a run whose end may take long. A signal that comes once the run is to end makes the end short,
-/// and only a later one ends the process.
+/// Like [`stop_flag`], for a run whose end may take long. A signal that comes after the end has begun, or was
+/// requested, makes the end short, and only a later one ends the process.
 pub fn stop_flag_and_end() -> Result<(Arc<AtomicBool>, End)> {
     let (stop, end) = (Arc::new(AtomicBool::new(false)), End::default());
     let (flag, of_signals) = (Arc::clone(&stop), end.clone());
@@ -45,23 +45,23 @@ pub fn stop_flag_and_end() -> Result<(Arc<AtomicBool>, End)> {
     Ok((stop, end))
 }
 
-/// The end of a run. Clones are the same.
+/// The end of a run. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct End {
     has_begun: Arc<AtomicBool>,
-    /// Asked for by signals.
+    /// Set by a signal that makes the end short.
     pub at_once: EndAtOnce,
 }
 
 impl End {
-    /// The run is at its end, whether it was asked to or not.
+    /// Records that the end of the run has begun, with or without a signal.
     pub fn begins(&self) {
         self.has_begun.store(true, Ordering::Release);
     }
 }
 
-/// Starts the thread of signals, which calls this at each that is not the same wish as the one before; the calling
-/// thread is unparked then. False: the process is to end as if the signal were unhandled.
+/// Starts a thread that calls `goes_on` at each signal that is not a duplicate, and then unparks the calling thread.
+/// If it returns false, the process ends as if the signal were unhandled.
 fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()> {
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let mut signals =
@@ -77,7 +77,7 @@ fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()
             let goes_on = goes_on();
             caller.unpark();
             if !goes_on {
-                // Ends the process, so there is no error to look at.
+                // This ends the process, so its result does not matter.
                 let _ = emulate_default_handler(signal);
             }
         }
@@ -91,9 +91,8 @@ fn on_thread(wait: impl FnOnce() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// A flag that SIGUSR1 sets, which asks for a report and ends nothing. It is the same at each call; the first one is
-/// made before anything is opened, for until then the signal ends the process. The thread that called last is
-/// unparked.
+/// A flag that SIGUSR1 sets, which requests a report. Each call returns the same flag, and the signal unparks the
+/// thread that called last. The first call comes before anything is opened: until then the signal ends the process.
 pub fn report_flag() -> Result<Arc<AtomicBool>> {
     static REPORT: Mutex<Option<Report>> = Mutex::new(None);
     let mut report = REPORT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,15 +118,15 @@ struct Report {
     caller: Arc<Mutex<Thread>>,
 }
 
-/// Ignores SIGUSR2 unless a recorder handles it, which makes it a trigger: tcpdump flushes its file on it.
+/// Keeps SIGUSR2 from ending the process: tcpdump flushes its file on it. A recorder may handle it as a trigger.
 pub fn ignore_usr2() -> Result<()> {
     let nobody = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR2, nobody).context("handling signals")?;
     Ok(())
 }
 
-/// For a daemon: a flag that a signal to end sets, and one that SIGHUP sets, which asks for its file to be read again.
-/// The calling thread is unparked then.
+/// For a daemon: a flag that signals to end set, and one that SIGHUP sets, which requests that the daemon's file is
+/// read again. Each signal unparks the calling thread.
 pub fn daemon_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
     let flags = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (stop, reload) = (Arc::clone(&flags.0), Arc::clone(&flags.1));
@@ -144,8 +143,7 @@ pub fn daemon_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
     Ok(flags)
 }
 
-/// Whether the process that started us has this signal ignored: `nohup` does so with SIGHUP, and
-/// means it.
+/// Whether this signal was ignored when the process was started, as `nohup` does with SIGHUP. It must stay so.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -153,7 +151,7 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Whether a signal has come.
+/// Whether the flag is set.
 pub fn is_set(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Acquire)
 }

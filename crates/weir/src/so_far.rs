@@ -29,12 +29,11 @@ pub struct SoFar {
     begin: OnceLock<Instant>,
     consumers: Mutex<Vec<ConsumerSoFar>>,
     readings: Mutex<Readings>,
-    /// Held from reading the ledgers until they are recorded: counters of the older one of two readings are not to
-    /// replace those of the newer one.
+    /// Held from reading the ledgers until they are recorded, so that an older reading cannot replace a newer one.
     counting: Mutex<()>,
 }
 
-/// A consumer at work.
+/// A consumer, its counters and its reports.
 struct ConsumerSoFar {
     name: &'static str,
     id: ConsumerId,
@@ -49,11 +48,11 @@ struct Reading {
     end: Option<Ending>,
 }
 
-/// Reports of a consumer so far. Clones are the same.
+/// The latest reports of a consumer. Clones share them.
 #[derive(Clone, Default)]
 pub struct ReportsSoFar(Arc<Mutex<Reports>>);
 
-/// Reports that a consumer makes while it runs, too.
+/// Reports that a consumer also makes while it runs.
 #[derive(Clone, Default)]
 struct Reports {
     recorder: Option<RecorderReport>,
@@ -71,7 +70,7 @@ impl ReportsSoFar {
         self.keep(consumer);
     }
 
-    /// Keeps its reports, the last ones of a consumer that has ended for example. Gives whether it makes any.
+    /// Keeps the consumer's reports. Returns whether it makes any.
     pub fn keep(&self, consumer: &dyn RunConsumer) -> bool {
         let reports = Reports { recorder: consumer.recorder(), netdev: consumer.netdev() };
         let has_any = reports.recorder.is_some() || reports.netdev.is_some();
@@ -81,18 +80,18 @@ impl ReportsSoFar {
 }
 
 impl Reading {
-    /// Names what became of the frames that its feeds have captured, as far as that is known now.
+    /// Assigns the captured frames that were not delivered to counters, as far as is known now.
     fn account(&mut self, captured: u64, NotJoined { refused, let_go, .. }: NotJoined) {
         let result = &mut self.result;
         let Delivered { frames: taken, wire_bytes, .. } = result.delivered;
         result.delivered.lapped += let_go.values().sum::<u64>();
         result.delivered.frames = taken.saturating_sub(result.netdev_drops());
-        // Feeds that it has not come to yet are among them.
+        // Frames of feeds that it has not joined yet are included.
         let unread = i128::from(captured) - result.accounted() - i128::from(refused);
         let unread = u64::try_from(unread).unwrap_or(0);
         result.waiting = Some(unread);
         if let Some(Ending { failure, limited, kept }) = &self.end {
-            // It reads no more. If it did not fail, it is finished at the end, and lets out what it has collected.
+            // It reads no more. If it did not fail, it writes the frames that it still holds at the end of the run.
             result.waiting = Some(0);
             let is_finished = matches!(failure.as_deref(), None | Some(ConsumerError::Complete(_)));
             let all = Count { frames: result.delivered.frames, wire_bytes };
@@ -120,7 +119,7 @@ impl SoFar {
         }
     }
 
-    /// A consumer has started; the main one is the first.
+    /// Adds a started consumer. The main consumer is added first.
     pub fn add_consumer(
         &self,
         name: &'static str,
@@ -131,7 +130,7 @@ impl SoFar {
         locked(&self.consumers).push(ConsumerSoFar { name, id, observer, reports });
     }
 
-    /// The sources have started.
+    /// Records the time at which the sources were started.
     pub fn begins(&self, at: Instant) {
         if self.begin.set(at).is_ok() {
             locked(&self.readings).take(at, Totals::default());
@@ -153,7 +152,7 @@ impl SoFar {
         Ok(())
     }
 
-    /// Takes a reading that later ones are compared with. The main thread does so once a second.
+    /// Takes a reading, from which later rates are computed. The main thread does so once a second.
     pub fn read(&self) {
         let delivered = self.consumers().first().map(|main| main.result.delivered);
         let totals = totals(&self.ledger(), delivered);
@@ -162,10 +161,10 @@ impl SoFar {
 
     /// Result so far. Frames that consumers have not read yet are `waiting`.
     pub fn result(&self, in_force: Vec<InForce>) -> RunResult {
-        // Consumers first: the ledger has all that they had then, and more.
+        // Consumers are read before the ledgers, so that these contain every frame that a consumer had taken.
         let mut consumers = self.consumers();
         let delivered = consumers.first().map(|main| main.result.delivered);
-        // Without new ones the last known ledgers stand.
+        // If this fails, the last known ledgers are used.
         let _ = self.count();
         let feeds = self.feeds(in_force);
         let mut sources = self.sources(&feeds, Journal::fate);
@@ -220,7 +219,7 @@ impl SoFar {
                 .filter(|(at, feed)| feed.asked.source == number && feed.asked.output == *at);
             let mut ledger = Ledger::default();
             own.clone().for_each(|(_, feed)| ledger.add(&feed.ledger));
-            // Of the source, and told to each of them.
+            // This is a count of the whole source, repeated in the ledger of each feed: not to be added up.
             ledger.missed_before = own.filter_map(|(_, feed)| feed.ledger.missed_before).max();
             let fate = fate(&self.journal, source.id);
             SourceResult {
@@ -235,7 +234,7 @@ impl SoFar {
         self.subscriptions.sources.iter().enumerate().map(result).collect()
     }
 
-    /// All feeds together, as far as they have been counted.
+    /// The sum of the last recorded ledgers of all feeds.
     pub fn ledger(&self) -> Ledger {
         let mut total = Ledger::default();
         let feeds = self.subscriptions.outputs();
@@ -245,7 +244,7 @@ impl SoFar {
 
     fn consumers(&self) -> Vec<Reading> {
         let reading = |consumer: &ConsumerSoFar| {
-            // First: its reports are the last ones once it is seen to have ended.
+            // Read before the reports: if the consumer has ended, these are its last ones.
             let end = consumer.observer.end().cloned();
             let Reports { recorder, netdev } = locked(&consumer.reports.0).clone();
             let result = ConsumerResult {
@@ -263,7 +262,7 @@ impl SoFar {
     }
 }
 
-/// Those that rates are of, with the main consumer's counters.
+/// The counters from which rates are computed; `delivered` is the main consumer's.
 fn totals(ledger: &Ledger, delivered: Option<Delivered>) -> Totals {
     let delivered = delivered.unwrap_or_default();
     Totals {
@@ -276,7 +275,7 @@ fn totals(ledger: &Ledger, delivered: Option<Delivered>) -> Totals {
     }
 }
 
-/// Every step leaves it whole.
+/// A poisoned lock is used on: no step leaves the data inconsistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,15 +13,15 @@ use weir_frame::shard::{NoSuchShard, SHARDS_MAX, Shard};
 use crate::limits::PATTERN_BYTES_MAX;
 use crate::usage_hints;
 
-/// Part of an interface's frames: the text behind `@`.
+/// Part of an interface's frames, written after `@`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// All.
+    /// All frames.
     #[default]
     Whole,
-    /// Those of an RX queue: `@q2`.
+    /// Frames of an RX queue: `@q2`.
     Queue(u32),
-    /// Those of some of the flows: `@2/4`, the second of four.
+    /// Frames of a shard of the flows: `@2/4`, the second of four.
     Shard(Shard),
 }
 
@@ -30,7 +30,7 @@ impl FromStr for Part {
 
     fn from_str(text: &str) -> Result<Part, String> {
         if let Some(queue) = text.strip_prefix('q') {
-            // All ones means any queue.
+            // 16 bits: in 32 bits, all ones means any queue.
             let number = queue
                 .parse::<u16>()
                 .map_err(|_| format!("'@{text}' is no RX queue: write @q0 for the first"))?;
@@ -43,7 +43,7 @@ impl FromStr for Part {
                     format!("'@{text}': the shards of {of} are @1/{of} to @{of}/{of}")
                 }
                 Some(_) => format!("'@{text}': {error}"),
-                // `ip link` shows the other end of a veth or VLAN behind the name.
+                // `ip link` shows the peer of a veth or VLAN after the name.
                 None if text.starts_with("if") => {
                     format!("'@{text}' is not of the name: leave out what `ip link` shows behind it")
                 }
@@ -75,23 +75,23 @@ pub enum SourceName {
         netns: Option<NetnsName>,
         /// Interface name.
         iface: String,
-        /// How much of it.
+        /// The part of its frames.
         part: Part,
     },
     /// Every interface whose name fits, as one source.
     Pattern {
         /// The network namespace; `None`: this one.
         netns: Option<NetnsName>,
-        /// Which ones.
+        /// The pattern of their names.
         pattern: LinkPattern,
-        /// How much of them.
+        /// The part of their frames.
         part: Part,
     },
     /// A capture file.
     File(PathBuf),
-    /// Frames made in memory: the text behind `gen:`.
+    /// Frames generated in memory: the text after `gen:`.
     Gen(String),
-    /// A device of an engine's own: behind that engine's prefix the device with its arguments.
+    /// A device of an engine's own, written as the engine's prefix and the device with its arguments.
     Device {
         /// The engine.
         engine: &'static Declaration,
@@ -106,7 +106,7 @@ impl SourceName {
         self.netns().is_some()
     }
 
-    /// The source that this is all or a part of, and which.
+    /// The whole source, and the part of it that is named.
     pub fn taken_apart(&self) -> (SourceName, Part) {
         match self {
             SourceName::Interface { netns, iface, part } => {
@@ -121,7 +121,7 @@ impl SourceName {
         }
     }
 
-    /// Its network namespace, if it names another than this one.
+    /// Its network namespace; `None`: this process's own.
     pub fn netns(&self) -> Option<&NetnsName> {
         match self {
             SourceName::Interface { netns, .. } | SourceName::Pattern { netns, .. } => {
@@ -131,14 +131,15 @@ impl SourceName {
         }
     }
 
-    /// The virtual machine whose taps it is.
+    /// The virtual machine, if the source is the taps of one.
     pub fn vm(&self) -> Option<String> {
         let SourceName::Pattern { pattern, .. } = self else { return None };
         let name = pattern.goes_by_owner().then(|| pattern.to_string())?;
         name.strip_prefix(vm::PREFIX).map(str::to_owned)
     }
 
-    /// As the rings of a part of it have it, in which the name of each interface takes the place of the pattern.
+    /// The name in the rings of a part of the source. For a pattern, a ring replaces the pattern by the name of each
+    /// interface.
     pub fn in_rings(&self, part: Part) -> String {
         match self {
             SourceName::Pattern { netns: Some(netns), pattern, .. } => {
@@ -153,17 +154,17 @@ impl SourceName {
         matches!(self, SourceName::Device { engine, .. } if engine.is_of_daemon)
     }
 
-    /// Whether it is interfaces of the kernel: one, or several by pattern.
+    /// Whether it is an interface of the kernel, or several by pattern.
     pub fn is_of_interfaces(&self) -> bool {
         matches!(self, SourceName::Interface { .. } | SourceName::Pattern { .. })
     }
 }
 
-/// The network namespace that stands in front, and the interface; `None`: all that a container talks to others by.
+/// Splits a name into network namespace and interface. No interface: all of a container but its loopback.
 fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
     let of_process = text.starts_with("/proc/") && text.contains("/ns/net/");
     if let Some(rest) = text.strip_prefix("netns:").or(of_process.then_some(text)) {
-        // A path has slashes of its own; the interface stands behind its last one.
+        // A path contains slashes, so the interface follows the last one.
         let parts = match rest.starts_with('/') {
             true => rest.rsplit_once('/'),
             false => rest.split_once('/'),
@@ -177,7 +178,7 @@ fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
             )),
         };
     }
-    // The name of a container has no slash; that of a pod has one if an interface comes behind it.
+    // The name of a container has no slash. The name of a pod has one if an interface follows.
     let inside = |rest, slashes, netns: fn(&str) -> Result<NetnsName, String>| {
         let (name, iface) = split_at_slash(rest, slashes);
         Ok((Some(netns(name)?), iface))
@@ -191,10 +192,10 @@ fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
     Ok((None, Some(text)))
 }
 
-/// A network namespace alone, as it stands in front of an interface's name.
+/// Parses a network namespace without an interface.
 ///
 /// # Errors
-/// What is none, with what to write.
+/// The text is not a network namespace; the message shows the forms.
 pub fn netns_name(text: &str) -> Result<NetnsName, String> {
     if text.starts_with("/proc/") && text.ends_with("/ns/net") {
         return Ok(NetnsName::named(text));
@@ -215,7 +216,7 @@ pub fn netns_name(text: &str) -> Result<NetnsName, String> {
     ))
 }
 
-/// The parts before and after the slash of this number.
+/// Splits at the slash of this number, counted from 1.
 fn split_at_slash(text: &str, number: usize) -> (&str, Option<&str>) {
     match text.match_indices('/').nth(number - 1) {
         Some((at, _)) => (&text[..at], Some(&text[at + 1..])),
@@ -277,7 +278,7 @@ impl FromStr for SourceName {
                 return Err(usage_hints::filter_hint(text.trim()));
             }
         }
-        // A name may have brackets, though none is seen to; in a pattern they are taken for one of the shell's.
+        // Brackets are allowed in an interface name, but in a pattern they would look like those of the shell.
         if (pattern.is_some() || !valid) && iface.contains(['[', ']', '{', '}']) {
             return Err(format!(
                 "'{iface}': a pattern has * (any characters) and ? (one character) only; give several sources instead, \

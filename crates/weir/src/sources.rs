@@ -1,4 +1,4 @@
-//! Sources opened with their engines, and the feeds that are asked of them.
+//! Opens the sources of a run with their engines, and requests their feeds.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,70 +19,70 @@ use crate::plan::own_traffic::{self, Found};
 use crate::plan::{CapturePlan, PlannedSource};
 use crate::source_name::{Part, SourceName};
 
-/// The sources of a run, and the feeds that were asked of them.
+/// The sources of a run, and the feeds that were requested from them.
 #[derive(Default)]
 pub struct Subscriptions {
     /// In the order in which they were named.
     pub sources: Vec<OpenSource>,
-    /// Source by source.
+    /// Ordered by source.
     pub feeds: Vec<Subscribed>,
-    /// Names of the addresses of those whose frames they are, as sources are opened.
+    /// Names of the owners' addresses, learned each time a source is opened.
     pub names: Names,
-    /// Where each feed's frames are chosen, as it was last.
+    /// Last known filter location of each feed.
     locations: Mutex<Vec<FilterLocation>>,
 }
 
-/// A source of the run; one that is followed may not be there yet.
+/// A source of the run. With `--follow` it may not exist yet.
 pub struct OpenSource {
     pub id: SourceId,
     /// As the user named it.
     pub name: String,
-    /// The pcap link type of its frames; Ethernet as long as it was never there.
+    /// The pcap link type of its frames; Ethernet until the source has been opened.
     pub link_type: u16,
-    /// A daemon captures it.
+    /// Whether a daemon captures it.
     pub is_of_daemon: bool,
 }
 
 /// A feed of one source.
 #[derive(Clone, Debug)]
 pub struct Subscribed {
-    /// Number of the source.
+    /// Index of the source.
     pub source: usize,
-    /// Its name in the probe's commands.
+    /// Identifies the feed in calls to the probe.
     pub subscription: SubscriptionId,
-    /// The number of the first feed that reads the same rings, among those of the run: its interface in outputs.
+    /// Index of the first feed of the run that reads the same rings. Outputs identify the feed by this number.
     pub output: usize,
-    /// Its name; empty for the only one.
+    /// Its name; empty if it is the only feed.
     pub name: String,
-    /// Which part of the source.
+    /// The part of the source.
     pub part: Part,
-    /// Its settings; the filter is the one in force at that time.
+    /// Its settings. In results, the filter is the one in force at that time.
     pub takes: Feed,
-    /// How often its filter was changed by then.
+    /// How often its filter has been changed.
     pub changes: u64,
-    /// The name of the feed that it shares its rings with.
+    /// The name of the earlier feed whose rings it shares.
     pub shares: Option<String>,
 }
 
-/// Filter of a feed that is in force.
+/// The filter of a feed that is in force.
 #[derive(Clone, Debug)]
 pub struct InForce {
-    /// Its filter; `None` takes all.
+    /// `None`: all frames pass.
     pub filter: Option<Arc<Filter>>,
-    /// How often that was changed; one that was taken back has been changed twice.
+    /// How often the filter was changed. A change that was undone counts twice.
     pub changes: u64,
 }
 
 impl Subscriptions {
-    /// Opens all sources of a run, in order. They offer nothing yet.
+    /// Opens all sources of a run, in order. They offer no frames until they are started.
     ///
     /// # Errors
-    /// What an engine or a filter says.
+    /// A source cannot be opened, or a filter does not compile.
     pub fn open(probe: &Probe, plan: &CapturePlan) -> Result<Subscriptions> {
         let mut opened = Subscriptions::default();
         let mut feeds = FeedCompiler::new(&plan.feeds);
         for source in &plan.sources {
-            // One that is followed is waited for.
+            // With --follow, a missing machine is waited for.
             if let Some(vm) = source.name.vm().filter(|_| !plan.follow) {
                 weir_container::vm::find(&vm)?;
             }
@@ -97,7 +97,7 @@ impl Subscriptions {
             opened.add(id, source, asked, own);
             let rings = probe.rings_of(opened.feeds[opened.feeds.len() - 1].subscription);
             if let Some(ring) = rings.first() {
-                // The engine knows the link type; its rings say it.
+                // The engine determines the link type, and writes it into its rings.
                 let last = opened.sources.len() - 1;
                 opened.sources[last].link_type = ring.identity()?.link_type;
             }
@@ -131,7 +131,7 @@ impl Subscriptions {
         }
     }
 
-    /// One source with one feed, of which everything is taken.
+    /// One source with one feed without a filter.
     #[cfg(test)]
     pub fn of_one(id: SourceId, subscription: SubscriptionId) -> Subscriptions {
         let (name, part, takes) = (String::new(), Part::Whole, Feed::default());
@@ -142,8 +142,8 @@ impl Subscriptions {
         Subscriptions { sources: vec![source], feeds: vec![feed], ..Subscriptions::default() }
     }
 
-    /// Has sources of a daemon that are waited for looked for again; nobody tells when a daemon is there. `false` if
-    /// there is none.
+    /// Retries the sources of daemons that are waited for, because no event reports that a daemon has started. Gives
+    /// whether there are such sources.
     pub fn look_for_daemons(&self, probe: &Probe) -> bool {
         let is_waited_for = |at: usize| {
             let mut own = self.feeds.iter().filter(|feed| feed.source == at);
@@ -164,7 +164,8 @@ impl Subscriptions {
         self.feeds.iter().enumerate().filter(|(at, feed)| feed.output == *at).map(|(_, feed)| feed)
     }
 
-    /// The number in outputs of what these subscriptions read, and what lines of text call it.
+    /// The output number of the feed that these subscriptions read, and its name in printed lines. Feeds that share
+    /// rings have one number, and their names are joined by commas. `None` if no feed of the run is among them.
     pub fn output_of(&self, readers: &[SubscriptionId]) -> Option<(usize, String)> {
         let mut own = self.feeds.iter().filter(|feed| readers.contains(&feed.subscription));
         let output = own.next()?.output;
@@ -179,7 +180,7 @@ impl Subscriptions {
         format!("{}{}", self.sources[feed.source].name, feed.part)
     }
 
-    /// Looks where frames are chosen now. Of feeds that are not there it keeps what was.
+    /// Updates the filter location of each feed. A feed that is not open keeps its last one.
     pub fn look(&self, probe: &Probe) {
         let now: Vec<_> =
             self.feeds.iter().map(|feed| Some(probe.feed_of(feed.subscription)?.1)).collect();
@@ -190,7 +191,7 @@ impl Subscriptions {
         }
     }
 
-    /// Where frames of each feed were chosen when that was looked for last.
+    /// The filter location of each feed at the last call of [`look`](Self::look).
     pub fn locations(&self) -> Vec<FilterLocation> {
         self.locations_now().clone()
     }
@@ -200,7 +201,7 @@ impl Subscriptions {
     }
 }
 
-/// The link type that a source's filters are compiled for. Of an interface that is waited for it is not known yet.
+/// The link type that a source's filters are compiled for: Ethernet for an interface that does not exist yet.
 fn link_type_for_filters(source: &PlannedSource, plan: &CapturePlan) -> Result<u16> {
     if !plan.feeds.are_filtered() {
         return Ok(LINKTYPE_ETHERNET);
@@ -211,8 +212,10 @@ fn link_type_for_filters(source: &PlannedSource, plan: &CapturePlan) -> Result<u
     }
 }
 
-/// The requests to the probe. Feeds share rings if they do so from the start: those that are changed to take the same
-/// have rings of their own also after their source came back, because each is counted for itself.
+/// The requests to the probe.
+///
+/// Only feeds that are equal at the start share rings. Feeds that become equal by a later change keep their own
+/// rings, also after their source came back, because each has its own counters.
 fn wants(asked: &[Asked]) -> Vec<Wants> {
     let group = |at, asked: &Asked| asked.shares.unwrap_or(at);
     let asked = asked.iter().enumerate();
@@ -227,7 +230,7 @@ fn is_missing(error: &anyhow::Error) -> bool {
 
 /// Gives each feed the interface that its rings describe.
 fn describe(asked: &mut [Asked], source: &SourceName) {
-    // tcpdump refuses files whose interfaces differ in this.
+    // One snaplen for all: tcpdump refuses files whose interfaces have different ones.
     let snaplen = asked.iter().map(|asked| asked.feed.snaplen).max().unwrap_or_default();
     for one in asked {
         one.feed.interface = Interface {
@@ -240,7 +243,7 @@ fn describe(asked: &mut [Asked], source: &SourceName) {
     }
 }
 
-/// A finder that learns the names of the owners' addresses, too.
+/// A finder of owners that also learns the names of their addresses.
 fn finder_for(names: Names) -> OwnerFinder {
     OwnerFinder::new(move |ifaces| {
         let found = owners(ifaces);
@@ -257,24 +260,24 @@ fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec
         Target::Interface { netns, iface } => {
             Some(LinkName { netns: netns.clone(), iface: Some(iface.clone()) })
         }
-        // The interfaces of a namespace join and leave a source; it ends with the namespace itself, which a process
-        // has that may be started again.
+        // Interfaces of the namespace join and leave the source. The source ends with the namespace, and comes back
+        // if the process that has the namespace is started again.
         Target::Pattern { netns: Some(netns), .. } if plan.follow => {
             Some(LinkName { netns: Some(netns.clone()), iface: None })
         }
         _ => None,
     };
     let is_of_daemon = source.name.is_of_daemon();
-    // A daemon that is started anew is read on from in any case.
+    // After a restart of the daemon, reading goes on, also without --follow.
     let follows = (plan.follow && link.is_some()) || is_of_daemon;
     let must_be_there = AtomicBool::new(is_of_daemon && !plan.follow);
-    // For files only.
+    // Names are written into files only.
     let writes = plan.outputs.write.is_some() || !plan.outputs.record.is_empty();
     let learned_by = writes.then(|| names.clone());
     let setup = Setup {
         ring_bytes: plan.ring_bytes,
         ring_pages: plan.ring_pages,
-        // CPUs that were chosen say where memory lies.
+        // With --cpus, rings are allocated near those CPUs instead.
         near_nic: plan.cpus.is_none(),
         promiscuous: plan.promiscuous,
         may_change: plan.control.is_some(),
@@ -282,22 +285,22 @@ fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec
         ..Setup::default()
     };
     let open: Opener = std::sync::Arc::new(move |feeds| {
-        // Each time: an interface that comes back may have an address then.
+        // Checked at each opening, because an interface that comes back may have an address by then.
         if asks_before {
             let found = own_traffic::check_one(&planned)
                 .map_err(|refused| CaptureError::Options(format!("{refused:#}")))?;
-            // It may be there by now; who follows it is asked to open it again.
+            // The interface may exist by now. With --follow, the opener is called again.
             if let (Found::Unknown(error), true) = (found, follows) {
                 return Err(error);
             }
         }
         let opened = request.open(&target, &Setup { feeds, ..setup.clone() });
         if let (Ok(source), Some(names)) = (&opened, &learned_by) {
-            // Each time: a container that is started again may have another address.
+            // At each opening, because a restarted container may have another address.
             names.learn(source.info().owner.iter().flat_map(address_names));
         }
         match opened {
-            // The first time that is an error of the caller.
+            // At the first opening, a missing daemon is an error of the caller.
             Err(missing @ (CaptureError::NoDaemon { .. } | CaptureError::DaemonBusy { .. }))
                 if must_be_there.load(Relaxed) =>
             {

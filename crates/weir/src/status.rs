@@ -42,7 +42,7 @@ fn ask_daemon(path: &Path) -> Result<Status> {
 /// The status, for people.
 fn text(status: &Status) -> String {
     let mut text = String::new();
-    // Into memory: nothing can fail.
+    // Writing into memory cannot fail.
     let _ = write_text(&mut text, status);
     text
 }
@@ -99,7 +99,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
-/// How an open source is captured.
+/// The engine and the hook of an open source.
 fn captured_with(engine: &str, hook: Option<&str>) -> String {
     match hook {
         None => format!("captured with {engine}"),
@@ -115,7 +115,7 @@ fn who(client: &ClientStatus) -> String {
     }
 }
 
-/// Frames that were overwritten before its slowest consumer said that it has read them, if any.
+/// The number of frames that were overwritten before the client's slowest consumer had reported them as read, if any.
 fn lapped(client: &ClientStatus) -> String {
     let lapped = client.lapped.filter(|lapped| *lapped > 0);
     lapped.map_or_else(String::new, |lapped| {
@@ -123,7 +123,7 @@ fn lapped(client: &ClientStatus) -> String {
     })
 }
 
-/// In quotes, if there is any.
+/// The text in quotes after a blank; nothing if it is empty.
 fn quoted(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(" '{text}'") }
 }

@@ -1,4 +1,4 @@
-//! Values with units, as they are typed and as they are printed.
+//! Parses and prints values with units.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     number.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(bad)
 }
 
-/// The size of a file: `1GiB`.
+/// The size at which a file is rotated: `1GiB`.
 pub fn rotate_size(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         size if size < ROTATE_BYTES_MIN => Err(format!(
@@ -36,7 +36,7 @@ pub fn rotate_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The same as tcpdump has it: a bare number is millions of bytes.
+/// Like [`rotate_size`], but a bare number means millions of bytes, as with tcpdump.
 pub fn rotate_millions(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(0) => Err("'0': write millions of bytes such as 100, or 100MiB".to_owned()),
@@ -45,7 +45,7 @@ pub fn rotate_millions(text: &str) -> Result<u64, String> {
     }
 }
 
-/// How long a file is written.
+/// The time after which a file is rotated, at least 1 s.
 pub fn rotate_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time < Duration::from_secs(1) => Err(format!("'{text}': the shortest time is 1s")),
@@ -53,7 +53,7 @@ pub fn rotate_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// How much of a disk files may take: `20GiB`, or `50%` of all of it.
+/// The quota of recorded files: `20GiB`, or `50%` of the disk's size.
 pub fn quota(text: &str) -> Result<Quota, String> {
     match text.strip_suffix('%').map(str::parse::<u8>) {
         None => bytes(text).map(Quota::Bytes),
@@ -64,7 +64,7 @@ pub fn quota(text: &str) -> Result<Quota, String> {
     }
 }
 
-/// `zstd`, or `zstd:19`: the level.
+/// `zstd`, or `zstd:19` with a level. Returns the level.
 pub fn compression(text: &str) -> Result<i32, String> {
     let bad =
         || format!("'{text}' is no compression; write zstd, or zstd:1 (fast) to zstd:19 (small)");
@@ -93,7 +93,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())
 }
 
-/// Length of a measurement.
+/// The length of a measurement, 100 ms to 60 s.
 pub fn measured_time(text: &str) -> Result<Duration, String> {
     let (least, most) = (Duration::from_millis(100), Duration::from_secs(60));
     duration(text).ok().filter(|time| (least..=most).contains(time)).ok_or_else(|| {
@@ -101,7 +101,7 @@ pub fn measured_time(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Bytes of a direct write.
+/// The size of a direct write, a multiple of 4 KiB up to 64 MiB.
 pub fn write_size(text: &str) -> Result<u64, String> {
     const ALIGN: u64 = weir_disk::ALIGN_BYTES as u64;
     match bytes(text)? {
@@ -112,7 +112,7 @@ pub fn write_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// For how long an entry is blocked.
+/// The time for which an entry is blocked.
 pub fn block_time(text: &str) -> Result<Duration, String> {
     let hours = BLOCK_TIME_MAX.as_secs() / 3600;
     let longest = format!("{hours}h ({} days)", hours / 24);
@@ -138,7 +138,7 @@ pub fn whole_seconds(time: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// Bytes kept of a frame; 0 is all of them, as with tcpdump.
+/// Bytes kept of a frame. 0 means all, as with tcpdump.
 pub fn snaplen(text: &str) -> Result<u32, String> {
     let bytes = text.parse().map_err(|_| format!("'{text}' is no number of bytes"))?;
     Ok(if bytes == 0 { CAPLEN_MAX } else { bytes })
@@ -160,18 +160,18 @@ pub fn count(text: &str) -> Result<u64, String> {
     if count == 0 { Err(bad()) } else { Ok(count) }
 }
 
-/// How fast frames go.
+/// The rate at which frames are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FrameRate {
     /// As fast as possible.
     Max,
-    /// Frames a second.
+    /// Frames per second.
     Pps(f64),
-    /// Bits a second.
+    /// Bits per second.
     Bps(f64),
 }
 
-/// `max`, `1Mpps`, `500kpps`, `1Gbps`, `100Mbps`, or as reports have it: `100Mbit/s`.
+/// `max`, `1Mpps`, `500kpps`, `1Gbps`, `100Mbps`, or `100Mbit/s` as in reports.
 pub fn frame_rate(text: &str) -> Result<FrameRate, String> {
     const FORM: &str =
         "max, or frames a second as 1Mpps, 10kpps or 5pps, or bits a second as 1Gbps or 100Mbit/s";
@@ -234,7 +234,7 @@ fn split(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// `12 345 678`: digits in threes.
+/// `12 345 678`: groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -247,7 +247,7 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// `1 file`, `2 files`, `1 234 entries left out`: a count and what is counted, whose first word is the noun.
+/// `1 file`, `2 files`, `1 234 entries left out`. The first word of `what` is the noun, in the singular.
 pub fn counted(count: u64, what: &str) -> String {
     let (noun, rest) = what.split_at(what.find(' ').unwrap_or(what.len()));
     let plural = match noun.strip_suffix('y') {
@@ -264,7 +264,7 @@ pub struct Unit {
     name: &'static str,
     scale: f64,
     digits: usize,
-    /// From here on it is the one to take.
+    /// The smallest rate that is shown in this unit.
     from: f64,
 }
 
@@ -272,15 +272,15 @@ const fn unit(name: &'static str, scale: f64, digits: usize, from: f64) -> Unit 
     Unit { name, scale, digits, from }
 }
 
-/// Packets a second, smallest unit first.
+/// Units of packets per second, smallest unit first.
 pub const PACKET_RATE: [Unit; 3] =
     [unit("pps", 1.0, 1, 0.0), unit("kpps", 1e3, 1, 1e3), unit("Mpps", 1e6, 3, 1e5)];
 
-/// Bits a second, smallest unit first.
+/// Units of bits per second, smallest unit first.
 pub const BIT_RATE: [Unit; 3] =
     [unit("kbit/s", 1e3, 1, 0.0), unit("Mbit/s", 1e6, 1, 1e6), unit("Gbit/s", 1e9, 3, 1e8)];
 
-/// `1.234 Mpps`, `12.3 kpps`, `5.0 pps`: small rates stay visible.
+/// `1.234 Mpps`, `12.3 kpps`, `5.0 pps`.
 pub fn packet_rate(pps: f64) -> String {
     HeldUnit::new(&PACKET_RATE).show(pps)
 }
@@ -290,21 +290,21 @@ pub fn bit_rate(bps: f64) -> String {
     HeldUnit::new(&BIT_RATE).show(bps)
 }
 
-/// A rate shown again and again, in a unit that stays: where it goes up and down around a bound, lines are to be
-/// compared.
+/// The unit of a rate that is shown repeatedly. A rate that varies around a bound keeps its unit, so that lines can
+/// be compared.
 pub struct HeldUnit {
     units: &'static [Unit],
     now: usize,
 }
 
 impl HeldUnit {
-    /// In the smallest unit at first.
+    /// Starts with the smallest unit.
     pub fn new(units: &'static [Unit]) -> HeldUnit {
         HeldUnit { units, now: 0 }
     }
 
-    /// The rate with its unit: a larger one as soon as it is reached, a smaller one below a tenth of where its own
-    /// begins.
+    /// The rate with its unit. A larger unit is used as soon as the rate reaches it, a smaller one only below a
+    /// tenth of the current unit's lower bound.
     pub fn show(&mut self, rate: f64) -> String {
         let fitting = self.units.iter().rposition(|unit| rate >= unit.from).unwrap_or(0);
         if fitting > self.now || rate < self.units[self.now].from / 10.0 {
@@ -315,7 +315,7 @@ impl HeldUnit {
     }
 }
 
-/// `all`, or one queue, or the first and the last of some.
+/// `all`, one queue as `2`, or a range as `0-3`.
 pub fn queues(text: &str) -> Result<Queues, String> {
     if text == "all" {
         return Ok(Queues::All);
@@ -328,7 +328,7 @@ pub fn queues(text: &str) -> Result<Queues, String> {
     }
 }
 
-/// Sizes on the wire: `64`, a mix as `64:7,594:4,1518:1`, or `imix`, which is that one.
+/// Frame sizes on the wire: `64`, a mix such as `64:7,594:4,1518:1`, or `imix`, which is this same mix.
 pub fn sizes(text: &str) -> Result<Sizes, String> {
     let bad = || {
         format!(
@@ -349,7 +349,7 @@ pub fn sizes(text: &str) -> Result<Sizes, String> {
     Sizes::mix(&shares.ok_or_else(bad)?)
 }
 
-/// CPUs: `0`, `0,2-3`. Each once.
+/// A list of CPUs, each once: `0`, `0,2-3`.
 pub fn cpus(text: &str) -> Result<Cpus, String> {
     let bad = || format!("'{text}' is no list of CPUs; write it like 0 or 0,2-3, each once");
     let number = |text: &str| text.parse::<u16>().map_err(|_| bad());
@@ -365,7 +365,7 @@ pub fn cpus(text: &str) -> Result<Cpus, String> {
     Ok(Cpus(cpus))
 }
 
-/// A list of CPUs, in the order given.
+/// CPUs, in the given order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(pub Vec<usize>);
 

@@ -1,5 +1,5 @@
-//! Words that were meant otherwise: sources that are filters, files without `file:`, tcpdump's `any`; files
-//! to write whose names say another format.
+//! Hints for mistyped command lines: filters, addresses and files in the place of sources, and output files whose names
+//! suggest another format.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use weir_probe::ProbeError;
 use crate::error_words::words;
 use crate::units::counted;
 
-/// Words that filters begin with. Source: pcap-filter(7).
+/// The first words of filters. Source: pcap-filter(7).
 const FILTER_WORDS: [&str; 41] = [
     "ah",
     "and",
@@ -57,17 +57,17 @@ const FILTER_WORDS: [&str; 41] = [
     "vrrp",
 ];
 
-/// Hint about a filter. Text with blanks is one: no interface's name has any.
+/// Hint for a filter in the place of a source.
 pub fn filter_hint(filter: &str) -> String {
     filter_hint_for("IFACE", filter)
 }
 
-/// The same, with the sources that stand before it.
+/// The same hint, with the sources before it.
 pub fn filter_hint_for(sources: &str, filter: &str) -> String {
     format!("a filter goes behind --filter: weir capture {sources} --filter '{filter}'")
 }
 
-/// Hint about an address or a network, which only filters have.
+/// Hint for an address or a network in the place of a source; `None` if it is neither.
 pub fn address_hint(text: &str) -> Option<String> {
     let filter = address_filter(text)?;
     Some(format!("an address is no source; {}", filter_hint(&filter)))
@@ -81,7 +81,7 @@ pub fn address_filter(text: &str) -> Option<String> {
     Some(format!("{word} {text}"))
 }
 
-/// Note on a file to write whose name promises the older format.
+/// Note on an output file whose extension suggests classic pcap.
 pub fn format_note(path: &Path) -> Option<String> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     let classic = matches!(extension.as_str(), "pcap" | "cap" | "dmp");
@@ -94,12 +94,12 @@ pub fn format_note(path: &Path) -> Option<String> {
     })
 }
 
-/// Hint about a file that is named like an interface.
+/// Hint for a file name without `file:`.
 pub fn file_hint(name: &str) -> Option<String> {
     Path::new(name).is_file().then(|| format!("there is a file of that name: say file:{name}"))
 }
 
-/// If a capture's error is one of rights, adds which sources every user can capture.
+/// If an error is due to missing capabilities, adds the sources that every user can capture.
 pub fn with_sources_of_all(error: anyhow::Error) -> anyhow::Error {
     if !error
         .chain()
@@ -121,7 +121,7 @@ fn capture_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a CaptureErro
     }
 }
 
-/// Errors about the size of rings, in the words and the unit of the flag that was given: of -B, if it was that.
+/// Rewrites an error about the size of rings for -B and its unit, KiB, if -B was given.
 pub fn with_size_as_given(error: anyhow::Error, kib: Option<u64>) -> anyhow::Error {
     let Some(kib) = kib else { return error };
     let (what, rings, bound) = match error.chain().find_map(capture_error) {
@@ -145,7 +145,7 @@ pub fn with_size_as_given(error: anyhow::Error, kib: Option<u64>) -> anyhow::Err
     )
 }
 
-/// For a filter by a flag and another one, which begins with words that stand `behind` something.
+/// The error for two filters, one by a flag and one in the words that follow `behind`.
 pub fn two_filters(by_flag: &str, flag: &str, words: &str, behind: &str) -> String {
     let joined = format!("({}) and ({words})", by_flag.replace('\n', " "));
     format!(
@@ -154,12 +154,13 @@ pub fn two_filters(by_flag: &str, flag: &str, words: &str, behind: &str) -> Stri
     )
 }
 
-/// Whether it is a word that filters begin with, and nothing else.
+/// Whether the text is exactly one of the first words of filters.
 pub fn is_filter_word(text: &str) -> bool {
     FILTER_WORDS.contains(&text)
 }
 
-/// Whether a filter may begin with this text: an address alone is none, but is meant as one.
+/// Whether the text looks like the beginning of a filter. A bare address is included: it is not a filter, but is meant
+/// as one.
 pub fn begins_filter(text: &str) -> bool {
     let first = text.split(|c: char| c.is_whitespace() || c == '[').next().unwrap_or_default();
     let has_operators = text.starts_with(['(', '!']);

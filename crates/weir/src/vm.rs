@@ -1,4 +1,4 @@
-//! `weir vm`: virtual machines of this host that read feeds, as their operator sees them.
+//! `weir vm`: manages the virtual machines of this host that read feeds.
 
 mod check;
 mod domain;
@@ -40,7 +40,7 @@ fn host_daemon(socket: Option<&Path>) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Whether a daemon of this name is that of a guest.
+/// Whether a daemon with this name is a guest's broker.
 fn is_broker(server: &str) -> bool {
     server.starts_with("weir guest ")
 }
@@ -60,7 +60,7 @@ fn attach(args: &AttachGuestArgs) -> Result<u8> {
     let state = guests.iter().find(|guest| guest.name == args.name).map(|guest| guest.state);
     daemon.attach_guest(&args.name)?;
     match state {
-        // Asked to leave, whether for `detach` or after its last feed.
+        // `Leaving` after `detach`, or after its last feed.
         None | Some(GuestState::Detached | GuestState::Leaving) => {
             eprintln!("{}: it may open feeds", args.name);
         }

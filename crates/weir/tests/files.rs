@@ -13,7 +13,7 @@ use common::{
 };
 use weir_frame::record::Flags;
 use weir_lab::Testbed;
-use weir_lab::generator::template::number_of;
+use weir_lab::generator::template::{DESTINATION_MAC, SOURCE_MAC, Template, number_of};
 
 const TOOLS: [&str; 3] = ["capinfos", "tshark", "tcpdump"];
 
@@ -316,5 +316,49 @@ fn root_full_speed_on_two_cpus_is_merged_in_time_order() {
         let own = frames.iter().filter(|frame| frame.interface == interface);
         let numbers: Vec<_> = own.map(|frame| number_of(&frame.data)).collect();
         assert!(numbers.is_sorted(), "interface {interface}");
+    }
+}
+
+#[test]
+fn root_frames_recorded_from_two_cpus_are_extracted_as_they_were_sent() {
+    let test = "root_frames_recorded_from_two_cpus_are_extracted_as_they_were_sent";
+    let Some(_alone) = ready(test, &TOOLS) else { return };
+    const FRAMES: u64 = 50_000;
+    let beds = [bed(), bed()];
+    let names = beds.each_ref().map(|bed| format!("netns:{}/{}", bed.rx.netns, bed.rx.iface));
+    let dir = folder();
+    let [recorded, extracted] = ["recorded", "extracted.pcapng"].map(|name| dir.path().join(name));
+    let line = format!("capture {} --write {}/ --json", names.join(" "), recorded.display());
+    let capture = Run::capture_by(&beds[0].rx, weir(&line));
+    // Of another size each, and on another CPU each.
+    let sizes = [300, 700];
+    let generators = [0, 1].map(|number| {
+        let (to, size) = (&beds[number].tx, sizes[number]);
+        let line = format!(
+            "gen {} --frames {FRAMES} --rate 50kpps --size {size} --flows 3 --cpu {number}",
+            to.iface
+        );
+        Run::start(to, weir(&line))
+    });
+    generators.map(|one| one.end().expect(0));
+    settle();
+    let json = capture.stop().expect(0).json();
+    closes(&json);
+    assert_eq!(number(&json, "lapped"), 0, "{json}");
+    let line = format!("extract {} --write {}", recorded.display(), extracted.display());
+    let output = weir(&line).output().expect("weir");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (_, frames) = read(&extracted);
+    in_time_order(&frames);
+    all_read(&extracted, &frames);
+    for size in sizes {
+        let template = Template::new(size - 4, 3, SOURCE_MAC, DESTINATION_MAC);
+        let own = frames.iter().filter(|frame| frame.data.len() == size - 4);
+        let mut next = 0;
+        for frame in own.filter(|frame| number_of(&frame.data).is_some()) {
+            assert!(frame.data == template.frame(next), "frame {next} of {size} bytes");
+            next += 1;
+        }
+        assert_eq!(next, FRAMES, "{size}");
     }
 }

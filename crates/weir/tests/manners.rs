@@ -197,6 +197,11 @@ fn json_has_one_vocabulary() {
     bench.run("status --control DIR/control --json");
     bench.run("status --socket DIR/daemon --json");
     bench.run("vm list --socket DIR/daemon --json");
+    bench.run("lab reread made --duration 0s --socket DIR/daemon --json");
+    let line =
+        "capture gen:rate=1kpps --write DIR/back/ --on-trigger signal --control DIR/back-control";
+    bench.start(line, "back-control");
+    bench.run("trigger --control DIR/back-control --json");
     bench.run("filter udp --feed a --control DIR/control --json");
     bench.run("block 10.0.0.1 --feed a --for 1h --control DIR/control --json");
     bench.run("block 10.0.0.0/24 --feed a --socket DIR/daemon --json");
@@ -271,7 +276,7 @@ fn bad_input_ends_with_status_2_in_every_command() {
         "capture gen: -F /no/such/file",
         "capture gen: -c 1 --write /no/such/folder/a",
         "capture gen: -c 1 --write /no/such/folder/a/",
-        "capture gen: -c 1 -B 4",
+        "capture gen: -c 1 --ring-size 4KiB",
         "capture host:lan --socket /no/such/socket --json",
         "flows file:/no/such/file --json",
         "flows gen: --filter no-such-word --json",

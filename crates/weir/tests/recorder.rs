@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use weir_frame::read::FrameReader;
 
+use common::tools::statistics;
 use common::{LIMIT, Run, bed, closes, folder, generate, number, program, ready, settle, weir};
 
 /// The files of a recorder, complete or not.
@@ -124,13 +125,23 @@ fn root_all_tools_agree_on_what_was_recorded_of_a_link() {
     let line =
         format!("--write {}/ --json --ring-size 64MiB --rotate-size 20MiB", dir.path().display());
     let run = Run::capture(&bed.rx, &line);
-    generate(&bed.tx, "--frames 100000 --size 600 --flows 64 --rate 100kpps");
+    // By one CPU, which has the first ring.
+    generate(&bed.tx, "--frames 100000 --size 600 --flows 64 --rate 100kpps --cpu 0");
     settle();
     let json = run.stop().expect(0).json();
     closes(&json);
     let delivered = number(&json, "delivered");
     assert!(delivered >= 100_000, "{json}");
     let files = files(dir.path());
+    let mut offered = Vec::new();
+    for file in &files {
+        let [statistics] = statistics(file).try_into().unwrap_or_else(|all| panic!("{all:?}"));
+        assert_eq!(statistics.delivered, Some(frames(file).len() as u64), "{file:?}");
+        assert_eq!(statistics.os_drops, Some(0), "{file:?}");
+        offered.extend(statistics.received);
+    }
+    // The ledger of the run is in the last file of the first ring.
+    assert_eq!(offered, [number(&json, "offered")]);
     assert!(files.len() >= 3, "{files:?}");
     assert!(files.iter().all(|file| file.extension().is_some_and(|end| end == "pcapng")));
     let (mut by_ours, mut by_theirs) = (0, 0);

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::metrics::{free_address, read, scrape};
+use common::metrics::{address_of, read, scrape};
 use common::{Run, bed, closes, folder, generate, number, path, ready, settle, sh, weir};
 use weir_lab::testbed::require_tool;
 
@@ -150,11 +150,11 @@ fn once(address: &str, is_there: impl Fn(&BTreeMap<String, u64>) -> bool) -> BTr
 
 #[test]
 fn two_sources_of_one_name_are_one_metric() {
-    let address = free_address().to_string();
     // Two of them end, and the third goes on.
     let sources = "gen:rate=1kpps,frames=300 gen:rate=1kpps,frames=300";
-    let line = format!("capture {sources} gen:rate=1kpps --metrics {address} --json");
+    let line = format!("capture {sources} gen:rate=1kpps --metrics 127.0.0.1:0 --json");
     let mut run = Run::here(weir(&line));
+    let address = address_of(&mut run);
     run.wait_for("that it captures", |run| run.stderr().contains("weir: gen:"));
     let offered = |values: &BTreeMap<String, u64>| {
         let of = |name: &&String| name.starts_with("weir_feed_offered_frames_total{");
@@ -180,10 +180,11 @@ fn two_sources_of_one_name_are_one_metric() {
 #[test]
 fn a_consumer_that_failed_is_told_of_while_the_others_go_on() {
     let dir = folder();
-    let (address, (_, control)) = (free_address().to_string(), path(&dir, "control"));
-    let flags = format!("--control {control} --metrics {address} --json");
+    let (_, control) = path(&dir, "control");
+    let flags = format!("--control {control} --metrics 127.0.0.1:0 --json");
     let line = format!("capture gen:rate=10kpps --write /dev/full --count {flags}");
     let mut run = Run::here(weir(&line));
+    let address = address_of(&mut run);
     run.wait_for("that it says so", |run| {
         let says = run.stderr();
         let said = says.lines().find(|line| line.contains("this consumer has ended"));

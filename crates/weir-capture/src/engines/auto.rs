@@ -1,4 +1,4 @@
-//! Which engine for a live interface, and why.
+//! Selects the engine for a live interface, with the reason.
 
 use crate::engines::declaration::{Declaration, Opening, Patterns, QueueUse, Takes, Target};
 use crate::engines::options::EngineOptions;
@@ -9,19 +9,20 @@ use crate::memory::Memory;
 use crate::setup::Setup;
 use crate::source::Source;
 
-/// The engine that is to take a target, and its options. By default the best that works, with its own options.
+/// The engine for a target, and its options. The default is the best engine that works, with default
+/// options.
 #[derive(Clone, Debug, Default)]
 pub struct EngineRequest {
-    /// This one or an error; `None`: the best that works.
+    /// This engine and no other; `None`: the best that works.
     pub engine: Option<&'static Declaration>,
     /// Options for the engine.
     pub options: EngineOptions,
-    /// The flags that were given and that not every engine heeds: `auto` takes none that does not.
+    /// The given flags that not every engine supports. `auto` selects only an engine that supports them.
     pub flags: Vec<&'static str>,
 }
 
 impl EngineRequest {
-    /// The engines that may come to take this target, best first.
+    /// The engines that may open this target, best first.
     pub fn candidates(&self, target: &Target) -> impl Iterator<Item = &'static Declaration> {
         let mut all: Vec<&'static Declaration> = match self.engine {
             Some(engine) => vec![engine],
@@ -37,7 +38,7 @@ impl EngineRequest {
     }
 
     fn auto_may_take(&self, engine: &Declaration) -> bool {
-        // A flag that no engine of interfaces heeds is for other sources of the run.
+        // A flag that no engine for interfaces supports is for other sources of the run.
         let of_interfaces = |flag: &str| {
             ENGINES.iter().any(|other| other.takes == Takes::Interfaces && other.heeds(flag))
         };
@@ -45,7 +46,7 @@ impl EngineRequest {
         engine.takes == Takes::Interfaces && engine.auto.is_some() && heeds_all
     }
 
-    /// Most memory that the target takes, whichever engine gets it.
+    /// Most memory that the target needs with any of these engines.
     #[must_use]
     pub fn memory(&self, target: &Target) -> Memory {
         let all = self.candidates(target).map(|engine| (engine.memory)(target, &self.options));
@@ -56,12 +57,13 @@ impl EngineRequest {
         .unwrap_or(Memory::ONE_RING)
     }
 
-    /// Opens the target with the engine asked for, or with the best that works here; the source's
-    /// [`Info`](crate::Info) says why. The calling thread moves into the target's network namespace for good. A refusal
-    /// that would show only at the start comes here: an engine whose rings are handed out cannot be exchanged.
+    /// Opens the target with the requested engine, or with the best that works here; the source's
+    /// [`Info`](crate::Info) contains the reason. The calling thread moves into the target's network
+    /// namespace and stays there. Engines report here, rather than at `start`, what the kernel refuses:
+    /// once rings are handed out, another engine cannot be used instead.
     ///
     /// # Errors
-    /// That of the engine asked for; else that of the best, unless another can stand in.
+    /// The error of the requested engine; or that of the best engine, if no other can replace it.
     pub fn open(&self, target: &Target, setup: &Setup) -> Result<Box<dyn Source>, CaptureError> {
         match target {
             Target::Pattern { netns: Some(netns), pattern } if pattern.is_all_but_loopback() => {
@@ -110,7 +112,7 @@ impl EngineRequest {
                     let why = format!("{} cannot be used: {}", engine.name, error_text(&refusal));
                     first.get_or_insert((refusal, why));
                 }
-                // Without either right, the needs of the better engine are the better advice.
+                // If both lack privileges, report those that the better engine needs.
                 Err(CaptureError::NoRights { .. }) if first.is_some() => break,
                 opened => return opened,
             }
@@ -146,13 +148,13 @@ pub fn refuse_pattern(engine: &Declaration, target: &Target) -> Result<(), Captu
     )))
 }
 
-/// Whether feeds can go by the RX queue of a frame where this engine takes it.
+/// Whether this engine captures from one range of queues, so that feeds cannot select by queue.
 #[must_use]
 pub fn takes_one_range(engine: Option<&Declaration>) -> bool {
     engine.is_some_and(|engine| engine.queues == QueueUse::OneRange)
 }
 
-/// Refuses feeds of queues that the interface does not have: no frame would ever be in them.
+/// Refuses feeds of queues that the interface does not have, which would never get a frame.
 fn check_queues(iface: &str, setup: &Setup) -> Result<(), CaptureError> {
     let Some(asked) = setup.feeds.iter().filter_map(|feed| feed.queue).max() else { return Ok(()) };
     match InterfaceQuery::new()?.rx_queues(iface) {
@@ -167,8 +169,8 @@ fn check_queues(iface: &str, setup: &Setup) -> Result<(), CaptureError> {
     }
 }
 
-/// Whether another engine can do what this kernel, or its administrator, refuses this one.
-/// An error of the interface or of the options would be the same for all engines.
+/// Whether another engine may work where the kernel has refused this one. Errors about the interface or the
+/// options would be the same for all engines.
 fn another_engine_helps(refusal: &CaptureError) -> bool {
     use CaptureError::{Attach, Bpf, NoRights, RealTimeKernel};
     matches!(refusal, Attach { .. } | Bpf { .. } | NoRights { .. } | RealTimeKernel)

@@ -31,7 +31,7 @@ pub enum Target {
     },
     /// A capture file.
     File(PathBuf),
-    /// The text after the engine's prefix: a device, a specification.
+    /// The text after the engine's prefix: a device, or the specification of generated frames.
     Text(String),
 }
 
@@ -53,7 +53,7 @@ impl Target {
 pub enum Takes {
     /// Interfaces of the kernel, by name.
     Interfaces,
-    /// Devices that are not interfaces of the kernel, but also live; their names follow a prefix.
+    /// Live devices that are not interfaces of the kernel. Their names follow a prefix.
     Devices {
         /// The prefix, with its colon.
         prefix: &'static str,
@@ -73,7 +73,7 @@ pub enum QueueUse {
     Unknown,
     /// The queue of each frame is known, and feeds may select by it.
     PerFrame,
-    /// It takes frames from one range of queues, but feeds cannot select by the queue.
+    /// The engine captures from one range of queues, but feeds cannot select by queue.
     OneRange,
 }
 
@@ -82,7 +82,8 @@ pub enum QueueUse {
 pub enum Patterns {
     /// It does not.
     None,
-    /// It does, if it is requested by its name, or by a flag that no engine of [`First`](Patterns::First) supports.
+    /// It does, if the user requests it by name, or by a flag that no engine with
+    /// [`First`](Patterns::First) supports.
     IfAsked,
     /// It does, and `auto` selects it.
     First,
@@ -92,7 +93,7 @@ pub enum Patterns {
 pub struct Declaration {
     /// Its name, as for `--engine`.
     pub name: &'static str,
-    /// One line for help: how it takes frames.
+    /// One line for help: how it captures frames.
     pub purpose: &'static str,
     /// Targets that it supports.
     pub takes: Takes,
@@ -100,12 +101,12 @@ pub struct Declaration {
     pub patterns: Patterns,
     /// Why `auto` prefers it to the engines for interfaces that are listed after it; `None`: `auto` never selects it.
     pub auto: Option<&'static str>,
-    /// Whether its sources and rings belong to a daemon, which may end and come back without notice.
+    /// Whether its sources and rings belong to a daemon, which may end or restart at any time.
     pub is_of_daemon: bool,
     /// Whether its rings are BPF arrays, unless a feed must be [sealed](crate::Feed::is_sealed). Rings of other engines
     /// are always sealed.
     pub fills_bpf_arrays: bool,
-    /// Flags that it supports, of those that not every engine supports.
+    /// The flags that it supports, among those that not every engine supports.
     pub flags: &'static [&'static str],
     /// Capabilities that it needs.
     pub rights: &'static [Right],
@@ -115,7 +116,8 @@ pub struct Declaration {
     pub memory: fn(&Target, &EngineOptions) -> Memory,
     /// The pcap link type of a target's frames.
     pub link_type: fn(&Target) -> Result<u16, CaptureError>,
-    /// The kernel's interface, in the target's namespace, that gets no frames with `--consume`.
+    /// The interface, in the target's namespace, whose frames `--consume` takes away from the network
+    /// stack.
     pub taken_from: for<'a> fn(&'a Target) -> Option<&'a str>,
     /// Refuses targets that it does not support, and options that contradict each other, before anything is opened.
     pub check: fn(&Target, &EngineOptions) -> Result<(), CaptureError>,
@@ -127,11 +129,11 @@ pub struct Declaration {
 pub struct Opening<'a> {
     /// The target.
     pub target: &'a Target,
-    /// Its feeds and their memory.
+    /// The feeds and their memory.
     pub setup: Setup,
     /// Options for the engine.
     pub options: &'a EngineOptions,
-    /// Why this engine was chosen.
+    /// The reason for this engine.
     pub why: String,
 }
 
@@ -174,12 +176,12 @@ impl PartialEq for Declaration {
 
 impl Eq for Declaration {}
 
-/// For engines that refuse nothing.
+/// A `Declaration::check` that accepts everything.
 pub(crate) fn check_nothing(_: &Target, _: &EngineOptions) -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// The target's own interface.
+/// The interface of the target, for `Declaration::taken_from`.
 pub(crate) fn its_interface(target: &Target) -> Option<&str> {
     Some(target.iface()).filter(|iface| !iface.is_empty())
 }

@@ -1,4 +1,4 @@
-//! A source in another network namespace, under its full name in all that it says.
+//! A source in another network namespace. Its info, events and errors contain the full name.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,21 +20,23 @@ struct Inside {
     source: Box<dyn Source>,
     name: NetnsName,
     is_whole: bool,
-    /// Where it was opened, whatever has that name later.
+    /// The namespace in which it was opened, even if another has the name later.
     netns: Arc<Netns>,
     info: Info,
-    /// When it was seen last that the namespace is in its place.
+    /// Time of the last check whether the namespace is still in place.
     looked: Instant,
 }
 
-/// How often a source looks whether the process is still there in whose network namespace it is. Costs a `stat`.
+/// Time between two checks whether the process to which the network namespace belongs still exists. A check
+/// costs one `stat`.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Opens a source in the network namespace that has this name now, into which it moves the calling thread for good. Two
-/// interfaces of one name are told apart: in the source's info and errors.
+/// Opens a source in the network namespace that has this name now. The calling thread moves into it and
+/// stays there. The source's info and errors contain the namespace, to distinguish interfaces of the same
+/// name.
 ///
 /// # Errors
-/// As [`Netns::open`] and [`Netns::enter`], or what `open` says.
+/// As [`Netns::open`] and [`Netns::enter`], or the error of `open`.
 pub fn open(
     name: &NetnsName,
     setup: &Setup,
@@ -43,7 +45,8 @@ pub fn open(
     open_inside(name, false, setup, open)
 }
 
-/// The same of a source that is all that the namespace's owner talks to others by, and is called as the namespace is.
+/// As [`open`], for a source that captures all interfaces by which the namespace's owner communicates with
+/// others. It has the name of the namespace.
 ///
 /// # Errors
 /// As [`open`].
@@ -63,7 +66,7 @@ fn open_inside(
 ) -> Result<Box<dyn Source>, CaptureError> {
     let netns = Arc::new(Netns::open(name)?);
     netns.enter()?;
-    // The owner is already known; a search by interface would find the other end.
+    // The owner is already known. A finder would return the owner of the other end of a veth.
     let mut setup = Setup { owner_finder: None, ..setup.clone() };
     setup.feeds.iter_mut().for_each(|feed| describe(feed, netns.owner()));
     let source = open(&setup).map_err(|error| error.in_netns(name))?;
@@ -73,8 +76,8 @@ fn open_inside(
     Ok(Box::new(inside))
 }
 
-/// Says in the feed's rings, and so in files, whose frames they have. A name of `ip netns` stands in that of the
-/// interface already.
+/// Describes the owner in the feed's rings, and so in files. A name of `ip netns` is already part of the
+/// interface's name.
 fn describe(feed: &mut Feed, owner: &Owner) {
     if owner.kind == "netns" {
         return;
@@ -83,7 +86,7 @@ fn describe(feed: &mut Feed, owner: &Owner) {
 }
 
 impl Inside {
-    /// Takes over the facts about the source, which may change at its start and stop.
+    /// Updates the info from that of the source, which may change at its start and stop.
     fn look(&mut self) {
         self.info = self.source.info().clone();
         self.info.source = match self.is_whole {
@@ -115,7 +118,8 @@ impl Source for Inside {
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-        // The namespace is there as long as this source holds it, and so would wait for ever after its process.
+        // The namespace exists as long as this source holds it, so the source would otherwise wait forever
+        // after the process has ended.
         if self.netns.owner().pid.is_some() && self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             if !self.netns.is_in_place() {
@@ -137,7 +141,7 @@ impl Source for Inside {
     }
 }
 
-/// The same from threads outside.
+/// The control for threads in other namespaces.
 struct InsideControl {
     control: Arc<dyn FeedControl>,
     name: NetnsName,
@@ -145,7 +149,8 @@ struct InsideControl {
 }
 
 impl InsideControl {
-    /// On a thread in the namespace: the kernel looks for an interface in that of the thread that asks.
+    /// Calls `ask` on a thread in the namespace, since the kernel looks up interfaces in the calling
+    /// thread's namespace.
     fn inside<T: Send>(
         &self,
         ask: impl FnOnce(&dyn FeedControl) -> Result<T, CaptureError> + Send,

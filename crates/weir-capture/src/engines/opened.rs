@@ -1,20 +1,21 @@
-//! Common start of all engines of a single interface.
+//! The first steps of opening, for all engines of a single interface.
 
 use crate::error::CaptureError;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed};
 use crate::kernel::rcu;
 use crate::setup::Setup;
 
-/// An interface that a source is opened on.
+/// The interface of a source.
 pub(super) struct Opened {
     pub(super) query: InterfaceQuery,
     pub(super) interface: Interface,
-    /// Losses that it reports.
+    /// Losses that the interface reports.
     pub(super) missed: Missed,
 }
 
 impl Opened {
-    /// Finds the interface, gives the feeds its link type, and their rings the NUMA node of its NIC.
+    /// Finds the interface, and sets the link type of the feeds and the NUMA node of their rings to those
+    /// of the interface.
     pub(super) fn find(iface: &str, setup: &mut Setup) -> Result<Opened, CaptureError> {
         rcu::prepare();
         let query = InterfaceQuery::new()?;

@@ -1,4 +1,4 @@
-//! Options of engines: each engine takes those that its declaration lists.
+//! Options of engines. Each engine supports those that its declaration lists.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,49 +8,49 @@ use crate::engines::bpf::{Hook, TcAttach};
 use crate::engines::host::HostLink;
 use crate::engines::replay::Speed;
 
-/// When a frame is stamped.
+/// The time at which frames are stamped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timestamp {
-    /// At the hook, when it comes; without a hook, when it is copied.
+    /// At the hook, when the frame comes; for an engine without a hook, when it is copied.
     #[default]
     Hook,
-    /// When it is copied.
+    /// When the frame is copied.
     Copy,
-    /// By the NIC, where its stamps tell the time of day.
+    /// By the NIC, if its stamps are time since 1970.
     Nic,
 }
 
-/// Everything that can be asked of an engine beside its [`Setup`](crate::Setup).
+/// All options of engines except those of [`Setup`](crate::Setup).
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Where in the kernel frames are taken; `None`: where the engine thinks best.
+    /// The hook in the kernel; `None`: the engine's default.
     pub hook: Option<Hook>,
     /// How TC programs are attached.
     pub tc_attach: TcAttach,
-    /// Frames end here instead of going on to the stack.
+    /// Take frames away from the network stack.
     pub consume: bool,
     /// Write the NIC queue of every frame as an option.
     pub record_queue: bool,
     /// RX queues to take frames from.
     pub queues: Queues,
-    /// Threads that share a queue.
+    /// Number of threads that share a queue.
     pub copiers: u32,
-    /// Who copies frames out of the driver's memory.
+    /// Zero-copy or copy mode of AF_XDP.
     pub xdp_mode: Mode,
-    /// When a frame is stamped.
+    /// The time at which frames are stamped.
     pub timestamp: Timestamp,
-    /// Take the engine's own memory in huge pages that are reserved ([`Setup::ring_pages`](crate::Setup) says the same
-    /// of rings).
+    /// Use reserved huge pages for the engine's own memory ([`Setup::ring_pages`](crate::Setup) is the
+    /// option for rings).
     pub hugepages: bool,
-    /// How fast a file is replayed.
+    /// Speed of the replay of a file.
     pub speed: Speed,
-    /// The socket of the daemon whose feeds are read; `None`: the environment's, or the usual one.
+    /// The socket of the daemon whose feeds are read; `None`: the one in the environment, or the default.
     pub socket: Option<PathBuf>,
-    /// How that daemon is reached, if by no socket: the host's, from a guest.
+    /// The link to the daemon if it is not reached by a socket: from a guest to its host.
     pub link: Option<Arc<dyn HostLink>>,
-    /// A feed that its daemon closes counts as vanished: it is waited for.
+    /// Report a feed that its daemon closes as vanished, so that the caller waits for it to come back.
     pub follows: bool,
-    /// A source that can wait does not overtake its readers ([`Pace`](crate::pace::Pace)).
+    /// Wait for readers that have joined a [`Pace`](crate::pace::Pace), if the source can wait.
     pub waits: bool,
 }
 

@@ -1,6 +1,7 @@
-//! Interfaces by pattern, for any engine: which of them join and leave, and the events about that.
+//! Interfaces by pattern, for any engine: decides which interfaces join and leave, and reports that as
+//! events.
 //!
-//! Members are known by name: one that is renamed leaves and joins.
+//! Members are identified by name: an interface that is renamed leaves and joins again.
 
 mod owners;
 
@@ -14,23 +15,24 @@ use crate::kernel::netns::{Owner, OwnerFinder};
 use crate::source::SourceEvent;
 use owners::Owners;
 
-/// Most names in the note at the start.
+/// Most names in the note about the interfaces at the start.
 const NAMES_SHOWN: usize = 8;
 
-/// A change of the members. The engine makes it before it asks for the next one.
+/// A change of the members. The engine must make it before it calls for the next one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// This one is to join; [`PatternLinks::joined`] or [`PatternLinks::left_out`] says what became of it.
+    /// This interface is to join. The engine reports the result by [`PatternLinks::joined`] or
+    /// [`PatternLinks::left_out`].
     Joins(Link),
     /// The member with this index leaves.
     Leaves(u32),
-    /// A member's longest frame is another from here on.
+    /// The MTU of a member has changed.
     HasOtherMtu(Link),
-    /// The owner of a member's frames is known from here on ([`PatternLinks::owner_of`]).
+    /// The owner of a member's frames is now known ([`PatternLinks::owner_of`]).
     HasOwner(Link),
 }
 
-/// The interfaces of a network namespace, and which of them are members.
+/// The interfaces of a network namespace and the members among them.
 pub(super) struct PatternLinks {
     watch: LinkWatch,
     rules: Rules,
@@ -38,11 +40,12 @@ pub(super) struct PatternLinks {
 }
 
 impl PatternLinks {
-    /// Begins to watch, in the calling thread's network namespace. Those that are there are to join first; whose they
-    /// are is looked up before this returns.
+    /// Begins to watch, in the calling thread's network namespace. The first changes are the present
+    /// interfaces, which join; their owners are looked up before this returns.
     ///
     /// # Errors
-    /// [`CaptureError::Os`]; [`CaptureError::Options`] for a pattern that goes by owner where nobody finds owners.
+    /// [`CaptureError::Os`]; [`CaptureError::Options`] for a pattern that selects by owner if there is no
+    /// finder.
     pub(super) fn open(
         pattern: &LinkPattern,
         finder: Option<&OwnerFinder>,
@@ -69,12 +72,12 @@ impl PatternLinks {
         self.owners.of(link)
     }
 
-    /// Those that fit and are there, members or not.
+    /// The present interfaces that match, members or not.
     pub(super) fn fitting(&self) -> impl Iterator<Item = &Link> {
         self.watch.links().filter(|link| self.rules.fits(link))
     }
 
-    /// Reads what has changed, for [`next`](PatternLinks::next).
+    /// Reads the kernel's events. [`next`](PatternLinks::next) returns the changes.
     ///
     /// # Errors
     /// [`CaptureError::Os`].
@@ -92,7 +95,7 @@ impl PatternLinks {
                     self.rules.owned.remove(&link.index);
                 }
                 LinkEvent::Carrier(link) if self.rules.pattern.goes_by_owner() => {
-                    // The process that held it has released it, or another process holds it again.
+                    // A process has released the tap or taken it over, so that its owner may be another.
                     self.owners.forget(link.index);
                     self.rules.set_owner(link, None);
                     self.owners.ask(link);
@@ -101,7 +104,7 @@ impl PatternLinks {
             }
             self.rules.pending.push_back(event);
         }
-        // After the earlier events of the interfaces.
+        // Owners that were found are handled after the earlier events of the interfaces.
         let (watch, owners) = (&self.watch, &mut self.owners);
         let is_same = |own: &&Link, link: &Link| own.index == link.index && own.name == link.name;
         let now = |link: &Link| watch.links().find(|own| is_same(own, link)).cloned();
@@ -115,27 +118,27 @@ impl PatternLinks {
         Ok(())
     }
 
-    /// The next change of those that were read.
+    /// The next of the changes that were read.
     pub(super) fn next(&mut self) -> Option<Change> {
         self.rules.next()
     }
 
-    /// An interface is a member from here on.
+    /// Call when an interface has become a member.
     pub(super) fn joined(&mut self, link: &Link) {
         self.rules.joined(link);
     }
 
-    /// Whether changes that were read are not made yet.
+    /// Whether there are changes that were read but not made yet.
     pub(super) fn is_behind(&self) -> bool {
         !self.rules.pending.is_empty() || self.owners.has_found()
     }
 
-    /// An interface that fits could not join.
+    /// Call when an interface that matches could not join.
     pub(super) fn left_out(&mut self, link: &Link, error: &CaptureError) {
         self.rules.left_out(&link.name, error_text(error));
     }
 
-    /// A member that joined before cannot be one.
+    /// Call when an interface that has joined cannot be captured.
     pub(super) fn leave_out_member(&mut self, index: u32, error: &CaptureError) {
         if let Some(iface) = self.rules.members.remove(&index) {
             self.rules.left_out(&iface, error_text(error));
@@ -147,7 +150,7 @@ impl PatternLinks {
         std::mem::take(&mut self.rules.events)
     }
 
-    /// Says which interfaces are there at the start, in place of an event for each.
+    /// Notes for the user on the interfaces at the start, which replace their events.
     pub(super) fn note_members(&mut self, direction: Direction) -> Vec<String> {
         self.rules.note_members(direction)
     }
@@ -163,11 +166,11 @@ impl AsFd for PatternLinks {
 struct Rules {
     pattern: LinkPattern,
     pending: VecDeque<LinkEvent>,
-    /// Those whose owner is known.
+    /// Interfaces whose owner was found.
     found: Vec<Link>,
-    /// Those of the owner that the pattern goes by, if it does, by the kernel's index.
+    /// If the pattern selects by owner: the interfaces of this owner, by the kernel's index.
     owned: HashSet<u32>,
-    /// Names, by the kernel's index.
+    /// Names of the members, by the kernel's index.
     members: HashMap<u32, String>,
     events: Vec<SourceEvent>,
 }
@@ -179,14 +182,14 @@ impl Rules {
         Rules { pattern, pending, found, owned: HashSet::new(), members, events }
     }
 
-    /// Whether an interface belongs to the pattern, as far as is known.
+    /// Whether an interface matches the pattern, by its name and its owner as far as known.
     fn fits(&self, link: &Link) -> bool {
         let is_owned = !self.pattern.goes_by_owner() || self.owned.contains(&link.index);
         is_owned && self.pattern.matches(&link.name)
     }
 
-    /// Takes note of whose an interface is; whether it belongs to a pattern that goes by owner from here on. One that
-    /// belonged to it, and does no more, leaves.
+    /// Records the owner of an interface. True if the pattern selects by owner and the interface matches it
+    /// only now. An interface that no longer matches leaves.
     fn set_owner(&mut self, link: &Link, owner: Option<&Owner>) -> bool {
         if !self.pattern.goes_by_owner() {
             return false;
@@ -204,7 +207,8 @@ impl Rules {
         while let Some(event) = self.pending.pop_front() {
             match event {
                 LinkEvent::Appeared(link) => {
-                    // Its owner may have been found before this was told.
+                    // Its owner may have been found before this event was read, so that it has joined
+                    // already.
                     let is_member = self.members.get(&link.index) == Some(&link.name);
                     if !is_member && self.may_join(&link) {
                         return Some(Change::Joins(link));
@@ -228,7 +232,7 @@ impl Rules {
                 LinkEvent::Down(link) if self.members.contains_key(&link.index) => {
                     self.events.push(SourceEvent::Down { iface: link.name });
                 }
-                // One that was refused is tried again.
+                // An interface that could not join is tried again.
                 LinkEvent::Up(link) if self.may_join(&link) => return Some(Change::Joins(link)),
                 LinkEvent::Up(_) | LinkEvent::Down(_) | LinkEvent::Carrier(_) => {}
                 LinkEvent::Changed(link) => {
@@ -246,8 +250,9 @@ impl Rules {
         None
     }
 
-    /// Whether one that is no member fits and has an Ethernet header. One that fits and has none is said to be left
-    /// out when it can carry frames: tunnel modules make devices that are never used.
+    /// Whether an interface that is not a member matches and has an Ethernet header. One that matches but
+    /// has no Ethernet header is reported as left out only when it is up, because tunnel modules make
+    /// devices that are never used.
     fn may_join(&mut self, link: &Link) -> bool {
         let fits = self.fits(link);
         if fits && !link.is_ethernet() && link.is_up() {
@@ -257,8 +262,9 @@ impl Rules {
         fits && link.is_ethernet()
     }
 
-    /// One that loses its Ethernet header is a stranger (a bond takes the link type of its first interface), and one
-    /// that gets one is as one that appears.
+    /// Handles a change of link type or MTU. A member whose link type is no longer Ethernet leaves (a bond
+    /// takes the link type of its first interface); an interface whose link type becomes Ethernet is
+    /// handled as a new one.
     fn changed(&mut self, link: Link) -> Option<Change> {
         match (self.members.contains_key(&link.index), link.is_ethernet()) {
             (true, true) => Some(Change::HasOtherMtu(link)),
@@ -326,7 +332,7 @@ mod tests {
         Rules::new(&LinkPattern::parse("v*").unwrap())
     }
 
-    /// Makes every change, as an engine that refuses nobody.
+    /// Makes every change, as an engine to which every interface can join.
     fn follow(rules: &mut Rules, events: impl IntoIterator<Item = LinkEvent>) -> Vec<Change> {
         rules.pending.extend(events);
         let mut changes = Vec::new();
@@ -375,11 +381,11 @@ mod tests {
         assert_eq!(follow(&mut rules, [appeared.clone()]), [], "nobody knows whose it is");
         assert!(!rules.set_owner(&tap, Some(&own("db"))));
         assert!(rules.set_owner(&tap, Some(&own("web1"))));
-        // Told twice: it is found, and it appears.
+        // Reported twice: its owner is found, and it appears.
         let twice = [appeared.clone(), appeared.clone()];
         assert_eq!(follow(&mut rules, twice), [Change::Joins(tap.clone())]);
         assert!(!rules.set_owner(&tap, Some(&own("web1"))), "it is a member already");
-        // Its process releases it, and another VM takes it; then the first one again.
+        // Its process releases it, another VM takes it, and then the first one again.
         assert!(!rules.set_owner(&tap, None));
         assert_eq!(follow(&mut rules, []), [Change::Leaves(1)]);
         assert!(!rules.set_owner(&tap, Some(&own("db"))));

@@ -9,18 +9,18 @@ use crate::feed::Filter;
 /// A change to a running feed.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Its filter. Every frame is judged by the old one or by the new one.
+    /// Another filter. Every frame is judged by either the old or the new one.
     Filter(Option<Arc<Filter>>),
-    /// Its block list: entries that leave it, and entries that come. Not one changes if any cannot.
+    /// Changes to the block list. Either all of them are made or none.
     Block {
-        /// To be blocked no more; those that are not there make no difference.
+        /// Entries to remove. Those that are not in the list are ignored.
         remove: Vec<Entry>,
-        /// To be blocked, too.
+        /// Entries to add.
         add: Vec<Entry>,
     },
 }
 
-/// A block list with these changes; it is as it was if there is no room for them.
+/// Makes these changes to a block list. If it is full, the list is unchanged.
 pub(crate) fn change_list(
     list: &mut BlockList,
     remove: &[Entry],

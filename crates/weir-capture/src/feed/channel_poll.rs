@@ -1,5 +1,5 @@
-//! One descriptor for the channels of all consumers, for an engine whose thread sleeps until a consumer, in this or
-//! another process, has sent a message.
+//! One descriptor for the channels of all consumers, for an engine whose thread sleeps until a consumer, in
+//! any process, sends a message.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,8 +8,9 @@ use weir_ring::wake::Waker;
 
 use crate::error::CaptureError;
 
-/// An epoll instance. A channel must be removed before its descriptor is closed: if another process has a copy of the
-/// descriptor, closing does not remove it, and unread messages would keep the epoll instance readable forever.
+/// An epoll instance. A channel must be removed before its descriptor is closed: if another process has a
+/// duplicate of the descriptor, closing does not remove it, and unread messages would keep the epoll
+/// instance readable forever.
 #[derive(Debug)]
 pub(crate) struct ChannelPoll(OwnedFd);
 
@@ -33,7 +34,7 @@ impl ChannelPoll {
 }
 
 impl AsFd for ChannelPoll {
-    /// The descriptor is readable while a message of a consumer was not read.
+    /// The descriptor is readable while there are unread messages.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -1,4 +1,4 @@
-//! Feeds and sleepers that come and go while a source runs.
+//! Changes to the feeds and wakers of a running source.
 
 use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Mapping, Ring};
@@ -10,46 +10,47 @@ use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
 use crate::feed::pace::Pace;
 
-/// Changes a source from any thread, also while it pumps. Every call works on the thread that makes it: rings are made
-/// and programs loaded there, never on a thread that moves frames.
+/// Changes a source from any thread, also while it pumps. Every call makes its rings and loads its programs
+/// on the calling thread, never on a thread that moves frames.
 pub trait FeedControl: Send + Sync {
-    /// The feeds that there are. Those that the source was opened with come first, in that order, with the slots from
-    /// 0.
+    /// The present feeds. Those with which the source was opened come first, in that order; their slots
+    /// begin at 0.
     fn feeds(&self) -> Vec<FeedHandle>;
 
-    /// Adds a feed: it chooses among all frames that are offered after the return, and some that were offered before.
-    /// Its ledger counts from the first of them on. Needs [`Setup::may_change`](crate::Setup::may_change).
+    /// Adds a feed. It selects from all frames that are offered after the return, and from some that were
+    /// offered shortly before. Its ledger counts from the first of these. Needs
+    /// [`Setup::may_change`](crate::Setup::may_change).
     ///
     /// # Errors
-    /// Too many feeds, no memory, or what the engine cannot give; then nothing has changed.
+    /// Too many feeds, no memory, or a feed that the engine does not support. Nothing has changed then.
     fn add(&self, feed: Feed) -> Result<FeedHandle, CaptureError>;
 
-    /// Removes a feed: closes its rings, and gives its final ledger, exact to the frame. The other feeds neither lose
-    /// nor double a frame, and none is delayed.
+    /// Removes a feed: closes its rings and returns its final ledger, exact to the frame. No frame of the
+    /// other feeds is lost, duplicated or delayed.
     ///
     /// # Errors
-    /// [`CaptureError::NoFeed`]; or the kernel does not take the feed out, which then stays.
+    /// [`CaptureError::NoFeed`]; or the kernel refused the change, and the feed remains.
     fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError>;
 
-    /// Moves a feed to rings of its own kind that nobody else has: a new feed that takes what this one takes, and this
-    /// one removed at the same instant. Every frame goes to exactly one of the two.
+    /// Moves a feed to new rings that no other process has mapped: adds a feed with the same selection, and
+    /// removes this one at the same instant. Every frame goes to exactly one of the two.
     ///
     /// # Errors
     /// As [`add`](FeedControl::add) and [`remove`](FeedControl::remove).
     fn replace_rings(&self, feed: FeedSlot) -> Result<(FeedHandle, Ledger), CaptureError>;
 
-    /// Changes what a feed chooses. It holds for every frame that comes after this returns. Gives where that is done
-    /// now.
+    /// Changes the selection of a feed, for every frame that is offered after the return. Returns the place
+    /// where its filter runs now.
     ///
     /// # Errors
-    /// If the place where this feed's frames are chosen cannot do it; nothing has changed then.
+    /// The place where this feed's filter runs does not support the change. Nothing has changed then.
     fn change(&self, feed: FeedSlot, change: Change) -> Result<FilterLocation, CaptureError>;
 
-    /// A sleeper to wake when frames come; the feed's first ring is the sleeper's line `first_line`, and its other
-    /// rings follow.
+    /// Adds a waker, which is called when the feed has new frames. The feed's first ring is line
+    /// `first_line` of the waker, and its other rings are the lines after that.
     ///
     /// # Errors
-    /// [`CaptureError::NarrowWaker`], or there are no descriptors left.
+    /// [`CaptureError::NarrowWaker`], or no free file descriptor.
     fn attach(
         &self,
         feed: FeedSlot,
@@ -57,7 +58,7 @@ pub trait FeedControl: Send + Sync {
         first_line: usize,
     ) -> Result<WakerSlot, CaptureError>;
 
-    /// Forgets a sleeper. One that is not there makes no difference.
+    /// Removes a waker. Does nothing if there is no such waker.
     fn detach(&self, feed: FeedSlot, waker: WakerSlot);
 
     /// The ledger of a feed so far.
@@ -66,18 +67,18 @@ pub trait FeedControl: Send + Sync {
     /// [`CaptureError::NoFeed`]; or the kernel's counts cannot be read.
     fn ledger(&self, feed: FeedSlot) -> Result<Ledger, CaptureError>;
 
-    /// Has a [`pump`](crate::Source::pump) that waits return, of a source that [can be
+    /// Makes a [`pump`](crate::Source::pump) that waits return, if the source [can be
     /// woken](crate::Source::can_be_woken).
     fn wake(&self) {}
 
-    /// Ordinals of the first frames that are not the feed's any more, ring by ring, of a source that has stopped while
-    /// others go on writing its rings. `None`: the rings are closed.
+    /// For each ring, the ordinal of the first frame that no longer belongs to the feed, for a source that
+    /// has stopped while another writer still fills its rings. `None`: the rings are closed.
     fn ends(&self, _feed: FeedSlot) -> Option<Vec<u64>> {
         None
     }
 
-    /// The shares of the interfaces in the ledger of a feed, of a source that has several: those that are there, and
-    /// those that were. Empty for others.
+    /// The ledger of a feed by interface, present or former, for a source that has several. Empty for other
+    /// sources.
     ///
     /// # Errors
     /// As [`ledger`](FeedControl::ledger).
@@ -86,7 +87,7 @@ pub trait FeedControl: Send + Sync {
     }
 }
 
-/// A feed of a source. Never reused within it.
+/// Identifies a feed of a source. A source never reuses a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FeedSlot(u32);
 
@@ -109,29 +110,29 @@ impl FeedSlot {
     }
 }
 
-/// A sleeper of a feed. Never reused within a source.
+/// Identifies a waker of a feed. A source never reuses a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WakerSlot(u32);
 
 impl WakerSlot {
-    /// The slot of sleeper number `number` since the source was opened.
+    /// The slot of waker number `number` since the source was opened.
     #[must_use]
     pub const fn new(number: u32) -> WakerSlot {
         WakerSlot(number)
     }
 }
 
-/// A feed as its owner hands it out.
+/// A feed, as its source returns it.
 pub struct FeedHandle {
-    /// Its name in [`FeedControl`].
+    /// Identifies it in [`FeedControl`].
     pub slot: FeedSlot,
-    /// Its rings: one, or as many as threads or CPUs write.
+    /// Its rings, one for each thread or CPU that writes.
     pub rings: Vec<Ring<Mapping>>,
-    /// Ordinals of the first frames that are the feed's, ring by ring, if others had frames of these rings before;
-    /// empty: all are.
+    /// For each ring, the ordinal of the first frame that belongs to the feed, if earlier frames belong to
+    /// others. Empty: all frames do.
     pub from: Vec<u64>,
-    /// Where its frames are chosen.
+    /// The place where its filter runs.
     pub location: FilterLocation,
-    /// Where readers join whom its writer waits for, if it waits for readers.
+    /// The pace that readers join for which its writer waits, if it waits for readers.
     pub pace: Option<Pace>,
 }

@@ -1,9 +1,9 @@
-//! Counts of feeds, out of their rings.
+//! Counts of feeds, from their rings.
 
 use weir_ring::geometry::WriterWord;
 use weir_ring::{Ledger, Mapping, Ring};
 
-/// Takes over the counts that the writers of a feed's rings keep: what went in.
+/// Sets the counts of written frames from the writers' words of the feed's rings.
 pub(crate) fn count_written(ledger: &mut Ledger, rings: &[Ring<Mapping>]) {
     let sum = |word| rings.iter().map(|ring| ring.writer_word(word)).sum();
     ledger.captured = sum(WriterWord::Ordinal);
@@ -12,11 +12,11 @@ pub(crate) fn count_written(ledger: &mut Ledger, rings: &[Ring<Mapping>]) {
     ledger.super_frames = sum(WriterWord::SuperFrames);
 }
 
-/// The feeds of one source together.
+/// The sum of the ledgers of one source's feeds.
 pub(crate) fn of_all_feeds(ledgers: &[Ledger]) -> Ledger {
     let mut total = Ledger::default();
     ledgers.iter().for_each(|ledger| total.add(ledger));
-    // Of the source, and told to each of them.
+    // This count belongs to the source and is the same in each ledger, so it is not added up.
     total.missed_before = ledgers.first().and_then(|ledger| ledger.missed_before);
     total
 }

@@ -47,7 +47,8 @@ impl Direction {
         }
     }
 
-    /// The same of a frame of a file, whose flags may say nothing where a Linux cooked header does.
+    /// As [`takes`](Direction::takes), for a frame of a file: if the flags do not contain the direction, a
+    /// Linux cooked header may.
     #[must_use]
     #[inline]
     pub fn takes_frame(self, flags: Option<Flags>, link_type: u16, frame: &[u8]) -> bool {
@@ -58,8 +59,8 @@ impl Direction {
     }
 }
 
-/// Which way the header of a Linux cooked frame says that it goes: 4 is sent by us, the others were received.
-/// Source: tcpdump.org/linktypes, LINKTYPE_LINUX_SLL and LINKTYPE_LINUX_SLL2.
+/// The direction in the header of a Linux cooked frame: 4 is sent by this machine, lower values are
+/// received. Source: tcpdump.org/linktypes, LINKTYPE_LINUX_SLL and LINKTYPE_LINUX_SLL2.
 fn cooked_way(link_type: u16, frame: &[u8]) -> Option<Flags> {
     let kind = match link_type {
         LINKTYPE_LINUX_SLL => u16::from_be_bytes(*frame.first_chunk()?),

@@ -1,8 +1,8 @@
-//! From one thread to every feed that wants the frame: where filters run in user space.
+//! Distributes a thread's frames to all feeds that want them. Filters in user space run here.
 //!
-//! Each thread of an engine that moves frames has one fan-out, and the fan-out has a branch for each feed: a ring, and
-//! what that feed wants of a frame. Each feed counts frames that it rejects by reason, and writes the others, cut at
-//! its own length. Branches join and leave between two frames ([`UpdateQueue`]).
+//! Each thread of an engine that moves frames has one fan-out, and the fan-out has a branch for each feed:
+//! its ring and its selection. A branch counts the frames that it rejects, by reason, and writes the
+//! others, cut at its snaplen. Branches join and leave between two frames ([`UpdateQueue`]).
 
 mod branch;
 mod branches;
@@ -18,7 +18,7 @@ use super::update_queue::UpdateQueue;
 use crate::feed::Feed;
 use crate::feed::control::FeedSlot;
 
-/// One thread's way into the rings of all feeds.
+/// Writes one thread's frames to the rings of all feeds.
 pub struct Fanout {
     queue: Arc<UpdateQueue<Branches>>,
     /// Parked in the queue while this thread moves no frames.
@@ -30,7 +30,7 @@ impl Fanout {
         Fanout { queue, own: None }
     }
 
-    /// A fan-out of one feed that takes all, into a ring that is no source's.
+    /// A fan-out with one feed that takes all frames, for a ring that belongs to no source.
     pub(crate) fn into_ring(ring: &Ring<Mapping>, caplen_max: usize) -> Fanout {
         let feed = Feed { snaplen: caplen_max as u32, ..Feed::default() };
         let mut branches = Branches::default();
@@ -40,8 +40,8 @@ impl Fanout {
         Fanout::new(Arc::new(UpdateQueue::new(Box::new(branches))))
     }
 
-    /// The branches, with all updates that were posted until now: for one frame, or for a burst of frames that are all
-    /// here already, since an update that is posted meanwhile holds only from the next call on.
+    /// The branches, with all updates that were posted until now. Call this for each frame, or for each
+    /// burst of frames that have already arrived: later updates take effect at the next call.
     #[inline]
     pub(crate) fn branches(&mut self) -> &mut Branches {
         if self.own.is_none() || self.queue.is_fresh() {
@@ -55,32 +55,33 @@ impl Fanout {
         self.own = Some(self.queue.take_over(self.own.take()));
     }
 
-    /// Frames written, into all rings together.
+    /// Number of frames written to all rings.
     pub(crate) fn frames(&mut self) -> u64 {
         self.branches().frames()
     }
 
-    /// Whether a burst that opens one block of a ring at most would overtake nobody who is waited for. Everything must
-    /// be published.
+    /// Whether a burst that opens at most one block of a ring would overtake no reader that has joined a
+    /// [`Pace`](crate::feed::pace::Pace). All frames must be published.
     #[inline]
     pub fn is_open(&mut self) -> bool {
         self.branches().are_open()
     }
 
-    /// Offers one frame to every feed: the bytes that there are of it, tags and all. If the feeds
-    /// differ in direction, the flags of a frame say in which direction it went.
+    /// Offers one frame to every feed: all bytes that were captured, including VLAN tags. If the feeds
+    /// differ in direction, the frame's flags must contain its direction.
     #[inline]
     pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
         self.branches().push(meta, frame);
     }
 
-    /// Makes everything so far visible, and wakes who waited for it.
+    /// Makes all frames so far visible, and wakes the readers that wait for them.
     #[inline]
     pub fn publish(&mut self) {
         self.branches().publish();
     }
 
-    /// Before this thread waits, ends its turn or ends: publishes, and lets others change the feeds meanwhile.
+    /// Publishes, and parks the branches so that other threads can change them. Call this before the thread
+    /// waits, returns from `pump` or ends.
     pub fn leave(&mut self) {
         if let Some(mut own) = self.own.take() {
             own.publish();
@@ -88,7 +89,7 @@ impl Fanout {
         }
     }
 
-    /// Says that nothing more will come: readers that have read all are at the end.
+    /// Closes the rings: readers that have read all frames are at the end.
     pub fn close(&mut self) {
         self.branches().close();
         self.leave();
@@ -97,7 +98,7 @@ impl Fanout {
 
 impl Drop for Fanout {
     fn drop(&mut self) {
-        // Otherwise a thread that changes feeds waits for this thread.
+        // Otherwise a thread that changes feeds would wait for this thread.
         if let Some(own) = self.own.take() {
             self.queue.park(own);
         }

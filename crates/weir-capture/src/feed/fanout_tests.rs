@@ -1,4 +1,4 @@
-//! Changes of block lists in a fan-out.
+//! Block lists, bursts and ledgers in a fan-out.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn entry(host: usize) -> Entry {
     format!("10.0.{}.{}", host >> 8, host & 0xff).parse().unwrap()
 }
 
-/// One feed, and this many fan-outs.
+/// One feed with this many fan-outs.
 fn feeds(fanouts: usize) -> (Feeds, Vec<Fanout>) {
     let setup = Setup {
         feeds: vec![Feed::default()],
@@ -89,7 +89,7 @@ fn change(feeds: &Feeds, remove: &[Entry], add: &[Entry]) {
     feeds.change(FeedSlot::first(), change).unwrap();
 }
 
-/// Pushes one frame of each host, and returns how many of them were blocked.
+/// Pushes one frame from each host, and returns how many of them were blocked.
 fn blocked(fanout: &mut Fanout, hosts: std::ops::Range<u8>) -> u64 {
     let before = fanout.branches().list[0].blocked_frames;
     let meta = Meta { interface_id: 0, ts_ns: 0, wire_len: 60, flags: None, queue: None };
@@ -129,7 +129,7 @@ fn a_list_without_room_changes_nothing() {
     assert_eq!(blocked(&mut fanouts[0], 0..4), 1);
 }
 
-/// Pushes frames of one host, and publishes them.
+/// Pushes this many frames from one host, and publishes them.
 fn push(fanout: &mut Fanout, frames: usize) {
     let meta = Meta { wire_len: 60, ..Meta::default() };
     (0..frames).for_each(|_| fanout.push(&meta, &frame(1)));
@@ -142,7 +142,7 @@ fn a_burst_is_kept_as_its_frames_would_be_one_by_one() {
         let (feeds, mut fanouts) = feeds(1);
         change(&feeds, &[], blocks);
         let frames = [1, 2, 3, 4].map(frame);
-        // The ring has only one interface, also for frames with another number.
+        // The ring has only one interface, even if frames have other numbers.
         let burst = (0..4u32).map(|number| {
             let ts_ns = 10 + u64::from(number);
             let meta = Meta { interface_id: number, ts_ns, wire_len: 60, ..Meta::default() };
@@ -171,7 +171,7 @@ fn a_burst_is_kept_as_its_frames_would_be_one_by_one() {
 #[test]
 fn a_feed_counts_from_the_frame_on_at_which_it_joins() {
     let (feeds, mut fanouts) = feeds(1);
-    // The engine's counts include frames that came here and others.
+    // The engine's counts include frames that came to the fan-out and others.
     let count = |came: u64| {
         let mut engine = Ledger { offered: came + 7, filtered: 4, ..Ledger::default() };
         engine.drops.insert("kernel", 3);
@@ -245,7 +245,7 @@ fn a_block_list_is_changed_without_the_thread_that_moves_frames() {
     let (feeds, mut fanouts) = feeds(1);
     let mut fanout = fanouts.remove(0);
     let meta = Meta { wire_len: 60, ..Meta::default() };
-    // Two frames, with a long pause of their thread in between.
+    // Two frames, with a long pause of the thread in between.
     fanout.push(&meta, &frame(1));
     let (tell, told) = std::sync::mpsc::channel();
     let asks = std::thread::spawn({

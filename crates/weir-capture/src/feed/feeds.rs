@@ -1,10 +1,10 @@
-//! The feeds of a source whose frames pass through fan-outs: they join, leave, and have a ledger each.
+//! The feeds of a source whose frames pass through fan-outs. Feeds join and leave, and each has a ledger.
 //!
-//! Everything here runs on the requesting thread. The threads that move frames take over the prepared changes
-//! between two frames ([`super::update_queue`]). The counters of a ledger need not be read at the same moment. A
-//! feed that joins while frames come records its exact position in each fan-out, and the engine's counts, at that
-//! time, of frames that never came to a fan-out. `offered` is the sum of both, so the ledger balances with any
-//! reading of the latter.
+//! Everything here runs on the requesting thread. The threads that move frames take over the prepared
+//! changes between two frames ([`super::update_queue`]). The counters of a ledger need not be read at the
+//! same moment. A feed that joins records, at that time, its exact position in each fan-out and the
+//! engine's count of frames that never came to a fan-out. `offered` is the sum of what was added to both
+//! since then, so the ledger balances whenever the engine's count is read.
 
 mod control;
 mod interfaces;
@@ -41,11 +41,11 @@ pub struct Feeds {
     shared: Arc<Shared>,
 }
 
-/// How an engine uses the rings of its feeds.
+/// How an engine writes the rings of its feeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RingUse {
-    /// Whether a thread that moves frames checks [`Fanout::is_open`], and so does not overtake readers that have joined
-    /// a feed's [`Pace`].
+    /// Whether the writing threads check [`Fanout::is_open`], and so wait for readers that have joined a
+    /// feed's [`Pace`].
     pub(crate) waits: bool,
 }
 
@@ -58,14 +58,15 @@ struct Shared {
     fanouts: Vec<Arc<UpdateQueue<Branches>>>,
     /// Number of frames that came to each fan-out.
     seen: Vec<Arc<AtomicU64>>,
-    /// The same by interface, if the source has several.
+    /// `seen` by interface, if the source has several.
     seen_by_interface: Vec<Arc<Tally>>,
     /// Counts of the engine for all feeds.
     engine: Mutex<Ledger>,
     admit: Box<Admit>,
     /// The interfaces, if the source has several.
     interfaces: Option<Several>,
-    /// Held during a whole change, which may include loading a program: of two changes at a time one would be lost.
+    /// Held during a whole change, which may include loading a program: of two concurrent changes one would
+    /// be lost.
     state: Mutex<State>,
     /// Held only briefly, also by threads that move frames.
     entries: Mutex<Vec<Entry>>,
@@ -87,7 +88,7 @@ struct Entry {
     counts: Vec<Arc<BranchCounts>>,
     /// The engine's counts of frames that came to no fan-out, at the time when the feed joined.
     before: Ledger,
-    /// The same by interface, if the source has several; interfaces that joined later have none.
+    /// `before` by interface, if the source has several. Interfaces that joined later have no entry.
     interfaces_before: Vec<EngineCount>,
     location: FilterLocation,
     blocked: Arc<BlockList>,
@@ -198,8 +199,8 @@ impl Feeds {
         Ok((feeds, fanouts.pop().expect("one was asked for")))
     }
 
-    /// Sets the prefilter, which rejects frames that no feed wants before they come to a fan-out. It already does
-    /// so for the first feeds; `chosen` is its result for them.
+    /// Sets the prefilter, which rejects frames that no feed wants before they come to a fan-out. It has
+    /// already been set up for the first feeds; `chosen` is the result.
     pub(crate) fn set_prefilter(
         &self,
         prefilter: Box<dyn Prefilter + Send>,

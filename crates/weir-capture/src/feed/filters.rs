@@ -1,5 +1,5 @@
-//! The filters of all feeds in the kernel: code in the place of a function of the program at the hook or socket, which
-//! is loaded anew when they change (docs/decisions/0012-filters-in-the-program.md).
+//! The filters of all feeds in the kernel. They replace a function of the program at the hook or socket,
+//! which is loaded again when they change (docs/decisions/0012-filters-in-the-program.md).
 
 mod bound;
 mod prefilter;
@@ -23,21 +23,22 @@ pub(crate) use sieve::Sieve;
 use splice::{Code, Function};
 pub(crate) use template::{Template, prepare};
 
-/// Filters as code.
+/// Filters as eBPF code.
 pub(crate) struct Filters {
     target: Target,
     code: Vec<EbpfInsn>,
 }
 
 impl Filters {
-    /// The feeds' filters as one function, which gives a bit for each; `None` if they are too long. Whether the kernel
-    /// takes them it says of the program that they are in ([`Template::with`]), or of them alone
-    /// ([`Filters::are_taken`]). The reason makes no difference: filters that are not in the kernel run in user space.
+    /// The feeds' filters as one function that returns one bit for each feed; `None` if they are too long.
+    /// Whether the verifier accepts them is known when the whole program is loaded ([`Template::with`]) or
+    /// when they are tried alone ([`Filters::are_taken`]). Filters that it rejects, for any reason, run in
+    /// user space.
     pub(crate) fn of(target: Target, feeds: &[Feed]) -> Option<Filters> {
         Filters::of_each(target, feeds.iter().map(Some))
     }
 
-    /// The same of places, some of which have no feed; their bits say nothing.
+    /// As [`of`](Filters::of), for places some of which have no feed. The bits of those have no meaning.
     pub(crate) fn of_each<'a>(
         target: Target,
         feeds: impl Iterator<Item = Option<&'a Feed>>,
@@ -49,7 +50,7 @@ impl Filters {
         Some(Filters { target, code })
     }
 
-    /// Whether the kernel takes them by themselves: tried without the program that they are to be part of.
+    /// Whether the verifier accepts them alone, without the program that they will be part of.
     pub(crate) fn are_taken(&self) -> bool {
         let insns = ebpf::alone(&self.code, self.target);
         let alone = Code { insns, functions: Vec::new() };
@@ -57,7 +58,7 @@ impl Filters {
     }
 }
 
-/// Has the kernel take a program. Memory to which `options` points lives through the call.
+/// Loads a program into the kernel. Memory to which `options` points must live through the call.
 fn load(
     target: Target,
     name: &CStr,

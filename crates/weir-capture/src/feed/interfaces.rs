@@ -1,7 +1,7 @@
-//! The interfaces of a source that has several, and what is counted of each.
+//! The interfaces of a source that has several, and the counts of each.
 //!
-//! They are numbered as in the source's rings. Number 0 is the source itself, the pattern: no frame is of it. So a ring
-//! can be made before any interface is there.
+//! They are numbered as in the source's rings. Number 0 is the pattern, that is the source itself: no frame
+//! has this number, and a ring can be made before there is any interface.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,17 +15,19 @@ use crate::limits::{LATE_OWNERS_MAX, PATTERN_INTERFACES_MAX};
 
 /// One interface's share of a feed's ledger.
 ///
-/// With `af_packet` `drops` is empty: the kernel's drops are of the socket that all interfaces share, and stand in the
-/// ledger of the feed. So `offered` exceeds the sum of the others by what the socket lost of this interface.
+/// With `af_packet`, `drops` is empty: the kernel counts drops for the socket, which all interfaces share,
+/// so they are in the ledger of the feed. `offered` exceeds the sum of the other counts by the frames of
+/// this interface that the socket lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceLedger {
     /// Its number in the feed's rings.
     pub id: u32,
-    /// Its name, as the rings have it.
+    /// Its name in the rings.
     pub name: String,
-    /// Owner of its frames, if it was found. One of the same name whose frames are another's has another number.
+    /// Owner of its frames, if it was found. An interface of the same name with another owner has another
+    /// number.
     pub owner: Option<Owner>,
-    /// Whether it is there now, and its frames are captured.
+    /// Whether it is present and its frames are captured.
     pub is_member: bool,
     /// Its counts.
     pub ledger: Ledger,
@@ -34,7 +36,8 @@ pub struct InterfaceLedger {
 /// Counts of an interface in a fan-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
-    /// In a fan-out's tally: frames that came. In a branch's: those that had come when it joined.
+    /// In a fan-out's tally: frames that came to it. In a branch's tally: frames that had come to the
+    /// fan-out when the branch joined.
     Seen,
     Filtered,
     Blocked,
@@ -45,11 +48,11 @@ pub(crate) enum Column {
     SuperFrames,
 }
 
-/// Bytes of a row are those of a cache line.
+/// A row has the size of a cache line, 64 bytes.
 const COLUMNS: usize = 8;
 const _: () = assert!(Column::SuperFrames as usize + 1 == COLUMNS);
 
-/// Counts by interface. One thread counts, any may look.
+/// Counts by interface. One thread counts; any thread may read.
 #[derive(Debug)]
 pub(crate) struct Tally {
     rows: Box<[[AtomicU64; COLUMNS]]>,
@@ -64,7 +67,8 @@ impl Tally {
     #[inline]
     pub(crate) fn add(&self, interface: u32, column: Column, amount: u64) {
         let count = &self.rows[interface as usize][column as usize];
-        // One thread stores. A caller waits for the source's stop before it takes a count for exact.
+        // Only one thread stores, so load and store need not be one atomic operation. Counts are exact only
+        // after the source has stopped.
         count.store(count.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
     }
 
@@ -72,7 +76,7 @@ impl Tally {
         self.rows[interface as usize][column as usize].load(Ordering::Relaxed)
     }
 
-    /// Takes over what has come to a fan-out, for a branch that joins it. For the thread that counts.
+    /// Copies the fan-out's counts of seen frames, for a branch that joins. For the thread that counts.
     pub(crate) fn join(&self, fanout: &Tally) {
         for (own, seen) in self.rows.iter().zip(&fanout.rows) {
             let seen = seen[Column::Seen as usize].load(Ordering::Relaxed);
@@ -85,24 +89,25 @@ impl Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EngineCount {
     pub(crate) offered: u64,
-    /// Those that no feed wanted, and that did not come to a fan-out.
+    /// Frames that no feed wanted and that were rejected before a fan-out.
     pub(crate) unwanted: u64,
     pub(crate) missed_before: Option<u64>,
 }
 
-/// Frames that an interface missed since a feed joined. `then`: those missed until then; unknown counts as none.
+/// Frames that an interface missed since a feed joined. `then`: the count at that time; unknown counts as
+/// 0.
 pub(crate) fn missed_since(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     now.map(|now| now.saturating_sub(then.unwrap_or(0)))
 }
 
-/// The engine's counts by interface, from any thread.
+/// Reads the engine's counts by interface, on any thread.
 pub(crate) trait EngineCounts: Send + Sync {
     fn of(&self, interface: u32) -> Result<EngineCount, CaptureError>;
 }
 
 /// The interfaces that a source has, or had.
 pub(crate) struct Interfaces {
-    /// Stands in the names of the feeds' interfaces where the name of one of these comes.
+    /// The text in the name of a feed's own interface that is replaced by the name of a matching interface.
     pattern: String,
     /// The first has number 1.
     known: Mutex<Vec<Known>>,
@@ -114,7 +119,7 @@ pub(crate) struct Known {
     pub(crate) name: String,
     pub(crate) owner: Option<Owner>,
     pub(crate) is_member: bool,
-    /// The number that it has had since its owner was found.
+    /// The number of its frames since its owner was found, if that is another one.
     continued_as: Option<u32>,
 }
 
@@ -123,21 +128,22 @@ impl Interfaces {
         Interfaces { pattern, known: Mutex::default() }
     }
 
-    /// Those so far; the first has number 1.
+    /// All interfaces so far; the first has number 1.
     pub(crate) fn known(&self) -> Vec<Known> {
         self.lock().clone()
     }
 
-    /// How many there are so far.
+    /// Number of interfaces so far.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }
 
-    /// Gives an interface that joins its number: one that was there before, with the same owner, has its old one, and
-    /// `describe` describes any other in all rings. Where these have no room for an owner, it has none.
+    /// Returns the number of an interface that joins. An interface that was there before with the same
+    /// owner gets its old number. Any other gets a new number, and `describe` adds it to all rings; if
+    /// these have no space for a description with an owner, it is added without one.
     ///
     /// # Errors
-    /// There have been too many, or that of `describe`; nothing has changed then.
+    /// Too many interfaces, or the error of `describe`. Nothing has changed then.
     pub(crate) fn join(
         &self,
         name: &str,
@@ -180,31 +186,31 @@ impl Interfaces {
         Ok(known.len() as u32)
     }
 
-    /// Whether an interface may have another number once its owner is found: numbers, and room for descriptions, are
-    /// for those that come.
+    /// Whether an interface may get another number when its owner is found. This is limited, to leave
+    /// numbers and space for descriptions to new interfaces.
     pub(crate) fn may_continue(&self) -> bool {
         let continued = self.lock().iter().filter(|known| known.continued_as.is_some()).count();
         continued < LATE_OWNERS_MAX
     }
 
-    /// The frames of an interface have another number from here on, since its owner was found.
+    /// The frames of an interface have another number from now on, because its owner was found.
     pub(crate) fn continue_as(&self, old: u32, new: u32) {
         if let Some(known) = self.lock().get_mut(old as usize - 1).filter(|_| old != new) {
             (known.is_member, known.continued_as) = (false, Some(new));
         }
     }
 
-    /// Adds the counts of an interface before its owner was found to those that it has had since. `ledgers` are those
-    /// of all interfaces, in order.
+    /// Adds the counts that an interface had before its owner was found to those that it has had since.
+    /// `ledgers` are the ledgers of all interfaces, in order.
     pub(crate) fn join_ledgers(&self, mut ledgers: Vec<InterfaceLedger>) -> Vec<InterfaceLedger> {
         let known = self.known();
         let next = |number: u32| known[number as usize - 1].continued_as;
-        // A number that is continued is given to nobody any more, so this ends.
+        // This ends: a number that is continued is not assigned again, so there are no cycles.
         let last = |number| std::iter::successors(Some(number), |&number| next(number)).last();
         let mut at = 0;
         while let Some(own) = ledgers.get(at) {
             let into = last(own.id).filter(|&last| last != own.id);
-            // One that came while these were read has none yet.
+            // An interface that joined while the ledgers were read has none yet.
             let into = into.and_then(|into| ledgers.iter().position(|other| other.id == into));
             let Some(into) = into else {
                 at += 1;
@@ -217,20 +223,20 @@ impl Interfaces {
         ledgers
     }
 
-    /// An interface has left; its number stays its own.
+    /// An interface has left. Its number is not reused.
     pub(crate) fn leave(&self, number: u32) {
         if let Some(known) = self.lock().get_mut(number as usize - 1) {
             known.is_member = false;
         }
     }
 
-    /// Held for moments only, also by the thread that moves frames. The data is valid even if a thread
-    /// panicked while holding it.
+    /// Held only briefly, also by the thread that moves frames. The data is valid even if a thread panicked
+    /// while holding it.
     fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the rings of a feed whose own interface is `of` say of the one called `name`.
+    /// The description of the interface called `name` in the rings of a feed whose own interface is `of`.
     pub(crate) fn describe(&self, of: &Interface, name: &str, owner: Option<&Owner>) -> Interface {
         let own = match of.name.rfind(&self.pattern) {
             Some(at) => {
@@ -238,7 +244,8 @@ impl Interfaces {
             }
             None => name.to_owned(),
         };
-        // The filter stands once, in the feed's own interface: the header area has room for more interfaces so.
+        // The filter is only in the feed's own interface, which leaves space for more interfaces in the
+        // header area.
         let mut own = Interface { name: own, filter: None, ..of.clone() };
         if let Some(owner) = owner {
             owner.describe(&mut own);
@@ -289,7 +296,7 @@ mod tests {
         let join = |owner| interfaces.join("v1", owner, |_| Ok(())).unwrap();
         assert_eq!([join(None), join(Some(&owner))], [1, 2]);
         interfaces.continue_as(1, 2);
-        // It comes back, and its owner is found again. Another one never has an owner.
+        // It joins again, and its owner is found again. The other interface never has an owner.
         assert_eq!([join(None), join(Some(&owner))], [3, 2]);
         interfaces.continue_as(3, 2);
         interfaces.join("v2", None, |_| Ok(())).unwrap();
@@ -300,7 +307,7 @@ mod tests {
         let joined = interfaces.join_ledgers((1..=4).map(ledger).collect());
         let offered = joined.iter().map(|own| (own.id, own.ledger.offered)).collect::<Vec<_>>();
         assert_eq!(offered, [(2, 60), (4, 40)]);
-        // A VM gets a tap that another process made, and comes back.
+        // A VM gets a tap that another process made, and joins again.
         let vm = Owner { name: "web".into(), ..owner.clone() };
         assert_eq!(join(Some(&vm)), 5);
         interfaces.continue_as(2, 5);

@@ -1,23 +1,23 @@
-//! Where filters run.
+//! The places where filters run.
 
-/// Where a feed's frames are chosen.
+/// The place where a feed's filter runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FilterLocation {
-    /// There is nothing to choose.
+    /// The feed has no filter and takes every frame.
     #[default]
     Nowhere,
     /// In the kernel, at the hook.
     Hook,
-    /// There, too, by a classic BPF program, which cannot count what it leaves out.
+    /// In the kernel, by a classic BPF program, which cannot count the frames that it rejects.
     Classic,
     /// In user space, by machine code.
     Compiled,
-    /// In user space, step by step.
+    /// In user space, by an interpreter.
     Interpreted,
 }
 
 impl FilterLocation {
-    /// As reports have it.
+    /// Its name in reports; `None` for `Nowhere`.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {

@@ -1,11 +1,11 @@
-//! How a source that can wait, a file, is told to: readers show how far they are, and the writer does
-//! not overtake them.
+//! Flow control for a source that can wait, such as a file: readers report their progress, and the writer
+//! does not overtake them.
 //!
-//! A ring's writer never sees its readers, and for a live source that is the promise. Here readers
-//! *offer* their progress: each takes a [`ReaderProgress`] and says after each poll what it has read.
-//! Only readers of this process can; a consumer elsewhere is fed by something in this process that holds
-//! one. A reader that hangs holds up its file, and nothing else: the source's thread still stops when
-//! it is told to.
+//! The writer of a ring never depends on its readers; for a live source that is guaranteed. Here, readers
+//! volunteer their progress: each has a [`ReaderProgress`], and reports after each poll how much it has
+//! read. Only readers in this process can do so; for a consumer in another process, a reader in this
+//! process must do it. A reader that hangs stops only the reading of the file: the source's thread still
+//! stops when it is told to.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,30 +15,31 @@ use std::time::Duration;
 use weir_ring::geometry::WriterWord;
 use weir_ring::{Mapping, Ring};
 
-/// The progress of a reader that has left: nobody waits for it.
+/// The progress of a reader that has left. The writer does not wait for it.
 const LEFT: u64 = u64::MAX;
 
-/// The readers that one source's ring waits for. Clones are the same readers.
+/// The readers that the writer of a ring waits for. Clones share the same readers.
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
     readers: Arc<Mutex<Vec<Arc<AtomicU64>>>>,
 }
 
-/// One reader's progress; dropping it leaves.
+/// One reader's progress. The reader leaves when this is dropped.
 #[derive(Debug)]
 pub struct ReaderProgress {
     progress: Arc<AtomicU64>,
 }
 
 impl Pace {
-    /// Nobody to wait for yet.
+    /// A pace without readers.
     #[must_use]
     pub fn new() -> Pace {
         Pace::default()
     }
 
-    /// Adds a reader that has read `ordinal` frames: [`Reader::ordinal`](weir_ring::Reader::ordinal).
-    /// Join before the source starts, or the start of the file may be gone.
+    /// Adds a reader that has read `ordinal` frames: [`Reader::ordinal`](weir_ring::Reader::ordinal). A
+    /// reader should join before the source starts; otherwise the beginning of the file may already be
+    /// overwritten.
     #[must_use]
     pub fn join(&self, ordinal: u64) -> ReaderProgress {
         let progress = Arc::new(AtomicU64::new(ordinal));
@@ -46,12 +47,11 @@ impl Pace {
         ReaderProgress { progress }
     }
 
-    /// Position of the slowest reader; readers that left are forgotten. `u64::MAX` if there is
-    /// nobody.
+    /// Position of the slowest reader; `u64::MAX` if there are no readers. Removes readers that have left.
     fn slowest(&self) -> u64 {
         let mut readers = self.lock();
-        // Acquire, pairs with the release in `ReaderProgress::reached`: frames that it read are
-        // copied out.
+        // Acquire, pairs with the release in `ReaderProgress::reached`: the reader has copied the frames
+        // that it reports as read.
         readers.retain(|reader| reader.load(Ordering::Acquire) != LEFT);
         readers.iter().map(|reader| reader.load(Ordering::Acquire)).min().unwrap_or(LEFT)
     }
@@ -63,7 +63,7 @@ impl Pace {
 }
 
 impl ReaderProgress {
-    /// Says how many frames of the ring this reader has had so far: its ordinal, after each poll.
+    /// Reports how many frames of the ring this reader has read: its ordinal, after each poll.
     #[inline]
     pub fn reached(&self, ordinal: u64) {
         self.progress.store(ordinal.min(LEFT - 1), Ordering::Release);
@@ -76,18 +76,17 @@ impl Drop for ReaderProgress {
     }
 }
 
-/// A pause between looks at a gate that is closed.
+/// Sleeps between two checks of a closed gate.
 pub(crate) fn nap() {
     const NAP: Duration = Duration::from_micros(50);
     std::thread::sleep(NAP);
 }
 
-/// The writer's side: asks before each burst whether it may open one more block.
+/// The writer's side: it checks before each burst whether it may open one more block.
 pub(crate) struct Gate {
     pace: Pace,
     ring: Ring<Mapping>,
-    /// For each block from the oldest that is still there: an ordinal within it, or in the few frames
-    /// after its first.
+    /// For each block in the ring, oldest first: the ordinal of a frame at or shortly after its beginning.
     blocks: VecDeque<u64>,
     opened: u64,
     passed: bool,
@@ -98,9 +97,9 @@ impl Gate {
         Gate { pace, ring, blocks: VecDeque::new(), opened: 0, passed: true }
     }
 
-    /// Whether a burst that opens at most one block would overtake nobody. `frames` is the number
-    /// of frames that the writer has written so far; all of them must be published, or a reader
-    /// could not catch up.
+    /// Whether a burst that opens at most one block would overtake no reader. `frames` is the number of
+    /// frames that the writer has written so far; all of them must be published, so that readers can read
+    /// them.
     #[inline]
     pub(crate) fn is_open(&mut self, frames: u64) -> bool {
         let opened = self.ring.writer_word(WriterWord::Opened);
@@ -115,8 +114,9 @@ impl Gate {
 
     #[cold]
     fn look(&mut self) -> bool {
-        // The next block to open takes the place of the oldest. A reader may still stand at the end of
-        // that one, all of it read: only a frame of the block after it shows that it has moved on.
+        // The next block overwrites the oldest. A reader that has read the oldest block completely may
+        // still be positioned at its end; only when it has read a frame of the following block has it left
+        // the oldest.
         let blocks = self.ring.geometry().data_blocks as usize;
         while self.blocks.len() > blocks {
             self.blocks.pop_front();

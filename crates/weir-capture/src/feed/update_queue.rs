@@ -1,18 +1,19 @@
-//! Configuration updates for a thread that moves frames, and the place where it leaves its state while it moves none.
+//! Configuration updates for a thread that moves frames. The queue also holds the thread's state while it
+//! moves none.
 //!
-//! The requesting thread prepares an update, and frees the objects that the update replaces. The thread that moves
-//! frames takes updates over between two frames. While that thread is elsewhere (waiting for frames, not started,
-//! stopped), its state is *parked* here, and the thread that asks applies the update itself. So nobody waits for
-//! frames that do not come.
+//! The requesting thread prepares an update, and frees the objects that the update replaces. The thread
+//! that moves frames takes updates over between two frames. While that thread moves no frames (it waits for
+//! frames, has not started or has stopped), its state is *parked* in the queue, and the requesting thread
+//! applies the update itself. So no update waits for the next frame.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest wait between two looks at a queue whose thread neither takes updates nor parks.
+/// Longest time between two checks of a queue whose thread neither takes updates nor parks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// State that a thread uses for each frame, and that others change.
+/// State that a thread uses for each frame, and that other threads change.
 pub(crate) trait Updated {
     /// One change.
     type Update;
@@ -58,8 +59,9 @@ impl<T: Updated> UpdateQueue<T> {
         }
     }
 
-    /// Posts updates, which are applied in this order without a frame in between: at once if the state is parked, else
-    /// before the thread's next frame. Frees replaced objects of earlier posts that were not taken.
+    /// Posts updates, which are applied in this order without a frame in between: at once if the state is
+    /// parked, otherwise before the thread's next frame. Frees the replaced objects of earlier posts that
+    /// no [`settle`](UpdateQueue::settle) has returned.
     pub(crate) fn post(&self, updates: impl IntoIterator<Item = T::Update>) {
         let mut state = self.lock();
         // Freed only after the lock is released, because the thread that moves frames may wait for the lock.
@@ -78,14 +80,14 @@ impl<T: Updated> UpdateQueue<T> {
     pub(crate) fn settle(&self) -> Vec<T::Retired> {
         let mut state = self.lock();
         while !state.updates.is_empty() {
-            // A time limit only for the case that a thread ends without parking: its `Drop` does.
+            // The time limit is a safeguard: a thread always parks when it ends, in `Drop`.
             let waited = self.changed.wait_timeout(state, LOOK_EVERY);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         std::mem::take(&mut state.retired)
     }
 
-    /// Whether there is something to take over.
+    /// Whether there are updates to take over.
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         self.is_fresh.load(Ordering::Acquire)
@@ -115,9 +117,9 @@ impl<T: Updated> UpdateQueue<T> {
         self.tell(is_new);
     }
 
-    /// Wakes those who wait in [`settle`](UpdateQueue::settle), if there was anything new: they wait for the updates to
-    /// be applied, and only [`QueueState::apply`] does that. `notify_all` is a system call even if nobody waits, and a
-    /// thread that waits for frames parks here each time.
+    /// Wakes the threads in [`settle`](UpdateQueue::settle) if updates were applied. Otherwise `notify_all`
+    /// is avoided: it is a system call even without waiting threads, and a thread that waits for frames
+    /// parks each time.
     fn tell(&self, is_new: bool) {
         if is_new {
             self.changed.notify_all();
@@ -139,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps the last two numbers.
+    /// A state that keeps the last number.
     #[derive(Default)]
     struct Last(u32);
 
@@ -160,7 +162,7 @@ mod tests {
         assert_eq!(queue.take_over(None).0, 3);
     }
 
-    /// `notify_all` is a system call, and each wait for frames parks twice.
+    /// `notify_all` is a system call, and the state is parked at each wait for frames.
     #[test]
     fn a_turn_without_updates_tells_nobody() {
         let queue = UpdateQueue::new(Box::new(Last(1)));

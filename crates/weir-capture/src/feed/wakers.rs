@@ -1,4 +1,4 @@
-//! The sleepers of one feed, as one thread that fills its rings sees them.
+//! The wakers of one feed, owned by one thread that fills its rings.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use crate::error::CaptureError;
 use crate::feed::channel_poll::ChannelPoll;
 use crate::feed::control::WakerSlot;
 
-/// Wakers, each with the line that stands for the feed's first ring.
+/// Wakers, each with its line for the feed's first ring.
 #[derive(Debug, Default)]
 pub struct Wakers {
     wakers: Vec<AddedWaker>,
 }
 
-/// A sleeper of a feed.
+/// A waker of a feed.
 #[derive(Debug)]
 pub struct AddedWaker {
     slot: WakerSlot,
     waker: Waker,
     first: usize,
-    /// Polls its channel.
+    /// The epoll instance that polls its channel.
     poll: Option<Arc<ChannelPoll>>,
 }
 
@@ -33,12 +33,12 @@ impl Drop for AddedWaker {
 }
 
 impl Wakers {
-    /// Adds a sleeper whose lines for this feed begin at `first`.
+    /// Adds a waker whose lines for this feed begin at `first`.
     pub fn add(&mut self, slot: WakerSlot, waker: Waker, first: usize) {
         self.wakers.push(AddedWaker { slot, waker, first, poll: None });
     }
 
-    /// The same for a sleeper whose channel `poll` polls as long as it is here.
+    /// As [`add`](Wakers::add). `poll` polls the waker's channel until it is removed.
     pub(crate) fn add_polled(
         &mut self,
         slot: WakerSlot,
@@ -51,14 +51,14 @@ impl Wakers {
         Ok(())
     }
 
-    /// Takes a sleeper out, to be dropped where no frame waits.
+    /// Removes a waker and returns it. It should be dropped by a thread that moves no frames.
     pub fn remove(&mut self, slot: WakerSlot) -> Option<AddedWaker> {
         let at = self.wakers.iter().position(|own| own.slot == slot)?;
         Some(self.wakers.remove(at))
     }
 
-    /// After publishing: wakes all sleepers that wait for no more than `ordinal` frames in the feed's ring
-    /// number `ring`.
+    /// Call after publishing. Wakes all readers whose threshold for the feed's ring number `ring` is at
+    /// most `ordinal`.
     #[inline]
     pub fn published(&mut self, ring: usize, ordinal: u64) {
         for AddedWaker { waker, first, .. } in &mut self.wakers {
@@ -66,7 +66,7 @@ impl Wakers {
         }
     }
 
-    /// The lowest threshold for ring number `ring` that `ordinal` does not reach.
+    /// The lowest threshold for ring number `ring` that is above `ordinal`.
     #[must_use]
     pub fn earliest(&self, ring: usize, ordinal: u64) -> u64 {
         let thresholds = self.wakers.iter().map(|own| own.waker.wake_threshold(own.first + ring));
@@ -74,32 +74,32 @@ impl Wakers {
         pending.min().unwrap_or(weir_ring::doorbell::AWAKE)
     }
 
-    /// Takes the messages of the sleepers, and removes those that are gone.
+    /// Takes the readers' messages, and removes the wakers of readers that have closed their channel.
     pub(crate) fn take_messages(&mut self) {
         self.wakers.retain_mut(|own| own.waker.take_messages() != Asked::Gone);
     }
 
-    /// Whether some sleeper waits for a confirmation.
+    /// Whether a reader waits for a confirmation.
     pub(crate) fn want_confirmation(&self) -> bool {
         self.wakers.iter().any(|own| own.waker.wants_confirmation())
     }
 
-    /// Whether some sleeper sleeps by a confirmation.
+    /// Whether a reader sleeps because of a confirmation.
     pub(crate) fn rely_on_confirmation(&self) -> bool {
         self.wakers.iter().any(|own| own.waker.relies_on_confirmation())
     }
 
-    /// The wait begins that the confirmations need.
+    /// Call when the wait that the confirmations need begins.
     pub(crate) fn begin_confirmations(&mut self) {
         self.wakers.iter_mut().for_each(|own| own.waker.begin_confirmation());
     }
 
-    /// It is over, and all rings were looked at.
+    /// Call when the wait is over and all rings were checked.
     pub(crate) fn finish_confirmations(&mut self) {
         self.wakers.iter_mut().for_each(|own| own.waker.finish_confirmation());
     }
 
-    /// Wakes everybody: the rings are closed.
+    /// Wakes all readers, since the rings are closed.
     pub fn wake_all(&self) {
         for own in &self.wakers {
             own.waker.wake();

@@ -1,4 +1,4 @@
-//! Programs on an interface's hooks and abilities of its driver, without changing either.
+//! Reads the programs on an interface's hooks and the XDP abilities of its driver.
 
 use std::{fs, io};
 
@@ -7,13 +7,14 @@ use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter};
 /// The hooks of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hooks {
-    /// Id of the XDP program that is there.
+    /// Id of the attached XDP program.
     pub xdp_program: Option<u32>,
-    /// Whether the driver has native XDP, and AF_XDP without a copy; `None` before Linux 6.3.
+    /// Whether the driver supports native XDP, and zero-copy AF_XDP; `None` before Linux 6.3.
     pub native: Option<(bool, bool)>,
-    /// tcx programs at ingress and egress; `None` before Linux 6.6 and without CAP_NET_ADMIN.
+    /// Number of tcx programs at ingress and at egress; `None` before Linux 6.6 and without CAP_NET_ADMIN.
     pub tcx: Option<(u32, u32)>,
-    /// The programs themselves, the XDP program first, then tcx in the order that frames meet them.
+    /// The programs: the XDP program first, then those at tcx ingress and egress in the order in which they
+    /// run.
     pub programs: Vec<Attached>,
 }
 
@@ -22,9 +23,9 @@ pub struct Hooks {
 pub enum AttachPoint {
     /// XDP, in this mode.
     Xdp(XdpMode),
-    /// tcx, frames that come in.
+    /// tcx, received frames.
     TcxIngress,
-    /// tcx, frames that go out.
+    /// tcx, sent frames.
     TcxEgress,
 }
 
@@ -35,13 +36,14 @@ pub struct Attached {
     pub point: AttachPoint,
     /// Its id.
     pub program: u32,
-    /// Its name; empty if that takes rights that this process lacks.
+    /// Its name; empty if this process lacks the privileges to read it.
     pub name: String,
-    /// The link that holds it there; it goes with the holder of the link.
+    /// The BPF link that keeps it attached; it is detached when the last holder of the link closes it.
+    /// `None` if there is no link.
     pub link: Option<u32>,
 }
 
-/// Looks at the interface of this index.
+/// The hooks of the interface of this index.
 #[must_use]
 pub fn hooks(ifindex: u32) -> Hooks {
     let xdp = query(ifindex);
@@ -50,8 +52,9 @@ pub fn hooks(ifindex: u32) -> Hooks {
     let egress = tcx(ifindex, AttachPoint::TcxEgress, libbpf_sys::BPF_TCX_EGRESS);
     let counts = ingress.as_ref().zip(egress.as_ref());
     let tcx = counts.map(|(ingress, egress)| (ingress.len() as u32, egress.len() as u32));
-    // NETDEV_XDP_ACT_BASIC and _XSK_ZEROCOPY, linux/netdev.h. A kernel that does not say leaves 0, and so
-    // does a driver without XDP: from 6.6 on, which has tcx, 0 is an answer.
+    // NETDEV_XDP_ACT_BASIC and _XSK_ZEROCOPY, linux/netdev.h. The flags are 0 for a driver without XDP, but
+    // also if the kernel does not report them. A kernel with tcx (6.6) reports them, so that 0 means no
+    // XDP.
     let flags = xdp.map(|xdp| xdp.feature_flags).filter(|&flags| flags != 0 || tcx.is_some());
     let at_xdp = attached.map(|(program, mode)| Attached {
         point: AttachPoint::Xdp(mode),
@@ -66,7 +69,7 @@ pub fn hooks(ifindex: u32) -> Hooks {
     Hooks { xdp_program: attached.map(|(program, _)| program), native, tcx, programs }
 }
 
-/// Whether this process may look at the machine's links: without CAP_SYS_ADMIN there seem to be none.
+/// Whether this process may list BPF links. Without CAP_SYS_ADMIN the list appears to be empty.
 pub(crate) fn sees_links() -> bool {
     let mut first = 0;
     // SAFETY: the kernel writes one id, to a word that lives through the call.
@@ -74,8 +77,8 @@ pub(crate) fn sees_links() -> bool {
     result == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT)
 }
 
-/// The link that holds a program at the interface's XDP hook. One program may be on many interfaces, each time by
-/// another link, or by none.
+/// The BPF link that holds a program at the interface's XDP hook. One program may be attached to many
+/// interfaces, each time by a link of its own, or without a link.
 fn xdp_link(ifindex: u32, program: u32) -> Option<u32> {
     let here =
         |info: &LinkTypeInfo| matches!(info, LinkTypeInfo::Xdp(xdp) if xdp.ifindex == ifindex);
@@ -83,7 +86,8 @@ fn xdp_link(ifindex: u32, program: u32) -> Option<u32> {
     links.find(|link| link.prog_id == program && here(&link.info)).map(|link| link.id)
 }
 
-/// Looks the names up: one way through the machine's programs, whose number has nothing to do with the interface's.
+/// Looks up the names in one pass over all loaded programs, of which there may be many more than on this
+/// interface.
 fn name(attached: &mut [Attached]) {
     if attached.is_empty() {
         return;
@@ -95,7 +99,7 @@ fn name(attached: &mut [Attached]) {
     }
 }
 
-/// Programs that one hook may have: `BPF_MPROG_MAX` of the kernel.
+/// Most programs on one hook: `BPF_MPROG_MAX` of the kernel.
 const TCX_MAX: usize = 64;
 
 fn tcx(ifindex: u32, point: AttachPoint, at: libbpf_sys::bpf_attach_type) -> Option<Vec<Attached>> {
@@ -132,20 +136,20 @@ pub(crate) fn query(ifindex: u32) -> Option<libbpf_sys::bpf_xdp_query_opts> {
     (result == 0).then_some(query)
 }
 
-/// Which of an interface's XDP hooks a program is at.
+/// The mode in which an XDP program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// The driver's.
+    /// In the driver.
     Native,
-    /// The kernel's own, behind the driver.
+    /// In the network stack, behind the driver.
     Generic,
-    /// The NIC's.
+    /// In the NIC.
     Offloaded,
 }
 
 impl XdpMode {
-    /// The word for it in `ip link set dev IFACE WORD off`. `xdp` is native where the driver can do that, whatever is
-    /// there: of a veth it takes no generic program off.
+    /// The keyword for it in `ip link set dev IFACE WORD off`. `xdp` means native mode if the driver
+    /// supports that, whichever program is attached: on a veth it does not detach a generic program.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -156,7 +160,8 @@ impl XdpMode {
     }
 }
 
-/// The program that is there, and where. A NIC's may be there beside another, which then is the one that is in the way.
+/// The attached program and its mode. If another program is attached beside an offloaded one, this is the
+/// other, since it is the one that blocks the hook.
 ///
 /// Source: linux/if_link.h, IFLA_XDP_ATTACHED; `rtnl_xdp_fill`, net/core/rtnetlink.c.
 pub(crate) fn attached_at_xdp(query: &libbpf_sys::bpf_xdp_query_opts) -> Option<(u32, XdpMode)> {
@@ -175,7 +180,7 @@ pub(crate) fn attached_at_xdp(query: &libbpf_sys::bpf_xdp_query_opts) -> Option<
 /// The object that keeps an XDP program attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum XdpOwner {
-    /// A process has the link open; the program goes when it ends.
+    /// A process has the link open; the program is detached when the process ends.
     Process {
         /// Its id.
         pid: u32,
@@ -184,14 +189,15 @@ pub enum XdpOwner {
         /// The link's id.
         link: u32,
     },
-    /// A link that no process which can be seen here has open: it is pinned, or a process of another container has it.
+    /// A link that no visible process has open: it is pinned, or a process in another PID namespace has it
+    /// open.
     Link(u32),
-    /// No link does. The command that detaches it depends on the mode.
+    /// It was attached by netlink, without a link. The command that detaches it depends on the mode.
     Netlink(XdpMode),
 }
 
 impl XdpOwner {
-    /// Of this program at the interface of this index; `None` if that cannot be seen here.
+    /// Finds the owner of this program at the interface of this index; `None` if it cannot be determined.
     pub(crate) fn find(ifindex: u32, program: u32) -> Option<XdpOwner> {
         if program == 0 || !sees_links() {
             return None;
@@ -209,7 +215,8 @@ impl XdpOwner {
     }
 }
 
-/// A process that has the link open, and its name. Only root sees the descriptors of another user's processes.
+/// A process that has the link open, and its name. Only root can read the descriptors of other users'
+/// processes.
 fn process_with(link: u32) -> Option<(u32, String)> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -223,7 +230,8 @@ fn process_with(link: u32) -> Option<(u32, String)> {
     Some((pid, name.trim().to_owned()))
 }
 
-/// Whether a descriptor's /proc/PID/fdinfo is of the link. Source: `bpf_link_show_fdinfo` of the kernel.
+/// Whether a descriptor's /proc/PID/fdinfo describes this link. Source: `bpf_link_show_fdinfo` of the
+/// kernel.
 fn is_of(fdinfo: &str, link: u32) -> bool {
     let value = fdinfo.lines().find_map(|line| line.strip_prefix("link_id:"));
     value.is_some_and(|value| value.trim().parse() == Ok(link))

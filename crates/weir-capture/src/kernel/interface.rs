@@ -1,7 +1,7 @@
 //! Facts about an interface from the kernel, in the caller's network namespace.
 //!
-//! Asked by ioctl and rtnetlink, not through /sys, which shows the namespace that it was mounted in; where
-//! only /sys knows, it is asked only if that is the caller's.
+//! They come from ioctl and rtnetlink. /sys shows the namespace in which it was mounted; it is read only
+//! for facts that no other interface reports, and only if that namespace is the caller's.
 
 mod ethtool;
 mod filters;
@@ -38,9 +38,10 @@ use crate::kernel::netns::{NetnsName, ask_in};
 const LINKTYPE_ETHERNET: u16 = 1;
 const LINKTYPE_RAW: u16 = 101;
 
-/// Longest frame in a file that Wireshark (`WTAP_MAX_PACKET_SIZE_STANDARD`) and tcpdump (`MAXIMUM_SNAPLEN`) read.
+/// Longest frame that Wireshark (`WTAP_MAX_PACKET_SIZE_STANDARD`) and tcpdump (`MAXIMUM_SNAPLEN`) accept in
+/// a file.
 const OTHERS_CAPLEN_MAX: u32 = 262_144;
-/// An Ethernet header and two tags.
+/// An Ethernet header and two VLAN tags.
 const LINK_HEADER_BYTES_MAX: u32 = 22;
 
 /// An interface that exists.
@@ -57,19 +58,20 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Longest frame that it sends or receives as far as it says: its MTU's, or a super-frame. On a veth the peer
-    /// limits received frames, and may allow longer ones.
+    /// Longest frame that it sends or receives, by its own settings: a frame of its MTU, or a super-frame.
+    /// On a veth, the peer limits received frames and may allow longer ones.
     pub(crate) fn frame_bytes_max(&self) -> u32 {
         frame_bytes_max(self.index, self.mtu)
     }
 
-    /// Notes about a capture of its frames in this direction, of at most `caplen_max` bytes each.
+    /// Notes for the user about a capture in this direction that keeps at most `caplen_max` bytes of a
+    /// frame.
     pub(crate) fn notes(&self, direction: Direction, caplen_max: u32) -> Vec<String> {
         let long = long_frames_note(&self.name, self.frame_bytes_max(), caplen_max);
         self.twice_note(direction).into_iter().chain(long).collect()
     }
 
-    /// Note on the loopback device, where an engine sees both of its directions.
+    /// A note for the loopback device: an engine that captures both directions gets every packet twice.
     fn twice_note(&self, direction: Direction) -> Option<String> {
         (self.name == "lo" && direction == Direction::Both).then(|| {
             "the loopback device shows every packet twice, going out and coming in; --direction in \
@@ -79,14 +81,15 @@ impl Interface {
     }
 }
 
-/// An open socket to ask through, and the questions.
+/// A socket for ioctl requests about interfaces.
 #[derive(Debug)]
 pub struct InterfaceQuery {
     socket: OwnedFd,
 }
 
 impl InterfaceQuery {
-    /// A socket in the current network namespace, which its answers stay with.
+    /// Opens a socket in the current network namespace. Later answers are about that namespace, even if the
+    /// thread changes its own.
     ///
     /// # Errors
     /// [`CaptureError::Os`].
@@ -124,8 +127,8 @@ impl InterfaceQuery {
         Ok(Interface { name: name.to_owned(), index, link_type, mtu })
     }
 
-    /// RX queues of the interface, as `ethtool -l` shows them or, if its driver does not say, the kernel
-    /// counts them; `None` if neither can be asked.
+    /// Number of RX queues of the interface, as `ethtool -l` shows it or, if the driver does not support
+    /// that, by the entries in /sys; `None` if neither is available.
     #[must_use]
     pub fn rx_queues(&self, name: &str) -> Option<u32> {
         let said = self.channels(name).ok().map(|channels| channels.rx);
@@ -136,7 +139,7 @@ impl InterfaceQuery {
         })
     }
 
-    /// Whether the interface of this index is still there, under whatever name.
+    /// Whether the interface of this index still exists, under any name.
     #[must_use]
     pub fn exists(&self, index: u32) -> bool {
         let mut request = zeroed();
@@ -144,8 +147,8 @@ impl InterfaceQuery {
         self.ioctl(libc::SIOCGIFNAME, &mut request).is_ok()
     }
 
-    /// Whether the interface has been set promiscuous by name (`ip link set eth0 promisc on`); the
-    /// memberships of sockets do not show here.
+    /// Whether the interface has the flag IFF_PROMISC (`ip link set eth0 promisc on`). Memberships of
+    /// packet sockets do not set this flag.
     #[must_use]
     pub fn is_promiscuous(&self, name: &str) -> bool {
         // SAFETY: SIOCGIFFLAGS fills `ifru_flags`.
@@ -180,7 +183,7 @@ pub(crate) fn frame_bytes_max(ifindex: u32, mtu: u32) -> u32 {
     link::super_frame_bytes_max(ifindex).max(mtu).saturating_add(LINK_HEADER_BYTES_MAX)
 }
 
-/// Note on how other programs treat files with frames of this length.
+/// A note for the user if other programs refuse files with frames of this length.
 fn long_frames_note(iface: &str, frame_bytes_max: u32, caplen_max: u32) -> Option<String> {
     (frame_bytes_max.min(caplen_max) > OTHERS_CAPLEN_MAX).then(|| {
         format!(
@@ -190,15 +193,15 @@ fn long_frames_note(iface: &str, frame_bytes_max: u32, caplen_max: u32) -> Optio
     })
 }
 
-/// RX queues of the interface as /sys has them: for drivers that `ethtool -l` cannot ask, and only in the
-/// network namespace of the process, of which /sys tells.
+/// Number of RX queues by the entries in /sys, for drivers without `ethtool -l`. `None` unless the thread
+/// is in the network namespace of the process, which /sys shows.
 fn queues_in_sys(name: &str, index: i32) -> Option<u32> {
     let netns = |whose| std::fs::read_link(format!("/proc/{whose}/ns/net")).ok();
     if netns("thread-self")? != netns("self")? {
         return None;
     }
     let folder = std::path::Path::new("/sys/class/net").join(name);
-    // `nsenter --net` leaves the /sys of the namespace that it came from.
+    // After `nsenter --net`, /sys still shows the previous namespace.
     let there = std::fs::read_to_string(folder.join("ifindex")).ok()?;
     if there.trim().parse() != Ok(index) {
         return None;
@@ -208,7 +211,7 @@ fn queues_in_sys(name: &str, index: i32) -> Option<u32> {
     Some(queues.count() as u32).filter(|&queues| queues > 0)
 }
 
-/// Puts the name in. The kernel wants a terminating zero within the field.
+/// Sets the name. The kernel needs a terminating zero within the field.
 fn named(ifreq: &mut libc::ifreq, name: &str) -> io::Result<()> {
     if name.is_empty() || name.len() >= ifreq.ifr_name.len() {
         return Err(io::ErrorKind::NotFound.into());
@@ -237,8 +240,8 @@ pub fn link_type(netns: Option<&NetnsName>, iface: &str) -> Result<u16, CaptureE
     Ok(found.map_err(named)?.link_type)
 }
 
-/// Keeps interfaces promiscuous as long as it lives: the kernel counts such memberships and takes these
-/// back when their socket closes, also after SIGKILL.
+/// Keeps interfaces promiscuous as long as it lives. The kernel counts such memberships, and removes these
+/// when their socket closes, also after SIGKILL.
 #[derive(Debug)]
 pub struct Promiscuity {
     socket: OwnedFd,
@@ -256,7 +259,8 @@ impl Promiscuity {
         Ok(promiscuity)
     }
 
-    /// For interfaces that come and go: a packet socket that receives nothing (protocol 0). `source` is their name.
+    /// For interfaces that join and leave. Opens a packet socket that receives nothing (protocol 0).
+    /// `source` is the name for errors.
     ///
     /// # Errors
     /// As [`new`](Promiscuity::new).
@@ -275,17 +279,17 @@ impl Promiscuity {
         Ok(Promiscuity { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Asks for it on one interface more.
+    /// Sets promiscuous mode on one more interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(crate) fn add(&self, ifindex: u32) -> io::Result<()> {
         self.request(libc::PACKET_ADD_MEMBERSHIP, ifindex)
     }
 
-    /// Lets go of an interface, which may be gone.
+    /// Ends promiscuous mode on an interface, which may have been removed.
     pub(crate) fn remove(&self, ifindex: u32) {
-        // Refused where the interface is gone, and its memberships with it.
+        // This fails if the interface has been removed; its memberships were removed with it.
         let _ = self.request(libc::PACKET_DROP_MEMBERSHIP, ifindex);
     }
 

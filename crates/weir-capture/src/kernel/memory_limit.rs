@@ -1,20 +1,20 @@
-//! How much memory rings may take: the free memory of the machine, within the limits of this process's cgroups.
-//! Rings of BPF programs cannot be swapped out (memfds can, at the price of frames), and a cgroup that runs full
-//! has its processes killed.
+//! The memory that is available for rings: the free memory of the machine, within the limits of this
+//! process's cgroups. Rings of BPF programs cannot be swapped out; memfds can, but then frames are lost. If
+//! a cgroup exceeds its limit, the kernel kills its processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The minimum of the free amounts.
+/// The smallest amount of free memory among the machine and the cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// How much.
+    /// Free bytes.
     pub bytes: u64,
-    /// The file that sets the limit; `None` if it is the machine.
+    /// The file that sets the limit; `None` if the limit is the machine's memory.
     pub limit: Option<PathBuf>,
 }
 
-/// Memory that is free for this process, as far as the kernel reports it.
+/// Memory that is free for this process; `None` if the kernel does not report it.
 #[must_use]
 pub fn free() -> Option<MemoryLimit> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -27,14 +27,14 @@ pub fn free() -> Option<MemoryLimit> {
     machine.into_iter().chain(groups).min_by_key(|room| room.bytes)
 }
 
-/// Huge pages of 2 MiB that are reserved and that nobody has taken; `None`: this kernel has none of that size.
+/// Free huge pages of 2 MiB in the kernel's pool; `None`: the kernel has no pool of that size.
 #[must_use]
 pub fn free_huge_pages() -> Option<u64> {
-    // Those that are promised to mappings count as free in the file beside.
+    // `free_hugepages` includes the pages that are reserved for existing mappings.
     Some(huge_page_count("free_hugepages")?.saturating_sub(huge_page_count("resv_hugepages")?))
 }
 
-/// Huge pages of 2 MiB that are reserved, taken or not.
+/// All huge pages of 2 MiB in the kernel's pool, free or in use.
 #[must_use]
 pub fn huge_pages() -> Option<u64> {
     huge_page_count("nr_hugepages")
@@ -58,7 +58,7 @@ enum Version {
 }
 
 impl Version {
-    /// Where the hierarchy is mounted, and the path of this process's group below that.
+    /// The mount point of the hierarchy, and the path of this process's group below it.
     fn find(self, own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
         // `ID:CONTROLLERS:PATH`; cgroups(7).
         let group = own.lines().find_map(|line| {
@@ -85,7 +85,7 @@ impl Version {
         })
     }
 
-    /// The least that the group and those above it leave. The topmost has no limit of its own.
+    /// The smallest amount that the group and its ancestors leave. The root group has no limit.
     fn least_in(self, top: &Path, below: &Path) -> Option<MemoryLimit> {
         let groups = below.ancestors().map(|group| top.join(group));
         groups.filter_map(|group| self.left_in(&group)).min_by_key(|room| room.bytes)
@@ -98,9 +98,9 @@ impl Version {
         };
         let read = |name: &str| fs::read_to_string(group.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-        // "max" is no number and no limit.
+        // "max" means no limit; it does not parse as a number.
         let (most, used) = (number(limit)?, number(used)?);
-        // Files that are only cached make room.
+        // The kernel can reclaim the page cache of files.
         let stat = read("memory.stat").unwrap_or_default();
         let cached = stat.lines().filter_map(|line| {
             let (name, bytes) = line.split_once(' ')?;
@@ -127,7 +127,7 @@ mod tests {
         let one = (path("/sys/fs/cgroup/memory"), path("user/weir"));
         assert_eq!(found(Version::One), Some(one));
         assert_eq!(found(Version::Two), Some((path("/sys/fs/cgroup/unified"), path("weir"))));
-        // A group that is not below the one that is mounted here.
+        // A group that is not below the mounted one.
         assert_eq!(Version::Two.find("0::/other", mounts), None);
     }
 

@@ -1,4 +1,5 @@
-//! Network namespaces: entering them, asking in them, and telling apart two that had the same name.
+//! Network namespaces: entering them, running a function in them, and distinguishing two that had the same
+//! name.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -15,7 +16,7 @@ mod name;
 pub use finder::OwnerFinder;
 pub use name::{Locate, Located, NetnsName, Owner, netns_of_process};
 
-/// A network namespace, which is there as long as this is, whatever becomes of its name.
+/// An open network namespace. It exists as long as this value, even if its name is removed.
 #[derive(Debug)]
 pub struct Netns {
     name: NetnsName,
@@ -31,19 +32,19 @@ pub struct Netns {
 pub struct NetnsId(u64, u64);
 
 impl NetnsId {
-    /// Of the calling thread's; `None` if /proc is not mounted.
+    /// Identity of the calling thread's namespace; `None` if /proc is not mounted.
     #[must_use]
     pub fn current() -> Option<NetnsId> {
         std::fs::metadata("/proc/thread-self/ns/net").ok().map(|file| NetnsId::of(&file))
     }
 
-    /// Of the one that has this name now; `None` if there is none.
+    /// Identity of the namespace that has this name now; `None` if there is none.
     #[must_use]
     pub fn named(name: &NetnsName) -> Option<NetnsId> {
         NetnsId::at(&name.locate().ok()?.path)
     }
 
-    /// Of the one that this file stands for; `None` if there is none.
+    /// Identity of the namespace that this file represents; `None` if there is none.
     #[must_use]
     pub fn at(path: &Path) -> Option<NetnsId> {
         std::fs::metadata(path).ok().map(|file| NetnsId::of(&file))
@@ -55,10 +56,11 @@ impl NetnsId {
 }
 
 impl Netns {
-    /// The one that has this name now.
+    /// Opens the namespace that has this name now.
     ///
     /// # Errors
-    /// As [`NetnsName::locate`]; [`CaptureError::NoRights`]; [`CaptureError::Os`] if it is there and cannot be opened.
+    /// As [`NetnsName::locate`]; [`CaptureError::NoRights`]; [`CaptureError::Os`] if it exists and cannot
+    /// be opened.
     pub fn open(name: &NetnsName) -> Result<Netns, CaptureError> {
         let Located { path, owner } = name.locate()?;
         let failed = |error: io::Error| match error.kind() {
@@ -86,8 +88,9 @@ impl Netns {
         &self.owner
     }
 
-    /// Whether the file by which it was found still stands for it: a process is still there, and in it. A thread
-    /// that gave up CAP_SYS_PTRACE sees only whether there is such a process.
+    /// Whether the file by which it was found still represents it. For the file of a process: whether the
+    /// process still exists and is still in this namespace. A thread without CAP_SYS_PTRACE can only check
+    /// that the process exists.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         match std::fs::metadata(&self.path) {
@@ -102,9 +105,9 @@ impl Netns {
         self.id
     }
 
-    /// Moves the calling thread into it.
+    /// Moves the calling thread into the namespace.
     ///
-    /// Only this thread moves, and it stays there: call it on a thread made for the purpose.
+    /// Only this thread moves, and it stays there, so call this on a thread made for the purpose.
     ///
     /// # Errors
     /// [`CaptureError::NoRights`]; [`CaptureError::NoNetns`] for a name that is not a network namespace
@@ -117,7 +120,7 @@ impl Netns {
             let what = format!("entering the network namespace of {}", self.name);
             return Err(match source.raw_os_error() {
                 Some(libc::EPERM) => CaptureError::NoRights { what, needs: "CAP_SYS_ADMIN" },
-                // Its file, before `ip netns add` has put it there.
+                // `ip netns add` has created the file, but has not mounted the namespace on it yet.
                 Some(libc::EINVAL) => CaptureError::NoNetns { netns: self.name.name().to_owned() },
                 _ => CaptureError::Os { doing: what, source },
             });
@@ -125,7 +128,7 @@ impl Netns {
         Ok(())
     }
 
-    /// Runs `ask` in it.
+    /// Runs `ask` in the namespace, on a thread of its own.
     ///
     /// # Errors
     /// As [`enter`](Netns::enter).
@@ -146,7 +149,7 @@ pub fn enter_netns(name: &NetnsName) -> Result<(), CaptureError> {
     Netns::open(name)?.enter()
 }
 
-/// Runs `ask` in the network namespace of this name, or here.
+/// Runs `ask` in the network namespace of this name; with `None`, on the calling thread.
 ///
 /// # Errors
 /// As [`Netns::open`] and [`Netns::enter`].

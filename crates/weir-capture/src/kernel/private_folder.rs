@@ -1,4 +1,4 @@
-//! A folder whose files are trusted, because only this user can have put them there.
+//! A folder whose files are trusted, because only this user can have created them.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,14 +12,14 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Longest file that is read: nothing that is kept in such a folder comes near.
+/// Longest file that is read. The files that Weir keeps in such folders are much shorter.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A folder that is owned by this process's effective user and closed to all others.
 ///
-/// All names are of files in it, without a slash. They are opened relative to the folder that was checked, so that
-/// nobody can exchange it afterwards; links are not followed, and everything but a regular file of this user with one
-/// name is an error. Nothing blocks, FIFOs included.
+/// All names are names of files in this folder, without a slash. Files are opened relative to the folder
+/// that was checked, so that it cannot be replaced afterwards. Links are not followed. Everything is an
+/// error except a regular file of this user with one hard link. No call blocks, even on a FIFO.
 #[derive(Debug)]
 pub struct PrivateFolder {
     path: PathBuf,
@@ -27,10 +27,11 @@ pub struct PrivateFolder {
 }
 
 impl PrivateFolder {
-    /// Opens the folder, which is made if it is not there. Its parent must be there.
+    /// Opens the folder, and creates it if it does not exist. Its parent must exist.
     ///
     /// # Errors
-    /// `PermissionDenied`: the folder is another user's, or others may enter it. Else the kernel's error.
+    /// `PermissionDenied`: the folder belongs to another user, or others have access to it. Otherwise the
+    /// kernel's error.
     pub fn open(path: &Path) -> io::Result<PrivateFolder> {
         match mkdirat(CWD, path, Mode::RWXU) {
             Err(Errno::EXIST) | Ok(()) => {}
@@ -39,10 +40,10 @@ impl PrivateFolder {
         PrivateFolder::open_existing(path)
     }
 
-    /// The same, and `NotFound` if it is not there.
+    /// Opens the folder, which must exist.
     ///
     /// # Errors
-    /// Those of [`open`](PrivateFolder::open).
+    /// As [`open`](PrivateFolder::open), and `NotFound`.
     pub fn open_existing(path: &Path) -> io::Result<PrivateFolder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = openat(CWD, path, flags, Mode::empty())?;
@@ -59,16 +60,16 @@ impl PrivateFolder {
         Ok(PrivateFolder { path: path.to_owned(), folder })
     }
 
-    /// Where it is, for messages.
+    /// The path of the folder, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Names of its entries, as far as they are UTF-8.
+    /// Names of its entries, without those that are not UTF-8.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.folder)? {
@@ -81,10 +82,10 @@ impl PrivateFolder {
         Ok(names)
     }
 
-    /// Opens a file for writing; it is made if it is not there, and not emptied if it is.
+    /// Opens a file for writing. Creates it if it does not exist, and does not truncate it if it does.
     ///
     /// # Errors
-    /// `InvalidData`: it is no regular file of this user. Else the kernel's error.
+    /// `InvalidData`: it is not a regular file of this user. Otherwise the kernel's error.
     pub fn open_or_create(&self, name: &str) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE)
     }
@@ -97,15 +98,15 @@ impl PrivateFolder {
         self.open_file(name, OFlags::WRONLY)
     }
 
-    /// Makes a file that was not there.
+    /// Creates a file, which must not exist.
     ///
     /// # Errors
-    /// `AlreadyExists`. Else the kernel's error.
+    /// `AlreadyExists`; otherwise the kernel's error.
     pub fn create_new(&self, name: &str) -> io::Result<File> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Reads a file whole.
+    /// Reads a whole file.
     ///
     /// # Errors
     /// As [`open_file_for_writing`](PrivateFolder::open_file_for_writing); `InvalidData` above 1 MiB.
@@ -119,22 +120,22 @@ impl PrivateFolder {
         Ok(bytes)
     }
 
-    /// Writes a file whole or not at all, through one named `new`: not for two threads at a time.
+    /// Replaces a file atomically, by way of a temporary file named `new`. Not for two threads at a time.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         const NEW: &str = "new";
-        // As a process that ended here left it.
+        // A process that ended within this function may have left it.
         self.remove(NEW)?;
         self.create_new(NEW)?.write_all(bytes)?;
         Ok(renameat(&self.folder, NEW, &self.folder, name)?)
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match unlinkat(&self.folder, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -146,12 +147,12 @@ impl PrivateFolder {
         if name.contains('/') {
             return Err(self.refused(name, "not a name in this folder"));
         }
-        // A FIFO would keep us waiting for its other end.
+        // Without NONBLOCK, opening a FIFO would wait for its other end.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(&self.folder, name, flags, Mode::RUSR | Mode::WUSR);
         let file = match file {
             Ok(fd) => File::from(fd),
-            // How the kernel refuses a link, a folder, and a FIFO without a reader.
+            // The kernel's errors for a link, a folder, and a FIFO without a reader.
             Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => {
                 return Err(self.refused(name, "not a regular file"));
             }
@@ -161,7 +162,8 @@ impl PrivateFolder {
         if FileType::from_raw_mode(meta.mode()) != FileType::RegularFile {
             return Err(self.refused(name, "not a regular file"));
         }
-        // 0: removed meanwhile by another process of this user, which the caller looks for where it matters.
+        // A link count of 0 is accepted: another process of this user has just removed the file. Callers
+        // for which that matters check for it.
         if meta.uid() != geteuid().as_raw() || meta.nlink() > 1 {
             return Err(self.refused(name, "another user's, or has another name elsewhere"));
         }
@@ -208,7 +210,7 @@ mod tests {
         folder.remove("a").unwrap();
         folder.remove("a").unwrap();
         assert_eq!(folder.read("a").unwrap_err().kind(), io::ErrorKind::NotFound);
-        // Left by a process that ended half way.
+        // A file that a process left which ended within `replace`.
         fs::write(folder.path().join("new"), b"half").unwrap();
         folder.replace("b", b"3").unwrap();
         assert_eq!(folder.names().unwrap(), ["b"]);
@@ -269,10 +271,10 @@ mod tests {
             refused(folder.open_or_create(name).map(drop));
             refused(folder.open_file_for_writing(name).map(drop));
         }
-        // A FIFO that somebody reads from lets writers in.
+        // A FIFO with a reader can be opened for writing.
         let _reader = fs::File::options().read(true).write(true).open(at("fifo")).unwrap();
         assert!(folder.open_file_for_writing("fifo").is_err());
-        // As the name that a new record goes through first.
+        // A link in the place of the temporary file.
         symlink(&victim, at("new")).unwrap();
         folder.replace("record", b"1").unwrap();
         assert_eq!(folder.read("record").unwrap(), b"1");

@@ -1,4 +1,4 @@
-//! Waiting until the kernel has finished work that it had begun.
+//! Waits for an RCU grace period: until every BPF program and packet handler that was running has returned.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -9,27 +9,28 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use crate::error::CaptureError;
 use crate::kernel::map_options;
 
-/// Object for waiting where membarrier is refused: made while there are rights, used when there may be none.
+/// Objects for waiting on systems that refuse membarrier. They are made while the process has its
+/// privileges, and used when it may have dropped them.
 static SPARES: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
 
-/// A way to wait for RCU that took rights to get.
+/// An object for waiting whose creation needs privileges, but whose use does not.
 #[derive(Debug)]
 enum Spare {
-    /// Good for any number of waits: a change of a map of maps returns when no program can still use the former
-    /// value.
+    /// Serves any number of waits: an update of a map of maps returns when no program can still use the
+    /// former value.
     ///
     /// Source: `maybe_wait_bpf_programs`, kernel/bpf/syscall.c, since Linux 4.15.
     MapOfMaps { outer: MapHandle, inner: MapHandle },
-    /// Good for one: closing a packet socket waits for the packet handlers.
+    /// Serves one wait: closing a packet socket waits for the packet handlers.
     ///
     /// Source: `packet_release`, net/packet/af_packet.c, calls `synchronize_net`, which is `synchronize_rcu`.
     PacketSocket(OwnedFd),
 }
 
-/// Makes sure that [`synchronize`] can do its work later, when this process may have given up its rights.
+/// Makes the object that [`synchronize`] needs later, when this process may have dropped its privileges.
 ///
-/// To be called when a source is opened, once for each. Without an effect where membarrier works, or nothing can be
-/// got: then [`synchronize`] says so.
+/// Called once for each source, when it is opened. Does nothing if membarrier works. If the object cannot
+/// be made, [`synchronize`] returns the error later.
 pub fn prepare() {
     if by_membarrier().is_ok() {
         return;
@@ -40,18 +41,19 @@ pub fn prepare() {
     }
 }
 
-/// Returns when no BPF program, filter or packet handler that was running before still runs: they all
-/// run inside RCU read-side sections.
+/// Returns when every BPF program, filter and packet handler that was running at the call has returned.
+/// They all run inside RCU read-side critical sections.
 ///
-/// `MEMBARRIER_CMD_GLOBAL` is `synchronize_rcu`, but is refused with nohz_full, and does nothing with one CPU online.
-/// It need not, there: all of these run with bottom halves off (XDP and the receiving side in softirqs, the sending
-/// side under `rcu_read_lock_bh`), where no task, so not this one, gets the CPU before they are done. Only PREEMPT_RT
-/// lets tasks in there, so there, too, another way is taken.
+/// `MEMBARRIER_CMD_GLOBAL` calls `synchronize_rcu`. The kernel refuses it with nohz_full, and does nothing
+/// if only one CPU is online. One CPU needs no wait: all of these run with bottom halves disabled (XDP and
+/// the receiving side in softirqs, the sending side under `rcu_read_lock_bh`), so that no task, including
+/// this one, runs before they return. With PREEMPT_RT, tasks may preempt them, so membarrier is not used
+/// there.
 ///
 /// Source: kernel/sched/membarrier.c, net/core/dev.c.
 ///
 /// # Errors
-/// [`CaptureError::Os`]: no way to wait is allowed here.
+/// [`CaptureError::Os`]: this process lacks the privileges for every way to wait.
 pub fn synchronize() -> Result<(), CaptureError> {
     #[cfg(test)]
     if REFUSED.get() {
@@ -66,11 +68,11 @@ pub fn synchronize() -> Result<(), CaptureError> {
 
 #[cfg(test)]
 thread_local! {
-    /// Has every wait of this thread fail.
+    /// Makes every wait of this thread fail.
     pub(crate) static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Whether tasks can preempt softirqs: PREEMPT_RT, which a kernel's version text names.
+/// Whether tasks can preempt softirqs: whether the kernel's version text contains PREEMPT_RT.
 pub(crate) fn is_real_time() -> bool {
     rustix::system::uname().version().to_string_lossy().contains("PREEMPT_RT")
 }
@@ -86,9 +88,9 @@ fn by_membarrier() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Waits by a spare, or by a new one.
+/// Waits with a spare object, or with a new one.
 fn by_spare(spares: &mut Vec<Spare>) -> io::Result<()> {
-    // The one that lasts, if there is one: it is never behind a socket.
+    // If there is a map of maps, it is the last element, since it is always pushed after the sockets.
     let spare = match spares.pop() {
         Some(spare) => spare,
         None => Spare::new()?,
@@ -104,7 +106,7 @@ impl Spare {
         Spare::map_of_maps().or_else(|_| Spare::packet_socket())
     }
 
-    /// Takes CAP_BPF.
+    /// Needs CAP_BPF.
     fn map_of_maps() -> io::Result<Spare> {
         let failed = io::Error::other::<libbpf_rs::Error>;
         let options = |inner: Option<&MapHandle>| libbpf_sys::bpf_map_create_opts {
@@ -118,7 +120,7 @@ impl Spare {
         Ok(Spare::MapOfMaps { outer: outer.map_err(failed)?, inner })
     }
 
-    /// Takes CAP_NET_RAW. Protocol 0: it receives nothing.
+    /// Needs CAP_NET_RAW. With protocol 0, the socket receives nothing.
     fn packet_socket() -> io::Result<Spare> {
         // SAFETY: no pointers are passed; a descriptor or -1 comes back.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -129,7 +131,7 @@ impl Spare {
         Ok(Spare::PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Gives back what can be used again.
+    /// Waits. Returns an object for the next wait, if there is one.
     fn wait(self) -> io::Result<Option<Spare>> {
         match self {
             Spare::MapOfMaps { outer, inner } => {
@@ -140,7 +142,7 @@ impl Spare {
             }
             Spare::PacketSocket(socket) => {
                 drop(socket);
-                // For the next wait, as long as there are rights.
+                // Open the socket for the next wait, if the privileges are still there.
                 Ok(Spare::packet_socket().ok())
             }
         }
@@ -163,7 +165,8 @@ mod tests {
         include!(concat!(env!("OUT_DIR"), "/rcu_test.skel.rs"));
     }
 
-    /// Has a program run for some tens of ms again and again, and waits while one runs: it must have ended then.
+    /// Repeatedly runs a program that takes tens of milliseconds, and waits during a run: that run must
+    /// have ended after the wait.
     fn waits_for_programs(test: &str, wait: impl Fn() -> io::Result<()> + Sync) {
         if !weir_lab::testbed::require_root(test) {
             return;
@@ -172,7 +175,7 @@ mod tests {
         let open = skel::RcuTestSkelBuilder::default().open(&mut storage).expect("a sound object");
         let skel = open.load().expect("the verifier takes it");
         let bss = skel.maps.bss_data.as_deref().expect("it has counts");
-        // Programs write these words at any time.
+        // Programs may write these words at any time.
         let count = |word: &u64| {
             // SAFETY: aligned, and mapped as long as the object is; every access from here is atomic.
             unsafe { AtomicU64::from_ptr(std::ptr::from_ref(word).cast_mut()) }
@@ -185,7 +188,7 @@ mod tests {
                 let (mut seen, mut right) = (0, Ok(true));
                 while seen < 10 && right.is_ok() && begin.elapsed() < Duration::from_secs(30) {
                     let (ended, begun) = (count(&bss.ended), count(&bss.begun));
-                    // One is running: it began before the wait does.
+                    // A run has begun before the wait and has not ended.
                     if begun > ended {
                         seen += 1;
                         right = right
@@ -206,7 +209,8 @@ mod tests {
 
     #[test]
     fn root_membarrier_waits_for_programs() {
-        // With one CPU it does not wait, and the program of the test may be interrupted: it runs in a system call.
+        // With one CPU membarrier does not wait. The program of this test runs in a system call, where
+        // tasks may preempt it.
         if by_membarrier().is_err()
             || std::thread::available_parallelism().is_ok_and(|n| n.get() < 2)
         {
@@ -224,7 +228,7 @@ mod tests {
         waits_for_programs("root_a_change_of_a_map_of_maps_waits_for_programs", || {
             by_spare(&mut spares.lock().unwrap())
         });
-        // The one was used for all.
+        // The same map was used for all waits.
         assert!(
             spares.lock().unwrap().iter().all(|spare| matches!(spare, Spare::MapOfMaps { .. }))
         );

@@ -1,21 +1,21 @@
-//! VLAN tags that the kernel or the NIC took off a frame, and how they come back.
+//! Reinserts VLAN tags that the kernel or the NIC removed from a frame.
 
-/// `ETH_P_8021Q`, and with it `ETH_P_8021AD` for the outer of two. Source: linux/if_ether.h.
+/// `ETH_P_8021Q`, and `ETH_P_8021AD` for the outer of two tags. Source: linux/if_ether.h.
 pub(crate) const TPID_VLAN: u16 = 0x8100;
 pub(crate) const TPID_QINQ: u16 = 0x88a8;
-/// A tag stands behind the two MAC addresses.
+/// A tag follows the two MAC addresses.
 pub(crate) const MACS_BYTES: usize = 12;
 pub(crate) const TAG_BYTES: usize = 4;
 
-/// A VLAN tag beside its frame.
+/// A VLAN tag that is not part of its frame's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub(crate) tpid: u16,
     pub(crate) tci: u16,
 }
 
-/// The frame as it was on the wire, its tag behind the MAC addresses again; no more than `caplen_max`
-/// bytes. `scratch` is only memory.
+/// The frame as it was on the wire, with its tag after the MAC addresses, cut at `caplen_max` bytes.
+/// `scratch` is the memory for the result.
 pub(crate) fn put_back<'a>(
     scratch: &'a mut Vec<u8>,
     frame: &[u8],
@@ -25,7 +25,7 @@ pub(crate) fn put_back<'a>(
     scratch.clear();
     let (macs, rest) = frame.split_at(frame.len().min(MACS_BYTES));
     scratch.extend_from_slice(macs);
-    // A frame that was cut within the addresses was cut before the tag.
+    // A frame that was cut within the addresses has no tag.
     if macs.len() == MACS_BYTES {
         scratch.extend_from_slice(&tag.tpid.to_be_bytes());
         scratch.extend_from_slice(&tag.tci.to_be_bytes());

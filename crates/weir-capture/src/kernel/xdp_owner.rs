@@ -1,11 +1,12 @@
-//! Names the owner of an XDP hook in errors.
+//! Adds the owner of an XDP hook to errors.
 
 use crate::error::{CaptureError, bare};
 use crate::kernel::hooks::XdpOwner;
 use crate::kernel::interface::InterfaceQuery;
 
-/// A refusal because of another XDP program, with the owner of that one; any other error as it is. The calling thread
-/// is in the interface's network namespace.
+/// Turns [`CaptureError::XdpBusy`] into [`CaptureError::XdpHeld`] if the owner of the attached program is
+/// found. Other errors are returned unchanged. The calling thread must be in the interface's network
+/// namespace.
 #[must_use]
 pub fn with_owner(error: CaptureError) -> CaptureError {
     match error {

@@ -19,7 +19,7 @@ use weir_ring::{Ledger, Reader, Start};
 
 use super::common::{LIMIT, Seen, TURN, locations, pump_until, read_closed, reader_of, setup};
 
-/// Sends frames as they are out of an interface of the calling thread's namespace.
+/// Sends frames unchanged on an interface of the calling thread's namespace.
 pub(super) struct Sender {
     socket: OwnedFd,
     address: libc::sockaddr_ll,
@@ -73,7 +73,7 @@ fn ip(end: &End, args: &[&str]) {
     assert!(try_ip(end, args), "ip {args:?}");
 }
 
-/// An untagged frame: an EtherType for experiments, so that no stack answers, and a number.
+/// An untagged frame with a number. Its EtherType is for experiments, so that no stack answers.
 pub(super) fn frame(number: u32, bytes: usize) -> Vec<u8> {
     let mut frame: Vec<u8> =
         (0..bytes.max(18)).map(|at| (number as usize * 7 + at) as u8).collect();
@@ -84,7 +84,7 @@ pub(super) fn frame(number: u32, bytes: usize) -> Vec<u8> {
     frame
 }
 
-/// The same with these tags, outermost first.
+/// The same frame with these tags, outermost first.
 pub(super) fn tagged(number: u32, bytes: usize, tags: &[[u8; 4]]) -> Vec<u8> {
     let mut frame = frame(number, bytes);
     frame.splice(12..12, tags.concat());
@@ -104,7 +104,7 @@ impl Captured {
     }
 }
 
-/// Captures at `end` what `send` sends, which shall be `frames` frames.
+/// Captures at `end` the frames that `send` sends, which must be `frames` in number.
 fn capture(end: &End, setup: Setup, frames: usize, send: impl FnOnce() + Send) -> Captured {
     end.run(|| {
         let mut source = AfPacket::open(&end.iface, setup).unwrap();
@@ -154,8 +154,8 @@ fn root_looking_in_vain_and_coming_late_change_nothing() {
     if !require_root("root_looking_in_vain_and_coming_late_change_nothing") {
         return;
     }
-    // Each round looks at blocks that are not there yet, then finds half of all blocks at once: who
-    // does not begin with the right one is half a ring wrong every other time.
+    // Each round first polls without frames, and then finds half of all blocks at once. A receiver that
+    // continued at the wrong block would be off by half the ring in every other round.
     const ROUNDS: u32 = 10;
     const PARTS: u32 = 16;
     let bed = Testbed::new().unwrap();
@@ -203,8 +203,8 @@ fn root_tags_are_where_they_were_on_the_wire() {
             frames.push(tagged(n, 60 + n as usize * 20, tags));
         }
     }
-    // Received: the stack has taken the outer tag off before the socket sees the frame. Sent by a raw
-    // socket: all tags are still in it.
+    // In received frames, the stack has removed the outer tag before the socket gets the frame. In frames
+    // that a raw socket sends, all tags are still there.
     for (end, from) in [(&bed.rx, &bed.tx), (&bed.tx, &bed.tx)] {
         let got = capture(end, setup(16), frames.len(), || send_all(from, &from.iface, &frames));
         assert!(got.frames() == frames, "captured at {}", end.iface);
@@ -286,7 +286,7 @@ fn root_snaplen_cuts_what_is_kept_and_not_what_was() {
     }
 }
 
-/// A filter of so many loads, which takes frames of the testbed's EtherType.
+/// A filter with this many loads, which takes frames of the testbed's EtherType.
 pub(super) fn long_filter(loads: usize) -> Filter {
     use weir_filter::insn::{JEQ, JMP, LD_H_ABS, RET_K};
     let load = Insn::new(LD_H_ABS, 12);
@@ -393,8 +393,8 @@ fn root_the_ledger_closes_at_overload() {
                 source.start().unwrap();
                 started.send(()).unwrap();
                 pump_until(&mut source, 100_000).unwrap();
-                // Away until the blocks are full, however slow the generator is: frames are lost for certain. The ledger
-                // is as the last pump found it.
+                // Pause until the blocks are full, however slow the generator is, so that frames are
+                // certainly lost. The ledger is that of the last pump.
                 let (begin, mut away) = (Instant::now(), Duration::from_millis(300));
                 while source.ledger().unwrap().drops["kernel"] == 0 && begin.elapsed() < LIMIT {
                     std::thread::sleep(away);
@@ -407,7 +407,7 @@ fn root_the_ledger_closes_at_overload() {
                 }
                 stop.store(true, Ordering::Relaxed);
                 let sent = sending.join().unwrap();
-                // The link has taken the last frames; softirq may still be about to receive them.
+                // The link has taken the last frames, but a softirq may not have received them yet.
                 let begin = Instant::now();
                 while source.ledger().unwrap().offered < sent && begin.elapsed() < LIMIT {
                     source.pump(TURN).unwrap();
@@ -531,7 +531,8 @@ fn root_missing_interfaces_and_options_are_said() {
         .unwrap();
 }
 
-/// Leaves the calling thread, and no other, these capabilities: raw system calls are by thread.
+/// Drops all capabilities except these from the calling thread. The raw system call changes only that
+/// thread.
 pub(super) fn keep_only(capabilities: u32) {
     #[repr(C)]
     struct Header {
@@ -648,7 +649,7 @@ fn root_a_single_frame_on_an_idle_link_is_seen_within_20_ms() {
         })
         .unwrap();
     waits.sort();
-    // The median: a busy machine may be late now and then.
+    // The median, because single waits may be long on a busy machine.
     assert!(waits[10] < Duration::from_millis(20), "{waits:?}");
     stop.store(true, Ordering::Release);
     let ledger = pumping.join().unwrap();

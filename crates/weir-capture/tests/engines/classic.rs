@@ -1,4 +1,4 @@
-//! `af_packet` where eBPF is refused: the filter is the socket's, as classic BPF.
+//! `af_packet` without eBPF: the socket's filter is classic BPF.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -14,7 +14,7 @@ use super::af_packet::{Sender, frame, keep_only, long_filter, tagged};
 use super::common::{TURN, locations, pump_until, read_closed, reader_of, setup};
 
 const CAP_NET_RAW: u32 = 1 << 13;
-/// Where [`kind`] stands in untagged frames.
+/// Offset of [`kind`] in untagged frames.
 const KIND_AT: usize = 20;
 
 fn filter(insns: &[Insn]) -> Arc<Filter> {
@@ -22,7 +22,7 @@ fn filter(insns: &[Insn]) -> Arc<Filter> {
     Arc::new(Filter { text: "by hand".into(), link_type: 1, program })
 }
 
-/// `vlan 5`, of 802.1Q, and a first byte of this number behind the tag and the type.
+/// Takes frames of `vlan 5` (802.1Q) whose first byte after the tag and the EtherType is this one.
 fn vlan_5_and(byte: u32) -> Arc<Filter> {
     filter(&[
         Insn::new(LD_H_ABS, 12),
@@ -37,7 +37,7 @@ fn vlan_5_and(byte: u32) -> Arc<Filter> {
     ])
 }
 
-/// Frames with each of these bytes at [`KIND_AT`].
+/// Takes frames with one of these bytes at [`KIND_AT`].
 fn kinds(one: u32, other: u32) -> Arc<Filter> {
     filter(&[
         Insn::new(LD_B_ABS, KIND_AT as u32),
@@ -54,7 +54,7 @@ fn of_kind(number: u32, kind: u8) -> Vec<u8> {
     frame
 }
 
-/// Everything that a filter of this file may turn on.
+/// Frames with all properties that the filters of this file check.
 fn assortment(first: u32) -> Vec<Vec<u8>> {
     let (five, six) = ([0x81, 0, 0xa0, 5], [0x81, 0, 0xa0, 6]);
     let outer = [0x88, 0xa8, 0, 5];
@@ -73,8 +73,7 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
         return;
     }
     let bed = Testbed::builder().gro(true).build().unwrap();
-    // The kernel takes the outer tag off received frames, and leaves it in frames that a raw socket
-    // sends.
+    // The kernel removes the outer tag from received frames, but not from frames that a raw socket sends.
     let (incoming, outgoing) = (assortment(0), assortment(1000));
     for direction in [Direction::In, Direction::Out, Direction::Both] {
         let mut wanted: Vec<Vec<u8>> = Vec::new();
@@ -100,7 +99,7 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
             outgoing.iter().for_each(|frame| outwards.send(frame));
             pump_until(&mut source, wanted.len() as u64).unwrap();
             let ledger = source.finish().unwrap();
-            // The kernel has left out the others: nothing else came to user space.
+            // The kernel has rejected the others; they did not come to user space.
             assert!(ledger.closes() && ledger.filtered_uncounted, "{ledger}");
             let counts = (ledger.offered as usize, ledger.filtered);
             assert_eq!(counts, (wanted.len(), 0), "{direction:?}");
@@ -114,8 +113,8 @@ fn root_without_ebpf_the_sockets_own_filter_chooses() {
     }
 }
 
-/// Captures at the bed's one end, in a thread without rights for eBPF; the given function sends at the
-/// other.
+/// Captures at one end of the testbed, in a thread without the capabilities for eBPF. The given function
+/// sends at the other end.
 fn without_ebpf<T: Send>(bed: &Testbed, capture: impl FnOnce(&Sender) -> T + Send) -> T {
     let sender = bed.tx.run(|| Sender::new(&bed.tx.iface)).unwrap();
     let work = || {
@@ -179,7 +178,7 @@ fn root_classic_filters_change_where_the_socket_has_room_for_one_only() {
         return;
     }
     let optmem = std::fs::read_to_string("/proc/sys/net/core/optmem_max").unwrap();
-    // More than half of that room.
+    // More than half of that memory.
     let loads = (optmem.trim().parse::<usize>().unwrap() / 262).min(1500);
     let bed = Testbed::new().unwrap();
     without_ebpf(&bed, |sender| {
@@ -216,7 +215,7 @@ fn root_feeds_with_one_filter_share_a_classic_one() {
                 ..Feed::default()
             });
             let mut source = AfPacket::open(&bed.rx.iface, setup).unwrap();
-            // User space decides whose frames they are.
+            // The feeds' filters run in user space.
             assert_eq!(locations(&source), [FilterLocation::Compiled; 2]);
             let says_so = source.info().notes.iter().any(|note| note.contains("nobody counts"));
             assert_eq!(says_so, offered == 3, "{:?}", source.info().notes);
@@ -257,7 +256,7 @@ fn root_what_two_classic_filters_take_is_not_lost_between_them() {
                 }
                 is_over.store(true, Ordering::Release);
                 ready.wait();
-                // Sent frames are received, or about to be.
+                // Wait until the sent frames are received.
                 let begin = Instant::now();
                 while begin.elapsed() < 5 * TURN {
                     source.pump(TURN).unwrap();
@@ -289,7 +288,7 @@ fn root_what_two_classic_filters_take_is_not_lost_between_them() {
     let wanted: Vec<u32> = (0..sent).filter(|n| *n as u8 % 3 == 2).collect();
     let found: Vec<u32> = of(2).map(|seen| number(&seen.frame)).collect();
     assert!(found == wanted, "{} of {} frames that both take", found.len(), wanted.len());
-    // Each of them was in force, and neither all the time.
+    // Each of the filters was in force for a part of the time.
     for kind in [0, 1] {
         assert!((1..wanted.len()).contains(&of(kind).count()), "kind {kind}");
     }

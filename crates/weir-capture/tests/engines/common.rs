@@ -31,7 +31,7 @@ pub struct Seen {
     pub frame: Vec<u8>,
 }
 
-/// Everything that is left to read in a closed ring.
+/// Reads all remaining frames of a closed ring.
 pub fn read_closed(reader: &mut Reader<Mapping>) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut batch = Batch::new();
@@ -51,12 +51,12 @@ pub fn reader_of(source: &dyn Source) -> Reader<Mapping> {
     Reader::new(ring, Start::Oldest).expect("a fresh ring")
 }
 
-/// Where each feed's frames are chosen, feed by feed.
+/// The place where each feed's filter runs.
 pub fn locations(source: &dyn Source) -> Vec<FilterLocation> {
     source.control().feeds().iter().map(|feed| feed.location).collect()
 }
 
-/// Pumps until `frames` frames are captured, the end, or an error.
+/// Pumps until `frames` frames are captured, the source ends, or there is an error.
 pub fn pump_until(source: &mut dyn Source, frames: u64) -> Result<Pumped, CaptureError> {
     let begin = Instant::now();
     loop {
@@ -71,7 +71,7 @@ pub fn pump_until(source: &mut dyn Source, frames: u64) -> Result<Pumped, Captur
     }
 }
 
-/// Pumps to the end, reads all, and gives that and the final ledger.
+/// Pumps to the end. Returns all frames, the final ledger and the result.
 pub fn run_to_end(source: &mut dyn Source) -> (Vec<Seen>, Ledger, Result<(), CaptureError>) {
     let mut reader = reader_of(source);
     source.start().expect("it starts");

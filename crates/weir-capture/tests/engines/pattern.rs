@@ -22,10 +22,10 @@ use weir_ring::{Reader, Ring, Start};
 use super::af_packet::{Sender, frame, keep_only};
 use super::common::{LIMIT, TURN, locations, pump_until, read_closed, setup};
 
-/// How soon after `ip` has made an interface it is captured; the aim is 50 ms, of which a busy machine takes its part.
+/// Longest time until a new interface is captured. The aim is 50 ms, but a busy machine may take longer.
 const JOIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The engines that take patterns: their common rules hold for each.
+/// The engines that support patterns. The same rules hold for each.
 const ENGINES: [&str; 2] = ["af_packet", "bpf"];
 
 fn open(engine: &str, pattern: &str, setup: Setup) -> Result<Box<dyn Source>, CaptureError> {
@@ -35,7 +35,7 @@ fn open(engine: &str, pattern: &str, setup: Setup) -> Result<Box<dyn Source>, Ca
     request.open(&Target::Pattern { netns: None, pattern }, &setup)
 }
 
-/// The test, for each engine, in a testbed of its own.
+/// Runs the test for each engine, in a testbed of its own.
 fn with_each_engine(name: &str, test: impl Fn(&str, &Testbed)) {
     if !require_root(name) {
         return;
@@ -67,7 +67,7 @@ fn ip(end: &End, args: &[&str]) {
     assert!(done.success(), "ip {args:?}");
 }
 
-/// Pumps until this has happened; gives all that has by then.
+/// Pumps until this event. Returns all events so far.
 fn pump_to(source: &mut dyn Source, wanted: &SourceEvent) -> Vec<SourceEvent> {
     let (begin, mut events) = (Instant::now(), Vec::new());
     while !events.contains(wanted) {
@@ -78,7 +78,7 @@ fn pump_to(source: &mut dyn Source, wanted: &SourceEvent) -> Vec<SourceEvent> {
     events
 }
 
-/// Pumps until this feed has so many frames.
+/// Pumps until this feed has this many frames.
 fn pump_until_feed(source: &mut dyn Source, feed: FeedSlot, frames: u64) {
     let (begin, control) = (Instant::now(), source.control());
     while control.ledger(feed).unwrap().captured < frames {
@@ -103,13 +103,13 @@ fn of<'a>(interfaces: &'a [InterfaceLedger], name: &str) -> &'a InterfaceLedger 
     interfaces.iter().find(|own| own.name == name).unwrap_or_else(|| panic!("{name} has no line"))
 }
 
-/// Offered and captured.
+/// Offered and captured frames of an interface.
 fn counts(interfaces: &[InterfaceLedger], name: &str) -> (u64, u64) {
     let ledger = &of(interfaces, name).ledger;
     (ledger.offered, ledger.captured)
 }
 
-/// How many records of each interface the closed rings of a feed have, by their own numbers.
+/// Number of records of each interface in the closed rings of a feed, by interface number.
 fn records(rings: &[Ring<weir_ring::Mapping>]) -> Vec<u64> {
     let mut found = vec![0; rings[0].interfaces() as usize];
     for ring in rings {
@@ -181,7 +181,7 @@ fn root_interfaces_join_leave_and_come_back() {
                 ip(&bed.rx, &["link", "delete", "wrx1"]);
                 pump_to(&mut *source, &left("wrx1"));
                 assert!(!interfaces(&*source, FeedSlot::first())[0].is_member);
-                // Another one in between, so that numbers would shift.
+                // Another interface joins in between, so that numbers would shift.
                 bed.add_pairs(12, 1).unwrap();
                 pump_to(&mut *source, &joined("wrx12"));
                 let pair = bed.add_pairs(1, 1).unwrap().swap_remove(0);
@@ -289,7 +289,7 @@ fn root_each_feed_has_its_own_counts_of_each_member() {
                 let control = source.control();
                 assert_eq!(locations(&*source), [FilterLocation::Hook]);
                 source.start().unwrap();
-                // 10 of 30, the rest left out at the socket.
+                // The filter takes 10 of 30; the socket rejects the rest.
                 send(&pairs[0].tx, 0..30);
                 pump_until(&mut *source, 10).unwrap();
                 let late = control.add(feed_of("wrx*", "late", None)).unwrap();
@@ -331,7 +331,7 @@ fn root_each_feed_has_its_own_counts_of_each_member() {
     });
 }
 
-/// The names in a ring's descriptions, sizes of options as pcapng has them.
+/// The names in a ring's interface descriptions, in the format of pcapng.
 fn names(ring: &Ring<weir_ring::Mapping>) -> Vec<String> {
     let identity = ring.identity().unwrap();
     let name = |block: &[u8]| {
@@ -371,7 +371,7 @@ fn root_links_without_an_ethernet_header_are_left_out_aloud() {
     });
 }
 
-/// Another link type for a tun or tap device that is down (`TUNSETLINK`, linux/if_tun.h).
+/// Sets the link type of a tun or tap device that is down (`TUNSETLINK`, linux/if_tun.h).
 fn set_link_type(tap: &File, arphrd: u16) {
     const TUNSETLINK: libc::Ioctl = 0x4004_54cd;
     // SAFETY: this request takes a number in place of a pointer; the descriptor is open.
@@ -379,7 +379,7 @@ fn set_link_type(tap: &File, arphrd: u16) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A tap device of this name, which is there as long as the file is open.
+/// Makes a tap device of this name, which exists as long as the file is open.
 fn make_tap(name: &str) -> File {
     const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
     let tap = File::options().read(true).write(true).open("/dev/net/tun").unwrap();
@@ -422,7 +422,7 @@ fn root_a_member_whose_link_type_changes_leaves_and_comes_back_with_ethernet() {
     );
 }
 
-/// Has the kernel refuse this thread promiscuous mode on packet sockets from now on.
+/// Makes promiscuous mode of packet sockets fail on this thread from now on.
 fn refuse_promiscuous_mode() {
     let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
     // `struct seccomp_data`: the system call at 0, the low words of its arguments from 16 on, every 8 bytes.
@@ -445,7 +445,7 @@ fn refuse_promiscuous_mode() {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Pumps until an interface is left out; gives why.
+/// Pumps until an interface is reported as left out. Returns the reason.
 fn pump_to_left_out(source: &mut dyn Source, name: &str) -> String {
     let begin = Instant::now();
     loop {
@@ -470,7 +470,7 @@ fn root_who_is_refused_promiscuous_mode_is_left_out_alone() {
                 source.start().unwrap();
                 let mut late = open(engine, "w*", promiscuous()).unwrap();
                 refuse_promiscuous_mode();
-                // One at the start, and one that joins.
+                // One interface at the start, and one that joins.
                 late.start().unwrap();
                 let why = pump_to_left_out(&mut *late, "wrx0");
                 assert!(why.contains("--no-promiscuous"), "{why}");
@@ -523,7 +523,7 @@ fn root_what_the_socket_loses_is_the_sources_and_all_else_an_interfaces() {
             setup.ring_bytes = 128 << 20;
             let mut source = open("af_packet", "wrx*", setup).unwrap();
             source.start().unwrap();
-            // More than 32 MiB of blocks hold, which nobody takes meanwhile.
+            // More frames than fit into the 32 MiB of blocks, which are not read meanwhile.
             for (end, frames) in [(&bed.tx, 30_000), (&pair.tx, 12_000)] {
                 end.run(|| {
                     let sender = Sender::new(&end.iface);
@@ -561,8 +561,7 @@ fn root_without_bpf_a_pattern_is_refused_and_says_what_it_takes() {
     );
 }
 
-/// Sampling and rings that are replaced: frames that each leaves out, or takes over, are counted by
-/// interface.
+/// With sampling and with replaced rings, frames are counted correctly for each interface.
 #[test]
 fn root_each_line_closes_whatever_leaves_frames_out() {
     with_each_engine("root_each_line_closes_whatever_leaves_frames_out", |engine, bed| {
@@ -601,7 +600,7 @@ fn root_each_line_closes_whatever_leaves_frames_out() {
     });
 }
 
-/// A UDP packet from 10.0.0.`source`, which no stack takes: the address is nobody's.
+/// A UDP packet from 10.0.0.`source` to an address that no host has, so that no stack takes it.
 fn udp(source: u8) -> Vec<u8> {
     let mut packet = frame(0, 60);
     packet[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -611,7 +610,7 @@ fn udp(source: u8) -> Vec<u8> {
     packet
 }
 
-/// For each interface a block list excludes its entries, and a frame is in one shard.
+/// Block lists and shards apply to the frames of each interface.
 #[test]
 fn root_block_lists_and_shards_are_counted_by_interface() {
     with_each_engine("root_block_lists_and_shards_are_counted_by_interface", |engine, bed| {
@@ -696,7 +695,7 @@ fn root_bpf_leaves_out_what_it_cannot_attach_to_and_captures_the_rest() {
     let bed = Testbed::new().unwrap();
     let pairs = bed.add_pairs(1, 2).unwrap();
     pairs.iter().for_each(|pair| pair.wait_for_carrier().unwrap());
-    // Where clsact would be.
+    // An `ingress` qdisc in the place of clsact.
     let args = ["-n", &bed.rx.netns, "qdisc", "add", "dev", "wrx1", "ingress"];
     assert!(Command::new("tc").args(args).status().unwrap().success());
     bed.rx
@@ -721,7 +720,8 @@ fn root_bpf_leaves_out_what_it_cannot_attach_to_and_captures_the_rest() {
         .unwrap();
 }
 
-/// A feed's change does nothing to a member that is gone, and nothing stays on present members.
+/// A change of a feed skips members that were removed, and nothing remains attached to present members at
+/// the end.
 #[test]
 fn root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end() {
     if !require_root("root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end") {
@@ -740,7 +740,7 @@ fn root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end() {
             let mut source = open("bpf", "wrx*", setup_of("wrx*", true)).unwrap();
             source.start().unwrap();
             assert!(filters().contains("weir_tc_in"), "{}", filters());
-            // Nobody has told the source when its programs are exchanged.
+            // The source does not know yet that the interface was removed when its programs are replaced.
             ip(&bed.rx, &["link", "delete", "wrx2"]);
             let change = Change::Filter(Some(below(5).into()));
             source.control().change(FeedSlot::first(), change).unwrap();
@@ -754,7 +754,8 @@ fn root_bpf_changes_filters_while_members_go_and_takes_all_off_at_the_end() {
         .unwrap();
 }
 
-/// Somebody else's `tc qdisc del` takes the filters of one member off, and is no reason to refuse all others a change.
+/// If another program deletes the qdisc of one member, and the filters with it, changes of feeds still
+/// succeed.
 #[test]
 fn root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted() {
     if !require_root("root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted") {
@@ -780,7 +781,7 @@ fn root_bpf_a_change_puts_programs_back_where_their_qdisc_was_deleted() {
         .unwrap();
 }
 
-/// A thread that changes feeds without a pause gives way to an interface that is to join.
+/// A thread that continuously changes feeds does not keep an interface from joining.
 #[test]
 fn root_bpf_an_interface_joins_while_feeds_are_changed_all_the_time() {
     if !require_root("root_bpf_an_interface_joins_while_feeds_are_changed_all_the_time") {

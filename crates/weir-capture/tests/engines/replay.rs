@@ -36,7 +36,7 @@ fn frame(number: u32, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (number as usize * 31 + at) as u8).collect()
 }
 
-/// Classic pcap: `number` counts frames, one a millisecond, every third cut at 40 bytes.
+/// A classic pcap file: numbered frames, one for each millisecond, every third cut at 40 bytes.
 fn classic(frames: u32, nanos: bool, big_endian: bool, link_type: u32) -> Vec<u8> {
     let word = |value: u32| if big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
     let magic = if nanos { 0xa1b2_3c4d } else { 0xa1b2_c3d4 };
@@ -121,7 +121,7 @@ fn pcapng_keeps_flags_queue_and_times() {
         setup.feeds[0].direction = direction;
         let mut source = Replay::open(&path, setup, ReplayOptions::default()).unwrap();
         let (seen, ledger, _) = run_to_end(&mut source);
-        // As at a hook, where the others do not come by.
+        // As at a hook that does not see the others.
         assert_eq!((ledger.offered, ledger.filtered), (seen.len() as u64, 0));
         let note = format!("{} frames of the file were not offered", 100 - seen.len());
         let notes = &source.info().notes;
@@ -240,7 +240,7 @@ fn loops_repeat_the_file() {
 #[test]
 fn the_stamps_set_the_pace() {
     let folder = Folder::new();
-    // A frame a millisecond: 300 ms, and half of that.
+    // One frame for each millisecond takes 300 ms, or half of that.
     let path = folder.file("trace.pcap", &classic(301, true, false, 1));
     for (times, least) in [(1.0, 300), (2.0, 150)] {
         let options = ReplayOptions { speed: Speed::Times(times), ..ReplayOptions::default() };
@@ -284,7 +284,7 @@ fn a_file_waits_for_its_reader() {
     let mut reader = reader_of(&source);
     let place = pace.join(reader.ordinal());
     source.start().unwrap();
-    // Nobody reads: the writer stands still, and still returns to its caller.
+    // Without a reader's progress the writer stops, but `pump` still returns.
     for _ in 0..3 {
         assert_eq!(source.pump(Duration::from_millis(30)).unwrap(), Pumped::More);
     }

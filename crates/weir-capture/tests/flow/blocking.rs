@@ -1,4 +1,4 @@
-//! `bpf/tests/block_test.bpf.c`, with the maps of a real owner.
+//! Runs `bpf/tests/block_test.bpf.c` with the maps of real [`Blocks`].
 
 use std::mem::MaybeUninit;
 
@@ -14,17 +14,17 @@ mod skel {
 pub use skel::BlockTestSkel;
 use skel::BlockTestSkelBuilder;
 
-/// What the skeleton borrows from.
+/// Memory from which the skeleton borrows.
 pub type Storage = Box<MaybeUninit<libbpf_rs::OpenObject>>;
 
 pub fn storage() -> Storage {
     Box::new(MaybeUninit::uninit())
 }
 
-/// How many feeds the programs ask for.
+/// Number of feeds in the programs.
 pub const FEEDS: usize = 3;
 
-/// Loads the programs onto these maps; attaches them nowhere.
+/// Loads the programs with these maps. Does not attach them.
 pub fn load<'obj>(storage: &'obj mut Storage, blocks: &Blocks) -> BlockTestSkel<'obj> {
     let mut open = BlockTestSkelBuilder::default().open(storage).expect("a sound object");
     let maps = blocks.maps();
@@ -38,7 +38,7 @@ pub fn load<'obj>(storage: &'obj mut Storage, blocks: &Blocks) -> BlockTestSkel<
     open.load().expect("the kernel takes the programs")
 }
 
-/// Runs a program over the frame; returns its result.
+/// Runs a program on the frame; returns its result.
 pub fn run(program: &libbpf_rs::ProgramMut<'_>, frame: &[u8]) -> u32 {
     let input = ProgramInput { data_in: Some(frame), ..ProgramInput::default() };
     let run = program.test_run(input);

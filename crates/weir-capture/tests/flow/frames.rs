@@ -1,9 +1,10 @@
-//! Frames to find flow keys in: made up from all that the walk knows, damaged, cut, and real ones.
+//! Frames for finding flow keys: generated with all headers that the parser knows, damaged, truncated, and
+//! real ones.
 
 use weir_frame::headers::protocol;
 use weir_frame::read::FrameReader;
 
-/// Numbers without a pattern, the same in every run (xorshift64).
+/// Pseudo-random numbers, the same in every run (xorshift64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -18,7 +19,7 @@ impl Random {
         self.next() as usize % limit
     }
 
-    /// True one time in so many.
+    /// True once in `times` calls, on average.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
@@ -86,7 +87,7 @@ fn kinds_then(random: &mut Random, kinds: &[u8], upper: u8) -> (u8, Vec<u8>) {
     (kinds[0], extensions(random, kinds, upper))
 }
 
-/// Few addresses, so that they meet again.
+/// One of few addresses, so that they repeat.
 fn address(random: &mut Random, bytes: usize) -> Vec<u8> {
     if random.one_in(2) {
         return random.bytes(bytes);
@@ -132,7 +133,7 @@ fn v6(random: &mut Random, (next, body): (u8, Vec<u8>)) -> (u16, Vec<u8>) {
     (0x86dd, packet)
 }
 
-/// One frame, which may be wrong in many ways.
+/// A frame that may be malformed in many ways.
 pub fn random(random: &mut Random) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     for _ in 0..random.of(&[0, 0, 0, 1, 1, 2, 3, 4, 5]) {
@@ -156,7 +157,7 @@ pub fn random(random: &mut Random) -> Vec<u8> {
     frame
 }
 
-/// The made-up ones, real traffic, and frames that fill several pages.
+/// Generated frames, real traffic, and frames that fill several pages.
 pub fn all() -> Vec<Vec<u8>> {
     let mut numbers = Random(0x5eed);
     let mut frames: Vec<_> = (0..3000).map(|_| random(&mut numbers)).collect();

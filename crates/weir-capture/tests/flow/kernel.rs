@@ -1,4 +1,4 @@
-//! `bpf/tests/flow_test.bpf.c`, run by the kernel's own test runs.
+//! Runs `bpf/tests/flow_test.bpf.c` in the kernel's test runs of programs.
 
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,17 +15,17 @@ mod skel {
 
 use skel::{FlowTestSkel, FlowTestSkelBuilder};
 
-/// What the skeleton borrows from.
+/// Memory from which the skeleton borrows.
 pub type Storage = Box<MaybeUninit<libbpf_rs::OpenObject>>;
 
 pub fn storage() -> Storage {
     Box::new(MaybeUninit::uninit())
 }
 
-/// The tag beside the bytes where there is one: flow_test.bpf.c.
+/// The tag outside the frame's bytes, as in flow_test.bpf.c.
 const TAG: [u8; 4] = [0x88, 0xa8, 0, 7];
 
-/// Where the frame is met, and whether the driver or the stack has a tag beside it.
+/// The hook, and whether the driver or the stack has removed a tag from the frame.
 #[derive(Clone, Copy, Debug)]
 pub enum Hook {
     Tc,
@@ -35,7 +35,8 @@ pub enum Hook {
 }
 
 impl Hook {
-    /// Whether a test run takes the frame: at TC no cut IP headers, and all in one page.
+    /// Whether a test run accepts the frame: at TC, only frames with complete IP headers and within one
+    /// page.
     pub fn meets(self, frame: &[u8]) -> bool {
         match self {
             Hook::Tc | Hook::TcTagged => (14 + 40..3000).contains(&frame.len()),
@@ -88,7 +89,7 @@ impl Found {
     }
 }
 
-/// The programs, loaded and attached nowhere.
+/// The loaded programs. They are not attached.
 pub struct Programs<'obj> {
     pub skel: FlowTestSkel<'obj>,
 }

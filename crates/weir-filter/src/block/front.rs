@@ -1,7 +1,7 @@
-//! The front of a block list: says of nearly every frame, from a few bits, that no entry can match.
+//! The front of a block list: for nearly every frame, a few bits show that no entry can match.
 //!
-//! `struct weir_blocklist_front` of `bpf/block.h` has the same words, numbers and hashes. A bit is set while some
-//! entry needs it; counts by bit say when the last one is gone.
+//! `struct weir_blocklist_front` of `bpf/block.h` has the same words, numbers and hashes. A bit is
+//! set while an entry needs it. A count for each bit shows when the last such entry is removed.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,53 +10,55 @@ use weir_frame::flow::FlowKey;
 
 use super::{Entry, Prefix, ends};
 
-/// Words before the bits: counts, a cache line of them.
+/// Words before the bits: counts, one cache line.
 pub const HEADER_WORDS: usize = 8;
-/// All words of a front.
+/// Number of words of a front.
 pub const FRONT_WORDS: usize = HEADER_WORDS + (BITS as usize) / 64;
 
-/// Bits for hashes: of addresses and of the ends of flows, side by side; of flows; and of the upper 32 bits of IPv6
-/// prefixes. 2^20: with 10,000 entries, each look of a frame finds somebody else's bit in 1 or 2 % of cases; and 128
-/// KiB stay in the second cache of a core.
+/// Number of hash bits. They are for addresses and ends of flows, side by side; for flows; and for
+/// the upper 32 bits of IPv6 prefixes. With 2^20 bits and 10,000 entries, a lookup finds the bit of
+/// another entry in 1 or 2 % of cases, and the 128 KiB stay in the second-level cache of a core.
 const HASHES: u32 = 1 << 20;
-/// Cells behind them, of two bits, by the upper 20 bits of IPv4 prefixes: a prefix has a part of the cell; one has all
-/// of it, so that the kernel need not look for it.
+/// Number of cells after the hash bits, one for each value of the upper 20 bits of an IPv4 address.
+/// The first bit of a cell: a prefix covers the cell or a part of it. The second bit: a prefix
+/// covers all of it, so that the kernel need not look the prefix up.
 const CELLS: u32 = 1 << CELL_LENGTH;
 const CELL_LENGTH: u8 = 20;
 const BITS: u32 = HASHES + 2 * CELLS;
 
-/// Prefixes of IPv6 shorter than this would need more than 256 bits: they are counted, and all frames of IPv6
-/// suspected. (Registries give out /32 to /19, and few of those short ones.)
+/// IPv6 prefixes shorter than this would need more than 256 bits. They are only counted, and while
+/// there is one, every IPv6 frame is a possible match. (Registries give out /32 to /19, and few of
+/// the shorter ones.)
 const NARROW_V6: u8 = 24;
 
-/// Words of the header.
+/// Indexes of the header's words.
 const ENTRIES: usize = 0;
 const PREFIXES_V4: usize = 1;
 const PREFIXES_V6: usize = 2;
 const WIDE_V6: usize = 3;
 
-/// Odd, with as many ones as zeros: wyhash's constants, as in `weir_frame::flow`.
+/// Odd numbers with as many ones as zeros: wyhash's constants, as in `weir_frame::flow`.
 const MULTIPLIERS: [u64; 3] = [0x2d35_8dcc_aa6c_78a5, 0x8bb8_4b93_962e_acc9, 0x4b33_a62e_d433_d4a3];
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Front {
-    /// [`FRONT_WORDS`] of them, or none before the first entry.
+    /// [`FRONT_WORDS`] words, or none before the first entry.
     words: Vec<u64>,
     counts: Counts,
 }
 
-/// By bit: how many entries need it.
+/// For each bit, the number of entries that need it.
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// Without zeros: there are no more than entries, but for prefixes of IPv6.
+    /// Contains no zeros. An address needs one bit, a flow up to three, an IPv6 prefix up to 256.
     hashes: HashMap<u32, u32>,
-    /// Two for each of [`CELLS`], or none before the first prefix of IPv4: one such as `10.0.0.0/8` is in 4,096.
-    /// No more than 8,211 different prefixes touch a cell.
+    /// Two counts for each of [`CELLS`]; empty before the first IPv4 prefix. One prefix such as
+    /// `10.0.0.0/8` is in 4,096 cells. At most 8,211 different prefixes touch a cell.
     cells: Vec<u16>,
 }
 
 impl Counts {
-    /// True for the first entry that needs the bit.
+    /// Counts an entry that needs the bit. True for the first one.
     fn add(&mut self, bit: u32) -> bool {
         if bit < HASHES {
             let count = self.hashes.entry(bit).or_insert(0);
@@ -71,7 +73,7 @@ impl Counts {
         *count == 1
     }
 
-    /// True for the last one.
+    /// Removes an entry that needs the bit. True for the last one.
     fn remove(&mut self, bit: u32) -> bool {
         if bit < HASHES {
             let count = self.hashes.get_mut(&bit).expect("counted when its entry came");
@@ -93,7 +95,7 @@ impl Front {
         &self.words
     }
 
-    /// Counts an entry that was not there.
+    /// Adds an entry that is not in the list.
     pub(super) fn add(&mut self, entry: &Entry) {
         if self.words.is_empty() {
             self.words = vec![0; FRONT_WORDS];
@@ -108,7 +110,7 @@ impl Front {
         }
     }
 
-    /// Takes out an entry that was there.
+    /// Removes an entry that is in the list.
     pub(super) fn remove(&mut self, entry: &Entry) {
         for word in header_words(entry) {
             self.words[word] -= 1;
@@ -120,14 +122,14 @@ impl Front {
         }
     }
 
-    /// Whether some entry may match; of a list that is not empty.
+    /// Whether an entry may match. The list must not be empty.
     #[inline]
     pub(super) fn suspects(&self, key: &FlowKey) -> bool {
         let (src, dst) = ends(key.addresses);
         let counts: &[u64; HEADER_WORDS] = self.words.first_chunk().expect("not empty");
         let bits = |bit: u32| self.words[word_of(bit)] >> (bit % 64);
         let set = |bit: u32| bits(bit) & 1 != 0;
-        // One look for both: 1, the address; 2, the end of a flow.
+        // One load answers both questions: bit 1 is for the address, bit 2 for the end of a flow.
         let (src_bits, dst_bits) = (bits(address_bit(src)), bits(address_bit(dst)));
         if (src_bits | dst_bits) & 1 != 0 {
             return true;
@@ -144,9 +146,9 @@ impl Front {
     }
 }
 
-/// The words of a front that an entry has a part in: those to copy when it comes or goes.
+/// The words of a front that change when this entry is added or removed.
 pub fn touched_words(entry: &Entry) -> impl Iterator<Item = usize> {
-    // Bits of a prefix stand side by side, or in few words.
+    // The bits of a prefix are adjacent, or in few words.
     let mut last = usize::MAX;
     let bits = bits(entry).map(word_of).filter(move |&word| {
         let another = word != last;
@@ -156,7 +158,7 @@ pub fn touched_words(entry: &Entry) -> impl Iterator<Item = usize> {
     bits.chain(header_words(entry))
 }
 
-/// The counts that an entry is in; that of all entries last.
+/// Indexes of the counts that include the entry. The count of all entries is last.
 fn header_words(entry: &Entry) -> impl Iterator<Item = usize> {
     let prefixes = match entry {
         Entry::Address(_) | Entry::Flow(_) => [None; 2],
@@ -168,7 +170,7 @@ fn header_words(entry: &Entry) -> impl Iterator<Item = usize> {
     prefixes.into_iter().flatten().chain([ENTRIES])
 }
 
-/// The bits that an entry needs; one of them twice, if both ends of a flow have it.
+/// The bits that an entry needs. A bit occurs twice if both ends of a flow have it.
 fn bits(entry: &Entry) -> impl Iterator<Item = u32> {
     let (few, prefix) = match entry {
         Entry::Address(address) => ([Some(address_bit(*address)), None, None], None),
@@ -182,17 +184,18 @@ fn bits(entry: &Entry) -> impl Iterator<Item = u32> {
     few.into_iter().flatten().chain(prefix.into_iter().flatten())
 }
 
-/// The bits of all addresses under the prefix: none if those are too many.
+/// The bits of all addresses in the prefix; none if there are too many.
 fn prefix_bits(prefix: &Prefix) -> impl Iterator<Item = u32> + use<> {
     let (cells, hashed) = match prefix.base() {
         IpAddr::V4(base) => {
             let first = cell_bit(base);
-            // Both bits of all cells that it covers, or the first of one that it has a part of.
+            // Both bits of all cells that it covers, or the first bit of the cell that it is a part
+            // of.
             let bits = CELL_LENGTH.checked_sub(prefix.bits()).map_or(1, |more| 2 << more);
             (first..first + bits, 0..0)
         }
         IpAddr::V6(base) => {
-            // In 64 bits: the end of the highest prefixes is 2^32.
+            // 64 bits, because the end of the highest prefixes is 2^32.
             let upper = u64::from(v6_upper(base));
             let values = match prefix.bits() {
                 NARROW_V6.. => 1 << 32u8.saturating_sub(prefix.bits()),
@@ -209,7 +212,8 @@ fn word_of(bit: u32) -> usize {
     HEADER_WORDS + (bit / 64) as usize
 }
 
-/// The address as a number of 64 bits; IPv4 as IPv4-mapped, which is how the kernel's keys have it.
+/// The address as a number of 64 bits. IPv4 addresses are taken as IPv4-mapped, as in the kernel's
+/// keys.
 #[inline]
 fn number(address: IpAddr) -> u64 {
     match address {
@@ -221,18 +225,18 @@ fn number(address: IpAddr) -> u64 {
     }
 }
 
-/// Even.
+/// The bit of an address. It is even; [`end_bit`] is the next one.
 #[inline]
 fn address_bit(address: IpAddr) -> u32 {
     (number(address).wrapping_mul(MULTIPLIERS[0]) >> 44) as u32 & !1
 }
 
-/// Some flow has the address at one end: the bit beside [`address_bit`], so in the same word.
+/// The bit of an address at the end of a flow. It is next to [`address_bit`], so in the same word.
 fn end_bit(address: IpAddr) -> u32 {
     address_bit(address) | 1
 }
 
-/// The same for both directions.
+/// The bit of a flow, the same for both directions.
 #[inline]
 fn flow_bit(key: &FlowKey) -> u32 {
     let end = |address, port| {
@@ -253,7 +257,8 @@ fn prefix_bit(address: IpAddr) -> u32 {
     }
 }
 
-/// A prefix has a part of the address's cell. The bit behind it: one has all of it.
+/// The first bit of the address's cell: a prefix covers the cell or a part of it. The next bit: a
+/// prefix covers all of it.
 #[inline]
 fn cell_bit(address: Ipv4Addr) -> u32 {
     HASHES + 2 * (address.to_bits() >> (32 - CELL_LENGTH))

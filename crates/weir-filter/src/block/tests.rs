@@ -180,7 +180,7 @@ fn a_full_list_says_so_and_stays_as_it_is() {
     }
 }
 
-/// Few, so that entries and keys meet.
+/// Addresses from a small set, so that entries and keys often match.
 fn address(six: bool) -> impl Strategy<Value = IpAddr> {
     let byte = || prop_oneof![3 => 0u8..3, 1 => any::<u8>()];
     (byte(), byte(), byte(), byte()).prop_map(move |(a, b, c, d)| {
@@ -221,7 +221,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
     ]
 }
 
-/// The rule of the documentation, one entry after the other.
+/// The rule of the documentation, applied to one entry.
 fn blocks(entry: &Entry, key: &FlowKey) -> bool {
     let (src, dst) = ends(key.addresses);
     match *entry {
@@ -259,7 +259,7 @@ proptest! {
             let expected = naive.iter().any(|entry| blocks(entry, &key));
             prop_assert_eq!(list.contains(&key), expected, "{} by {:?}", key, naive);
         }
-        // The kernel would read the bits of a new list with the same entries.
+        // A new list with the same entries must have the same bits.
         let mut fresh = BlockList::default();
         for entry in &naive {
             fresh.add(*entry).expect("few");

@@ -10,7 +10,7 @@ use weir_frame::headers::Addresses;
 use super::entry::width;
 use super::{Entry, Flow, Prefix, ends};
 
-/// Why a text is no entry. Texts are shown without what terminals would obey, and cut.
+/// Why a text is no entry. Texts are shown with control characters escaped, and shortened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
     /// Neither address nor prefix nor flow.
@@ -30,7 +30,7 @@ pub enum EntryError {
         /// Bits of the address.
         width: u8,
     },
-    /// An address that is not the prefix's first.
+    /// Bits are set after the prefix.
     #[error("'{text}' has bits set behind the prefix; say {prefix}, or {address} alone")]
     HostBits {
         /// The text.
@@ -40,7 +40,7 @@ pub enum EntryError {
         /// The address.
         address: IpAddr,
     },
-    /// No protocol.
+    /// Not a protocol.
     #[error(
         "'{text}' is no protocol; say tcp, udp, udplite, sctp, dccp, icmp, icmp6 or a number up to 255"
     )]
@@ -53,7 +53,7 @@ pub enum EntryError {
     End {
         /// The text.
         text: String,
-        /// Which protocol.
+        /// The protocol.
         protocol: String,
     },
     /// An end that is no address, in a protocol without ports.
@@ -61,7 +61,7 @@ pub enum EntryError {
     EndWithoutPort {
         /// The text.
         text: String,
-        /// Which protocol.
+        /// The protocol.
         protocol: String,
     },
     /// IPv4 at one end, IPv6 at the other.
@@ -153,7 +153,7 @@ fn end(text: &str, protocol: u8) -> Result<(IpAddr, u16), EntryError> {
     parse().ok_or_else(|| EntryError::End { text: shown(text), protocol: protocol_text() })
 }
 
-/// Digits and nothing else: `parse` would take a sign.
+/// Digits only: `parse` would accept a sign.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -170,7 +170,7 @@ impl fmt::Display for ProtocolText {
     }
 }
 
-/// The text that [`FromStr`] takes.
+/// The text that [`FromStr`] parses.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

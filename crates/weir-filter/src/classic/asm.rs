@@ -1,4 +1,5 @@
-//! Classic BPF in the making: jumps to places that are not known yet, and longer than a conditional jump reaches.
+//! Assembles classic BPF: jumps to labels without a place yet, and jumps that are longer than a
+//! conditional jump can be.
 
 use crate::insn::*;
 
@@ -23,7 +24,7 @@ enum Item {
 
 struct Way {
     to: Label,
-    /// It is longer than [`JUMP_MAX`], so a `ja` behind the branch goes it.
+    /// It is longer than [`JUMP_MAX`], so it goes through a `ja` after the branch.
     is_far: bool,
 }
 
@@ -40,7 +41,7 @@ impl Item {
 #[derive(Default)]
 pub(super) struct Asm {
     items: Vec<Item>,
-    /// Before which item each label is.
+    /// For each label, the number of the item that it precedes.
     labels: Vec<Option<usize>>,
 }
 
@@ -50,7 +51,7 @@ impl Asm {
         Label(self.labels.len() - 1)
     }
 
-    /// The label is here.
+    /// Places the label here.
     pub(super) fn place(&mut self, label: Label) {
         let was = self.labels[label.0].replace(self.items.len());
         assert!(was.is_none(), "a label has one place");
@@ -72,7 +73,7 @@ impl Asm {
     /// The instructions.
     pub(super) fn finish(mut self) -> Vec<Insn> {
         let mut begins = self.begins();
-        // A jump that becomes far makes others longer, and none shorter.
+        // A jump that becomes far can make other jumps longer, never shorter.
         while self.lengthen(&begins) {
             begins = self.begins();
         }
@@ -113,7 +114,8 @@ impl Asm {
         [insns[at].jt, insns[at].jf] = skips;
     }
 
-    /// By item: its first instruction's number; the last is how many there are.
+    /// For each item, the number of its first instruction. The last element is the number of all
+    /// instructions.
     fn begins(&self) -> Vec<usize> {
         let mut begins = vec![0];
         begins.extend(self.items.iter().scan(0, |at, item| {
@@ -123,13 +125,13 @@ impl Asm {
         begins
     }
 
-    /// How many instructions lie between that of number `at` and the label.
+    /// Number of instructions between instruction `at` and the label.
     fn distance(&self, begins: &[usize], to: Label, at: usize) -> usize {
         let place = self.labels[to.0].expect("each label that is used has a place");
         begins[place].checked_sub(at + 1).expect("jumps go forward")
     }
 
-    /// Finds conditional jumps that are too long; false if there are none.
+    /// Marks conditional jumps that are too long; false if there are none.
     fn lengthen(&mut self, begins: &[usize]) -> bool {
         let mut found = Vec::new();
         for (number, item) in self.items.iter().enumerate() {

@@ -1,17 +1,17 @@
-//! Loads of frames whose outer tag is beside the bytes: from behind it, from before it, and from it.
+//! Loads from frames whose outer tag is beside the bytes: before the tag, after it, and from it.
 
 use super::asm::Asm;
 use crate::flow_graph::OFFSET_MAX;
 use crate::frame::{TAG_AT, TAG_BYTES, TAG_PROTOCOLS};
 use crate::insn::*;
 
-/// Where the tag begins and ends, in the frame as it was on the wire.
+/// Offsets of the tag's begin and end, in the frame on the wire.
 const BEGIN: u32 = TAG_AT as u32;
 const END: u32 = BEGIN + TAG_BYTES as u32;
-/// Where its two halves meet.
+/// Offset of the tag's second half.
 const MIDDLE: u32 = BEGIN + 2;
 
-/// Whether a load with X up to `most_of_x` can reach behind the addresses.
+/// Whether a load with X up to `most_of_x` can reach beyond the addresses.
 pub(super) fn reaches_tag(load: Load, k: u32, most_of_x: u32) -> bool {
     let index = if load.indirect { most_of_x } else { 0 };
     k.saturating_add(index).saturating_add(u32::from(load.size)) > BEGIN
@@ -25,7 +25,8 @@ fn absolute(size: u32) -> u16 {
     }
 }
 
-/// Where `size` bytes of the wire's frame stand without the tag; `None` if some of them are the tag's.
+/// Offset in the bytes without the tag, of `size` bytes of the frame on the wire; `None` if some of
+/// them are in the tag.
 pub(super) fn place(offset: u32, size: u32) -> Option<u32> {
     match offset {
         _ if offset + size <= BEGIN => Some(offset),
@@ -34,7 +35,8 @@ pub(super) fn place(offset: u32, size: u32) -> Option<u32> {
     }
 }
 
-/// The word of scratch memory that is kept for what one instruction becomes, if there is one.
+/// The word of scratch memory that is reserved for the translation of instructions, if there is
+/// one.
 pub(super) struct Spare {
     pub word: Option<u32>,
     /// A free word was needed, but there is none.
@@ -48,7 +50,7 @@ impl Spare {
     }
 }
 
-/// A ← `size` bytes at `offset` of the wire's frame, X as before.
+/// A ← `size` bytes at `offset` of the frame on the wire. X is unchanged.
 pub(super) fn at(asm: &mut Asm, offset: u32, size: u32, spare: &mut Spare) {
     if let Some(place) = place(offset, size) {
         return asm.emit(absolute(size), place);
@@ -74,8 +76,8 @@ pub(super) fn at(asm: &mut Asm, offset: u32, size: u32, spare: &mut Spare) {
     asm.emit(LDX_MEM, word);
 }
 
-/// A ← `size` bytes at X + `k`, which is a load of the code `code`. X is at most `most_of_x`, and X + `k` at most
-/// [`OFFSET_MAX`].
+/// A ← `size` bytes at X + `k` of the frame on the wire. `code` is the opcode of the load. X is at
+/// most `most_of_x`, and X + `k` at most [`OFFSET_MAX`].
 pub(super) fn at_x(
     asm: &mut Asm,
     (code, k, size): (u16, u32, u32),
@@ -100,7 +102,7 @@ pub(super) fn at_x(
         asm.branch(JMP | JGT, BEGIN - size - k, next, before);
         asm.place(next);
     }
-    // The remaining part reaches into the tag, which few offsets do.
+    // The remaining offsets reach into the tag. They are few.
     for offset in k.max(BEGIN + 1 - size)..END {
         let next = asm.label();
         if offset + 1 < END {
@@ -118,26 +120,26 @@ pub(super) fn at_x(
         asm.go(done);
     }
     asm.place(behind);
-    // Below 0 for small `k`: the kernel adds it with its sign, and X is large enough.
+    // Negative for small `k`: the kernel adds it with its sign, and X is large enough.
     asm.emit(code, k.wrapping_sub(TAG_BYTES as u32));
     asm.place(done);
 }
 
-/// Bytes of a load that stand together.
+/// Adjacent bytes of a load.
 #[derive(Clone, Copy)]
 struct Part {
     from: From,
-    /// How many bytes of the load come behind it.
+    /// Number of the load's bytes that follow this part.
     behind: u32,
 }
 
 #[derive(Clone, Copy)]
 enum From {
-    /// So many of the addresses' last bytes.
+    /// This many of the last bytes of the addresses.
     Addresses(u32),
-    /// Of this half of the tag, by its extension, these bytes.
+    /// Bytes of a half of the tag: the extension that reads the half, the first byte, and the end.
     Half(u32, u32, u32),
-    /// So many bytes behind the tag.
+    /// This many bytes after the tag.
     Rest(u32),
 }
 
@@ -163,7 +165,8 @@ impl Part {
 
     /// A ← its bytes, as a number.
     fn emit(self, asm: &mut Asm) {
-        // Three bytes are a word's last: the one before them is there, too, and the one behind them may not be.
+        // Three bytes are loaded as the end of a word: the byte before them exists, the byte after
+        // them may not.
         let three = |asm: &mut Asm, begin: u32| {
             asm.emit(LD_W_ABS, begin - 1);
             asm.emit(ALU | AND, 0xff_ffff);
@@ -171,7 +174,7 @@ impl Part {
         match self.from {
             From::Addresses(3) => three(asm, BEGIN - 3),
             From::Addresses(size) => asm.emit(absolute(size), BEGIN - size),
-            // They stand where the tag was.
+            // They are where the tag was.
             From::Rest(3) => three(asm, BEGIN),
             From::Rest(size) => asm.emit(absolute(size), BEGIN),
             From::Half(which, begin, end) => {
@@ -189,7 +192,7 @@ impl Part {
     }
 }
 
-/// A missing protocol means 802.1Q, as for the rest of the kernel's users.
+/// A missing protocol means 802.1Q, as for other users of the kernel's tag.
 fn protocol(asm: &mut Asm) {
     let (missing, known) = (asm.label(), asm.label());
     asm.branch(JMP | JEQ, 0, missing, known);

@@ -1,4 +1,4 @@
-//! A whole program, for frames with a tag beside them or for those without.
+//! Translates a whole program, for frames with a tag beside their bytes or for those without.
 
 use super::asm::{Asm, Label};
 use super::load::{self, Spare};
@@ -7,21 +7,21 @@ use crate::flow_graph::{A, OFFSET_MAX, Then, To};
 use crate::frame::TAG_BYTES;
 use crate::insn::*;
 
-/// Where the outer tag is.
+/// The place of the outer tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tag {
-    /// Among the bytes, or there is none.
+    /// In the bytes, or there is none.
     Inside,
     Beside,
 }
 
-/// A section in the making, after the finished ones.
+/// A section under construction, after the finished ones.
 pub(super) struct Section<'a> {
     code: &'a Code<'a>,
     asm: Asm,
     tag: Tag,
     spare: Spare,
-    /// By instruction.
+    /// One label for each instruction.
     labels: Vec<Label>,
     take: Label,
     reject: Label,
@@ -30,18 +30,18 @@ pub(super) struct Section<'a> {
 impl<'a> Section<'a> {
     pub(super) fn new(code: &'a Code<'a>, mut asm: Asm) -> Section<'a> {
         let spare = Spare { word: code.spare_word(), is_lacking: false };
-        // Before its first instruction, emit() gives it others.
+        // emit() replaces it before its first instruction.
         let nowhere = asm.label();
         let (labels, take, reject) = (Vec::new(), nowhere, nowhere);
         Section { code, asm, tag: Tag::Inside, spare, labels, take, reject }
     }
 
-    /// The code, if nothing was lacking.
+    /// The code, if a spare word was there or was not needed.
     pub(super) fn finish(self) -> Result<Vec<Insn>, ClassicError> {
         if self.spare.is_lacking { Err(ClassicError::NoWord) } else { Ok(self.asm.finish()) }
     }
 
-    /// Both sections, and the question which of them a frame meets.
+    /// Both sections, and the test that selects one of them.
     pub(super) fn branch_by_tag(&mut self) {
         let (inside, beside) = (self.asm.label(), self.asm.label());
         self.asm.emit(LD_B_ABS, VLAN_TAG_PRESENT);
@@ -56,7 +56,7 @@ impl<'a> Section<'a> {
         self.emit();
     }
 
-    /// The section. It begins with A and X as 0, as far as the program looks at them.
+    /// Emits the section. It relies on A and X being 0, as far as the program reads them first.
     pub(super) fn emit(&mut self) {
         let code = self.code;
         self.labels = code.program.insns().iter().map(|_| self.asm.label()).collect();
@@ -120,7 +120,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// X ← what `make` makes in A, which is the same behind it.
+    /// X ← the value that `make` computes in A. A is unchanged.
     fn make_x(&mut self, make: impl FnOnce(&mut Self)) {
         let word = self.spare.word();
         self.asm.emit(ST, word);

@@ -1,4 +1,4 @@
-//! eBPF instructions, and jumps to places that are not known yet.
+//! Assembles eBPF instructions, and jumps to labels without a place yet.
 //!
 //! Source: the kernel's Documentation/bpf/standardization/instruction-set.rst.
 
@@ -19,10 +19,10 @@ pub(super) const R6: Reg = Reg(6);
 pub(super) const R7: Reg = Reg(7);
 pub(super) const R8: Reg = Reg(8);
 pub(super) const R9: Reg = Reg(9);
-/// Just above the stack.
+/// The frame pointer, which is the upper end of the stack.
 pub(super) const FP: Reg = Reg(10);
 
-/// Operand of an operation beside its register.
+/// The second operand of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operand {
     Reg(Reg),
@@ -57,7 +57,7 @@ pub(super) struct TooFar {
     pub to: usize,
 }
 
-/// Code in the making.
+/// Code under construction.
 #[derive(Default)]
 pub(super) struct Asm {
     insns: Vec<EbpfInsn>,
@@ -150,7 +150,7 @@ impl Asm {
         self.emit(EXIT, R0, R0, 0, 0);
     }
 
-    /// How many instructions there are.
+    /// Number of instructions.
     pub(super) fn len(&self) -> usize {
         self.insns.len()
     }
@@ -160,13 +160,13 @@ impl Asm {
         Label(self.labels.len() - 1)
     }
 
-    /// The label is here.
+    /// Places the label here.
     pub(super) fn place(&mut self, label: Label) {
         let was = self.labels[label.0].place.replace(self.insns.len());
         assert!(was.is_none(), "a label has one place");
     }
 
-    /// Whether some jump goes there.
+    /// Whether a jump goes there.
     pub(super) fn is_used(&self, label: Label) -> bool {
         self.labels[label.0].is_used
     }
@@ -187,7 +187,7 @@ impl Asm {
         self.emit_operand(JMP | condition as u8, left, operand, 0);
     }
 
-    /// The same of the lower halves.
+    /// The same for the lower halves.
     pub(super) fn jump_if32(
         &mut self,
         condition: Condition,
@@ -199,7 +199,7 @@ impl Asm {
         self.emit_operand(JMP32 | condition as u8, left, operand, 0);
     }
 
-    /// The code, every jump having its distance.
+    /// The code, with the distances of all jumps.
     pub(super) fn finish(mut self) -> Result<Vec<EbpfInsn>, TooFar> {
         for (from, label) in self.jumps {
             let to = self.labels[label.0].place.expect("every label that is jumped to is placed");
@@ -215,22 +215,23 @@ impl Asm {
 
 /// A jump over several programs, which may be longer than one jump can be: it uses intermediate jumps.
 pub(super) struct Hops {
-    /// Where the last stone jumps to.
+    /// Target of the last intermediate jump.
     to: Label,
-    /// Where that is.
+    /// Place of that jump.
     since: usize,
 }
 
-/// So many instructions without a stone leave three quarters of a jump for the program that follows.
+/// Distance between intermediate jumps, in instructions. It leaves three quarters of a jump for the
+/// program that follows.
 const HOP: usize = JUMP_MAX / 4;
 
 impl Hops {
-    /// Jumps to `to` have just been made.
+    /// Begins where jumps to `to` have just been made.
     pub(super) fn to(to: Label, asm: &Asm) -> Hops {
         Hops { to, since: asm.len() }
     }
 
-    /// Between two programs, a stone may be put down; who does not need it goes around it.
+    /// Inserts an intermediate jump between two programs, if one is due. The programs jump over it.
     pub(super) fn hop(&mut self, asm: &mut Asm) {
         if asm.len() - self.since < HOP {
             return;
@@ -243,7 +244,7 @@ impl Hops {
         *self = Hops { to: next, since: asm.len() };
     }
 
-    /// The label to place where the jump ends.
+    /// The label to be placed where the jump ends.
     pub(super) fn end(self) -> Label {
         self.to
     }

@@ -1,4 +1,4 @@
-//! Kinds of frames, by where the outer VLAN tag is: each has its sections.
+//! Kinds of frames, by the place of the outer VLAN tag. Each kind has its own sections.
 
 use super::asm::{Asm, Condition, FP, Label, Operand, R1, R2, R3, R4, R6, R7, R9};
 use super::load::{self, At};
@@ -7,19 +7,19 @@ use crate::frame::{TAG_AT, TAG_BYTES, TAG_PROTOCOLS, View};
 use crate::insn::{AND, RSH};
 use crate::program::Program;
 
-/// Where a frame's outer tag is.
+/// The place of a frame's outer tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nowhere, or nobody asks.
+    /// There is none, or no program asks for it.
     Plain,
     /// Beside the bytes.
     Beside,
-    /// In the bytes, and somebody wants it beside them.
+    /// In the bytes, but a program asks for it beside them.
     InBytes,
 }
 
 impl Kind {
-    /// The kinds to be told apart.
+    /// The kinds that must be distinguished.
     pub(super) fn all(target: Target, somebody_asks: bool) -> Vec<Kind> {
         let mut kinds = vec![Kind::Plain];
         if target.tells_tag() {
@@ -31,7 +31,7 @@ impl Kind {
         kinds
     }
 
-    /// How a program sees frames of this kind.
+    /// The view that a program has of frames of this kind.
     pub(super) fn view(self, program: &Program) -> View {
         match (self, program.asks_for_tag()) {
             (Kind::Plain, _) | (Kind::InBytes, false) => View::AsIs,
@@ -42,7 +42,7 @@ impl Kind {
     }
 }
 
-/// Finds out the frame's kind, and writes its number among `kinds` down, and the tag beside the bytes.
+/// Determines the frame's kind. Stores its number among `kinds`, and the tag beside the bytes.
 pub(super) fn find(asm: &mut Asm, target: Target, kinds: &[Kind]) {
     let number_of = |kind| kinds.iter().position(|k| *k == kind);
     let (known, in_bytes) = (asm.label(), asm.label());
@@ -56,7 +56,7 @@ pub(super) fn find(asm: &mut Asm, target: Target, kinds: &[Kind]) {
     }
     asm.place(in_bytes);
     if let Some(number) = number_of(Kind::InBytes) {
-        // A frame that ends before the tag does has none.
+        // A frame that ends before the tag ends has none.
         let at = At::Constant(TAG_AT as u32);
         load::bytes(asm, target, 0, at, TAG_BYTES as u8, R7, known);
         asm.big_endian(R7, TAG_BYTES as u8);
@@ -75,7 +75,7 @@ pub(super) fn find(asm: &mut Asm, target: Target, kinds: &[Kind]) {
     asm.place(known);
 }
 
-/// The tag in r2, if there is one; else to `none`.
+/// Stores the tag in r2, if there is one; else jumps to `none`.
 fn tag_of_caller(asm: &mut Asm, number: usize, none: Label) {
     asm.jump_if32(Condition::Equal, R2, Operand::Imm(0), none);
     asm.store_imm(4, FP, KIND, number as i32);
@@ -96,14 +96,14 @@ fn tag_of_skb(asm: &mut Asm, number: usize, none: Label) {
     asm.store(2, FP, TAG + 2, R1);
     asm.load(4, R1, R6, skb::VLAN_PROTO);
     asm.jump_if(Condition::NotEqual, R1, Operand::Imm(0), present);
-    // A missing protocol means 802.1Q, as for the rest of the kernel's users.
+    // A missing protocol means 802.1Q, as for other users of the kernel's tag.
     asm.mov(R1, Operand::Imm(i32::from(TAG_PROTOCOLS[0].to_be())));
     asm.place(present);
     asm.store(2, FP, TAG, R1);
 }
 
-/// Goes to `other` unless the frame is of this kind, if that is not known, and its first `in_place` bytes can
-/// be read in place.
+/// Jumps to `other` unless the frame is of this kind and its first `in_place` bytes can be read in
+/// place. Without `kind`, the kind is not tested.
 pub(super) fn guard(
     asm: &mut Asm,
     target: Target,

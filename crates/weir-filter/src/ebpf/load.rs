@@ -1,11 +1,11 @@
-//! Loads of the frame's bytes: in place where they are, by the helper where not.
+//! Loads of the frame's bytes: in place where possible, else by the helper.
 
 use super::asm::{Asm, Condition, FP, Label, Operand, R0, R1, R2, R3, R4, R6, R9, Reg};
 use super::{BUFFER, TAG, Target, helper};
 use crate::flow_graph::OFFSET_MAX;
 use crate::frame::{ByteLocation, TAG_AT, TAG_BYTES, View};
 
-/// The kernel's verifier gives up on bytes further than 0xffff from the first.
+/// The kernel's verifier accepts no access to bytes further than 0xffff from the first.
 const IN_PLACE_MAX: i32 = 0xff00;
 
 /// An offset in the frame's bytes.
@@ -16,8 +16,8 @@ pub(super) enum At {
     R1,
 }
 
-/// `dst` = the `size` bytes at `at`, in the network's order; to `reject` if they are not all there. The first
-/// `in_place` bytes are known to be.
+/// `dst` = the `size` bytes at `at`, in network byte order. Jumps to `reject` if they were not all
+/// captured. The first `in_place` bytes are known to be.
 pub(super) fn bytes(
     asm: &mut Asm,
     target: Target,
@@ -76,8 +76,8 @@ fn kernel(
 ) {
     let (slow, done) = (asm.label(), asm.label());
     let (data, data_end) = target.data().expect("XDP and TC read in place");
-    // Where nothing is known to be in place, r9 is left alone: each check would teach the verifier something
-    // about it, and it would look at the next program once for each lesson.
+    // If nothing is known to be in place, r9 is not used: each check would give the verifier a new
+    // fact about it, and the verifier would check the next program once for each fact.
     let first_byte = |asm: &mut Asm| match has_first_byte {
         true => asm.mov(R2, Operand::Reg(R9)),
         false => asm.load(4, R2, R6, data),
@@ -108,7 +108,7 @@ fn kernel(
     asm.place(done);
 }
 
-/// Lets the kernel put bytes on the stack, at `to`, and loads them into `dst`.
+/// Makes the kernel copy bytes to the stack, at `to`, and loads them into `dst`.
 fn by_helper(
     asm: &mut Asm,
     target: Target,
@@ -121,7 +121,7 @@ fn by_helper(
     match at {
         At::Constant(offset) => asm.mov(R2, Operand::Imm(offset as i32)),
         At::R1 => {
-            // The helper takes 32 bits.
+            // The helper takes an offset of 32 bits.
             asm.jump_if(Condition::Greater, R1, Operand::Imm(OFFSET_MAX as i32), reject);
             asm.mov(R2, Operand::Reg(R1));
         }
@@ -169,7 +169,7 @@ pub(super) fn seen(asm: &mut Asm, cx: Context, offset: u32, size: u8, dst: Reg) 
             bytes(asm, cx.target, cx.in_place, At::Constant(first), size, dst, cx.reject);
             cx.loaded(asm, dst, size);
         }
-        // The verifier wants loads from the stack aligned, as the tag is.
+        // The verifier requires aligned loads from the stack. The tag is aligned there.
         (ByteLocation::Tag(first), ByteLocation::Tag(_)) if first % u32::from(size) == 0 => {
             asm.load(size, dst, FP, TAG + first as i16);
             cx.loaded(asm, dst, size);
@@ -182,7 +182,7 @@ pub(super) fn seen(asm: &mut Asm, cx: Context, offset: u32, size: u8, dst: Reg) 
     }
 }
 
-/// Puts together, byte by byte, a load that begins on one side of the tag and ends on the other.
+/// Assembles, byte by byte, a load that begins on one side of the tag and ends on the other.
 fn pieces(asm: &mut Asm, cx: Context, offset: u32, size: u8) {
     for byte in 0..u32::from(size) {
         let to = BUFFER + byte as i16;
@@ -207,7 +207,8 @@ pub(super) fn seen_at(asm: &mut Asm, cx: Context, base: Reg, k: u32, size: u8, d
     if k > 0 {
         asm.add(R1, Operand::Imm(k as i32));
     }
-    // From here on, the bytes are elsewhere than the program sees them, by `moved`.
+    // From the offset `behind` on, the place of the bytes differs from the program's view by
+    // `moved`.
     let (behind, moved) = match cx.view {
         View::AsIs | View::Beside => (0, 0),
         View::Insert => (TAG_END, -(TAG_BYTES as i32)),
@@ -226,14 +227,14 @@ pub(super) fn seen_at(asm: &mut Asm, cx: Context, base: Reg, k: u32, size: u8, d
     asm.add(R1, Operand::Imm(moved));
     asm.jump(there);
     asm.place(near);
-    // Loads that touch the tag's place are few: each has its code.
+    // Few offsets touch the place of the tag. Each has its own code.
     let first = (TAG_AT as u32 + 1).saturating_sub(u32::from(size)).max(k);
     let cases: Vec<_> = (first..behind).map(|offset| (offset, asm.label())).collect();
     for &(offset, label) in &cases {
         asm.jump_if(Condition::Equal, R1, Operand::Imm(offset as i32), label);
     }
     asm.place(there);
-    // A load before the tag is where it seems to be.
+    // A load before the tag is not moved.
     bytes(asm, cx.target, cx.in_place, At::R1, size, dst, cx.reject);
     cx.loaded(asm, dst, size);
     asm.jump(done);

@@ -1,4 +1,4 @@
-//! A whole program, for frames of one kind.
+//! Translates a whole program, for frames of one kind.
 
 use super::asm::{Asm, Condition, FP, Label, Operand, R0, R1, R6, R7, R8, Reg};
 use super::load::{self, Context};
@@ -9,12 +9,12 @@ use crate::insn::*;
 use crate::order::turned;
 use crate::program::Program;
 
-/// The most bytes that a frame must have for the section without checks: the headers that most programs read. Frames
-/// are at least so long, without the FCS; a larger number would send all short ones to the section that checks each
-/// load.
+/// Upper limit of the bytes that a frame must have for the section without checks: the headers that
+/// most programs read. Frames have at least this length without the FCS. A larger limit would send
+/// all short frames to the section that checks each load.
 const IN_PLACE_MAX: u32 = 60;
 
-/// How many of the frame's first bytes the program's loads at constant offsets reach.
+/// Number of the frame's first bytes that the program's loads at constant offsets reach.
 pub(super) fn bytes_in_place(
     program: &Program,
     graph: &FlowGraph,
@@ -35,7 +35,7 @@ pub(super) fn bytes_in_place(
     ends.max().unwrap_or(0)
 }
 
-/// A section in the making.
+/// A section under construction.
 pub(super) struct Section<'a> {
     asm: &'a mut Asm,
     program: &'a Program,
@@ -43,7 +43,7 @@ pub(super) struct Section<'a> {
     cx: Context,
     ending: Ending,
     take: Label,
-    /// By instruction.
+    /// One label for each instruction.
     labels: Vec<Label>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Section<'a> {
             self.asm.place(self.take);
             self.taken();
         }
-        // No unreachable code: the kernel refuses it.
+        // The kernel refuses unreachable code.
         let falls = !takes && steps.last().is_none_or(|step| step.then != Then::End);
         let is_rejected = falls || self.asm.is_used(self.cx.reject);
         self.asm.place(self.cx.reject);
@@ -96,7 +96,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A, X and scratch memory begin as 0, where that can be seen.
+    /// Sets A, X and scratch memory to 0, as far as the program reads them first.
     fn zeroes(&mut self) {
         for (bit, register) in [(A, R7), (X_REG, R8)] {
             if self.graph.begins_as_zero & bit != 0 {
@@ -143,7 +143,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The program takes the frame; behind this comes what follows when it does not.
+    /// Emits the code for a frame that the program takes. The code for a rejected frame follows.
     fn taken(&mut self) {
         match self.ending {
             Ending::Verdict => unreachable!("verdicts are given where they stand"),
@@ -167,7 +167,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Goes on at `to`, where `behind` is the next label in the code.
+    /// Continues at `to`. `behind` is the next label in the code.
     fn go(&mut self, to: To, behind: To) {
         if to != behind {
             self.asm.jump(self.label(to));
@@ -206,7 +206,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The length on the wire, tag and all if the program sees it.
+    /// The length on the wire, with the tag if the program sees it.
     fn length(&mut self, dst: Reg) {
         match self.cx.target {
             Target::User => self.asm.mov(dst, Operand::Reg(R6)),
@@ -217,7 +217,7 @@ impl<'a> Section<'a> {
                 self.asm.mov(dst, Operand::Reg(R0));
             }
         }
-        // Also without a tag to count: it makes 32 bits of the helper's 64.
+        // Also needed without a tag: it truncates the helper's 64 bits to 32.
         self.asm.alu32(ADD, dst, Operand::Imm(self.cx.view.longer()));
     }
 

@@ -1,5 +1,5 @@
-//! One way through a program: the contents of the registers, and the facts about the frame from the conditions
-//! so far.
+//! One path through a program: the contents of the registers, and the facts about the frame that
+//! follow from the conditions so far.
 
 use weir_frame::headers::{VLANS_MAX, ether_type, protocol};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
@@ -10,16 +10,16 @@ use crate::interpret::{compute, holds};
 
 /// LINKTYPE_RAW: IPv4 or IPv6 without a link layer.
 pub const LINK_TYPE_RAW: u16 = 101;
-/// The next header of IPv6 that is a fragment header: filters look for the protocol behind it, too.
+/// The next header of IPv6 that is a fragment header. Filters also look for the protocol after it.
 pub const IPV6_FRAGMENT: u8 = protocol::FRAGMENT;
 const RARP: u16 = 0x8035;
 const TYPE_AT: u32 = 12;
 const TAG_BYTES: u32 = 4;
-/// A condition that leaves so few values of a field has each of them looked up. More would often find one that the
-/// set has by mistake.
+/// If a condition leaves at most this many values of a field, each of them is looked up. With more
+/// values, false positives of the set would be frequent.
 const VALUES_MAX: u32 = 16;
 
-/// Whether a tag's bytes follow this type.
+/// Whether a VLAN tag follows this type.
 #[must_use]
 pub const fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, ether_type::VLAN | ether_type::SERVICE_VLAN | ether_type::OLD_QINQ)
@@ -31,7 +31,7 @@ pub const fn is_arp(ether_type: u16) -> bool {
     matches!(ether_type, ether_type::ARP | RARP)
 }
 
-/// Whether [`Kind::Port`] tells of this protocol's ports.
+/// Whether [`Kind::Port`] includes the ports of this protocol.
 #[must_use]
 pub const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, protocol::TCP | protocol::UDP | protocol::SCTP)
@@ -54,7 +54,7 @@ impl Link {
     }
 }
 
-/// The network layer, as far as conditions have told.
+/// The network layer, as far as conditions have determined it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Network {
     Unknown,
@@ -94,10 +94,10 @@ struct Bytes {
     mask: u32,
 }
 
-/// Contents of bytes of a frame.
+/// Meaning of bytes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
-    /// The type behind so many tags.
+    /// The type after this many tags.
     EtherType(u8),
     /// The tag control information of a tag.
     Tag,
@@ -114,25 +114,25 @@ enum Field {
     Version,
 }
 
-/// See the module.
+/// One path through a program; see the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Way {
     link: Link,
     a: Value,
     x: Value,
-    /// A is neither below nor above these.
+    /// A is at least `least` and at most `most`.
     least: u32,
     most: u32,
-    /// Tags that are certain to be there.
+    /// Number of tags that are certain to be there.
     tags: u8,
     network: Network,
     protocol: Option<u8>,
-    /// Certain to be no later fragment.
+    /// Whether it is certain that the frame is no later fragment.
     not_later: bool,
 }
 
 impl Way {
-    /// Where a program begins: A and X are 0.
+    /// The beginning of a program: A and X are 0.
     pub(super) fn start(link: Link) -> Way {
         Way {
             link,
@@ -152,7 +152,7 @@ impl Way {
         self.most != 0
     }
 
-    /// Past an instruction that is neither a condition nor an end.
+    /// Continues after an instruction that is neither a condition nor an end.
     pub(super) fn step(&mut self, insn: Insn) {
         match insn.code {
             LD_IMM => self.set_a(Value::Constant(insn.k)),
@@ -178,7 +178,8 @@ impl Way {
         };
     }
 
-    /// A load that does not fit ends the program, so what follows may take it to have fit.
+    /// A load beyond the frame's end ends the program, so the following instructions may rely on
+    /// its success.
     fn loaded(&self, insn: Insn) -> Value {
         let Some(load) = insn.load() else { return Value::Unknown };
         let mask = u32::MAX >> (32 - 8 * u32::from(load.size));
@@ -217,7 +218,7 @@ impl Way {
         }
     }
 
-    /// The way on if the condition holds, or if it does not; `None` if that cannot be.
+    /// The path on which the condition is true, or false; `None` if that is impossible.
     pub(super) fn branch<F: Facts + ?Sized>(
         mut self,
         insn: Insn,
@@ -256,7 +257,7 @@ impl Way {
         self.may_be(field, bytes.mask, facts).then(|| self.learn(field, bytes.mask))
     }
 
-    /// Where the network layer begins, if it is certain.
+    /// Offset of the network layer, after the tags that are certain.
     fn network_at(&self) -> u32 {
         match self.link {
             Link::Ethernet => TYPE_AT + 2 + TAG_BYTES * u32::from(self.tags),
@@ -264,7 +265,7 @@ impl Way {
         }
     }
 
-    /// Contents of these bytes in every frame that comes this way; `None`: there is no telling.
+    /// Meaning of these bytes in every frame on this path; `None` if unknown.
     fn field(&self, bytes: Bytes) -> Option<Field> {
         let Bytes { at, behind, size, .. } = bytes;
         if let Some(header) = behind {
@@ -303,7 +304,8 @@ impl Way {
         }
     }
 
-    /// Whether any frame may have a value of the field between `least` and `most`, masked.
+    /// Whether any frame may have a value of the field that, masked, lies between `least` and
+    /// `most`.
     fn may_be<F: Facts + ?Sized>(&self, field: Field, mask: u32, facts: &F) -> bool {
         let (kind, whole) = match field {
             Field::EtherType(_) => (Kind::EtherType, 0xffff),
@@ -322,7 +324,7 @@ impl Way {
         if let (Field::Protocol, Some(known)) = (field, self.protocol) {
             return fits(&known.into());
         }
-        // Only the field's upper bits may be masked off: the values then are a range.
+        // The mask may remove only lower bits of the field: then the values are a range.
         let rest = whole & !mask;
         if mask & !whole != 0 || rest & rest.wrapping_add(1) != 0 {
             return true;
@@ -331,7 +333,7 @@ impl Way {
             return false;
         };
         let most = self.most & !rest | rest;
-        // Nothing that is masked lies between them.
+        // The range contains no masked value.
         if least > most {
             return false;
         }
@@ -354,7 +356,7 @@ impl Way {
         }
     }
 
-    /// The only values that the field can have by the conditions behind.
+    /// The only values that the field can have, according to the conditions so far.
     fn known(&self, field: Field) -> Option<&[u32]> {
         const V4: [u32; 1] = [ether_type::IPV4 as u32];
         const V6: [u32; 1] = [ether_type::IPV6 as u32];
@@ -370,7 +372,7 @@ impl Way {
         }
     }
 
-    /// Takes in what A being one value says of the frame.
+    /// Adds the facts that follow if A has only one possible value.
     fn learn(mut self, field: Field, mask: u32) -> Way {
         if self.least != self.most {
             return self;

@@ -1,10 +1,10 @@
-//! No compiler for this machine.
+//! Replaces the compiler on other processors.
 
 use std::io;
 
 use crate::ebpf::EbpfInsn;
 
-/// There is none.
+/// Cannot be made.
 #[derive(Debug)]
 pub(super) enum Jit {}
 

@@ -1,8 +1,8 @@
-//! eBPF to x86-64: the instructions that the converter makes for user space, and no others.
+//! Compiles eBPF to x86-64: only the instructions that the converter makes for user space.
 //!
-//! One instruction becomes one or two, or some become one, without a frame of its own: the code calls nobody,
-//! so registers that a function may spoil are enough, and the stack is the 128 bytes below rsp that nobody else
-//! touches (the red zone of the System V ABI).
+//! One instruction becomes one or two, and some sequences become one. The code has no stack frame:
+//! it calls no function, so caller-saved registers are enough, and its stack is the red zone of the
+//! System V ABI, the 128 bytes below rsp.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2; System V ABI, AMD64
 //! supplement, 3.2.2.
@@ -13,8 +13,8 @@ mod combined;
 use crate::ebpf::EbpfInsn;
 use assembler::{Assembler, RAX, RCX, RDX, RSP};
 
-/// x86's numbers of registers, by eBPF's. r0 to r2 are where shifts and divisions work; r3 is not used in
-/// user space.
+/// x86 register numbers by eBPF register. Shifts and divisions use r0 to r2. r3 is not used in user
+/// space.
 const REGISTERS: [Option<u8>; 11] = [
     Some(RAX),
     Some(RCX),
@@ -31,20 +31,21 @@ const REGISTERS: [Option<u8>; 11] = [
 /// eBPF's r6, which few programs read.
 const WIRE_LEN: u8 = 8;
 
-/// eBPF's codes of `dst = src`, `dst += src` and `dst += constant`, 64 bits; of the end, of a jump, and of a call.
+/// eBPF opcodes: `dst = src`, `dst += src` and `dst += constant` with 64 bits; exit; jump.
 const MOV: u8 = 0xbf;
 const ADD: u8 = 0x0f;
 const ADD_IMM: u8 = 0x07;
 const EXIT: u8 = 0x95;
 const JUMP: u8 = 0x05;
-/// 32 bits: `dst = constant`.
+/// eBPF opcodes: `dst = constant` with 32 bits; call.
 const MOV32_IMM: u8 = 0xb4;
 const CALL: u8 = 0x85;
 
-/// The red zone.
+/// Size of the red zone.
 const STACK_BYTES: i16 = 128;
 
-/// Machine code for [`Code`](super::jit::Code). `None`: not an instruction that the converter makes.
+/// Machine code for [`Code`](super::jit::Code). `None` if there is an instruction that the
+/// converter does not make.
 pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
     let parts: Vec<Insn> = insns.iter().map(|&insn| Insn::of(insn)).collect::<Option<_>>()?;
     let targets = targets(&parts)?;
@@ -61,7 +62,8 @@ pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
             at += count;
             continue;
         }
-        // A condition that goes around a jump is the opposite one, which jumps; nobody comes to the jump otherwise.
+        // A condition that skips a jump becomes a jump with the opposite condition, if no other
+        // jump goes to the skipped one.
         let (jump, turned) = match parts.get(at + 1) {
             Some(next) if together > 1 && insn.goes_around(next) => (next, true),
             _ => (insn, false),
@@ -87,7 +89,7 @@ pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
     Some(asm.code)
 }
 
-/// By instruction: whether some jump goes there. `None`: one leaves the code.
+/// For each instruction, whether a jump goes to it. `None` if a jump leaves the code.
 fn targets(insns: &[Insn]) -> Option<Vec<bool>> {
     let mut targets = vec![false; insns.len()];
     for (at, insn) in insns.iter().enumerate().filter(|(_, insn)| insn.is_jump()) {
@@ -96,7 +98,7 @@ fn targets(insns: &[Insn]) -> Option<Vec<bool>> {
     Some(targets)
 }
 
-/// An instruction in its parts, registers in x86's numbers.
+/// An instruction in its parts, with x86 register numbers.
 struct Insn {
     code: u8,
     dst: u8,
@@ -119,7 +121,7 @@ impl Insn {
 }
 
 impl Insn {
-    /// Whether `next` adds a constant to what this has set.
+    /// Whether `next` adds a constant to the register that this instruction has set.
     fn adds(&self, next: &Insn) -> bool {
         next.code == ADD_IMM && next.dst == self.dst
     }
@@ -128,7 +130,7 @@ impl Insn {
         matches!(self.code, 0x61 | 0x69 | 0x71)
     }
 
-    /// Whether this condition jumps over `next`, which is a jump.
+    /// Whether this is a condition that skips `next`, which is a jump.
     fn goes_around(&self, next: &Insn) -> bool {
         self.is_jump() && self.code != JUMP && self.off == 1 && next.code == JUMP
     }
@@ -139,7 +141,7 @@ impl Insn {
 }
 
 impl Assembler {
-    /// True for a jump; its last four bytes are still to be filled in.
+    /// True for a jump, whose last four bytes must still be filled in.
     fn insn(&mut self, insn: &Insn) -> Option<bool> {
         match insn.code & 7 {
             1 => self.load(insn)?,
@@ -176,7 +178,7 @@ impl Assembler {
         }
     }
 
-    /// Only onto the stack.
+    /// Stores only to the stack.
     fn store(&mut self, insn: &Insn) -> Option<()> {
         stack(insn.dst, insn.off, insn.code).filter(|_| insn.dst == RSP)?;
         match insn.code {
@@ -190,7 +192,7 @@ impl Assembler {
                 self.rex(false, insn.src, RSP, false);
                 self.code.push(0x89);
             }
-            // Without the prefix, some numbers mean other registers here.
+            // Without the prefix, some register numbers mean other registers here.
             0x73 => {
                 self.rex(false, insn.src, RSP, true);
                 self.code.push(0x88);
@@ -244,7 +246,8 @@ impl Assembler {
         Some(())
     }
 
-    /// eax and edx give quotient and remainder. No divisor is 0: the converter asks before, or knows.
+    /// eax and edx receive quotient and remainder. The divisor is not 0: the converter tests it, or
+    /// it is a constant.
     fn divide(&mut self, insn: &Insn) -> Option<()> {
         let is_constant = insn.code & 8 == 0;
         if insn.dst <= RDX || !is_constant && insn.src <= RDX || is_constant && insn.imm == 0 {
@@ -290,14 +293,15 @@ impl Assembler {
         Some(())
     }
 
-    /// Jumps if the condition holds, or if `turned`, if it does not.
+    /// Jumps if the condition is true, or, with `turned`, if it is false.
     fn condition(&mut self, insn: &Insn, turned: bool) -> Option<()> {
         let condition = self.compare(insn, turned)?;
         self.code.extend([0x0f, 0x80 | condition, 0, 0, 0, 0]);
         Some(())
     }
 
-    /// Compares, and gives the machine's number of the condition, of which the lowest bit means the opposite.
+    /// Emits the comparison. Gives the processor's number of the condition, whose lowest bit
+    /// inverts it.
     fn compare(&mut self, insn: &Insn, turned: bool) -> Option<u8> {
         let wide = insn.code & 7 == 5;
         let by_register = insn.code & 8 != 0;
@@ -323,7 +327,7 @@ impl Assembler {
     }
 }
 
-/// Operands on the stack are in the red zone.
+/// Checks that an operand on the stack is in the red zone.
 fn stack(base: u8, off: i16, code: u8) -> Option<()> {
     // The width is in bits 3 and 4.
     let bytes = [4, 2, 1, 8][usize::from(code >> 3 & 3)];

@@ -1,6 +1,6 @@
 use super::*;
 
-/// In eBPF's numbers.
+/// An instruction with eBPF's register numbers.
 fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> EbpfInsn {
     u64::from(code)
         | u64::from(src << 4 | dst) << 8

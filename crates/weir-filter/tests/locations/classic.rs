@@ -1,5 +1,5 @@
-//! Classic programs at sockets: by the model of the kernel, and by the kernel itself, with tags beside the bytes and
-//! without.
+//! Classic programs on sockets: run by a model of the kernel, and by the kernel itself, with tags
+//! beside the bytes and without.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,7 +19,8 @@ fn takes(program: &Program, wire: &[u8]) -> bool {
     oracle::run(program, wire, wire.len() as u32) > 0
 }
 
-/// Held to libpcap by the model: as the frame is, and as the kernel has it if it is tagged so.
+/// Compares the model with libpcap: on the frame as it is, and, if it is tagged, on the form in
+/// which the kernel has it.
 #[track_caller]
 fn held_to_libpcap(program: &Program, code: &[Insn], bytes: &[u8]) {
     let verdict = |taken: bool| if taken { 1500 } else { 0 };
@@ -34,7 +35,7 @@ fn held_to_libpcap(program: &Program, code: &[Insn], bytes: &[u8]) {
     }
 }
 
-/// The program for sockets, which the model takes.
+/// The program for sockets, which the model accepts.
 #[track_caller]
 fn converted(program: &Program) -> Vec<Insn> {
     let code = convert(program, 1500).unwrap_or_else(|error| panic!("{program:?}: {error}"));
@@ -72,10 +73,10 @@ proptest! {
         held_to_libpcap(&program, &converted(&program), &bytes);
     }
 
-    /// The kernel refuses to load what was not written.
+    /// The kernel refuses to load words that were not written.
     #[test]
     fn scratch_memory_begins_as_zero(program in random::sparing(), bytes in random::bytes()) {
-        // Without the stores that it begins with, for libpcap's sake.
+        // Without the stores at its beginning, which are for libpcap.
         let rest = &program.insns()[15..];
         let program = Program::new(rest).expect("the end of one");
         let code = converted(&program);
@@ -89,7 +90,7 @@ proptest! {
         prop_assert!(refused.is_none(), "{:?}: {:?} as {:?}", refused, program, code);
     }
 
-    /// Nothing is left for others: it converts all the same if it can.
+    /// No word is left for the translation. It succeeds if it needs none.
     #[test]
     fn random_programs_that_use_all_words_do_so_or_are_refused(
         program in random::program(),
@@ -111,7 +112,7 @@ fn loads_around_the_tag_see_the_wire() {
         for code in [LD_W_ABS, LD_H_ABS, LD_B_ABS, LDX_MSH, LD_W_IND, LD_H_IND, LD_B_IND] {
             for index in if code & 0xe0 == 0x40 { 0..20 } else { 0..1 } {
                 for len in 12..=bytes.len() {
-                    // What it loads, what the registers are behind it, and all of that again in A.
+                    // The loaded value and the registers after it, all combined in A.
                     let mut insns = vec![
                         Insn::new(LD_IMM, 0x77),
                         Insn::new(LDX_IMM, index),
@@ -166,7 +167,8 @@ fn the_kernel_gives_libpcaps_verdict_by_classic_programs() {
     assert!(compared > 10 * too_long, "{compared} compared, {too_long} too long here");
 }
 
-/// Conditional jumps reach over 255 instructions; these, and what they become, go over more, both ways.
+/// Conditional jumps reach over 255 instructions. These, and their translations, are longer in both
+/// directions.
 #[test]
 fn long_jumps_arrive() {
     let mut insns = vec![
@@ -190,7 +192,7 @@ fn long_jumps_arrive() {
 #[test]
 fn the_kernel_takes_long_programs() {
     let optmem = std::fs::read_to_string("/proc/sys/net/core/optmem_max").expect("a limit");
-    // Six times what older kernels have.
+    // Six times the limit of older kernels.
     let has_room = optmem.trim().parse::<u32>().expect("a number") >= 128 << 10;
     let hosts: Vec<_> =
         (0..if has_room { 120 } else { 20 }).map(|n| format!("host 10.0.{n}.1")).collect();
@@ -205,13 +207,13 @@ fn the_kernel_takes_long_programs() {
     }
 }
 
-/// A packet socket of the calling thread's namespace, which takes what comes to this interface.
+/// A packet socket in the calling thread's namespace, which receives the frames of this interface.
 fn packet_socket(iface: &str) -> OwnedFd {
     let protocol = (libc::ETH_P_ALL as u16).to_be();
     // SAFETY: no pointers are passed; a descriptor or -1 comes back.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     assert!(fd >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let bytes: libc::c_int = 32 << 20;
     // SAFETY: `sockaddr_ll` is plain integers; all zeroes is a value of it.
@@ -242,10 +244,10 @@ fn send(socket: &OwnedFd, bytes: &[u8]) {
     assert_eq!(sent, bytes.len() as isize, "{}", io::Error::last_os_error());
 }
 
-/// A frame that is there.
+/// A frame that has arrived.
 fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
     let mut bytes = vec![0; 16_384];
-    // SAFETY: the kernel writes as many bytes as there are at most.
+    // SAFETY: the kernel writes at most `bytes.len()` bytes.
     let got = unsafe {
         libc::recv(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT)
     };
@@ -253,17 +255,17 @@ fn receive(socket: &OwnedFd) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Two sockets that see the same frames, and the last of them.
+/// Two sockets that receive the same frames.
 struct Link<'a> {
     from: &'a End,
     sender: OwnedFd,
-    /// It takes all.
+    /// Takes all frames.
     witness: OwnedFd,
-    /// It sees each frame before the witness: the kernel asks those first that came last.
+    /// Receives each frame before the witness, because the kernel serves the newest socket first.
     judge: OwnedFd,
 }
 
-/// Nobody else sends this: a type for experiments.
+/// Marks the end. Nothing else sends this EtherType, which is for experiments.
 const LAST: [u8; 60] = {
     let mut frame = [0xee; 60];
     (frame[0], frame[12], frame[13]) = (2, 0x88, 0xb6);
@@ -273,14 +275,14 @@ const LAST: [u8; 60] = {
 impl<'a> Link<'a> {
     fn new(bed: &'a Testbed) -> Link<'a> {
         let sender = bed.tx.run(|| packet_socket(&bed.tx.iface)).expect("a namespace");
-        // It takes nothing.
+        // It receives nothing.
         attach_classic(sender.as_fd(), &[Insn::new(RET_K, 0)]).expect("a filter");
         let socket = || bed.rx.run(|| packet_socket(&bed.rx.iface)).expect("a namespace");
         let witness = socket();
         Link { from: &bed.tx, sender, witness, judge: socket() }
     }
 
-    /// Frames that come at each of them of `frames`, as they come: the witness's first.
+    /// The frames of `frames` that arrive at each socket, as they arrive: the witness's first.
     fn pass(&self, frames: &[Vec<u8>]) -> [HashSet<Vec<u8>>; 2] {
         frames.iter().for_each(|frame| send(&self.sender, frame));
         send(&self.sender, &LAST);
@@ -316,7 +318,7 @@ fn root_classic_programs_see_the_tag_that_the_kernel_took_off() {
             }
             let [seen, chosen] = link.pass(&wire);
             for frame in &wire {
-                // Not one tag came through in the bytes: all were beside them.
+                // All tags came beside the bytes, none in them.
                 let (off, _) = taken_off(frame);
                 assert!(seen.contains(&off), "{frame:02x?} did not come, or not so");
                 let expected = takes(program, frame);

@@ -1,5 +1,6 @@
-//! The filter language: the primitives of pcap-filter(7) that Ethernet has, and combinations. Not here:
-//! `inbound`, `outbound` and `ifindex`, which ask for more than the frame, and `protochain`, whose code loops.
+//! The filter language: the primitives of pcap-filter(7) for Ethernet, and combinations. Left out
+//! are `inbound`, `outbound` and `ifindex`, which need more than the frame, and `protochain`, whose
+//! code loops.
 
 /// Primitives.
 const PRIMITIVES: &str = "
@@ -185,7 +186,7 @@ ip[0] * ip[1] = 0
 ip[10:2] + tcp[16:2] = 0
 ";
 
-/// Combinations that people write.
+/// Common combinations.
 const COMBINATIONS: &str = "
 tcp port 80 or tcp port 443
 tcp and not port 22
@@ -211,11 +212,11 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.is_empty())
 }
 
-/// All of them, and two primitives at a time: some 400.
+/// All of them, and combinations of two primitives: about 400.
 pub fn all() -> Vec<String> {
     let primitives: Vec<_> = lines(PRIMITIVES).collect();
-    // Words after vlan, mpls, pppoes and geneve are searched behind these headers, and libpcap refuses some
-    // orders.
+    // After vlan, mpls, pppoes and geneve, the following words apply to the inner headers, and
+    // libpcap refuses some orders.
     let plain: Vec<_> = primitives
         .iter()
         .filter(|line| {

@@ -1,4 +1,4 @@
-//! Frames of every kind that filters tell apart, and of kinds that nobody sends.
+//! Frames of every kind that filters distinguish, and of kinds that are never sent.
 
 use weir_filter::Tag;
 use weir_frame::read::FrameReader;
@@ -52,7 +52,7 @@ fn udp(from: u16, to: u16, data: usize) -> Vec<u8> {
     bytes
 }
 
-/// One of each.
+/// One frame of each kind.
 fn kinds() -> Vec<Vec<u8>> {
     let web = ethernet(0x800, &ipv4(6, 0, 0x4000, &tcp(40000, 80, 0x18, 100)));
     let web6 = ethernet(0x86dd, &ipv6(6, &tcp(40000, 80, 0x02, 30)));
@@ -158,7 +158,7 @@ pub fn all() -> Vec<Vec<u8>> {
     }
     for seed in 0..20 {
         let mut frame = random(seed, 20 + 9 * seed as usize);
-        // Half of them look like something at first.
+        // Half of them have a known EtherType.
         if let (0, Some(kind)) = (seed % 2, frame.get_mut(12..14)) {
             let kinds = [[8, 0], [0x86, 0xdd], [0x81, 0], [8, 6]];
             kind.copy_from_slice(&kinds[seed as usize / 2 % 4]);
@@ -168,12 +168,12 @@ pub fn all() -> Vec<Vec<u8>> {
     frames
 }
 
-/// Those that a hook can meet: whole Ethernet headers.
+/// Frames that a hook can receive: those with whole Ethernet headers.
 pub fn for_the_kernel() -> Vec<Vec<u8>> {
     all().into_iter().filter(|frame| frame.len() >= 14).collect()
 }
 
-/// Those that the kernel's test runs take at TC: no cut IP headers, and all in one page.
+/// Whether the kernel's test runs accept the frame at TC: no cut IP headers, and all in one page.
 pub fn for_tc(frame: &[u8]) -> bool {
     (14 + 40..3000).contains(&frame.len())
 }

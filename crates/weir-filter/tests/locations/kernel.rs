@@ -1,4 +1,4 @@
-//! A converted program in the kernel, run by the kernel's own test runs.
+//! A converted program in the kernel, run by `BPF_PROG_TEST_RUN`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -34,7 +34,8 @@ impl Loaded {
         Loaded::code(&code, target)
     }
 
-    /// Loads a filter for XDP behind instructions that tell it of a tag that the driver took off.
+    /// Loads a filter for XDP, after instructions that pass it a tag as if the driver had removed
+    /// it.
     pub fn told(filter: &[EbpfInsn], tag: Tag) -> Result<Loaded, String> {
         let [p0, p1] = tag.protocol.to_be_bytes();
         let [t0, t1] = tag.tci.to_be_bytes();
@@ -43,7 +44,7 @@ impl Loaded {
         Loaded::code(&code, Target::Xdp)
     }
 
-    /// Loads a filter for TC behind instructions that give the frame a tag beside its bytes.
+    /// Loads a filter for TC, after instructions that give the frame a tag beside its bytes.
     pub fn tagging(filter: &[EbpfInsn], tag: Tag) -> Result<Loaded, String> {
         const SKB_VLAN_PUSH: i32 = 18;
         let mut code = vec![
@@ -57,7 +58,7 @@ impl Loaded {
         Loaded::code(&code, Target::Tc)
     }
 
-    /// Loads what was put together elsewhere.
+    /// Loads code that was assembled elsewhere.
     pub fn code(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
         load_aloud(code, target)
     }
@@ -68,7 +69,7 @@ impl Loaded {
         self.run_often(bytes, 1)
     }
 
-    /// The last answer of so many.
+    /// The last answer of `repeat` runs.
     #[track_caller]
     pub fn run_often(&self, bytes: &[u8], repeat: i32) -> u32 {
         let mut options = libbpf_sys::bpf_test_run_opts {
@@ -87,8 +88,8 @@ impl Loaded {
     }
 }
 
-/// A socket with a program on it. A datagram that is sent to a Unix socket runs its filter as a frame does
-/// that comes to a packet socket.
+/// A socket with a program attached. A datagram that is sent to a Unix socket runs the socket's
+/// filter, as a frame does at a packet socket.
 pub struct Socket {
     sender: UnixDatagram,
     receiver: UnixDatagram,
@@ -112,7 +113,7 @@ impl Socket {
         socket
     }
 
-    /// With a classic program.
+    /// A socket with a classic program.
     pub fn classic(program: &[Insn]) -> io::Result<Socket> {
         let socket = Socket::plain();
         attach_classic(socket.receiver.as_fd(), program)?;
@@ -125,11 +126,11 @@ impl Socket {
         Socket { sender, receiver }
     }
 
-    /// How many bytes of the frame come through: 0 if it is rejected.
+    /// Number of the frame's bytes that are delivered: 0 if it is rejected.
     pub fn run(&self, bytes: &[u8]) -> u32 {
         let sent = self.sender.send(bytes).expect("a rejected frame is sent, too");
         assert_eq!(sent, bytes.len());
-        // It is there, or thrown away, when the sender goes on.
+        // When the send returns, the frame has been delivered or dropped.
         let mut got = vec![0; bytes.len()];
         match self.receiver.recv(&mut got) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
@@ -138,7 +139,7 @@ impl Socket {
     }
 }
 
-/// Has a classic program decide what a socket takes.
+/// Attaches a classic program to a socket.
 pub fn attach_classic(socket: BorrowedFd<'_>, program: &[Insn]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len().try_into().expect("4096 at most"),
@@ -158,7 +159,7 @@ pub fn attach_classic(socket: BorrowedFd<'_>, program: &[Insn]) -> io::Result<()
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Loads; the error has the verifier's reason.
+/// Loads the code. The error has the verifier's reason.
 fn load_aloud(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
     let code = &ebpf::alone(code, target);
     let mut options = libbpf_sys::bpf_prog_load_opts::default();
@@ -170,7 +171,7 @@ fn load_aloud(code: &[EbpfInsn], target: Target) -> Result<Loaded, String> {
     };
     options.prog_flags = flags;
     load(kind, code, &mut options).or_else(|_| {
-        // Again, for the reason: writing it takes the verifier longer than the rest.
+        // Loads again, to get the reason: to write it takes the verifier longer than the rest.
         let mut log = vec![0u8; 1 << 20];
         options.log_level = 1;
         options.log_size = log.len() as u32;
@@ -204,11 +205,11 @@ fn load(
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     Ok(Loaded(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// The end of the verifier's log: there it says why.
+/// The end of the verifier's log, which contains the reason.
 fn tail(log: &str) -> &str {
     let from = log.len().saturating_sub(3000);
     &log[(from..=log.len()).find(|&at| log.is_char_boundary(at)).unwrap_or(0)..]

@@ -1,5 +1,6 @@
-//! One meaning wherever a filter runs: the same verdict from libpcap's interpreter, from ours, from machine code in
-//! user space, and from the kernel at XDP, at TC and at sockets, there as eBPF and as classic BPF.
+//! One meaning in every place: the same verdict from libpcap's interpreter, Weir's interpreter,
+//! machine code in user space, and the kernel at XDP, at TC and at sockets, there as eBPF and as
+//! classic BPF.
 
 mod classic;
 mod expressions;
@@ -17,7 +18,7 @@ use weir_filter::{Frame, Program, Tag, UserFilter, interpret};
 
 use kernel::{Loaded, Socket};
 
-/// Runs in user space, in both ways. Fails if they differ.
+/// Runs the filter in user space, interpreted and compiled. Fails if the verdicts differ.
 #[track_caller]
 fn in_user_space(filter: &UserFilter, bytes: &[u8], wire_len: u32) -> u32 {
     let interpreted = interpret::run(filter.program(), &Frame { bytes, wire_len, tag: None });
@@ -95,7 +96,7 @@ proptest! {
         prop_assert_eq!(in_user_space(&compiled(program), &bytes, wire_len), expected);
     }
 
-    /// Two programs as one take what both take.
+    /// Two programs combined take the frames that both take.
     #[test]
     fn random_programs_as_one_take_what_both_take(
         first in random::program(),
@@ -112,7 +113,8 @@ proptest! {
         prop_assert_eq!(in_user_space(&compiled(both), &bytes, wire_len), expected);
     }
 
-    /// A program that asks for the tag beside the bytes gives what it would if the tag were there.
+    /// For a program that asks for the tag beside the bytes, a tag in the bytes gives the same
+    /// verdict.
     #[test]
     fn a_tag_in_the_bytes_is_taken_off_for_those_who_ask(
         program in random::asking(),
@@ -152,14 +154,14 @@ fn the_tag_is_where_the_program_looks_for_it() {
     inside.splice(12..12, [0x88, 0xa8, 0x12, 0x34]);
     let inside = Frame { bytes: &inside, wire_len: 64, tag: None };
     let cases = [
-        // Not asking: as on the wire.
+        // Programs that do not ask see the frame as on the wire.
         (get(&[Insn::new(LD_H_ABS, 12)]), 0x88a8),
         (get(&[Insn::new(LD_W_ABS, 10)]), 0x0a0b_88a8),
         (get(&[Insn::new(LD_W_ABS, 14)]), 0x1234_0c0d),
         (get(&[Insn::new(LDX_IMM, 3), Insn::new(LD_W_IND, 11)]), 0x1234_0c0d),
         (get(&[Insn::new(LD_W_ABS, 16)]), 0x0c0d_0e0f),
         (get(&[Insn::new(LD_LEN, 0)]), 64),
-        // Asking: as the kernel's sockets see it.
+        // Programs that ask see it as the kernel's sockets do.
         (get(&[Insn::new(LD_B_ABS, VLAN_TAG_PRESENT)]), 1),
         (get(&[Insn::new(LD_B_ABS, VLAN_TAG)]), 0x1234),
         (get(&[Insn::new(LD_W_ABS, VLAN_TAG), Insn::new(LD_H_ABS, 12)]), 0x0c0d),
@@ -173,7 +175,8 @@ fn the_tag_is_where_the_program_looks_for_it() {
     }
 }
 
-/// Loads the program at both hooks, and holds each to libpcap on all frames that it takes.
+/// Loads the program at both hooks, and compares it with libpcap on all frames that the hook
+/// accepts.
 fn held_to_libpcap(what: &str, program: &Program, frames: &[Vec<u8>]) {
     for target in [Target::Xdp, Target::Tc] {
         let loaded = Loaded::new(program, target).unwrap_or_else(|log| panic!("{what}: {log}"));
@@ -220,7 +223,7 @@ fn root_sockets_give_libpcaps_verdict() {
         let socket = Socket::new(&loaded);
         for bytes in &frames {
             let wire_len = bytes.len() as u32;
-            // A socket cuts the frame to what the verdict says.
+            // A socket cuts the frame to the length given by the verdict.
             let expected = oracle::run(&program, bytes, wire_len).min(wire_len);
             assert_eq!(socket.run(bytes), expected, "{program:?} on {bytes:02x?}");
         }

@@ -1,19 +1,19 @@
-//! How the kernel takes and runs classic programs at packet sockets, step by step: what a converted program may rely
-//! on.
+//! A model of how the kernel checks and runs classic programs on packet sockets. Converted programs
+//! may rely on it.
 //!
 //! Source: `bpf_check_classic`, `check_load_and_stores` and `bpf_convert_filter`, net/core/filter.c, Linux 6.18.
 
 use weir_filter::insn::*;
 use weir_filter::{Insn, Tag};
 
-/// Asked for by offset (`SKF_AD_VLAN_TPID`), as [`VLAN_TAG`] and [`VLAN_TAG_PRESENT`] are.
+/// Loaded by offset (`SKF_AD_VLAN_TPID`), as [`VLAN_TAG`] and [`VLAN_TAG_PRESENT`] are.
 const VLAN_TPID: u32 = EXTENSION + 60;
 
 fn is_extension(k: u32) -> bool {
     matches!(k, VLAN_TAG | VLAN_TAG_PRESENT | VLAN_TPID)
 }
 
-/// Whether the kernel takes the program; opcodes are not looked at.
+/// Whether the kernel accepts the program; opcodes are not checked.
 pub fn is_taken(insns: &[Insn]) -> bool {
     let in_bounds = |(at, insn): (usize, &Insn)| {
         let (left, k) = (insns.len() - at - 1, insn.k);
@@ -29,7 +29,8 @@ pub fn is_taken(insns: &[Insn]) -> bool {
     ends && insns.len() <= 4096 && insns.iter().enumerate().all(in_bounds) && writes_first(insns)
 }
 
-/// Words are written before they are loaded, on more ways than there are: a `ret` is not seen to end one.
+/// Whether words are written before they are loaded, on all paths that the kernel assumes: it does
+/// not see that a `ret` ends one.
 fn writes_first(insns: &[Insn]) -> bool {
     let (mut written, mut known) = (vec![u16::MAX; insns.len()], 0u16);
     for (at, insn) in insns.iter().enumerate() {
@@ -51,10 +52,11 @@ fn writes_first(insns: &[Insn]) -> bool {
     true
 }
 
-/// What the program gives for a frame: of its bytes as many as it says are handed over, none if that is 0.
+/// The program's result for a frame: the number of its bytes that are delivered, 0 if it is
+/// rejected.
 ///
 /// # Panics
-/// Where what comes of it is not the same on every kernel: loads before the frame's first byte, shifts by 32 or more.
+/// Where kernels differ: loads before the frame's first byte, shifts by 32 or more.
 pub fn run(insns: &[Insn], bytes: &[u8], tag: Option<Tag>) -> u32 {
     let (mut a, mut x, mut memory, mut at) = (0u32, 0u32, [None; 16], 0);
     let load = |begin: u32, size: usize| {
@@ -77,7 +79,7 @@ pub fn run(insns: &[Insn], bytes: &[u8], tag: Option<Tag>) -> u32 {
             LD_W_ABS => load(k, 4),
             LD_H_ABS => load(k, 2),
             LD_B_ABS | LDX_MSH => load(k, 1),
-            // It comes round.
+            // The sum wraps around.
             LD_W_IND => load(x.wrapping_add(k), 4),
             LD_H_IND => load(x.wrapping_add(k), 2),
             LD_B_IND => load(x.wrapping_add(k), 1),

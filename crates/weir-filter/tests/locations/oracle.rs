@@ -1,4 +1,4 @@
-//! libpcap: its compiler, and its interpreter, which has the last word.
+//! libpcap's compiler, and its interpreter, which is the reference.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -28,7 +28,7 @@ unsafe extern "C" {
     fn pcap_freecode(program: *mut BpfProgram);
 }
 
-/// Compiles for Ethernet. Fails on what libpcap does not take.
+/// Compiles for Ethernet. Fails if libpcap refuses the text.
 #[track_caller]
 pub fn compile(text: &str) -> Program {
     let c_text = CString::new(text).expect("no zero bytes");

@@ -1,4 +1,4 @@
-//! Programs that nobody would write.
+//! Random programs.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,17 +7,17 @@ use proptest::test_runner::TestRunner;
 use weir_filter::insn::*;
 use weir_filter::{Insn, Program};
 
-/// Frame bytes: short, long, and such that comparisons now and then hold.
+/// Frame bytes: short, long, and such that comparisons are sometimes true.
 pub fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![any::<u8>(), 0u8..4], 0..128)
 }
 
-/// A program of up to 40 instructions that often gets somewhere.
+/// A program of up to 40 instructions that often runs past the first ones.
 pub fn program() -> impl Strategy<Value = Program> {
     body(40, false, 16)
 }
 
-/// One that leaves a word of scratch memory to others.
+/// A program that leaves one word of scratch memory unused.
 pub fn sparing() -> impl Strategy<Value = Program> {
     body(40, false, 15)
 }
@@ -34,7 +34,7 @@ pub fn some(strategy: &impl Strategy<Value = Program>, count: usize) -> Vec<Prog
     (0..count).map(|_| one()).collect()
 }
 
-/// A program of just this length: loads and conditions of every kind.
+/// A program of exactly this length: loads and conditions of every kind.
 pub fn long(length: usize) -> Program {
     let cycle = [
         Insn::new(LD_B_ABS, 12),
@@ -52,7 +52,7 @@ pub fn long(length: usize) -> Program {
 
 fn body(insns_max: usize, asking: bool, words: u32) -> impl Strategy<Value = Program> {
     vec((insn(words), any::<u8>(), any::<u8>()), 1..insns_max).prop_map(move |parts| {
-        // libpcap leaves its scratch memory as it finds it; ours begins as 0.
+        // libpcap does not clear its scratch memory. In Weir it begins as 0.
         let mut insns: Vec<_> = (0..words).map(|word| Insn::new(ST, word)).collect();
         if asking {
             insns.push(Insn::new(LD_B_ABS, VLAN_TAG));
@@ -76,7 +76,7 @@ fn body(insns_max: usize, asking: bool, words: u32) -> impl Strategy<Value = Pro
 
 fn insn(words: u32) -> impl Strategy<Value = Insn> {
     let offset = prop_oneof![8 => 0u32..24, 4 => 0u32..128, 1 => 0u32..70_000, 1 => any::<u32>()];
-    // Not where the kernel keeps what is beside the bytes.
+    // Not the offsets of extensions.
     let beside = EXTENSION..EXTENSION + 64;
     let offset = offset.prop_map(move |k| if beside.contains(&k) { k - 64 } else { k });
     let absolute = prop_oneof![Just(LD_W_ABS), Just(LD_H_ABS), Just(LD_B_ABS), Just(LDX_MSH)];

@@ -19,7 +19,8 @@ fn mask(set: &[Option<&Program>], verdict: impl Fn(&Program) -> u32) -> u32 {
     set.iter().enumerate().fold(0, |mask, (n, program)| mask | u32::from(takes(program)) << n)
 }
 
-/// Sets of each size, of these programs in turn. Some members take every frame, some are there twice.
+/// Sets of each size, filled from these programs in turn. Some members take every frame, some occur
+/// twice.
 fn sets(programs: &[Program]) -> Vec<Vec<Option<&Program>>> {
     let mut next = programs.iter().cycle();
     let set = |size| {
@@ -34,7 +35,8 @@ fn sets(programs: &[Program]) -> Vec<Vec<Option<&Program>>> {
 }
 
 fn expressions() -> Vec<Program> {
-    // Neighbours in the list are of one kind; steps of a prime that does not divide its length mix them.
+    // Adjacent expressions are similar. Steps of a prime that does not divide their number mix
+    // them.
     let texts = expressions::all();
     let step = if texts.len().is_multiple_of(71) { 73 } else { 71 };
     (0..texts.len()).map(|n| oracle::compile(&texts[n * step % texts.len()])).collect()
@@ -67,7 +69,7 @@ proptest! {
         }
     }
 
-    /// Some that ask for the tag beside the bytes, and some that do not, look at the same frame.
+    /// Programs that ask for the tag beside the bytes, and others, run on the same frame.
     #[test]
     fn in_a_set_each_sees_the_tag_where_it_looks_for_it(
         asking in vec(random::asking(), 1..8),
@@ -86,7 +88,7 @@ proptest! {
     }
 }
 
-/// Loads the set at both hooks, and compares it with libpcap, with a tag beside the bytes, too.
+/// Loads the set at both hooks, and compares it with libpcap, also with a tag beside the bytes.
 fn held_to_libpcap(set: &[Option<&Program>], frames: &[Vec<u8>]) {
     for target in [Target::Xdp, Target::Tc] {
         let loaded = Loaded::set(set, target).unwrap_or_else(|log| panic!("{set:?}: {log}"));
@@ -99,7 +101,7 @@ fn held_to_libpcap(set: &[Option<&Program>], frames: &[Vec<u8>]) {
     let code = convert_set(set, Target::Tc).expect("it was converted");
     let tagging = Loaded::tagging(&code, tag).unwrap_or_else(|log| panic!("{set:?}: {log}"));
     let told = convert_set(set, Target::XdpTag).expect("it was converted");
-    // Whatever a caller tells, and this.
+    // Accepted for any tag that a caller passes, and for this one.
     Loaded::code(&told, Target::XdpTag).unwrap_or_else(|log| panic!("{set:?}: {log}"));
     let told = Loaded::told(&told, tag).unwrap_or_else(|log| panic!("{set:?}: {log}"));
     for bytes in frames.iter().filter(|bytes| frames::for_tc(bytes)) {
@@ -143,7 +145,7 @@ fn root_sets_where_some_ask_for_the_tag_agree_with_the_interpreter() {
     let frames = frames::for_the_kernel();
     let mut programs = random::some(&random::asking(), 40);
     programs.extend(random::some(&random::program(), 40));
-    // So that each kind comes beside the other.
+    // Each set gets programs of both kinds.
     let half = programs.len() / 2;
     let mixed: Vec<_> = (0..half).flat_map(|n| [&programs[n], &programs[n + half]]).collect();
     for set in mixed.chunks(8) {
@@ -171,7 +173,8 @@ fn root_sets_give_libpcaps_verdicts_at_sockets() {
     }
     let frames: Vec<_> = frames::all().into_iter().filter(|frame| !frame.is_empty()).collect();
     let (texts, random) = (expressions(), random::some(&random::program(), 40));
-    // A socket cuts the frame to as many bytes as the answer says: of small sets it shows all.
+    // A socket cuts the frame to the number of bytes in the answer. For small sets, that shows the
+    // whole answer.
     let small = sets(&texts).into_iter().take(8).chain(sets(&random).into_iter().take(6));
     for set in small.chain(sets(&texts).into_iter().skip(8).step_by(8)) {
         let loaded = Loaded::set(&set, Target::Socket).unwrap_or_else(|log| panic!("{log}"));
@@ -183,14 +186,14 @@ fn root_sets_give_libpcaps_verdicts_at_sockets() {
     }
 }
 
-/// What whoever loads a set does about one that the kernel refuses.
+/// The remedy of a loader whose set the kernel refuses.
 #[test]
 fn root_what_is_too_much_for_the_verifier_is_less_without_the_last_filters() {
     let name = "root_what_is_too_much_for_the_verifier_is_less_without_the_last_filters";
     if !weir_lab::testbed::require_root(name) {
         return;
     }
-    // All of them are 600,000 instructions, and Linux 6.18 takes eight.
+    // All of them are 600,000 instructions. Linux 6.18 accepts eight.
     let programs: Vec<_> = (0..SET_MAX).map(|n| random::long(1500 - n)).collect();
     let set: Vec<_> = programs.iter().map(Some).collect();
     let mut count = SET_MAX;

@@ -1,8 +1,10 @@
-//! The engine `af_xdp` beside DPDK's driver of the same name, and how the nanoseconds between them are made up.
+//! The engine `af_xdp` beside DPDK's driver of the same name, and the cost of the XDP program of
+//! each.
 //!
-//! Both get their frames from a program at XDP, on the generator's CPU, which is the one that limits this. DPDK's
-//! program redirects a frame and does no more. Ours also stamps it; `--timestamp copy` leaves that to the copier. The
-//! kernel times every run of both programs (`BPF_ENABLE_STATS`), in runs of their own, since that costs time itself.
+//! Both get their frames from a program at XDP, on the generator's CPU, which is the bottleneck
+//! here. DPDK's program only redirects frames. Weir's program also stamps them; with `--timestamp
+//! copy` the copier does that. The kernel times every run of the programs (`BPF_ENABLE_STATS`).
+//! This is measured in separate runs, because the timing itself takes time.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -18,16 +20,16 @@ use crate::testbed::{End, Testbed};
 use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "af_xdp";
-/// The programs' own time.
+/// Section of the programs' run times.
 pub(super) const PROGRAMS: &str = "af_xdp, programs";
 const WEIR: &str = "weir af_xdp";
 const WEIR_COPIER_STAMPS: &str = "weir af_xdp, copier stamps";
 const SIZE: u32 = 64;
 
-/// Measures the three in turn, first their rates, then their programs.
+/// Measures the three tools in turn: first their rates, then their programs.
 ///
 /// # Errors
-/// Only if there can be no testbed: a tool that fails is a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let weir = &context.options.weir;
     let tools = [
@@ -51,7 +53,7 @@ fn at_full_rate(context: &Context, size: u32) -> Traffic {
     Traffic { size, rate: Rate::Max, seconds: context.seconds, stamp: false }
 }
 
-/// Nanoseconds that each tool's program takes for a frame.
+/// Nanoseconds per frame of each tool's XDP program.
 fn programs(context: &Context, tools: &[Tool]) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut rows: Vec<Row> =
@@ -98,7 +100,7 @@ struct RunTime {
 }
 
 impl RunTime {
-    /// Of the program that an interface has at XDP.
+    /// The run time of the program at XDP of an interface.
     fn of_program_on(end: &End) -> Result<RunTime> {
         let program = end.run(|| program_on(end.ifindex))??;
         let found = ProgInfoIter::default().find(|info| info.id == program);
@@ -109,7 +111,8 @@ impl RunTime {
         Ok(RunTime { program, runs: found.run_cnt, ns: found.run_time_ns })
     }
 
-    /// Nanoseconds of one run, of those since `before`.
+    /// Mean nanoseconds per run since `before`; `None` if there was no run, or the program is
+    /// another one.
     fn since(self, before: RunTime) -> Option<f64> {
         let runs = self.runs.checked_sub(before.runs).filter(|runs| *runs > 0)?;
         let ns = self.ns.checked_sub(before.ns)?;
@@ -117,10 +120,11 @@ impl RunTime {
     }
 }
 
-/// The identity of the program at XDP of an interface in the calling thread's namespace; 0: none.
+/// The id of the program at XDP of an interface in the calling thread's namespace; 0 if there is
+/// none.
 fn program_on(ifindex: u32) -> Result<u32> {
     let mut program = 0;
-    // SAFETY: the kernel's answer is written to a live `u32`, and nothing is kept.
+    // SAFETY: the kernel writes its answer to a live `u32` and keeps no pointer.
     let result =
         unsafe { libbpf_sys::bpf_xdp_query_id(ifindex.cast_signed(), 0, &raw mut program) };
     if result < 0 {
@@ -130,15 +134,15 @@ fn program_on(ifindex: u32) -> Result<u32> {
     Ok(program)
 }
 
-/// Has the kernel time all programs for as long as the descriptor lives.
+/// Makes the kernel time all BPF programs for as long as the descriptor is open.
 fn enable_run_times() -> Result<OwnedFd> {
-    // SAFETY: no pointers are passed; a descriptor or an errno below zero comes back.
+    // SAFETY: no pointers are passed. The result is a descriptor or a negative errno.
     let fd = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     if fd < 0 {
         let source = libbpf_rs::Error::from_raw_os_error(-fd);
         return Err(Error::Bpf { what: "have the kernel time programs", source });
     }
-    // SAFETY: the kernel just made this descriptor for us, and nobody else has it.
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,4 +1,4 @@
-//! Where a peer was faster than the engine of Weir that takes frames the same way.
+//! Cases in which a peer was faster than the engine of Weir that uses the same kernel interface.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::stats::Spread;
 use super::tool::{DPDK_AF_XDP, NOT_BUILT, TCPDUMP};
 use super::{iperf, wire, zero_loss};
 
-/// A peer and the rows of Weir that are compared with it: those of the same kernel interface.
+/// A peer and the rows of Weir that it is compared with: those that use the same kernel interface.
 const KINDS: [(&str, &[&str]); 7] = [
     (TCPDUMP, &["weir af_packet", "weir pcap"]),
     ("dumpcap", &["weir af_packet", "weir pcap"]),
@@ -17,27 +17,27 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("DPDK af_packet, rx only", &["weir af_packet"]),
     ("DPDK pcap, rx only", &["weir pcap"]),
 ];
-/// Rows that capture TCP.
+/// The same for the parts that capture a TCP connection.
 const WATCHERS: [(&str, &[&str]); 1] = [(TCPDUMP, &[iperf::PASSIVE, "weir af_packet"])];
 
-/// One peer before one of ours.
+/// A peer that was faster than an engine of Weir.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ahead {
     /// The part of the bench.
     pub section: &'static str,
-    /// Bytes of a frame on the wire, where frames were of one size.
+    /// Bytes of a frame on the wire, if all frames had one size.
     pub size_on_wire: Option<u32>,
     /// The peer.
     pub peer: String,
-    /// Which of ours.
+    /// The engine of Weir.
     pub weir: String,
-    /// The peer's value over ours, round by round; its median is above 1. Infinite, in JSON null, where ours kept
-    /// nothing or had failed.
+    /// The peer's value divided by Weir's, round by round; its median is above 1. Infinite (null in
+    /// JSON) where Weir kept nothing or failed.
     pub ratio: Spread,
 }
 
 impl Ahead {
-    /// Part, frame, peer, ours, ratio, its spread.
+    /// Part, frame size, peer, engine of Weir, ratio, range of the ratio.
     pub(super) fn cells(&self) -> [String; 6] {
         let size = self.size_on_wire.map_or_else(String::new, |size| format!("{size} B"));
         let Spread { median, min, max, .. } = self.ratio;
@@ -50,7 +50,7 @@ impl Ahead {
     }
 }
 
-/// Every peer that was ahead. A peer that kept more, however little, is one.
+/// Every peer that was faster, however little.
 pub(super) fn ahead(rows: &[Row]) -> Vec<Ahead> {
     let mut all = Vec::new();
     for row in rows {
@@ -72,9 +72,9 @@ fn compared(peer: &Row, weir: &Row) -> Option<Ahead> {
     Some(Ahead { section, size_on_wire, peer: peer.what.clone(), weir: weir.what.clone(), ratio })
 }
 
-/// The peer's value over ours in each round that it has. Where it kept something and ours nothing, no factor
-/// says by how much it was ahead, but ahead it was; so it was where ours had failed. A round that ours lacks for
-/// another reason, because the bench was interrupted or the engine was not built, says nothing.
+/// The peer's value divided by Weir's, in each round of the peer. The ratio is infinite where the
+/// peer kept frames and Weir kept none or failed. A round that Weir lacks for another reason (the
+/// bench was interrupted, or the engine is not built in) is left out.
 fn ratios(peer: &Row, weir: &Row) -> impl Iterator<Item = f64> {
     let ours = weir.values();
     let failed = weir.absent.as_ref().is_some_and(|reason| !reason.contains(NOT_BUILT));
@@ -115,7 +115,7 @@ mod tests {
     fn a_peer_that_kept_something_is_ahead_of_an_engine_that_kept_nothing_or_failed() {
         let mut failed = rows(1.2, 1.0);
         failed[1].rounds.clear();
-        // No rounds and no failure: it was not its turn yet.
+        // No rounds and no failure: the run ended before its turn.
         assert_eq!(ahead(&failed), []);
         failed[1].absent = Some("it ended early".to_owned());
         for rows in [rows(1.2, 0.0), failed] {

@@ -1,4 +1,4 @@
-//! One capture of every link of a machine that has two hundred of them, and of those that join it.
+//! One capture of all links of a machine with two hundred links, and of links that are added later.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -19,29 +19,30 @@ use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "any";
 const ANY: &str = "weir capture any";
-/// With the engine that takes patterns, so that memory is compared with memory.
+/// An engine that takes patterns, so that both rows measure the memory of the same engine.
 const ENGINE: &str = "af_packet";
 const ONE: &str = "weir, one link";
 const START: &str = "time to start: ";
 const MEMORY: &str = "memory: ";
 const EXACT: &str = "links whose frames were all captured: ";
 const JOINS: &str = "a link that joins, first frame captured after: ";
-/// More links than the testbed's own.
+/// Links in addition to the testbed's own.
 const LINKS: u32 = 200;
-/// Links that join while it runs, and the number of the first; quickly, fewer.
+/// Links that are added during the capture, fewer with `--quick`; their interface numbers begin at
+/// `FIRST_JOINING`.
 const JOINING: u32 = 10;
 const JOINING_QUICK: u32 = 3;
 const FIRST_JOINING: u32 = 1000;
-/// Rate on a link that has just joined.
+/// Rate on a link that has just been added.
 const JOINED_PPS: f64 = 1000.0;
 const JOINED_FRAMES: u64 = 200;
-/// From the last frame to its line, and to the end.
+/// Time between the last frame and the signal to end, for its line to be printed.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// Measures starts, memory, exact counts, and links that join.
+/// Measures the time to start, memory, exact counts, and links that are added.
 ///
 /// # Errors
-/// Only if there can be no testbed: a capture that fails is a row that says so.
+/// Only if no testbed can be made. A capture that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let pairs = bed.add_pairs(1, LINKS)?;
@@ -112,7 +113,7 @@ fn failed(reason: &str) -> Error {
     Error::Measure { what: ANY.to_owned(), reason: reason.to_owned() }
 }
 
-/// Starts it, and how many seconds passed until it said that it captures.
+/// Starts the tool. Also gives the seconds until it reported that it captures.
 fn started(context: &Context, bed: &Testbed, tool: &Tool) -> Result<(Capturing, f64)> {
     let begin = SystemTime::now();
     let capturing = tool.start(&bed.rx, context.cpus.tool)?;
@@ -123,16 +124,16 @@ fn started(context: &Context, bed: &Testbed, tool: &Tool) -> Result<(Capturing, 
 
 /// Output of a printing capture.
 struct Printed {
-    /// Links of which each frame was printed once.
+    /// Number of links of which each frame was printed exactly once.
     exact: usize,
-    /// One of which it was not so.
+    /// One of the other links, with its counts.
     wrong: Option<String>,
-    /// From the call that made a link to the first frame of it, each.
+    /// For each added link: milliseconds from the call that made it to its first frame.
     joined_ms: Vec<f64>,
     joined: String,
 }
 
-/// Frames on every link, a number of its own each, then links that join.
+/// Sends a different number of frames on every link, then adds links and sends frames on them.
 fn printed(context: &Context, bed: &Testbed, every: &Tool, ends: &[End]) -> Result<Printed> {
     let printing = every.with(&[
         "--print",
@@ -184,7 +185,7 @@ fn printed(context: &Context, bed: &Testbed, every: &Tool, ends: &[End]) -> Resu
     Ok(Printed { exact, wrong, joined_ms, joined })
 }
 
-/// The name of the other end.
+/// The name of the receiving end of a pair.
 fn receiving(tx: &End) -> String {
     tx.iface.replace("wtx", "wrx")
 }
@@ -195,7 +196,7 @@ fn send(tx: &End, frames: u64, rate_pps: f64) -> Result<u64> {
     Ok(tx.run(|| mix::run(&tx.iface, &options, &never))??.sent)
 }
 
-/// Of one link.
+/// Printed frames of one link.
 #[derive(Debug, PartialEq)]
 struct Seen {
     frames: u64,

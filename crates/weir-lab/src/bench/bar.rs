@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::table::figure;
 
-/// Something asked of a result.
+/// A target for a measured value.
 #[derive(Debug, Clone, Serialize)]
 pub struct Bar {
     /// The target, in words.
@@ -13,9 +13,9 @@ pub struct Bar {
     pub value: Option<f64>,
     /// The limit.
     pub limit: f64,
-    /// On which side of the limit it is to be.
+    /// The side of the limit on which the value must be.
     pub side: Side,
-    /// Whether it is; `None` if it was not measured.
+    /// Whether the target is met; `None` if it was not measured.
     pub met: Option<bool>,
 }
 
@@ -32,7 +32,7 @@ pub enum Side {
 }
 
 impl Bar {
-    /// Holds a value to a limit.
+    /// Compares a value with a limit.
     #[must_use]
     pub fn new(what: impl Into<String>, value: Option<f64>, side: Side, limit: f64) -> Bar {
         let met = value.map(|value| match side {
@@ -43,7 +43,7 @@ impl Bar {
         Bar { what: what.into(), value, limit, side, met }
     }
 
-    /// What, found, asked, verdict.
+    /// Target, value, limit, verdict.
     pub(super) fn cells(&self) -> [String; 4] {
         let sign = match self.side {
             Side::AtLeast => ">=",

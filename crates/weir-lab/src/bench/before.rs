@@ -1,7 +1,7 @@
-//! Another build of Weir beside this one, in every row that `wire` has of it.
+//! Another build of Weir beside this one, in every row that `wire` has of Weir.
 //!
-//! The two are measured one right after the other, and take turns in being first, so that effects of the
-//! order are the same for both.
+//! The two builds are measured one right after the other. The first one changes from round to
+//! round, so that effects of the order are the same for both.
 
 use std::path::Path;
 
@@ -15,12 +15,12 @@ use crate::testbed::Testbed;
 use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "before";
-/// Behind the name of a row of the other build.
+/// Suffix of the name of a row of the other build.
 const BEFORE: &str = ", before";
 /// Share of the other build's rate that this build must keep.
 pub(super) const LEAST: f64 = 0.97;
 
-/// An engine in this build and in the other, and their rows.
+/// An engine in this build and in the other one, with their rows.
 struct Pair([(Tool, Row); 2]);
 
 impl Pair {
@@ -31,22 +31,22 @@ impl Pair {
         Pair([(now, ours), (before, theirs)])
     }
 
-    /// The rows of this build, compared with those of the other.
+    /// The row of this build, compared with that of the other one, and the other row.
     fn conclude(self) -> [Row; 2] {
         let [(_, mut now), (_, mut before)] = self.0;
         before.summarize();
         now.summarize();
         now.compare(&before);
-        // Every row of the table has a base of its own.
+        // Each pair of rows has its own base, so the header names the part.
         now.compared_with = Some(SECTION.to_owned());
         [now, before]
     }
 }
 
-/// Measures both builds; nothing if there is no other.
+/// Measures both builds. Gives no rows if there is no other build and the part was not requested.
 ///
 /// # Errors
-/// Only if there can be no testbed: a build that fails is a row that says so.
+/// Only if no testbed can be made. A build that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let Some(before) = &context.options.before else {
         let mut row = Row::new(SECTION, "another build", MPPS);
@@ -60,7 +60,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
         let mut pairs = pairs(&context.options.weir, before, size);
         for round in 0..context.rounds {
             for pair in &mut pairs {
-                // In the second round the second is first.
+                // The order alternates from round to round.
                 let first = round as usize % 2;
                 for index in [first, 1 - first] {
                     one(context, &bed, round, size, &mut pair.0[index])?;
@@ -72,7 +72,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(all)
 }
 
-/// Every engine of this build with the same of the other.
+/// Every engine of this build, paired with the same engine of the other build.
 fn pairs(now: &Path, before: &Path, size: u32) -> Vec<Pair> {
     let both = Tool::every_weir(now).into_iter().zip(Tool::every_weir(before));
     both.map(|both| Pair::new(both, size)).collect()
@@ -113,7 +113,7 @@ pub(super) fn condition(context: &Context) -> String {
     })
 }
 
-/// Target for every row that at least one of the two builds has.
+/// A target for every row that at least one of the two builds has.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let of_this = |row: &&Row| row.section == SECTION && !row.what.ends_with(BEFORE);
     let other = |row: &Row| {
@@ -139,7 +139,8 @@ mod tests {
     use super::super::row::Frames;
     use super::*;
 
-    /// A pair that kept that many frames a second, now and before, in each round.
+    /// The rows of a pair that kept these numbers of frames a second, now and before, in each
+    /// round.
     fn rows(rounds: &[(u64, u64)]) -> Vec<Row> {
         let mut pair = pairs("now".as_ref(), "before".as_ref(), 64).swap_remove(0);
         for (round, &(now, before)) in (0..).zip(rounds) {

@@ -1,4 +1,4 @@
-//! A child with its output read as it comes, each line with the time it came.
+//! A child process whose output is read as it comes. Each line has the time at which it was read.
 
 use std::fs;
 use std::io::Read;
@@ -13,10 +13,10 @@ use serde::de::DeserializeOwned;
 use crate::testbed::{End, Running};
 use crate::{Error, Result};
 
-/// Ctrl-C lets a tool finish what it has: longer than this is no tidy end.
+/// Longest time to end after SIGINT. Tools first write what they have buffered.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// A running program inside a testbed's namespace; killed and waited for when the handle goes.
+/// A running program in a namespace of the testbed. Dropping it kills the program and waits for it.
 pub(super) struct Child {
     name: String,
     running: Running,
@@ -31,12 +31,12 @@ type Lines = Arc<Mutex<Vec<Line>>>;
 pub(super) struct Line {
     pub(super) at: SystemTime,
     pub(super) text: String,
-    /// Standard output, not standard error.
+    /// Whether it is from standard output, not from standard error.
     pub(super) data: bool,
 }
 
-/// The command line `taskset -c CPU PROGRAM ARGS`: util-linux, so there on every Debian. `taskset`
-/// becomes the program, so the process id is the program's own.
+/// The command line `taskset -c CPU PROGRAM ARGS`. `taskset` is part of util-linux, so every Debian
+/// has it. It executes the program in its own process, so the process id is that of the program.
 pub(super) fn pinned(cpu: usize, program: &str, args: &[String]) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cpu.to_string()).arg(program).args(args);
@@ -44,10 +44,10 @@ pub(super) fn pinned(cpu: usize, program: &str, args: &[String]) -> Command {
     command
 }
 
-/// Runs a command of `weir lab` to its end and reads the JSON that it ends with.
+/// Runs a command of `weir lab` to its end and parses the JSON that it prints.
 ///
 /// # Errors
-/// [`Error::Measure`]: it does not start, it fails, or it prints something else.
+/// [`Error::Measure`] if it does not start, fails, or prints something else.
 pub(super) fn lab<T: DeserializeOwned>(weir: &Path, command: &str, args: &[&str]) -> Result<T> {
     let failed = |reason: String| Error::Measure { what: format!("weir lab {command}"), reason };
     let output = Command::new(weir)
@@ -88,10 +88,11 @@ impl Child {
         Child { name: name.to_owned(), running, lines, readers }
     }
 
-    /// Waits until a line says that the child is at work.
+    /// Waits for a line that reports that the child is ready.
     ///
     /// # Errors
-    /// [`Error::Measure`] with the child's last words if it ends first, or says nothing for `limit`.
+    /// [`Error::Measure`] with the child's last message if it ends first, or prints no such line
+    /// within `limit`.
     pub(super) fn wait_for_line(
         &mut self,
         limit: Duration,
@@ -129,7 +130,7 @@ impl Child {
         lock(&self.lines).clone()
     }
 
-    /// Asks the child to end as Ctrl-C does, and returns all it printed.
+    /// Sends SIGINT to the child, as Ctrl-C does, and returns all lines that it printed.
     ///
     /// # Errors
     /// [`Error::Measure`] if it does not end in time.
@@ -138,7 +139,7 @@ impl Child {
         self.wait(END_LIMIT)
     }
 
-    /// Waits for the child's own end and returns all it printed.
+    /// Waits until the child ends by itself, and returns all lines that it printed.
     ///
     /// # Errors
     /// [`Error::Measure`] if it does not end in time.
@@ -152,33 +153,34 @@ impl Child {
         Ok(self.lines())
     }
 
-    /// An error with the child's last words.
+    /// An error with the child's last message.
     fn failed(&self, what: &str) -> Error {
         let words = last_words(&lock(&self.lines));
         Error::Measure { what: self.name.clone(), reason: format!("{what}: {words}") }
     }
 }
 
-/// The last thing said. A program that does not know a flag says so before it prints its usage.
+/// The last message. A program that does not know a flag prints the error before its usage text.
 fn last_words(lines: &[Line]) -> String {
     let refusal = lines.iter().find(|line| line.text.starts_with("error: "));
     let last = || lines.iter().rev().find(|line| !line.text.trim().is_empty());
     refusal.or_else(last).map_or("it said nothing", |line| line.text.trim()).to_owned()
 }
 
-/// Nanoseconds on a CPU of all threads of a process: the first number of each `schedstat`.
+/// CPU time of all threads of a process, nanoseconds: the first number of each `schedstat`.
 pub(super) fn cpu_ns(id: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{id}/task")).ok()?;
     let mut total = 0;
     for thread in threads.flatten() {
-        // A thread may end while its neighbours are asked.
+        // A thread may end while the others are read.
         let Ok(text) = fs::read_to_string(thread.path().join("schedstat")) else { continue };
         total += text.split_whitespace().next()?.parse::<u64>().ok()?;
     }
     Some(total)
 }
 
-/// Lines end with a newline or, in progress displays, with a carriage return.
+/// Collects the lines of `pipe`. A line ends with a newline or, in progress displays, with a
+/// carriage return.
 fn read(mut pipe: impl Read + Send + 'static, lines: Lines, data: bool) -> JoinHandle<()> {
     thread::spawn(move || {
         let (mut part, mut buffer) = (Vec::new(), [0u8; 4096]);
@@ -203,7 +205,7 @@ fn read(mut pipe: impl Read + Send + 'static, lines: Lines, data: bool) -> JoinH
     })
 }
 
-/// Lines are plain values: those left by a panicking thread are as good as any.
+/// Each line is pushed whole, so the lines are valid even after another thread has panicked.
 fn lock(lines: &Lines) -> MutexGuard<'_, Vec<Line>> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -19,10 +19,11 @@ const MISSING: &str = "frames that the feed beside them lost";
 const DESCRIPTORS: &str = "descriptors more than before";
 const KIB: &str = "KiB more than before";
 const SOURCES: [&str; 2] = ["gen", "bpf"];
-/// How many come and go; quickly, fewer.
+/// Number of feeds and of consumers; fewer with `--quick`.
 const COUNT: u64 = 1000;
 const COUNT_QUICK: u64 = 20;
-/// An allocator keeps some of what it was given back; a thousand times a KiB would be a leak.
+/// The limit is not 0, because an allocator keeps some of the freed memory. A leak of 1 KiB for
+/// each feed would reach it.
 const KIB_MAX: f64 = 1000.0;
 
 #[derive(Debug, Default, Deserialize)]
@@ -43,13 +44,13 @@ struct Churned {
     missing: i64,
     descriptors_more: i64,
     kib_more: i64,
-    seconds: f64,
+    duration_s: f64,
 }
 
 /// Measures a generator in memory, and `bpf` on a veth pair.
 ///
 /// # Errors
-/// None that is not a row: a program that fails is a row that says so.
+/// Only those that are no [`Error::Measure`]: a program that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for source in SOURCES {
@@ -83,9 +84,9 @@ fn name(source: &str, what: &str) -> String {
     format!("{source}: {what}")
 }
 
-/// Displayed values of a run: name, unit, value, note.
+/// Values of a run as displayed: name, unit, value, note.
 fn values(found: &Churned) -> Vec<(String, &'static str, f64, String)> {
-    let mpps = found.offered as f64 / found.seconds.max(f64::EPSILON) / 1e6;
+    let mpps = found.offered as f64 / found.duration_s.max(f64::EPSILON) / 1e6;
     let of = format!("of {}, {mpps:.2} Mpps", grouped(found.offered));
     let removed =
         format!("removed in {:.2}, at most {:.2}", found.remove.median_ms, found.remove.max_ms);

@@ -1,10 +1,10 @@
-//! Times of day, as printed frames have them.
+//! Times of day, in the format of printed frames.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// `12:34:56.123456789 ...`: the time of day.
+/// Parses the time of day at the start of a line: `12:34:56.123456789 ...`.
 pub(super) fn stamp(line: &str) -> Option<Duration> {
     let (clock, fraction) = line.split_whitespace().next()?.split_once('.')?;
     let mut parts = clock.split(':').map(|part| part.parse::<u64>().ok());
@@ -20,7 +20,7 @@ pub(super) fn of_day(time: SystemTime) -> Duration {
     Duration::new(since.as_secs() % DAY.as_secs(), since.subsec_nanos())
 }
 
-/// From one time of day to a later one, over midnight if need be.
+/// Time between two times of day. The later one may be after midnight.
 pub(super) fn since(from: Duration, to: Duration) -> Duration {
     if to >= from { to - from } else { to + DAY - from }
 }

@@ -1,7 +1,8 @@
-//! A ring by the command line: `weir capture gen:` beside the bench's own writer and reader.
+//! A ring filled and read by the command line, `weir capture gen:`, beside the bench's own writer
+//! and reader.
 //!
-//! Between the two lie the generator in user space, the source's thread, its feeds, and a consumer that must
-//! keep up by itself: here the writer waits for nobody.
+//! The command line adds the generator in user space, the source's thread, its feeds, and a
+//! consumer that must keep up by itself, because its writer does not wait for readers.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub(super) const SECTION: &str = "command";
 const BENCH: &str = "the bench, one reader counts";
 const WEIR: &str = "weir capture gen:";
 const SIZES: [u32; 2] = [64, 1518];
-/// From the end that was asked for to the program's own.
+/// Longest time from the end of the duration to the end of the program.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
 /// Measures both in turn.
@@ -32,7 +33,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
         let mut rows = [BENCH, WEIR].map(|what| Row::new(SECTION, what, MPPS).sized(size));
         let mut in_c = Row::new(SECTION, IN_C, MPPS).sized(size);
         for round in 0..context.rounds {
-            // In the second round the second is first.
+            // The order alternates from round to round.
             let first = round as usize % 2;
             for index in [first, 1 - first] {
                 let row = &mut rows[index];
@@ -61,7 +62,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(all)
 }
 
-/// As anybody would start it, on whatever CPUs it takes.
+/// Runs the command as a user would, on CPUs that the scheduler selects.
 fn by_command(context: &Context, size: u32) -> Result<Frames> {
     let mut command = Command::new(&context.options.weir);
     let seconds = format!("{}s", context.seconds);

@@ -1,4 +1,4 @@
-//! Context of every part of the bench: what to measure, where, and how long.
+//! Context of all parts of the bench: what is measured, where, and for how long.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,19 +6,21 @@ use std::time::{Duration, Instant};
 
 use super::machine::{self, Neighbours};
 
-/// Rounds unless told otherwise: the fewest whose median shrugs off two bad ones; of a full run, one.
+/// Default number of rounds. Of 5 rounds, 2 outliers do not shift the median far; a full run allows
+/// for 1.
 const ROUNDS: u32 = 5;
 const ROUNDS_FULL: u32 = 3;
-/// Seconds of each measurement unless told otherwise.
+/// Default length of each measurement, seconds.
 const SECONDS: f64 = 2.0;
 const SECONDS_FULL: f64 = 1.5;
-/// Seconds of each trial of the search for the rate without loss, and how often it is made.
+/// Default length of each trial of the search for the rate without loss, seconds, and number of
+/// searches.
 const TRIAL: f64 = 2.0;
 const SEARCHES: u32 = 1;
 
-/// The longest that a round waits for the machine to be quiet.
+/// Longest wait of one round for a quiet machine.
 pub(super) const PATIENCE_ROUND: Duration = Duration::from_secs(10);
-/// The longest that all of them do.
+/// Longest wait of all rounds together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Options of the bench.
@@ -26,44 +28,44 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 pub struct Options {
     /// The `weir` program.
     pub weir: PathBuf,
-    /// Two rounds of one second: to see that it works, not for figures.
+    /// Two rounds of one second: checks that the bench works, gives no usable figures.
     pub quick: bool,
     /// All frame sizes.
     pub full: bool,
-    /// Rounds; 5 if not said, 3 of a full run.
+    /// Rounds; 5 by default, 3 in a full run.
     pub rounds: Option<u32>,
-    /// Seconds of each measurement; 2 if not said, 1.5 of a full run.
+    /// Seconds of each measurement; 2 by default, 1.5 in a full run.
     pub seconds: Option<f64>,
-    /// Seconds of each trial of the search for the rate without loss; 2 if not said.
+    /// Seconds of each trial of the search for the rate without loss; 2 by default.
     pub trial: Option<f64>,
-    /// How often that is searched; once if not said.
+    /// Number of searches for that rate; 1 by default.
     pub searches: Option<u32>,
-    /// Another build of the program, to compare this one with.
+    /// Another build of the program, to be compared with this one.
     pub before: Option<PathBuf>,
     /// A folder with a root file system that has Suricata 7.
     pub suricata: Option<PathBuf>,
     /// A folder with a kernel for virtual machines: `vmlinuz` and `lib/modules`.
     pub guest_kernel: Option<PathBuf>,
-    /// A directory on a disk, to record into; if not said, that of `weir`.
+    /// A directory on a disk, to record into; by default that of `weir`.
     pub disk: Option<PathBuf>,
-    /// Frames that come one by one to a consumer that sleeps; 50 if not said.
+    /// Number of frames that are sent one by one to a sleeping consumer; 50 by default.
     pub singles: Option<u64>,
-    /// Leave the others out.
+    /// Measures only this part.
     pub only: Option<Section>,
 }
 
-/// The name of a part of the bench; made by parsing it.
+/// The name of a part of the bench; made only by parsing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section(pub(super) &'static str);
 
-/// Where what runs.
+/// Assignment of work to CPUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cpus {
-    /// The generator, the kernel half of every capture on a veth, and the writer in memory.
+    /// CPU of the generator, of the kernel half of every capture on a veth, and of the writer in memory.
     pub(super) generator: usize,
-    /// The capturing tool.
+    /// CPU of the capturing tool.
     pub(super) tool: usize,
-    /// How many there are.
+    /// Number of CPUs.
     pub(super) all: usize,
 }
 
@@ -73,7 +75,7 @@ impl Cpus {
         Cpus { generator: 0, tool: usize::from(all > 1), all }
     }
 
-    /// For one of several readers: any CPU but the writer's, if there is another.
+    /// CPU for one of several readers: any but the writer's, if there is another.
     pub(super) fn reader(self, index: usize) -> usize {
         if self.all > 1 { 1 + index % (self.all - 1) } else { 0 }
     }
@@ -87,7 +89,7 @@ pub(super) struct Context<'a> {
     pub(super) trial: f64,
     pub(super) searches: u32,
     pub(super) cpus: Cpus,
-    /// How long the rest of the run may still wait for quiet moments.
+    /// How long the rest of the run may still wait for quiet moments, milliseconds.
     patience_ms: AtomicU64,
     begin: Instant,
     pub(super) stop: &'a AtomicBool,
@@ -112,7 +114,7 @@ impl<'a> Context<'a> {
             trial: options.trial.unwrap_or(trial),
             searches: options.searches.unwrap_or(SEARCHES),
             cpus: Cpus::new(),
-            // A run without figures need not wait for a quiet moment.
+            // A quick run gives no usable figures, so it does not wait for quiet moments.
             patience_ms: AtomicU64::new(if options.quick {
                 0
             } else {
@@ -124,7 +126,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Waits for a quiet moment, while there is patience left, and begins a round.
+    /// Waits for a quiet moment within the remaining limit, and begins a round.
     pub(super) fn calm(&self) -> Neighbours {
         let left = self.patience_ms.load(Ordering::Relaxed);
         let limit = Duration::from_millis(left).min(PATIENCE_ROUND);

@@ -1,4 +1,4 @@
-//! Copiers that share one RX ring which is never empty: how the copying half of `af_xdp` scales.
+//! Copiers that share one RX ring which is never empty: how the copying part of `af_xdp` scales.
 
 use serde::Deserialize;
 
@@ -20,10 +20,10 @@ struct Copied {
     seconds: f64,
 }
 
-/// Measures one copier, and one for every CPU there is, up to eight.
+/// Measures 1, 2, 4 and 8 copiers, as far as there are CPUs for them.
 ///
 /// # Errors
-/// None that is not a row: a program that fails is a row that says so.
+/// Only those that are no [`Error::Measure`]: a program that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut counts = vec![1, 2, 4, 8];
     counts.retain(|&count| count == 1 || count <= context.cpus.all);

@@ -1,4 +1,4 @@
-//! Counts that the programs report, read from their last lines.
+//! Counts that the tools report, read from their output.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use super::percentiles::Percentiles;
 pub(super) struct Counted {
     /// Frames that reached the tool's consumer.
     pub(super) kept: u64,
-    /// Every place where it says it lost some.
+    /// Lost frames by the place that the tool names.
     pub(super) drops: BTreeMap<String, u64>,
 }
 
-/// Final output of `weir capture --json`, as far as it is needed here.
+/// Final output of `weir capture --json`; only the fields that are used here.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct WeirReport {
     pub(super) engine: String,
@@ -34,7 +34,7 @@ pub(super) struct WeirReport {
     pub(super) latency: Option<Percentiles>,
 }
 
-/// The object that `weir capture --json` ends with.
+/// The last JSON object in the output of `weir capture --json`.
 pub(super) fn weir_report(lines: &[Line]) -> Option<WeirReport> {
     let data = lines.iter().rev().filter(|line| line.data);
     data.filter(|line| line.text.starts_with('{'))
@@ -52,7 +52,8 @@ impl WeirReport {
     }
 }
 
-/// The text that `weir flows` ends with: the engine that answered, counts as `name  1 234`, drops as `drop name  5`.
+/// The report of `weir flows` as text: the engine, counts as `name  1 234`, drops as `drop name
+/// 5`.
 pub(super) fn weir_flows(lines: &[Line], engine: &str) -> Option<Counted> {
     let said: Vec<&str> = lines.iter().filter(|it| it.data).map(|it| it.text.as_str()).collect();
     let answered = said.iter().any(|line| {
@@ -110,7 +111,7 @@ pub(super) fn dumpcap(lines: &[Line]) -> Option<Counted> {
 pub(super) fn netsniff_ng(lines: &[Line]) -> Option<Counted> {
     let passed = number_before(lines, "packets passed filter")?;
     let failed = number_before(lines, "packets failed filter")?;
-    // It calls frames unread for which it had no space, or which it had not read yet.
+    // netsniff-ng's unread frames include those for which it had no space.
     let unread = lines.iter().rev().find_map(|line| {
         let (_, rest) = line.text.split_once("packets incoming (")?;
         rest.split_whitespace().next()?.parse::<u64>().ok()
@@ -139,8 +140,8 @@ pub(super) fn xdpdump(lines: &[Line]) -> Option<Counted> {
     Some(Counted { kept, drops: [("perf_ring".to_owned(), dropped)].into() })
 }
 
-/// The number at the start of the last line that goes on with `text`. Where a tool counts one packet,
-/// it may say `packet`: nobody measures one.
+/// The number at the start of the last line that continues with `text`. A singular `packet` does
+/// not match: no measurement has a count of 1.
 fn number_before(lines: &[Line], text: &str) -> Option<u64> {
     lines.iter().rev().find_map(|line| {
         let (number, rest) = line.text.trim_start().split_once(char::is_whitespace)?;

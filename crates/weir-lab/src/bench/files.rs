@@ -1,7 +1,8 @@
-//! Whole programs from a trace to a trace: `weir capture file:` beside what else copies one, all frames of 1518 bytes.
+//! Whole runs of programs that copy a trace: `weir capture file:` beside other programs, all frames
+//! of 1518 bytes.
 //!
-//! Both files are in memory, so that no disk decides. The time of a run of the program is measured, from its start to
-//! its end.
+//! Both files are in memory, so that no disk limits the rate. The time from the start of the
+//! program to its end is measured.
 
 use std::fs;
 use std::io::Write;
@@ -39,7 +40,7 @@ const TCPDUMP_NULL: &str = "tcpdump -r -w - to /dev/null";
 struct TraceTool {
     row: Row,
     program: PathBuf,
-    /// Its arguments; `IN` and `OUT` stand for the files.
+    /// Its arguments; `IN` and `OUT` are placeholders for the files.
     args: &'static [&'static str],
 }
 
@@ -56,7 +57,7 @@ impl TraceTool {
         self.args.contains(&"OUT")
     }
 
-    /// One run; the frames that are in the new file, if it writes one.
+    /// Runs the program once. Counts the frames in the new file, if it writes one.
     fn run(&self, folder: &Path, frames: u64) -> Result<Frames> {
         let (input, output) = (folder.join("in.pcapng"), folder.join("out.pcapng"));
         let _ = fs::remove_file(&output);
@@ -76,7 +77,7 @@ impl TraceTool {
             let said = String::from_utf8_lossy(&ended.stderr);
             return Err(failed(said.lines().last().unwrap_or("it failed").to_owned()));
         }
-        // Frames that go to /dev/null are not counted: the program did not fail.
+        // Frames written to /dev/null are not counted: an exit status of 0 is taken as success.
         let kept = if self.writes_a_file() { count(&output)? } else { frames };
         Ok(Frames::new(frames, kept, Default::default(), seconds))
     }
@@ -113,7 +114,8 @@ fn count(path: &Path) -> Result<u64> {
     Ok(reader.frames())
 }
 
-/// Every program in turn. A program that fails is a row that says so, and so is a trace that has no room.
+/// Runs every program in turn. A program that fails gives a row with the reason, and so does a trace
+/// that does not fit.
 ///
 /// # Errors
 /// None.
@@ -143,7 +145,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     }
     for round in 0..context.rounds {
         for index in 0..all.len() {
-            // Every other round in reverse order.
+            // The order alternates from round to round.
             let index = if round % 2 == 0 { index } else { all.len() - 1 - index };
             let tool = &mut all[index];
             if stopped(context.stop) || tool.row.absent.is_some() {

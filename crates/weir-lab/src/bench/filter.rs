@@ -1,8 +1,9 @@
-//! Cost of filters: in the kernel off a veth pair, and as machine code in user space (`user`).
+//! Cost of filters: in the kernel, in a capture from a veth pair, and as machine code in user space
+//! (`user`).
 //!
-//! The kernel half of a capture runs in the generator's softirq, on the generator's core: whatever a
-//! filter takes there, the generator cannot send. So the value of a row is the rate that could be sent,
-//! not the rate that was kept: a filter that takes nothing keeps nothing.
+//! The kernel half of a capture runs in the generator's softirq, on the generator's CPU. The time
+//! that a filter takes there is lost to the generator. So the value of a row is the rate that could
+//! be sent, not the rate that was kept: with a filter that rejects everything, no frame is kept.
 
 mod block;
 mod drop;
@@ -34,30 +35,30 @@ const EMPTY: &str = "the same feed, block list empty";
 const STRANGE: &str = "the same feed, 10,000 entries, none met";
 const MET: &str = "the same feed, 10,000 entries, some met";
 
-/// Generated frames are UDP.
+/// Matches no frame: the generated frames are UDP.
 const NOTHING: &str = "tcp port 80";
 const EVERYTHING: &str = "f0: udp";
 const EVERYTHING_NAME: &str = "f0";
 const FEEDS: u16 = 16;
-/// Of each of the 16, on which the same frames are spread.
+/// Ring size of each of the 16 feeds, which share the same frames.
 const FEED_RING: &str = "8MiB";
-/// The generator's source ports, from the first to 65535: `template::flow_of`.
+/// The lowest source port of the generator; the highest is 65535 (`template::flow_of`).
 const PORT_MIN: u16 = 0x8000;
 
-/// The program that takes the frames of a row.
+/// The program that receives the frames of a row.
 enum Taker {
     /// A program of two instructions.
     Drop,
-    /// `weir capture`, and into how many feeds.
+    /// `weir capture`, and its number of feeds.
     Weir(Tool, u16),
-    /// `weir capture` of one feed with a block list, which it gets while it runs.
+    /// `weir capture` with one feed, and the block list that it gets while it runs.
     Blocking(Tool, List),
 }
 
 /// Measures filters in the kernel, then in user space.
 ///
 /// # Errors
-/// If there can be no testbed, or machine code and its peers disagree on a frame.
+/// If no testbed can be made, or if machine code and its peers disagree on a frame.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut cases: Vec<_> = takers(&context.options.weir)
@@ -94,7 +95,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Every row of the kernel's part, in its order.
+/// All rows of the kernel's part, in the order of the report.
 fn takers(weir: &Path) -> Vec<(&'static str, Taker)> {
     let with = |name, args: &[&str]| Tool::weir(weir, name, "bpf", args);
     let mut sixteen = with(SIXTEEN, &["--consume"]).with_ring(FEED_RING);
@@ -117,7 +118,7 @@ fn takers(weir: &Path) -> Vec<(&'static str, Taker)> {
     ]
 }
 
-/// Feeds that share the generator's source ports evenly, so that each frame is in exactly one.
+/// Feeds that share the generator's source ports evenly, so that each frame is in exactly one feed.
 fn feeds() -> Vec<String> {
     let each = (u16::MAX - PORT_MIN) / FEEDS + 1;
     let feed = |n: u16| {
@@ -127,7 +128,7 @@ fn feeds() -> Vec<String> {
     (0..FEEDS).map(feed).collect()
 }
 
-/// As fast as it goes, every frame a flow of its own.
+/// Sends at the maximum rate, each frame in its own flow.
 fn flood(context: &Context, bed: &Testbed) -> Result<GenReport> {
     let (size, rate, stamp) = (SIZE_MIN, Rate::Max, false);
     let traffic = Traffic { size, rate, seconds: context.seconds, stamp };
@@ -164,9 +165,9 @@ fn captured(
     Ok(Frames { cpu_seconds: used.map(|ns| ns as f64 / 1e9), ..frames })
 }
 
-/// Where frames went that were not kept. `filtered` are those that no feed took: in the report each feed
-/// counts the frames that it rejects, so one that went to another feed is there `feeds - 1` times, and one
-/// that nobody took `feeds` times. Frames that a list blocked were taken by a filter.
+/// Frames that were not kept, by reason. `filtered` are the frames that no feed took. In the
+/// report, each feed counts the frames that it rejects: a frame of another feed is counted there
+/// `feeds - 1` times, a frame of no feed `feeds` times. Blocked frames have passed a filter.
 fn drops(report: &WeirReport, feeds: u16) -> BTreeMap<String, u64> {
     let feeds = u64::from(feeds);
     let taken = report.captured + report.blocked + report.drops.values().sum::<u64>();
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_filtered_if_no_feed_took_it() {
-        // 100 frames: 90 captured by one of 16 feeds, 2 lost by one, 8 for nobody.
+        // 100 frames: 90 captured by one of 16 feeds, 2 lost by one feed, 8 that no feed took.
         let report = WeirReport {
             captured: 90,
             filtered: 92 * 15 + 8 * 16,

@@ -1,4 +1,4 @@
-//! Cost of a capture when nothing comes, and the delay of a single frame.
+//! Cost of a capture that receives no frames, and the delay of a single frame.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -28,15 +28,15 @@ pub(super) const RSS: &str = "memory beyond the rings";
 const IDLE: Duration = Duration::from_secs(5);
 /// Frames sent one by one.
 const SINGLES: u64 = 50;
-/// Some 50 ms apart, and no multiple of anybody's sleep.
+/// About 50 ms apart, and no multiple of an engine's sleep.
 const SINGLES_PPS: f64 = 19.3;
-/// After a run at full rate, everything that a capture ever touches has been touched.
+/// Length of a run at full rate, after which the capture has touched all memory that it uses.
 const WARM: Duration = Duration::from_secs(1);
 
-/// Measures each live engine once: a quiet process needs no rounds.
+/// Measures each live engine once. An idle process needs no rounds.
 ///
 /// # Errors
-/// Only if there can be no testbed: an engine that fails is a row that says so.
+/// Only if no testbed can be made. An engine that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut rows = Vec::new();
@@ -111,8 +111,9 @@ fn one(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Quiet> {
     })
 }
 
-/// Times from a frame's stamp, taken in the kernel as it arrives, to its printed line here; sorted. The
-/// printing consumer merges rings with no slack, so that what is timed is the capture's own delay.
+/// Times from a frame's stamp, taken in the kernel on arrival, to the arrival of its printed line
+/// here; sorted. The printing consumer merges rings without slack, so that only the delay of the
+/// capture is measured.
 fn latencies(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Duration>> {
     let printing = tool.with(&["--print", "--time", "utc", "--nano", "--merge-slack", "0ms"]);
     let capturing = printing.start(&bed.rx, context.cpus.tool)?;
@@ -131,7 +132,7 @@ fn latencies(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Durati
     Ok(latencies)
 }
 
-/// Targets for the worst of the engines.
+/// Targets for the worst engine.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let tools = Tool::weirs(Path::new("weir"));
     let bar = |(what, unit, side, limit): (&str, &str, Side, f64)| {

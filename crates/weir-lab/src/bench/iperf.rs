@@ -1,5 +1,5 @@
-//! Cost of a capture for the captured TCP connection: TCP over the veth pair with offloads on, bare
-//! and watched.
+//! Cost of a capture for the captured TCP connection: TCP over the veth pair with offloads on, with
+//! and without a capture.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -19,21 +19,21 @@ pub(super) const BARE: &str = "bare";
 pub(super) const PASSIVE: &str = "weir, passive tc";
 pub(super) const HEADERS: &str = "weir, tc, snaplen 128";
 const TCPDUMP_HEADERS: &str = "tcpdump, snaplen 128";
-/// Rate that is left with Weir, relative to that with tcpdump at the same snaplen.
+/// Section of the rate with Weir relative to that with tcpdump at the same snaplen.
 const PAIRS: &str = "iperf3, weir / tcpdump";
 const PAIRED: [(&str, &str, &str); 2] =
     [("whole frames", PASSIVE, TCPDUMP), ("first 128 bytes", HEADERS, TCPDUMP_HEADERS)];
 const READY_LIMIT: Duration = Duration::from_secs(10);
 
-/// Measures all watchers in turn.
+/// Measures all tools in turn.
 ///
 /// # Errors
-/// Only if there can be no testbed: a tool that fails is a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut watchers: Vec<(&str, Option<Tool>)> = vec![(BARE, None)];
     let weir = &context.options.weir;
     let tools = [
-        // Each of the two that are compared with tcpdump stands beside it.
+        // The first two of Weir are compared with tcpdump, so each runs next to it.
         Tool::weir(weir, PASSIVE, "bpf", &[]),
         Tool::tcpdump(),
         Tool::weir(weir, HEADERS, "bpf", &["--snaplen", "128"]),
@@ -66,7 +66,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(top)
 }
 
-/// Weir over tcpdump at the same snaplen, round by round.
+/// The rate with Weir over that with tcpdump at the same snaplen, round by round.
 fn pairs(top: &[Row]) -> Vec<Row> {
     let pair = |(what, weir, tcpdump)| {
         let mut row = Row::new(PAIRS, what, "x");
@@ -89,8 +89,8 @@ fn rows_of(section: &'static str, watchers: &[(&str, Option<Tool>)]) -> Vec<Row>
     watchers.iter().map(|(name, _)| Row::new(section, *name, "Gbit/s")).collect()
 }
 
-/// Every watcher once, at top speed or at `rate`; in every other round the last comes first, so that none of two
-/// that are compared is always second.
+/// Runs every tool once, at TCP's maximum or at `rate`. The order alternates from round to round,
+/// so that neither of two compared tools is always second.
 fn run_round(
     context: &Context,
     bed: &Testbed,
@@ -136,7 +136,7 @@ struct Watched {
     lost: u64,
 }
 
-/// A server that ends after one client.
+/// Starts an iperf3 server that ends after one client.
 fn start_server(context: &Context, bed: &Testbed) -> Result<Child> {
     let args = ["-s", "-1", "--forceflush"].map(str::to_owned);
     let command = pinned(context.cpus.tool, "iperf3", &args);
@@ -174,7 +174,7 @@ fn client(context: &Context, bed: &Testbed, rate: Option<&str>) -> Result<f64> {
     received_gbps(&text).map_err(|reason| Error::Measure { what: "iperf3 -c".to_owned(), reason })
 }
 
-/// Rate that the server received, from the client's JSON.
+/// The rate that the server received, from the client's JSON.
 fn received_gbps(json: &str) -> std::result::Result<f64, String> {
     let json: serde_json::Value =
         serde_json::from_str(json).map_err(|error| format!("its JSON: {error}"))?;
@@ -194,8 +194,8 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part. A whole copy of every super-frame is some 20 % of a sender that has no CPU to
-/// spare (docs/decisions/0006); the target is applied nevertheless.
+/// Targets of this part. A whole copy of every super-frame costs a sender without spare CPU about
+/// 20 % of its rate (docs/decisions/0006). The target applies all the same.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let cases = [(SECTION, PASSIVE), (SECTION, HEADERS), (PACED, PASSIVE)];
     let bare = cases.into_iter().map(|(section, watcher)| {

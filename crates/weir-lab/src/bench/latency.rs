@@ -1,8 +1,8 @@
-//! From the generator's stamp to a consumer's hands, at rates that leave everybody time.
+//! Time from the generator's stamp to the consumer, at rates that overload no engine.
 //!
-//! The generator writes CLOCK_TAI into each frame when it makes it, at most 64 frames before the link has
-//! it. `weir capture --latency` reads that clock again when it comes to the frame in its own copy. Peers are
-//! left out: none of them hands frames to code of ours.
+//! The generator writes CLOCK_TAI into each frame when it makes it, at most 64 frames before the
+//! link has it. `weir capture --latency` reads the same clock when it reaches the frame in its own
+//! copy. Peers are left out, because none of them can run a consumer of the bench.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use crate::{Error, Result};
 pub(super) const SECTION: &str = "latency";
 /// The unit of delays.
 pub(super) const US: &str = "us";
-/// The rate that all are measured at.
+/// The rate at which every engine is measured.
 const STEADY_PPS: f64 = 100_000.0;
-/// And the share of what each keeps at most.
+/// The second rate, as a share of the highest rate that the engine keeps.
 const SHARE: f64 = 0.1;
-/// How long it is looked for what that is.
+/// Length of the run that finds that highest rate.
 const PROBE_SECONDS: f64 = 1.0;
 /// Longer runs show no more: at 100 kpps they have 200 frames above p99.9.
 const SECONDS_MAX: f64 = 2.0;
-/// From the last frame sent to the signal; above every engine's own delay.
+/// Time from the last frame sent to the signal; longer than the delay of any engine.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// An engine with a consumer that times frames.
@@ -54,11 +54,11 @@ impl Case {
 /// Measures each live engine at both rates.
 ///
 /// # Errors
-/// Only if there can be no testbed: an engine that fails is a row that says so.
+/// Only if no testbed can be made. An engine that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let weirs = Tool::weirs(&context.options.weir);
-    // One CPU is not enough for a consumer that polls and a thread that moves frames.
+    // A polling consumer and a thread that moves frames need more than one CPU.
     let polling = weirs.iter().filter(|tool| tool.has_no_thread_of_its_own()).cloned();
     let mut cases: Vec<Case> = polling.map(|tool| Case::new(tool, "poll")).collect();
     cases.splice(0..0, weirs.iter().cloned().map(|tool| Case::new(tool, "rest")));
@@ -93,7 +93,7 @@ fn both(context: &Context, bed: &Testbed, case: &mut Case, round: u32) -> Result
             let seconds = context.seconds.min(PROBE_SECONDS);
             let traffic = Traffic { size: SIZE_MIN, rate: Rate::Max, seconds, stamp: false };
             let most = wire::one(context, bed, &case.plain, traffic)?.kept_mpps() * 1e6;
-            // No frames at all would be no rate.
+            // The rate must not be 0, even if no frame was kept.
             *case.share_pps.insert((most * SHARE).max(1.0))
         }
     };

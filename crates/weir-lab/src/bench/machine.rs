@@ -1,4 +1,4 @@
-//! Facts about place and time that a result must have.
+//! The machine and the time of a result.
 
 use std::fs;
 use std::process::Command;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// The machine, the program and the hour.
+/// The machine, the program and the time.
 #[derive(Debug, Clone, Serialize)]
 pub struct Machine {
-    /// The CPU's own name for itself.
+    /// The CPU's model name.
     pub cpu: String,
     /// CPUs that this process may use.
     pub cores: usize,
@@ -20,7 +20,8 @@ pub struct Machine {
     pub kernel: String,
     /// Version of Weir.
     pub weir: &'static str,
-    /// Commit of the source tree this program was built in, as that tree is now; `None` without one.
+    /// Commit of the source tree in which this program was built, as the tree is now; `None`
+    /// without one.
     pub commit: Option<String>,
     /// When the run began, UTC.
     pub date: String,
@@ -28,7 +29,7 @@ pub struct Machine {
     pub tools: Vec<String>,
     /// `/proc/loadavg` before the run.
     pub load_before: String,
-    /// `/proc/loadavg` after the run. The run itself is in it.
+    /// `/proc/loadavg` after the run, load of the run itself included.
     pub load_after: String,
     /// Share of all CPU time that the hypervisor gave to others during the run, percent.
     pub steal_percent: f64,
@@ -45,7 +46,7 @@ struct CpuTime {
 }
 
 impl Machine {
-    /// Looks around before the run.
+    /// Reads the machine's data before the run.
     #[must_use]
     pub fn look() -> Machine {
         Machine {
@@ -70,17 +71,17 @@ impl Machine {
         let Ok(output) = Command::new(program).args(args).output() else { return };
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
-        // Some complain about being root first. iperf3 calls itself iperf.
+        // Some programs first complain about being run as root. iperf3 calls itself iperf.
         let name = program.trim_end_matches(char::is_numeric).trim_end_matches("-testpmd");
         let own = |line: &&str| line.to_lowercase().contains(name) && line.contains('.');
         if let Some(line) = text.lines().find(own) {
-            // softflowd goes on with its options.
+            // softflowd's line continues with its options.
             let version = line.trim().split(". ").next().unwrap_or_default();
             self.tools.push(version.to_owned());
         }
     }
 
-    /// Looks again after the run.
+    /// Reads load and steal time after the run.
     pub fn finish(&mut self) {
         self.load_after = line("/proc/loadavg");
         let now = cpu_time();
@@ -89,7 +90,7 @@ impl Machine {
         self.steal_percent = 100.0 * steal as f64 / all as f64;
     }
 
-    /// A few lines for people.
+    /// The data as a few lines of text.
     #[must_use]
     pub fn text(&self) -> String {
         let commit = self.commit.as_deref().unwrap_or("unknown");
@@ -109,8 +110,8 @@ impl Machine {
     }
 }
 
-/// Arguments that make a program print its version and end. DPDK's says it only when it starts: here with
-/// nothing to work on, to say how it is used.
+/// Arguments that make a program print its version and end. dpdk-testpmd prints it only when it
+/// starts, so it is started without devices and asked for its help.
 fn version_args(program: &str) -> &'static [&'static str] {
     match program {
         "dpdk-testpmd" => {
@@ -135,7 +136,7 @@ fn line(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// The first `name: value` of a file of such lines.
+/// The value of the first line `NAME: VALUE` in a file.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
@@ -146,17 +147,17 @@ fn kib(text: String) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Idle time of all CPUs, measured from here on.
+/// A start point for measuring the idle time of all CPUs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IdleTime(CpuTime);
 
 impl IdleTime {
-    /// From here on.
+    /// Starts the measurement.
     pub(super) fn look() -> IdleTime {
         IdleTime(cpu_time())
     }
 
-    /// Its share up to here, percent.
+    /// Share of idle time since the start, percent.
     pub(super) fn percent(self) -> f64 {
         cpu_time().idle_percent_since(self.0)
     }
@@ -173,8 +174,8 @@ fn cpu_time() -> CpuTime {
     parse_cpu_time(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 
-/// proc(5): user nice system idle iowait irq softirq steal guest guest_nice; the last two are in the
-/// first two already.
+/// proc(5): user nice system idle iowait irq softirq steal guest guest_nice. The last two are
+/// included in the first two.
 fn parse_cpu_time(stat: &str) -> CpuTime {
     let line = stat.lines().next().unwrap_or_default();
     let ticks: Vec<u64> =
@@ -192,24 +193,24 @@ pub(super) struct Neighbours {
     waited_us: u64,
 }
 
-/// How much a round was disturbed by other programs. If it was, it measures them too.
+/// How much other programs disturbed a round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// User time of all other programs, percent of one CPU. System time is not told apart: the
-    /// kernel works for us on anybody's account.
+    /// User time of all other programs, percent of one CPU. System time is left out: the kernel's
+    /// work for this process may be charged to any process.
     pub others_percent: f64,
-    /// Share of the time in which some program, ours or another, waited for a CPU, percent.
+    /// Share of the time in which any program, also one of the bench, waited for a CPU, percent.
     pub waited_percent: f64,
 }
 
 impl Neighbours {
-    /// From here on.
+    /// Starts the measurement.
     pub(super) fn look() -> Neighbours {
         let (all, own) = user_ticks();
         Neighbours { begin: Instant::now(), all, own, waited_us: waited_us() }
     }
 
-    /// Up to here. Children count as own once they were waited for.
+    /// Ends the measurement. Children count as own once they were waited for.
     pub(super) fn done(self) -> Disturbance {
         /// `USER_HZ`, which is 100 wherever Linux runs today.
         const TICKS_PER_SECOND: f64 = 100.0;
@@ -224,7 +225,8 @@ impl Neighbours {
     }
 }
 
-/// Waits until the machine does next to nothing, at most for `limit`; returns how long it took.
+/// Waits until the CPUs are at most 10 % busy, at most for `limit`. Returns the time that it
+/// waited.
 pub(super) fn wait_for_calm(limit: Duration) -> Duration {
     const LOOK: Duration = Duration::from_millis(200);
     const BUSY_MAX: f64 = 0.1;
@@ -243,31 +245,33 @@ pub(super) fn wait_for_calm(limit: Duration) -> Duration {
     begin.elapsed()
 }
 
-/// Microseconds since boot in which some program waited for a CPU; 0 where the kernel does not count.
+/// Microseconds since boot in which some program waited for a CPU; 0 if the kernel does not count
+/// them.
 fn waited_us() -> u64 {
     parse_waited(&fs::read_to_string("/proc/pressure/cpu").unwrap_or_default()).unwrap_or(0)
 }
 
-/// `some avg10=0.00 avg60=0.00 avg300=0.00 total=123`.
+/// Parses the total of `some avg10=0.00 avg60=0.00 avg300=0.00 total=123`.
 fn parse_waited(pressure: &str) -> Option<u64> {
     let line = pressure.lines().find(|line| line.starts_with("some "))?;
     line.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// Of the machine, and of this process with the children it has waited for.
+/// User time in ticks: of the machine, and of this process with the children it has waited for.
 fn user_ticks() -> (u64, u64) {
     let number = |field: Option<&str>| field.and_then(|field| field.parse().ok()).unwrap_or(0);
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let all: u64 = stat.split_whitespace().skip(1).take(2).map(|field| number(Some(field))).sum();
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // proc(5): behind the name in brackets comes field 3; utime is 14, cutime 16.
+    // proc(5): field 3 follows the name in brackets; utime is field 14, cutime field 16.
     let after = stat.rfind(')').map_or("", |end| &stat[end + 1..]);
     let mut fields = after.split_whitespace().skip(11);
     let (own, _system, children) = (fields.next(), fields.next(), fields.next());
     (all, number(own) + number(children))
 }
 
-/// The commit of the tree the program was built in, with a mark if files differ from it.
+/// The commit of the tree in which the program was built, with a mark if tracked files differ from
+/// it.
 fn commit() -> Option<String> {
     let git = |args: &[&str]| {
         let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -280,7 +284,7 @@ fn commit() -> Option<String> {
     Some(if changed.is_empty() { id } else { id + " with changes" })
 }
 
-/// `2026-01-31T23:59:59Z`.
+/// UTC as `2026-01-31T23:59:59Z`.
 fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (day, second) = (seconds / 86_400, seconds % 86_400);

@@ -3,7 +3,8 @@
 use super::page::words;
 use super::report::{Report, Table};
 
-/// The whole report. Headings are of the third level: the page puts it below one of its own.
+/// The whole report. Its headings are of the third level, because the page has it below a heading
+/// of its own.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
     let mut text = format!("```text\n{}{}```\n", report.machine.text(), report.disturbance());
@@ -26,7 +27,7 @@ pub fn markdown(report: &Report) -> String {
     for rows in report.rows.chunk_by(|one, next| one.section == next.section) {
         let title = rows[0].section;
         let Table { header, rows } = Table::of(rows);
-        // The heading has the name.
+        // The heading shows the section's name.
         let header: Vec<&str> =
             std::iter::once("").chain(header[1..].iter().map(String::as_str)).collect();
         text += &section(title, words::of_section(title), &header, &rows);
@@ -47,7 +48,7 @@ fn section(title: &str, about: &str, header: &[&str], rows: &[Vec<String>]) -> S
     text
 }
 
-/// A line of a table. Markdown viewers fill up a row with fewer cells than the header.
+/// A line of a table. Markdown viewers pad a row that has fewer cells than the header.
 fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
     let cells: Vec<String> = cells.map(|cell| cell.replace('|', "\\|")).collect();
     format!("| {} |\n", cells.join(" | "))

@@ -54,7 +54,7 @@ enum Way {
     Parse,
 }
 
-/// What a row measures.
+/// One measured case, a row.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     what: &'static str,
@@ -160,7 +160,8 @@ fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingErro
     Ok(reader)
 }
 
-/// The writer of a new ring, after one lap, in which all pages are allocated. So that is not measured.
+/// Makes the writer of a new ring and writes one lap, so that the allocation of pages is not
+/// measured.
 fn warm(ring: Ring<Mapping>, maker: &mut Maker) -> Writer<Mapping> {
     let mut writer = Writer::new(ring);
     while writer.ring().writer_word(WriterWord::Opened) <= RING_MIB {
@@ -293,7 +294,7 @@ fn read(
     Ok(Got { delivered: reader.delivered() - before, lapped: reader.lapped() })
 }
 
-/// The description of the method.
+/// How it is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "memory: writer on CPU {}, readers on the others; a writer half a 64 MiB ring \

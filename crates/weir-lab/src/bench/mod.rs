@@ -2,21 +2,21 @@
 //!
 //! | module | what it measures |
 //! |---|---|
-//! | `wire` | capture off a veth pair at the generator's maximum, every tool in turn |
-//! | `before` | the same of another build, compared with this one |
-//! | `zero_loss` | the highest rate at which each of them loses nothing |
-//! | `latency` | from the generator's stamp to a consumer's hands |
-//! | `iperf` | what watching costs TCP |
+//! | `wire` | capture from a veth pair at the generator's maximum rate, each tool in turn |
+//! | `before` | the same with another build, compared with this one |
+//! | `zero_loss` | the highest rate at which each tool loses nothing |
+//! | `latency` | the time from the generator's stamp to the consumer |
+//! | `iperf` | the cost of a capture to TCP throughput |
 //! | `memory` | the ring alone |
 //! | `command` | the same by the command line |
 //! | `files` | from a trace to a trace |
 //! | `af_xdp` | the engine `af_xdp` beside DPDK's driver, and both programs' time |
 //! | `copiers` | threads that share one RX ring |
-//! | `filter` | what filters cost, in the kernel and in user space |
-//! | `idle` | a capture that has nothing to do |
-//! | `wakeups` | how often it wakes up, and how soon it has a frame after silence |
+//! | `filter` | the cost of filters, in the kernel and in user space |
+//! | `idle` | a capture that receives no frames |
+//! | `wakeups` | how often an idle capture wakes up, and how soon it has a frame after silence |
 //! | `print` | frames as lines of text, beside tcpdump |
-//! | `serve` | a daemon and its clients, beside as many captures of tcpdump's |
+//! | `serve` | a daemon and its clients, beside as many captures with tcpdump |
 //! | `guests` | virtual machines that read the host's feeds, beside virtio-net |
 //! | `suricata` | Suricata on its own socket, and on a daemon's feed |
 //! | `flows` | the flow monitor beside the null monitor, softflowd and Suricata's flow log |
@@ -95,11 +95,12 @@ use machine::Machine;
 struct Part {
     /// Its name, for `--only`, and the section of its rows.
     name: &'static str,
-    /// Measures. An error is one of the testbed: a tool that fails is a row that says so.
+    /// Runs the measurement. Only a failure of the testbed is an error; a tool that fails gives a
+    /// row that says so.
     measure: fn(&Context) -> Result<Vec<Row>>,
     /// Targets for its rows.
     bars: fn(&[Row]) -> Vec<Bar>,
-    /// How it is measured, in a sentence; empty if nothing is to be said.
+    /// How it is measured, in a sentence; empty if there is nothing to say.
     condition: fn(&Context) -> String,
 }
 
@@ -258,12 +259,12 @@ impl FromStr for Section {
     }
 }
 
-/// Measures; `talk` hears of the progress. Ends early, with the measurements so far, when `stop` is
-/// set.
+/// Measures the parts that `options` selects, and reports progress through `talk`. Ends early, with
+/// the measurements so far, when `stop` is set.
 ///
 /// # Errors
-/// If there can be no testbed, mostly for lack of root. A tool that is missing or fails is a row that
-/// says so.
+/// If no testbed can be made, mostly for lack of root. A tool that is missing or fails gives a row
+/// that says so.
 pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -> Result<Report> {
     let context = Context::new(options, stop, talk);
     let mut machine = Machine::look();

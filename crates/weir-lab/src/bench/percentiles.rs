@@ -4,25 +4,25 @@ use serde::{Deserialize, Serialize};
 
 use super::stats::Spread;
 
-/// Delays of frames that `weir capture --latency` reports, in microseconds.
+/// Percentiles of the delays that `weir capture --latency` reports, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Frames that had a stamp.
+    /// Number of frames that had a stamp.
     pub frames: u64,
-    /// Half of them took this or less.
+    /// 50 % of the frames took at most this long.
     pub p50_us: f64,
-    /// 90 %.
+    /// 90 % of the frames.
     pub p90_us: f64,
-    /// 99 %.
+    /// 99 % of the frames.
     pub p99_us: f64,
-    /// 99.9 %.
+    /// 99.9 % of the frames.
     pub p999_us: f64,
-    /// All.
+    /// The longest delay.
     pub max_us: f64,
 }
 
 impl Percentiles {
-    /// Of several rounds: the median of each, but the longest of all.
+    /// Combines several rounds: the median of each percentile, and the longest delay of all.
     #[must_use]
     pub fn over(rounds: &[Percentiles]) -> Option<Percentiles> {
         let median = |what: fn(&Percentiles) -> f64| Spread::of(rounds.iter().map(what));
@@ -36,7 +36,7 @@ impl Percentiles {
         })
     }
 
-    /// In their order.
+    /// All five values, in the order of the fields.
     #[must_use]
     pub fn all_us(&self) -> [f64; 5] {
         [self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.max_us]

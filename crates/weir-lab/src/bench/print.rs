@@ -1,6 +1,8 @@
-//! Frames as lines of text: what printing costs beside tcpdump, and how soon the first line is there.
+//! Frames as lines of text: the cost of printing compared with tcpdump, and the time to the first
+//! line.
 //!
-//! Lines go to a file in memory, from which those of frames are counted: a line that was not written is lost.
+//! Lines are written to a file in memory. The lines of frames in it are counted: a frame without a
+//! line is lost.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +14,8 @@ use super::bar::{Bar, Side};
 use super::child::{Child, Line, cpu_ns, pinned};
 use super::context::{Context, stopped};
 use super::counted::{self, weir_report};
-use super::row::{Frames, MPPS, Row, conclude, find, ratio_of, value_of};
+use super::machine::Disturbance;
+use super::row::{Frames, Row, conclude, find, ratio_of, value_of};
 use super::tool::Tool;
 use crate::generator::mix::{self, MixOptions};
 use crate::generator::sizes::{IMIX, Sizes};
@@ -24,20 +27,21 @@ pub(super) const SECTION: &str = "print";
 const WEIR: &str = "weir capture --print";
 const WEIR_SOCKET: &str = "weir capture --print, af_packet";
 const TCPDUMP_LINES: &str = "tcpdump -nn";
-const TCPDUMP_FILE: &str = "tcpdump -w /dev/null, beside it";
+const WEIR_FILE: &str = "weir capture -w /dev/null";
+const TCPDUMP_FILE: &str = "tcpdump -w /dev/null";
 const START: &str = "start to the first line: ";
 const MIXED: &str = "mixed sizes: ";
 const RATE_PPS: f64 = 200_000.0;
 const MIXED_PPS: f64 = 20_000.0;
 const MIXED_SECONDS: f64 = 60.0;
-/// Before its start, so that there is a frame as soon as it captures.
+/// Frames are sent at this rate before the tool starts, so that it captures one at once.
 const FIRST_LINE_PPS: f64 = 2000.0;
 const FIRST_LINE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Measures all of it.
+/// Measures costs, starts and the mixed sizes.
 ///
 /// # Errors
-/// Only if there can be no testbed: a tool that fails is a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let weir = &context.options.weir;
@@ -62,24 +66,15 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             context.say(&format!("{SECTION}, round {}: {}", round + 1, tool.name));
         }
     }
-    let mut mixed = [tools[0].name, TCPDUMP_FILE].map(row_of_mix);
-    if !stopped(context.stop) {
-        let found = mixed_sizes(context, &bed, &tools[0], &mut mixed);
-        row_or_reason(found, &mut mixed[0])?;
-    }
+    let mixed = mixed_sizes(context, &bed, &tools[0])?;
     for rows in [&mut costs, &mut starts] {
         let base = rows[2].what.clone();
         conclude(rows, &base);
     }
-    conclude(&mut mixed, "");
     Ok(costs.into_iter().chain(starts).chain(mixed).collect())
 }
 
-fn row_of_mix(name: &str) -> Row {
-    Row::new(SECTION, format!("{MIXED}{name}"), MPPS)
-}
-
-/// A tool that failed is said in its row.
+/// Stores the failure of a tool in its row.
 fn row_or_reason(found: Result<()>, row: &mut Row) -> Result<()> {
     match found {
         Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
@@ -95,16 +90,37 @@ fn cost_of_round(
     round: u32,
     cost: &mut Row,
 ) -> Result<()> {
-    let neighbours = context.calm();
     let options = GenOptions {
         rate: Rate::Pps(RATE_PPS),
         duration: Some(Duration::from_secs_f64(context.seconds)),
         ..generating(context)
     };
-    let frames = printed(context, bed, tool, &options, None)?;
-    let percent = 100.0 * frames.cpu_seconds.unwrap_or_default() / frames.seconds.max(1e-9);
-    cost.add_counted(round, percent, frames, neighbours.done());
+    cost_of_printing(context, bed, tool, round, &options, cost)
+}
+
+fn cost_of_printing(
+    context: &Context,
+    bed: &Testbed,
+    tool: &Tool,
+    round: u32,
+    options: &GenOptions,
+    cost: &mut Row,
+) -> Result<()> {
+    let neighbours = context.calm();
+    let frames = printed(context, bed, tool, options)?;
+    add_cost(cost, round, frames, neighbours.done());
     Ok(())
+}
+
+fn add_cost(cost: &mut Row, round: u32, frames: Frames, disturbance: Disturbance) {
+    let percent = 100.0 * frames.cpu_seconds.unwrap_or_default() / frames.seconds.max(1e-9);
+    cost.add_counted(round, percent, frames, disturbance);
+}
+
+/// CPU time of a process since `before`, in seconds.
+fn used_since(before: Option<u64>, process: u32) -> Option<f64> {
+    let ns = cpu_ns(process).zip(before).map(|(after, before)| after.saturating_sub(before));
+    ns.map(|ns| ns as f64 / 1e9)
 }
 
 fn start_of_round(
@@ -120,13 +136,8 @@ fn start_of_round(
     Ok(())
 }
 
-/// Once, for a minute: what a terminal is left with, while another tool captures the same.
-fn mixed_sizes(
-    context: &Context,
-    bed: &Testbed,
-    tool: &Tool,
-    [printing, beside]: &mut [Row; 2],
-) -> Result<()> {
+/// Once, for a minute each: printing, and captures into a file that takes no time, at the rate of a quiet link.
+fn mixed_sizes(context: &Context, bed: &Testbed, printing: &Tool) -> Result<Vec<Row>> {
     let seconds = if context.options.quick { context.seconds } else { MIXED_SECONDS };
     let sizes = Sizes::mix(&IMIX).map_err(|reason| failed(MIXED, reason))?;
     let options = GenOptions {
@@ -135,11 +146,48 @@ fn mixed_sizes(
         duration: Some(Duration::from_secs_f64(seconds)),
         ..generating(context)
     };
+    let tools = [
+        printing.clone(),
+        Tool::weir(&context.options.weir, WEIR_FILE, "bpf", &["--write", "/dev/null"]),
+        Tool::tcpdump().named(TCPDUMP_FILE),
+    ];
+    let mut rows = Vec::new();
+    for (number, tool) in tools.iter().enumerate() {
+        let mut row = Row::new(SECTION, format!("{MIXED}{}", tool.name), "% of a CPU");
+        if !stopped(context.stop) {
+            let found = match number {
+                0 => cost_of_printing(context, bed, tool, 0, &options, &mut row),
+                _ => cost_of_capture(context, bed, tool, &options, &mut row),
+            };
+            row_or_reason(found, &mut row)?;
+            row.note = format!("{seconds} s");
+            context.say(&format!("{SECTION}, {MIXED}{}, {seconds} s", tool.name));
+        }
+        rows.push(row);
+    }
+    conclude(&mut rows, &format!("{MIXED}{TCPDUMP_FILE}"));
+    Ok(rows)
+}
+
+/// CPU time of a tool that writes frames to a file.
+fn cost_of_capture(
+    context: &Context,
+    bed: &Testbed,
+    tool: &Tool,
+    options: &GenOptions,
+    cost: &mut Row,
+) -> Result<()> {
     let neighbours = context.calm();
-    let frames = printed(context, bed, tool, &options, Some(beside))?;
-    printing.add_frames(0, frames, neighbours.done());
-    printing.note = format!("{seconds} s");
-    context.say(&format!("{SECTION}, {MIXED}{seconds} s"));
+    let capturing = tool.start(&bed.rx, context.cpus.tool)?;
+    let id = capturing.child.id();
+    let before = cpu_ns(id);
+    let sent = bed.tx.run(|| generator::run(&bed.tx.iface, options, context.stop))??;
+    sleep(tool.grace());
+    let used = used_since(before, id);
+    let seconds = sent.duration.as_secs_f64();
+    let got = capturing.finish()?;
+    let frames = Frames::new(sent.sent, got.kept, got.drops, seconds);
+    add_cost(cost, 0, Frames { cpu_seconds: used, ..frames }, neighbours.done());
     Ok(())
 }
 
@@ -151,40 +199,20 @@ fn generating(context: &Context) -> GenOptions {
     }
 }
 
-/// Frames that became lines, and those that the tool in the other row got at the same time.
-fn printed(
-    context: &Context,
-    bed: &Testbed,
-    tool: &Tool,
-    options: &GenOptions,
-    beside: Option<&mut Row>,
-) -> Result<Frames> {
+/// Frames that became lines.
+fn printed(context: &Context, bed: &Testbed, tool: &Tool, options: &GenOptions) -> Result<Frames> {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let folder = folder.map_err(|why| failed(tool.name, why.to_string()))?;
     let path = folder.path().join("lines");
     let script = format!("exec \"$0\" \"$@\" > {}", path.display());
-    // The shell becomes the tool.
+    // The shell executes the tool in its own process.
     let redirected = tool.clone().behind(Path::new("/bin/sh"), &["-c", &script]);
-    let peer = beside.is_some().then(|| Tool::tcpdump().start(&bed.rx, context.cpus.tool));
-    let peer = peer.transpose();
     let capturing = redirected.start(&bed.rx, context.cpus.tool)?;
     let id = capturing.child.id();
     let before = cpu_ns(id);
     let sent = bed.tx.run(|| generator::run(&bed.tx.iface, options, context.stop))??;
-    let graces = [Some(tool.grace()), beside.is_some().then(|| Tool::tcpdump().grace())];
-    sleep(graces.into_iter().flatten().max().unwrap_or_default());
-    let used = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
-    let seconds = sent.duration.as_secs_f64();
-    if let Some(row) = beside {
-        match peer.and_then(|peer| peer.map(|peer| peer.finish()).transpose()) {
-            Ok(Some(got)) => {
-                let frames = Frames::new(sent.sent, got.kept, got.drops, seconds);
-                row.add_frames(0, frames, Default::default());
-            }
-            Ok(None) => {}
-            Err(error) => row.absent = Some(error.to_string()),
-        }
-    }
+    sleep(tool.grace());
+    let used = used_since(before, id);
     let said = capturing.child.interrupt()?;
     let text = fs::read(&path).map_err(|why| failed(tool.name, why.to_string()))?;
     let (kept, report) = lines_of_frames(&text);
@@ -193,11 +221,12 @@ fn printed(
         None => counted::tcpdump(&said).map(|counted| counted.drops),
     };
     let drops = drops.ok_or_else(|| failed(tool.name, "no counts in its output".to_owned()))?;
-    let frames = Frames::new(sent.sent, kept, drops, seconds);
-    Ok(Frames { cpu_seconds: used.map(|ns| ns as f64 / 1e9), ..frames })
+    let frames = Frames::new(sent.sent, kept, drops, sent.duration.as_secs_f64());
+    Ok(Frames { cpu_seconds: used, ..frames })
 }
 
-/// How many lines are frames, and the report behind them. A date has a line, too.
+/// Number of lines that are frames, and the report that follows them. Lines of dates (`#`) are not
+/// counted.
 fn lines_of_frames(text: &[u8]) -> (u64, Option<Line>) {
     let (mut frames, mut report) = (0, None);
     for line in text.split(|&byte| byte == b'\n') {
@@ -213,7 +242,7 @@ fn lines_of_frames(text: &[u8]) -> (u64, Option<Line>) {
     (frames, report)
 }
 
-/// From the call that starts it to its first line here. Frames come all the time.
+/// Time from the start of the tool to its first line. Frames are sent during the whole time.
 fn first_line(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
     tool.installed()?;
     let done = AtomicBool::new(false);
@@ -230,7 +259,7 @@ fn first_line(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration>
 }
 
 fn start_and_wait(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
-    // Each line as soon as it is there.
+    // `-l`: each line is written at once.
     let line = tool.with(&["-l"]).command_line(&bed.rx.iface, context.cpus.tool);
     let (begin, at) = (Instant::now(), SystemTime::now());
     let mut child =
@@ -257,7 +286,7 @@ fn failed(what: &str, reason: String) -> Error {
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "print: {RATE_PPS} frames/s, lines to a file in memory, 64 MiB of buffer each; generator on CPU {}, the tool \
-         on CPU {}; {MIXED_PPS} frames/s of the simple IMIX once, for {MIXED_SECONDS} s (--quick: less)",
+         on CPU {}; {MIXED_PPS} frames/s of the simple IMIX for {MIXED_SECONDS} s (--quick: less), once, each tool alone",
         context.cpus.generator, context.cpus.tool
     )
 }
@@ -268,14 +297,17 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
         let frames = find(rows, SECTION, what, size).and_then(Row::frames);
         frames.map(|frames| frames.offered.saturating_sub(frames.kept) as f64)
     };
-    let (size, mixed) = (Some(SIZE_MIN), format!("{MIXED}{WEIR}"));
+    let (size, mixed) = (Some(SIZE_MIN), [WEIR, WEIR_FILE].map(|what| format!("{MIXED}{what}")));
     let start = value_of(rows, SECTION, &format!("{START}{WEIR}"), None);
     let cost = ratio_of(rows, SECTION, WEIR, size);
+    let quiet = ratio_of(rows, SECTION, &mixed[1], None);
     vec![
         Bar::new(format!("{WEIR}: CPU / {TCPDUMP_LINES}"), cost, Side::AtMost, 1.0),
         Bar::new(format!("{WEIR}: frames lost"), lost(WEIR, size), Side::AtMost, 0.0),
         Bar::new(format!("{START}{WEIR}, ms"), start, Side::AtMost, 150.0),
-        Bar::new(format!("{mixed}: frames lost"), lost(&mixed, None), Side::AtMost, 0.0),
+        Bar::new(format!("{}: frames lost", mixed[0]), lost(&mixed[0], None), Side::AtMost, 0.0),
+        Bar::new(format!("{}: CPU / {TCPDUMP_FILE}", mixed[1]), quiet, Side::AtMost, 1.0),
+        Bar::new(format!("{}: frames lost", mixed[1]), lost(&mixed[1], None), Side::AtMost, 0.0),
     ]
 }
 
@@ -303,6 +335,12 @@ mod tests {
         let mut rows = [row(WEIR, 12.0, 99), row(TCPDUMP_LINES, 10.0, 100)];
         conclude(&mut rows, TCPDUMP_LINES);
         let met: Vec<_> = bars(&rows).iter().map(|bar| bar.met).collect();
-        assert_eq!(met, [Some(false), Some(false), None, None]);
+        assert_eq!(met, [Some(false), Some(false), None, None, None, None]);
+        let [ours, theirs] = [WEIR_FILE, TCPDUMP_FILE].map(|what| format!("{MIXED}{what}"));
+        let of_mix = |what: &str, percent| Row { size_on_wire: None, ..row(what, percent, 100) };
+        let mut rows = [of_mix(&ours, 12.0), of_mix(&theirs, 10.0)];
+        conclude(&mut rows, &theirs);
+        let met: Vec<_> = bars(&rows).iter().map(|bar| bar.met).collect();
+        assert_eq!(met[4..], [Some(false), Some(true)]);
     }
 }

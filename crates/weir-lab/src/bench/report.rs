@@ -1,4 +1,4 @@
-//! All that a run found, and how it is shown.
+//! All results of a run, and their tables.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::row::{Frames, Row, lost};
 use super::stats::Spread;
 use super::table::{figure, grouped, render};
 
-/// All that a run of the bench found.
+/// All results of one run of the bench.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Where and when.
@@ -210,7 +210,7 @@ fn absent(row: &Row) -> String {
     format!("n/a: {}", row.absent.as_deref().unwrap_or("not reached"))
 }
 
-/// Adds the remaining remarks, and for a row that failed half way, that it did.
+/// Adds the row's other remarks, and its error if it failed half way.
 fn with_note(text: String, row: &Row) -> String {
     let notes = [row.note.as_str(), row.absent.as_deref().unwrap_or("")];
     let parts = std::iter::once(text.as_str()).chain(notes).filter(|part| !part.is_empty());

@@ -9,28 +9,28 @@ use super::percentiles::Percentiles;
 use super::stats::{Spread, paired};
 use super::table::grouped;
 
-/// One thing measured, over some rounds.
+/// A measurement over several rounds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// The part of the bench it belongs to.
     pub section: &'static str,
     /// The measured thing.
     pub what: String,
-    /// Bytes of a frame on the wire, with FCS, where frames were of one size.
+    /// Bytes of a frame on the wire, with FCS, if all frames had one size.
     pub size_on_wire: Option<u32>,
     /// Unit of the rounds' values and of `value`.
     pub unit: &'static str,
-    /// Over the rounds.
+    /// Summary of the rounds' values.
     pub value: Option<Spread>,
-    /// The same in Gbit/s, FCS included, where `value` is a frame rate.
+    /// The same in Gbit/s, FCS included, if `value` is a frame rate.
     pub gbps: Option<Spread>,
-    /// The row it is compared with.
+    /// Name of the row that it is compared with.
     pub compared_with: Option<String>,
-    /// Value over that row's, round by round.
+    /// The value divided by that row's, round by round.
     pub ratio: Option<Spread>,
     /// The rounds in order.
     pub rounds: Vec<Round>,
-    /// Why it has no rounds, or fewer than the others.
+    /// The reason why it has no rounds, or fewer than others.
     pub absent: Option<String>,
     /// Further remarks.
     pub note: String,
@@ -39,38 +39,38 @@ pub struct Row {
 /// One round.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Round {
-    /// Its number: rows that were measured in turn share it.
+    /// Its number. Rows that were measured in turn have the same numbers.
     pub round: u32,
-    /// In the row's unit.
+    /// The value, in the row's unit.
     pub value: f64,
-    /// Activity of other programs meanwhile.
+    /// Activity of other programs during the round.
     pub disturbance: Disturbance,
-    /// Where frames were counted.
+    /// Account of the frames, if they were counted.
     pub frames: Option<Frames>,
-    /// Where they were timed.
+    /// Delays, if they were measured.
     pub latency: Option<Percentiles>,
 }
 
 /// Account of the frames of a round.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frames {
-    /// Frames that the generator put on the link, by the link's own count.
+    /// Frames that the generator put on the link, as counted by the link.
     pub offered: u64,
     /// Frames that reached the consumer.
     pub kept: u64,
-    /// Every place where the tool says it lost some, zero or not.
+    /// Lost frames by the place that the tool names, also if 0.
     pub drops: BTreeMap<String, u64>,
-    /// `offered - kept - drops`: lost where the tool does not look. Negative if it counts one twice.
+    /// `offered - kept - drops`: frames that no counter of the tool explains. Negative if it counts
+    /// frames twice.
     pub unaccounted: i64,
-    /// From the first frame sent to the last.
+    /// Time from the first frame sent to the last.
     pub seconds: f64,
-    /// CPU time of the tool's own process; what the kernel did for it in softirqs is on the sender's
-    /// account.
+    /// CPU time of the tool's own process. The kernel's work in softirqs is charged to the sender.
     pub cpu_seconds: Option<f64>,
 }
 
 impl Frames {
-    /// Fills in what nobody accounts for.
+    /// Computes `unaccounted`.
     #[must_use]
     pub fn new(offered: u64, kept: u64, drops: BTreeMap<String, u64>, seconds: f64) -> Frames {
         let known = kept + drops.values().sum::<u64>();
@@ -78,31 +78,31 @@ impl Frames {
         Frames { offered, kept, drops, unaccounted, seconds, cpu_seconds: None }
     }
 
-    /// Whether all that was offered was kept, and anything was.
+    /// Whether frames were offered and all of them were kept.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.offered > 0 && self.kept >= self.offered
     }
 
-    /// Frames that the consumer was overtaken by.
+    /// Frames that were overwritten before the consumer read them.
     #[must_use]
     pub fn lapped(&self) -> u64 {
         self.drops.get("lapped").copied().unwrap_or(0)
     }
 
-    /// Frames a second on the link.
+    /// Offered frames per second.
     #[must_use]
     pub fn offered_pps(&self) -> f64 {
         if self.seconds > 0.0 { self.offered as f64 / self.seconds } else { 0.0 }
     }
 
-    /// CPU seconds of the tool for a million frames kept.
+    /// CPU seconds of the tool per million kept frames.
     #[must_use]
     pub fn cpu_per_million(&self) -> Option<f64> {
         (self.kept > 0).then_some(self.cpu_seconds? / (self.kept as f64 / 1e6))
     }
 
-    /// Million frames a second that reached the consumer.
+    /// Kept frames per second, in millions.
     #[must_use]
     pub fn kept_mpps(&self) -> f64 {
         if self.seconds > 0.0 { self.kept as f64 / self.seconds / 1e6 } else { 0.0 }
@@ -128,33 +128,33 @@ impl Row {
         }
     }
 
-    /// With the size of its frames on the wire.
+    /// Sets the size of its frames on the wire.
     #[must_use]
     pub fn sized(mut self, size_on_wire: u32) -> Row {
         self.size_on_wire = Some(size_on_wire);
         self
     }
 
-    /// With a note.
+    /// Sets its note.
     #[must_use]
     pub fn noted(mut self, note: impl Into<String>) -> Row {
         self.note = note.into();
         self
     }
 
-    /// A round more.
+    /// Adds a round.
     pub fn add(&mut self, round: u32, value: f64, disturbance: Disturbance) {
         self.rounds.push(Round { round, value, disturbance, ..Round::default() });
     }
 
-    /// A round more, of frames: its value is the kept rate in Mpps.
+    /// Adds a round whose value is the rate of kept frames in Mpps.
     pub fn add_frames(&mut self, round: u32, frames: Frames, disturbance: Disturbance) {
         let value = frames.kept_mpps();
         let frames = Some(frames);
         self.rounds.push(Round { round, value, disturbance, frames, latency: None });
     }
 
-    /// A round more, of frames whose number is not the value.
+    /// Adds a round with frames and a value of another kind.
     pub fn add_counted(
         &mut self,
         round: u32,
@@ -166,14 +166,14 @@ impl Row {
         self.rounds.push(Round { round, value, disturbance, frames, latency: None });
     }
 
-    /// A round more, of frames of which those sent count: its value is their rate in Mpps.
+    /// Adds a round whose value is the rate of offered frames in Mpps.
     pub fn add_offered(&mut self, round: u32, frames: Frames, disturbance: Disturbance) {
         let value = frames.offered_pps() / 1e6;
         let frames = Some(frames);
         self.rounds.push(Round { round, value, disturbance, frames, latency: None });
     }
 
-    /// A round more, of frames that were timed: its value is the median in microseconds.
+    /// Adds a round whose value is the median delay in microseconds.
     pub fn add_latency(
         &mut self,
         round: u32,
@@ -185,7 +185,7 @@ impl Row {
         self.rounds.push(Round { round, value, disturbance, frames, latency: Some(latency) });
     }
 
-    /// Delays over all rounds.
+    /// Delays of all rounds combined.
     #[must_use]
     pub fn latency(&self) -> Option<Percentiles> {
         let rounds: Vec<_> = self.rounds.iter().filter_map(|round| round.latency).collect();
@@ -196,7 +196,7 @@ impl Row {
         self.rounds.iter().map(|round| (round.round, round.value)).collect()
     }
 
-    /// Works out the medians.
+    /// Computes the summary of the rounds.
     pub(super) fn summarize(&mut self) {
         let values = self.values();
         self.value = Spread::of(values.iter().map(|(_, value)| *value));
@@ -208,19 +208,19 @@ impl Row {
         }
     }
 
-    /// Works out the ratio to another row.
+    /// Computes the ratio to another row.
     pub(super) fn compare(&mut self, base: &Row) {
         self.compared_with = Some(base.what.clone());
         self.ratio = paired(&self.values(), &base.values());
     }
 
-    /// The median of its values over another row's, round by round.
+    /// The median ratio of its values to those of another row, round by round.
     #[must_use]
     pub fn over(&self, base: &Row) -> Option<f64> {
         Some(paired(&self.values(), &base.values())?.median)
     }
 
-    /// All rounds' frames together.
+    /// The frames of all rounds added up.
     #[must_use]
     pub fn frames(&self) -> Option<Frames> {
         let mut total: Option<Frames> = None;
@@ -242,7 +242,7 @@ impl Row {
     }
 }
 
-/// Works out medians, and each row's ratio to the one called `baseline` of the same frame size.
+/// Summarizes each row, and compares it with the row called `baseline` of the same frame size.
 pub fn conclude(rows: &mut [Row], baseline: &str) {
     let bases: Vec<Row> = rows.iter().filter(|row| row.what == baseline).cloned().collect();
     for row in rows {
@@ -256,7 +256,7 @@ pub fn conclude(rows: &mut [Row], baseline: &str) {
 /// The unit of frame rates.
 pub const MPPS: &str = "Mpps";
 
-/// Losses by name; those that are zero only in the JSON.
+/// Losses by name, without those that are 0.
 pub fn lost(frames: &Frames) -> String {
     let named = frames.drops.iter().filter(|(_, count)| **count > 0);
     let mut parts: Vec<String> =
@@ -267,20 +267,20 @@ pub fn lost(frames: &Frames) -> String {
     if parts.is_empty() { "0".to_owned() } else { parts.join(", ") }
 }
 
-/// The row of that section, name and size.
+/// The row of this section, name and size.
 #[must_use]
 pub fn find<'a>(rows: &'a [Row], section: &str, what: &str, size: Option<u32>) -> Option<&'a Row> {
     let is = |row: &&Row| row.section == section && row.what == what && row.size_on_wire == size;
     rows.iter().find(is)
 }
 
-/// The median of such a row's ratio to the row it is compared with.
+/// The median of the ratio of the row found by [`find`].
 #[must_use]
 pub fn ratio_of(rows: &[Row], section: &str, what: &str, size: Option<u32>) -> Option<f64> {
     Some(find(rows, section, what, size)?.ratio?.median)
 }
 
-/// The median of such a row's values.
+/// The median of the values of the row found by [`find`].
 #[must_use]
 pub fn value_of(rows: &[Row], section: &str, what: &str, size: Option<u32>) -> Option<f64> {
     Some(find(rows, section, what, size)?.value?.median)

@@ -1,4 +1,4 @@
-//! Every engine at full rate for a while, and every frame accounted for.
+//! Runs every engine at full rate and checks that every frame is accounted for.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -20,27 +20,27 @@ use crate::{Error, Result};
 pub struct SoakOptions {
     /// The `weir` program.
     pub weir: PathBuf,
-    /// How long each engine runs.
+    /// How long each engine runs, seconds.
     pub seconds: f64,
 }
 
-/// How a check ended.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It holds.
     Holds,
     /// It does not.
     Fails,
-    /// It could not be made here.
+    /// It could not be run on this machine.
     Absent,
 }
 
 /// One check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// How it ended.
+    /// The result.
     pub verdict: Verdict,
-    /// The checks, and the numbers.
+    /// The name of the check, and its numbers.
     pub text: String,
 }
 
@@ -53,7 +53,7 @@ impl Check {
         Check { verdict: Verdict::Absent, text }
     }
 
-    /// One line.
+    /// The result and the text on one line.
     #[must_use]
     pub fn line(&self) -> String {
         let word = match self.verdict {
@@ -65,18 +65,18 @@ impl Check {
     }
 }
 
-/// The rate at which two captures surely keep up, and a stopped one is surely lapped.
+/// A rate at which two captures keep up, and a stopped one is lapped.
 const STEADY_PPS: f64 = 300_000.0;
 /// How long the second capture is stopped.
 const STOPPED: Duration = Duration::from_secs(5);
-/// How long both run before that, and after.
+/// How long both run before the stop, and after it.
 const MARGIN: Duration = Duration::from_secs(2);
 
-/// Runs all checks; each is handed to `tell` when it is made. Ends early, with what was checked by then,
+/// Runs all checks, and passes each to `tell` when it is done. Ends early, with the checks so far,
 /// when `stop` is set.
 ///
 /// # Errors
-/// If there can be no testbed, mostly for lack of root. A capture that fails is a failed check.
+/// If no testbed can be made, mostly for lack of root. A capture that fails is a failed check.
 pub fn soak(
     options: &SoakOptions,
     stop: &AtomicBool,
@@ -105,7 +105,7 @@ pub fn soak(
         }
     }
     for tool in Tool::weirs(&options.weir) {
-        // XDP programs do not stand beside each other on one interface.
+        // Only one XDP program can be attached to an interface.
         if !stopped(stop) && !tool.is_xdp() {
             keep(beside_a_stopped_one(&context, &bed, &tool)?);
         }
@@ -113,7 +113,8 @@ pub fn soak(
     Ok(checks)
 }
 
-/// An engine that is not there is no failure; anything else that keeps it from running is.
+/// The check of a tool that could not run. An engine that is not built in is absent; any other
+/// reason is a failure.
 fn not_run(tool: &Tool, error: Error) -> Result<Vec<Check>> {
     let Error::Measure { reason, .. } = error else { return Err(error) };
     let text = format!("{}: {reason}", tool.name);
@@ -141,7 +142,7 @@ fn full_rate(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result
     Ok(checks)
 }
 
-/// The two sums that hold for every capture.
+/// Checks the two sums of a capture's ledger.
 fn ledger(name: &str, sent: u64, report: &WeirReport) -> Vec<Check> {
     let dropped: u64 = report.drops.values().sum();
     let known = report.filtered + report.captured + dropped;
@@ -171,8 +172,8 @@ fn sign(holds: bool) -> char {
     if holds { '=' } else { '≠' }
 }
 
-/// A second capture of the same interface is stopped for a while: the first must not notice, and the
-/// second must know exactly what it missed.
+/// Stops a second capture of the same interface for a while. The first must lose nothing, and the
+/// second must count every frame that it missed.
 fn beside_a_stopped_one(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Check>> {
     let run = || {
         let first = tool.start(&bed.rx, context.cpus.tool)?;

@@ -1,8 +1,8 @@
-//! Summary of several rounds of one measurement.
+//! Summary of a measurement over several rounds.
 
 use serde::Serialize;
 
-/// Median and extremes of some rounds.
+/// Median and extremes of several rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Spread {
     /// The middle value, or the mean of the middle two.
@@ -11,12 +11,12 @@ pub struct Spread {
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// How many there were.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
 impl Spread {
-    /// Of some values; `None` if there are none, or one of them is not a number.
+    /// Summarizes values; `None` if there are none, or one of them is NaN.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -35,8 +35,8 @@ impl Spread {
     }
 }
 
-/// The ratios of two measurements, round by round: only rounds that both have count, so a machine that
-/// slows down half way slows both sides of every ratio.
+/// The ratios of two measurements, round by round. Only rounds that both have count, so that a
+/// machine that slows down half way slows down both sides of each ratio.
 #[must_use]
 pub fn paired(values: &[(u32, f64)], baseline: &[(u32, f64)]) -> Option<Spread> {
     let of_round = |round| baseline.iter().find(|(other, _)| *other == round);

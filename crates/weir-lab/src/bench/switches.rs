@@ -1,10 +1,10 @@
-//! How often the threads of a process go to sleep: voluntary context switches, thread by thread.
+//! How often the threads of a process go to sleep, as voluntary context switches of each thread.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
 
-/// Names of threads that consume begin so; where there is none, the first thread is the consumer.
+/// Prefix of the names of consumer threads. If no thread has it, the main thread is the consumer.
 const CONSUMER: &str = "weir-consumer";
 
 /// Voluntary switches of each thread so far.
@@ -12,28 +12,28 @@ const CONSUMER: &str = "weir-consumer";
 pub(super) struct Switches {
     at: Instant,
     process: u32,
-    /// By thread id.
+    /// Name and count by thread id.
     threads: BTreeMap<u32, (String, u64)>,
 }
 
 /// Voluntary switches a second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct PerSecond {
-    /// Of the consumer's thread; of several, the one that has most.
+    /// Of the consumer thread with the most switches.
     pub(super) consumer: f64,
     /// Of all threads.
     pub(super) all: f64,
-    /// By the threads' names, threads of one name together.
+    /// By thread name. Threads of one name are added up.
     pub(super) by_name: BTreeMap<String, f64>,
 }
 
 impl Switches {
-    /// Those of a process; `None` if it has ended.
+    /// Reads the counts of a process; `None` if it has ended.
     pub(super) fn look(process: u32) -> Option<Switches> {
         let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
             let id = thread.file_name().to_str().and_then(|id| id.parse().ok());
-            // A thread may end while its neighbours are asked.
+            // A thread may end while the others are read.
             let Ok(status) = fs::read_to_string(thread.path().join("status")) else { continue };
             if let (Some(id), Some(found)) = (id, parse(&status)) {
                 threads.insert(id, found);
@@ -42,7 +42,8 @@ impl Switches {
         (!threads.is_empty()).then(|| Switches { at: Instant::now(), process, threads })
     }
 
-    /// From then to now, of the threads that were there then: others are new, and their first sleeps are no habit.
+    /// Rates since `before`, of the threads that existed then. New threads are left out, because
+    /// their start is not typical.
     pub(super) fn per_second_since(&self, before: &Switches) -> PerSecond {
         let seconds = self.at.duration_since(before.at).as_secs_f64().max(f64::EPSILON);
         let mut found = PerSecond::default();
@@ -62,14 +63,14 @@ impl Switches {
 }
 
 impl PerSecond {
-    /// `weir 1.0, weir-source 20.0`.
+    /// Rates by name, such as `weir 1.0, weir-source 20.0`.
     pub(super) fn text(&self) -> String {
         let threads = self.by_name.iter().map(|(name, rate)| format!("{name} {rate:.1}"));
         threads.collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Name and voluntary switches of one thread: proc(5), `/proc/PID/task/TID/status`.
+/// Parses name and voluntary switches of one thread. Format: proc(5), `/proc/PID/task/TID/status`.
 fn parse(status: &str) -> Option<(String, u64)> {
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name))?;

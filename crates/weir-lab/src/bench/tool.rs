@@ -11,11 +11,12 @@ use super::counted::{Counted, WeirReport, weir_report};
 use crate::testbed::End;
 use crate::{Error, Result};
 
-/// The memory each tool may buffer frames in.
+/// Size of the capture buffer, for the tools that have an option for it.
 pub(super) const BUFFER_MIB: u32 = 64;
-/// Loading programs takes tens of milliseconds, dumpcap's start a second.
+/// Longest wait until a tool captures. Loading BPF programs takes tens of milliseconds, and dumpcap
+/// needs a second.
 const READY_LIMIT: Duration = Duration::from_secs(15);
-/// Time that a tool still needs after it has said that it listens.
+/// Time that a tool still needs after it has reported that it captures.
 pub(super) const SETTLE: Duration = Duration::from_millis(150);
 
 /// A program that captures.
@@ -29,9 +30,10 @@ pub(super) struct Tool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Weir, and the engine that must answer.
+    /// `weir capture`, and the engine that its report must name.
     Weir(&'static str),
-    /// `weir flows` with the engine that must answer, which tells its counts as text: JSON is one line a flow.
+    /// `weir flows`, and the engine that its report must name. Its counts are read from its text,
+    /// because its JSON has one line per flow.
     Flows(&'static str),
     Tcpdump,
     Dumpcap,
@@ -40,13 +42,13 @@ enum Kind {
     Xdpdump,
 }
 
-/// Message of Weir if it was built without the requested engine.
+/// Message about a Weir that was built without the requested engine.
 pub(super) const NOT_BUILT: &str = "this build has no engine";
-/// Where a tool's arguments name the interface.
+/// Placeholder for the interface in a tool's arguments.
 const IFACE: &str = "IFACE";
-/// Where they name the CPU.
+/// Placeholder for the CPU.
 const CPU: &str = "CPU";
-/// The peer that all are compared with.
+/// The peer that all tools are compared with.
 pub(super) const TCPDUMP: &str = "tcpdump";
 /// The peer of the engine `af_xdp`.
 pub(super) const DPDK_AF_XDP: &str = "DPDK af_xdp, rx only";
@@ -101,7 +103,7 @@ impl Tool {
         Tool::weirs(weir).into_iter().chain([Tool::weir_dpdk(weir)]).collect()
     }
 
-    /// Everything that captures.
+    /// All tools, installed or not.
     pub(super) fn all(weir: &Path) -> Vec<Tool> {
         Tool::every_weir(weir).into_iter().chain(Tool::peers()).collect()
     }
@@ -113,7 +115,7 @@ impl Tool {
         Tool::new(TCPDUMP, "tcpdump", &args, Kind::Tcpdump)
     }
 
-    /// tcpdump that prints a line a frame.
+    /// tcpdump that prints a line per frame.
     pub(super) fn tcpdump_lines() -> Tool {
         let kib = (BUFFER_MIB * 1024).to_string();
         Tool::new(TCPDUMP, "tcpdump", &["-i", IFACE, "-nn", "-B", &kib], Kind::Tcpdump)
@@ -205,14 +207,14 @@ impl Tool {
         tool
     }
 
-    /// Weir with another source than the interface.
+    /// The same with this source instead of the interface. Only for Weir.
     pub(super) fn with_source(mut self, source: &str) -> Tool {
         let at = self.args.iter().position(|arg| arg == IFACE);
         self.args[at.expect("its source is the interface")] = source.to_owned();
         self
     }
 
-    /// Another tool on another interface.
+    /// The same on this interface.
     pub(super) fn on(mut self, iface: &str) -> Tool {
         self.args.iter_mut().filter(|arg| *arg == IFACE).for_each(|arg| iface.clone_into(arg));
         self
@@ -226,14 +228,14 @@ impl Tool {
         self
     }
 
-    /// Weir on rings of somebody else's.
+    /// The same without `--ring-size`, for rings that another process has made. Only for Weir.
     pub(super) fn without_ring(mut self) -> Tool {
         let at = self.args.iter().position(|arg| arg == "--ring-size").expect("Weir has one");
         self.args.drain(at..at + 2);
         self
     }
 
-    /// Weir with rings of another size.
+    /// The same with rings of this size. Only for Weir.
     pub(super) fn with_ring(&self, size: &str) -> Tool {
         let mut tool = self.clone();
         let at = tool.args.iter().position(|arg| arg == "--ring-size");
@@ -241,20 +243,20 @@ impl Tool {
         tool
     }
 
-    /// Whether it takes frames at XDP, where only one program can be.
+    /// Whether it takes frames at XDP. Only one program can be attached there.
     pub(super) fn is_xdp(&self) -> bool {
         self.args.iter().any(|arg| arg == "xdp" || arg == "--consume")
     }
 
-    /// Whether the kernel's half does all the work before the consumer.
+    /// Whether a BPF program in the kernel does all the work before the consumer.
     pub(super) fn has_no_thread_of_its_own(&self) -> bool {
         self.kind == Kind::Weir("bpf")
     }
 
-    /// How long it may still read what it has buffered before it is asked to end.
+    /// How long the tool may still read its buffer before it is told to end.
     pub(super) fn grace(&self) -> Duration {
         match self.kind {
-            // They take what there is when they end, or poll all the time.
+            // They read the rest of their buffer when they end, or poll all the time.
             Kind::Weir(_) | Kind::Flows(_) | Kind::Testpmd => Duration::from_millis(300),
             // tcpdump gets the last frames of a partly filled block after one second, its packet buffer
             // timeout.
@@ -262,7 +264,7 @@ impl Tool {
         }
     }
 
-    /// Whether the program is there.
+    /// Checks that the program is installed.
     ///
     /// # Errors
     /// [`Error::Measure`] naming what is missing.
@@ -282,7 +284,7 @@ impl Tool {
     /// Starts it on the interface of `end`, bound to `cpu`, and waits until it captures.
     ///
     /// # Errors
-    /// [`Error::Measure`] with what the tool said.
+    /// [`Error::Measure`] with the tool's message.
     pub(super) fn start(&self, end: &End, cpu: usize) -> Result<Capturing> {
         self.installed()?;
         let line = self.command_line(&end.iface, cpu);
@@ -290,7 +292,8 @@ impl Tool {
         child.wait_for_line(READY_LIMIT, |line| self.kind.is_ready(line))?;
         sleep(SETTLE);
         if child.has_ended() {
-            // Said that it listens, and ended: let `wait_for_line` find its last words.
+            // It reported that it captures, and has ended since: `wait_for_line` finds its last
+            // message.
             child.wait_for_line(Duration::ZERO, |_| false)?;
         }
         Ok(Capturing { kind: self.kind, name: self.name, child })
@@ -309,7 +312,7 @@ impl Kind {
         }
     }
 
-    /// Whether the report is of the engine that was asked.
+    /// Whether the report names the requested engine.
     fn answers(self, report: &WeirReport) -> bool {
         matches!(self, Kind::Weir(engine) if engine == report.engine)
     }
@@ -330,7 +333,7 @@ impl Kind {
     }
 }
 
-/// A tool at work.
+/// A running tool.
 pub(super) struct Capturing {
     kind: Kind,
     name: &'static str,
@@ -338,21 +341,21 @@ pub(super) struct Capturing {
 }
 
 impl Capturing {
-    /// When it said that it captures.
+    /// Time at which the tool reported that it captures.
     pub(super) fn ready_at(&self) -> Option<SystemTime> {
         let lines = self.child.lines();
         lines.iter().find(|line| self.kind.is_ready(&line.text)).map(|line| line.at)
     }
 
-    /// Ends it as Ctrl-C does and reads its counts.
+    /// Interrupts the tool as Ctrl-C does and reads its counts.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it does not end, or its counts are not where they used to be.
+    /// [`Error::Measure`] if it does not end, or no counts are found in its output.
     pub(super) fn finish(self) -> Result<Counted> {
         Ok(self.finish_with_lines()?.0)
     }
 
-    /// The same, and all that it printed.
+    /// The same, and also gives every line that it printed.
     ///
     /// # Errors
     /// As [`Capturing::finish`].
@@ -363,7 +366,7 @@ impl Capturing {
         Ok((counted, lines))
     }
 
-    /// Ends Weir and reads its report.
+    /// Interrupts Weir and reads its report.
     ///
     /// # Errors
     /// As [`Capturing::finish`].

@@ -1,4 +1,5 @@
-//! Unchanged tools on a daemon's feed: tcpdump with libweirpcap loaded into it, and on an interface that is fed.
+//! Unchanged tools on a daemon's feed: tcpdump with libweirpcap preloaded, and tcpdump on an
+//! interface that `weir attach` feeds.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -20,10 +21,10 @@ const PASSIVE: &str = "weir, passive";
 const CONSUMER: &str = "weir capture host:lan";
 const PRELOADED: &str = "tcpdump on host:lan (libweirpcap)";
 const ATTACHED: &str = "tcpdump on weir0 (weir attach)";
-/// The interface that is fed.
+/// The interface that `weir attach` feeds.
 const NETDEV: &str = "weir0";
 
-/// The program that takes the frames.
+/// The way in which a program gets the frames.
 #[derive(Clone, Copy)]
 enum Way {
     Passive,
@@ -46,7 +47,7 @@ impl Way {
         }
     }
 
-    /// The tool, and what has to run for it.
+    /// The tool, and the programs that it needs to have running.
     fn tool(self, context: &Context, served: &Served, rx: &End) -> Result<(Tool, Vec<Child>)> {
         let weir = &context.options.weir;
         let socket = served.socket().display().to_string();
@@ -75,10 +76,10 @@ impl Way {
     }
 }
 
-/// Measures all of it.
+/// Measures all ways in turn.
 ///
 /// # Errors
-/// Only if there can be no testbed: any other failure is a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let row = |way: Way| Row::new(SECTION, way.name(), MPPS).sized(SIZE_MIN);
@@ -104,7 +105,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows.into())
 }
 
-/// With a daemon of its own, which captures for nobody else.
+/// One run, with a daemon that has no other clients.
 fn at_full_rate(context: &Context, bed: &Testbed, way: Way) -> Result<Frames> {
     let served = Served::start(context, bed)?;
     let (tool, helpers) = way.tool(context, &served, &bed.rx)?;
@@ -123,7 +124,7 @@ fn at_full_rate(context: &Context, bed: &Testbed, way: Way) -> Result<Frames> {
     let used = cpu().saturating_sub(before);
     let mut counted = capturing.finish()?;
     for helper in helpers {
-        // The program that feeds the interface loses frames, too.
+        // `weir attach`, which feeds the interface, may lose frames as well.
         if let Some(report) = weir_report(&helper.interrupt()?) {
             counted.drops.extend(report.counted().drops);
         }

@@ -1,5 +1,5 @@
-//! How often a capture wakes up while little or nothing comes, and how soon it has a frame that comes after
-//! silence: the two pull against each other, so they are measured together.
+//! How often a capture wakes up while few or no frames arrive, and the delay of a frame that
+//! arrives after silence. Improving one makes the other worse, so both are measured together.
 
 mod bare;
 
@@ -22,21 +22,22 @@ pub(super) const SECTION: &str = "wake-ups";
 const SILENT: &str = "silent";
 const TRICKLE: &str = "1,000 frames/s";
 const SINGLE: &str = "one frame after silence, latest";
-/// Beside the tools, at the same time.
+/// Name of the reference: a thread that is woken in the same rhythm while the tools run.
 const BARE: &str = "a thread that only sleeps";
 /// The unit of wake-ups.
 const PER_SECOND: &str = "1/s";
 const TRICKLE_PPS: f64 = 1000.0;
-/// Frames that come alone, unless told otherwise: every 107 ms, and no multiple of anybody's sleep.
+/// Default number of single frames. They come every 107 ms, which is no multiple of an engine's
+/// sleep.
 const SINGLES: u64 = 50;
 const SINGLES_PPS: f64 = 9.31;
-/// From the start, and from the first frame, until a consumer has its habit.
+/// Time after the start, and after the first frame, in which a consumer adapts its sleep.
 const SETTLE: Duration = Duration::from_millis(700);
 
-/// Measures every engine, and tcpdump; single frames of all engines at the same time.
+/// Measures every engine, and tcpdump. Single frames are sent to all engines at the same time.
 ///
 /// # Errors
-/// Only if there can be no testbed: a tool that fails is a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let weirs = Tool::weirs(&context.options.weir);
@@ -73,7 +74,7 @@ fn single_name(name: &str) -> String {
     format!("{SINGLE}: {name}")
 }
 
-/// Wake-ups of one tool: rounds without a frame, then rounds with a few.
+/// Wake-ups of one tool: rounds without frames, then rounds at a low rate.
 fn habits(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Row>> {
     let capturing = tool.start(&bed.rx, context.cpus.tool)?;
     let id = capturing.child.id();
@@ -92,7 +93,7 @@ fn habits(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Row>> {
     });
     let (mut trickle, sent) = (trickle?, sent?);
     sleep(tool.grace());
-    // A program that takes no frames has no reason to wake up.
+    // Few wake-ups mean nothing if the tool lost the frames.
     let kept = capturing.finish()?.kept;
     if kept < sent.sent {
         trickle[0].note = format!("kept {kept} of {} frames", sent.sent);
@@ -100,7 +101,7 @@ fn habits(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Row>> {
     Ok(silent.into_iter().chain(trickle).collect())
 }
 
-/// A row of the consumer's thread, and one of all threads with each named.
+/// A row of the consumer's thread, and a row of all threads with the rate of each in its note.
 fn watched(context: &Context, tool: &Tool, what: &str, process: u32) -> Result<[Row; 2]> {
     let ended = || Error::Measure { what: tool.name.to_owned(), reason: "it has ended".to_owned() };
     let row = |threads| Row::new(SECTION, name(what, tool, threads), PER_SECOND);
@@ -133,8 +134,8 @@ fn send(context: &Context, end: &End, options: GenOptions) -> Result<GenReport> 
     end.run(|| generator::run(&end.iface, &options, context.stop))?
 }
 
-/// The same number of single frames to every engine, each on a link of its own: one after the other, ten thousand would
-/// take hours. A consumer that sleeps leaves its CPU to the others.
+/// Sends single frames to all engines at the same time, each on its own link. One engine after the
+/// other would take hours for ten thousand frames. Sleeping consumers do not compete for the CPU.
 fn singles(context: &Context, tools: &[Tool]) -> Result<Vec<Row>> {
     let frames = context.options.singles.unwrap_or(SINGLES);
     let seconds = frames as f64 / SINGLES_PPS;
@@ -165,7 +166,7 @@ fn singles(context: &Context, tools: &[Tool]) -> Result<Vec<Row>> {
     names.zip(results.into_iter().chain([bare])).map(row).collect()
 }
 
-/// Account of frames that came alone.
+/// Result for single frames.
 struct Singles {
     sent: u64,
     delays: Percentiles,
@@ -184,7 +185,7 @@ fn single(context: &Context, bed: &Testbed, tool: &Tool, frames: u64) -> Result<
 }
 
 impl Singles {
-    /// The latest, in milliseconds; a frame that never came is later than any.
+    /// The longest delay in milliseconds; infinite if a frame never arrived.
     fn latest_ms(&self) -> f64 {
         let all_came = self.sent > 0 && self.delays.frames >= self.sent;
         if all_came { self.delays.max_us / 1e3 } else { f64::INFINITY }
@@ -213,7 +214,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets for the worst of the engines.
+/// Targets for the worst engine.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let tools = Tool::weirs("weir".as_ref());
     let worst = |what: &str| {

@@ -1,7 +1,8 @@
-//! Capture off a link: every tool in turn on the same veth pair, at all that the generator can send.
+//! Capture from a link: every tool in turn on the same veth pair, at the highest rate that the
+//! generator reaches.
 //!
-//! The kernel half of a capture runs in the generator's softirq, on the generator's core. So a slow
-//! tool lowers the offered rate, and the rate of kept frames counts, beside the loss.
+//! The kernel half of a capture runs in the generator's softirq, on the generator's CPU. So a slow
+//! tool lowers the offered rate. For this reason the rate of kept frames counts, not only the loss.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -16,9 +17,9 @@ use crate::testbed::{End, Testbed};
 use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "wire";
-/// Frame sizes on the wire: the smallest, and the largest of a plain Ethernet.
+/// Frame sizes on the wire: the smallest, and the largest of plain Ethernet.
 pub(super) const SIZES: [u32; 2] = [64, 1518];
-/// And in full: those of RFC 2544, less 1280.
+/// Sizes of a full run: those of RFC 2544 without 1280.
 const SIZES_FULL: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
 
 /// Sent traffic.
@@ -27,7 +28,7 @@ pub(super) struct Traffic {
     pub(super) size: u32,
     pub(super) rate: Rate,
     pub(super) seconds: f64,
-    /// With the time in each frame.
+    /// Whether each frame contains the time at which it was made.
     pub(super) stamp: bool,
 }
 
@@ -39,7 +40,7 @@ pub(super) fn sizes(context: &Context) -> &'static [u32] {
 /// Measures all tools at each size.
 ///
 /// # Errors
-/// Only if there can be no testbed: a tool that fails is a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let tools = Tool::all(&context.options.weir);
     let (sizes, rounds) = (sizes(context), context.rounds);
@@ -61,8 +62,8 @@ pub(super) struct Turns<'a> {
     pub(super) tools: &'a [Tool],
 }
 
-/// Every tool in turn, round by round, at each size: `take` makes one measurement, and a note on it. The rows are not
-/// concluded yet.
+/// Runs every tool in turn, round by round, at each size. `take` makes one measurement and a note
+/// on it. The medians and ratios of the rows are not computed yet.
 ///
 /// # Errors
 /// As [`measure`].
@@ -78,7 +79,8 @@ pub(super) fn in_turn(
         let mut rows: Vec<Row> = tools.iter().map(row).collect();
         for round in 0..rounds {
             for (tool, row) in tools.iter().zip(&mut rows) {
-                // One that failed is not asked again: it would cost every round its time-outs.
+                // A tool that failed is not started again, because it would use up its time-outs in
+                // every round.
                 if stopped(context.stop) || row.absent.is_some() {
                     continue;
                 }
@@ -101,7 +103,7 @@ pub(super) fn in_turn(
     Ok(all)
 }
 
-/// One run of a tool: the sent frames, and the tool's own counts.
+/// One run of a tool. Combines the sent frames with the tool's own counts.
 ///
 /// # Errors
 /// [`Error::Measure`] if the tool fails.

@@ -1,8 +1,9 @@
-//! The highest rate at which nothing is lost: throughput as RFC 2544, section 26.1, has it.
+//! The highest rate without loss: throughput as defined in RFC 2544, section 26.1.
 //!
-//! The rate is halved between one that lost frames and one that lost none, and each trial is a run of its
-//! own, against the generator's exact count. Where the RFC wants trials of 60 s, these are as long as
-//! [`Options::trial`](super::context::Options::trial) says: a buffer hides a slow reader for as long as it fills.
+//! The rate is found by bisection between a rate that lost frames and one that lost none. Each
+//! trial is a separate run, compared with the generator's exact count. The RFC demands trials of 60
+//! s. Here they last [`Options::trial`](super::context::Options::trial); in short trials, a buffer
+//! can hide a slow reader.
 
 use super::context::{Context, stopped};
 use super::row::{Frames, Row, conclude, lost};
@@ -15,17 +16,19 @@ use crate::generator::Rate;
 pub(super) const SECTION: &str = "zero-loss";
 const SIZES: [u32; 1] = [64];
 const SIZES_FULL: [u32; 2] = wire::SIZES;
-/// The search ends when the two rates are this near, as a share of the most that was offered.
+/// The search ends when the two rates differ by at most this share of the highest offered rate.
 pub(super) const RESOLUTION: f64 = 1.0 / 32.0;
-/// A rate that lost frames is tried again: on a machine that others use, too, one loss may be theirs.
+/// Trials with loss after which a rate has failed. On a shared machine, other programs may have
+/// caused a single loss.
 pub(super) const TRIES: u32 = 2;
-/// Trials of one rate at most: one that the generator was too held up to offer is tried again as well.
+/// Most trials of one rate. A trial in which the generator did not reach the rate is repeated as
+/// well.
 const TRIALS: u32 = 4;
 
-/// Searches for every engine and peer.
+/// Searches the rate for every tool.
 ///
 /// # Errors
-/// Only if there can be no testbed: a tool that fails is a row that says so.
+/// Only if no testbed can be made. A tool that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let sizes: &[u32] = if context.options.full { &SIZES_FULL } else { &SIZES };
     let tools = Tool::all(&context.options.weir);
@@ -42,12 +45,12 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
 }
 
 struct Found {
-    /// The trial that lost nothing with the most offered; empty if each lost some.
+    /// The trial without loss that had the highest offered rate; empty if every trial lost frames.
     best: Frames,
     note: String,
 }
 
-/// Tries rates until the highest without loss is known to [`RESOLUTION`].
+/// Tries rates until the highest rate without loss is known to [`RESOLUTION`].
 fn search(context: &Context, trial: impl Fn(Rate) -> Result<Frames>) -> Result<Found> {
     let first = tried(context, &trial, Rate::Max, 0.0)?;
     if let Some(best) = first.whole {
@@ -63,8 +66,7 @@ fn search(context: &Context, trial: impl Fn(Rate) -> Result<Frames>) -> Result<F
         let least = pps - bisection.near;
         let tried = tried(context, &trial, Rate::Pps(pps), least)?;
         let has_passed = tried.has_passed(least);
-        // A rate that was not offered has not passed: the search goes on below, where it can be
-        // offered.
+        // A rate that was not offered has not passed. The search continues with lower rates.
         bisection.tried(pps, has_passed);
         if !has_passed && tried.lossy.is_none() {
             not_offered = Some(pps);
@@ -82,21 +84,21 @@ fn search(context: &Context, trial: impl Fn(Rate) -> Result<Frames>) -> Result<F
 /// Trials of one rate.
 #[derive(Default)]
 struct Tried {
-    /// Of those that lost nothing, the one with the most offered.
+    /// The trial without loss that had the highest offered rate.
     whole: Option<Frames>,
-    /// The last that lost frames.
+    /// The last trial that lost frames.
     lossy: Option<Frames>,
 }
 
 impl Tried {
-    /// Whether nothing was lost of at least that many frames a second.
+    /// Whether a trial without loss offered at least `least` frames per second.
     fn has_passed(&self, least: f64) -> bool {
         self.whole.as_ref().is_some_and(|frames| frames.offered_pps() >= least)
     }
 }
 
-/// Tries a rate until nothing is lost of at least `least` frames a second, [`TRIES`] have lost some, or there were
-/// [`TRIALS`].
+/// Repeats a rate until a trial passes without loss at `least` frames per second or more, [`TRIES`]
+/// trials have lost frames, or [`TRIALS`] were made.
 fn tried(
     context: &Context,
     trial: &impl Fn(Rate) -> Result<Frames>,
@@ -123,7 +125,7 @@ fn more_offered(one: Option<Frames>, other: Frames) -> Frames {
     one.filter(|one| one.offered_pps() > other.offered_pps()).unwrap_or(other)
 }
 
-/// Rates in frames a second, between one that lost nothing and one that did.
+/// Bisection of rates in frames per second, between one that lost nothing and one that lost frames.
 struct Bisection {
     passed: f64,
     failed: f64,
@@ -131,12 +133,12 @@ struct Bisection {
 }
 
 impl Bisection {
-    /// Below the most that could be offered, which lost frames.
+    /// Starts below the highest rate that could be offered, which lost frames.
     fn below(most: f64) -> Bisection {
         Bisection { passed: 0.0, failed: most, near: most * RESOLUTION }
     }
 
-    /// The rate to try.
+    /// The next rate to try.
     fn next(&self) -> Option<f64> {
         let far = self.failed - self.passed > self.near;
         far.then(|| f64::midpoint(self.passed, self.failed))
@@ -169,7 +171,8 @@ mod tests {
     use std::cell::Cell;
     use std::sync::atomic::AtomicBool;
 
-    /// A tool that keeps up to `limit` frames a second, and a generator that makes a million at most.
+    /// A tool that keeps up to `limit` frames a second, with a generator that sends at most a
+    /// million.
     fn run(rate: Rate, limit: f64) -> Frames {
         let offered = match rate {
             Rate::Pps(pps) => pps,
@@ -196,7 +199,7 @@ mod tests {
             let (found, trials) = found(limit);
             let rate = found.best.offered_pps();
             assert!(rate <= limit && rate >= limit - 1e6 * RESOLUTION, "{rate} for {limit}");
-            // Five halvings, and the first: each twice at most.
+            // The first rate and five halvings, each tried at most twice.
             assert!(trials <= 12, "{trials}");
             assert!(found.note.contains("UNACCOUNTED"), "{}", found.note);
         }
@@ -222,8 +225,8 @@ mod tests {
         assert_eq!(search(&context, trial).unwrap().best.kept, 1_000_000);
     }
 
-    /// A search for a tool that keeps up to 800,000 frames a second, whose generator offers `share` of what is asked;
-    /// and its trials.
+    /// A search for a tool that keeps up to 800,000 frames a second, whose generator offers `share`
+    /// of the requested rate. Also gives the number of trials.
     fn held_up(share: impl Fn(u32, f64) -> f64) -> (Found, u32) {
         let (options, stop) = (Options::default(), AtomicBool::new(false));
         let context = Context::new(&options, &stop, &|_| {});
@@ -253,7 +256,8 @@ mod tests {
         assert!((6e5 - 1e6 * RESOLUTION..=6e5).contains(&rate), "{rate}");
         assert!(found.note.contains("Mpps could not be offered"), "{}", found.note);
         assert!(trials <= 2 + 5 * TRIALS, "{trials}");
-        // The most that was offered without loss counts, whatever was asked for then.
+        // The highest rate that was offered without loss counts, even if a higher one was
+        // requested.
         let (found, _) = held_up(|trial, pps| if trial == 4 { 0.7e6 / pps } else { 0.1 });
         assert!((found.best.offered_pps() - 0.7e6).abs() < 1.0, "{}", found.best.offered_pps());
     }

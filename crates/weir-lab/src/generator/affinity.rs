@@ -1,11 +1,11 @@
-//! Binding the sending thread to a CPU, and giving it back.
+//! Binds the sending thread to a CPU, and restores its CPU set afterwards.
 
 use std::io;
 use std::mem::{size_of, zeroed};
 
 use crate::{Error, Result};
 
-/// The calling thread runs on one CPU while this lives; then where it was allowed to before.
+/// Binds the calling thread to one CPU. Dropping it restores the previous CPU set.
 pub(crate) struct Pinned {
     before: libc::cpu_set_t,
 }
@@ -34,8 +34,8 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // SAFETY: 0 is the calling thread, which made this value: it is neither sent nor shared, as
-        // it lives in one function's frame. `before` is readable for its own size.
+        // SAFETY: 0 is the calling thread, which made this value: the value stays in one function's
+        // frame, so it is neither sent nor shared. `before` is readable for its own size.
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &self.before) };
     }
 }

@@ -1,41 +1,42 @@
-//! A token bucket: when may how many frames go.
+//! A token bucket: decides how many frames may be sent, and when.
 //!
-//! Arithmetic only: time comes in as nanoseconds, so tests use a clock of their own.
+//! It contains only arithmetic. The caller passes the time in nanoseconds, so tests use a clock of
+//! their own.
 
 pub(super) use crate::limits::GRANT_MAX;
 
-/// Time made up for at most. A sender that did not get the CPU for longer gives up the rest, so that
-/// it does not flood the receiver: 50 ms at 1 Mpps are 50,000 frames, some 6 MiB of ring at 60 B.
+/// Most time that a late sender catches up. The rest is given up, so that the receiver is not
+/// flooded: 50 ms at 1 Mpps are 50,000 frames, about 6 MiB of ring at 60 B.
 pub(super) const DEPTH_NS: f64 = 50e6;
-/// Aim of one grant: short enough to look steady, long enough to pay for a system call.
+/// Length of one grant: short enough for a steady rate, long enough to amortize a system call.
 pub(super) const GRANT_NS: f64 = 200e3;
 
 /// Grants frames at a rate.
 #[derive(Debug, Clone)]
 pub(super) struct Bucket {
     frames_per_ns: f64,
-    /// Frames that may go now. Whole grants are taken from it, the fraction stays.
+    /// Frames that may be sent now. Whole frames are taken from it, and the fraction stays.
     tokens: f64,
     depth: f64,
-    /// Frames wanted together before it is worth sending.
+    /// Frames that a grant waits for, so that a system call is worth it.
     grant: u64,
     last_ns: u64,
-    /// Frames that were due and are not made up for.
+    /// Frames that were due and will not be caught up.
     given_up: f64,
 }
 
 /// Answer of the bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Send this many now; they are taken from the bucket.
+    /// Send this many frames now. They are taken from the bucket.
     Send(u64),
-    /// Come back after this many nanoseconds.
+    /// Ask again after this many nanoseconds.
     WaitNs(u64),
 }
 
 impl Bucket {
-    /// A bucket with one frame in it at `now_ns`: at 1 frame a second, the first goes at once. `frames_per_s` is above
-    /// zero and finite.
+    /// A bucket with one frame at `now_ns`, so that even at 1 frame a second the first frame is
+    /// sent at once. `frames_per_s` is above zero and finite.
     pub(super) fn new(frames_per_s: f64, now_ns: u64) -> Bucket {
         assert!(frames_per_s > 0.0 && frames_per_s.is_finite(), "checked with the options");
         let frames_per_ns = frames_per_s / 1e9;
@@ -44,7 +45,7 @@ impl Bucket {
         Bucket { frames_per_ns, tokens: 1.0, depth, grant, last_ns: now_ns, given_up: 0.0 }
     }
 
-    /// Asks for frames, at most `most` (above zero).
+    /// Asks for frames, at most `most`, which is above zero.
     pub(super) fn ask(&mut self, now_ns: u64, most: u64) -> Verdict {
         self.fill(now_ns, most);
         let wanted = self.grant.min(most);
@@ -53,19 +54,21 @@ impl Bucket {
             self.tokens -= frames as f64;
             return Verdict::Send(frames);
         }
-        // Rounded up: asking after exactly this long gets the grant.
+        // Rounded up, so that asking after exactly this time gets the grant.
         let missing = wanted as f64 - self.tokens;
         Verdict::WaitNs((missing / self.frames_per_ns).ceil() as u64 + 1)
     }
 
-    /// The last grant, of a run that ends at `end_ns`: all that was due before then, at most `most`, and at most
-    /// [`GRANT_MAX`], so that a sender far behind its rate does not go on long after its end. It may be none. Frames
-    /// that are due beyond [`GRANT_MAX`] are given up; frames that are due beyond `most` were not requested.
+    /// The last grant of a run that ends at `end_ns`: all frames that were due before then, at most
+    /// `most`, and at most [`GRANT_MAX`], so that a sender far behind its rate stops soon after the
+    /// end. It may be 0. Frames that are due beyond [`GRANT_MAX`] are given up. Frames that are due
+    /// beyond `most` were not requested.
     ///
-    /// Without it the frames of the time since the last ask would be missing: a whole pause of the sender, if
+    /// Without this grant, the frames since the last call of [`Bucket::ask`] would be missing: if
+    /// the run ends while the sender waits, those of the whole wait.
     /// the run ended in one.
     pub(super) fn last(&mut self, end_ns: u64, most: u64) -> u64 {
-        // A frame that is due at the very end is the first of the time after it.
+        // A frame that is due exactly at the end belongs to the time after it.
         self.fill(end_ns.saturating_sub(1), most);
         let due = self.tokens.min(most as f64);
         let frames = (due as u64).min(GRANT_MAX);
@@ -74,12 +77,13 @@ impl Bucket {
         frames
     }
 
-    /// Time given up: the rate asked for frames then that nobody made up for.
+    /// The time in which the given-up frames were due.
     pub(super) fn given_up_ns(&self) -> u64 {
         (self.given_up / self.frames_per_ns) as u64
     }
 
-    /// Of what is due, only what the limit `most` allows can be given up.
+    /// Adds the frames that have become due. Of these, only frames within the limit `most` can be
+    /// given up.
     fn fill(&mut self, now_ns: u64, most: u64) {
         let elapsed = now_ns.saturating_sub(self.last_ns);
         self.last_ns = self.last_ns.max(now_ns);
@@ -93,7 +97,7 @@ impl Bucket {
 mod tests {
     use super::*;
 
-    /// Asks until `until_ns`, waiting as told; gives frames granted and the largest grant.
+    /// Asks until `until_ns` and waits as told. Gives the frames granted and the largest grant.
     fn play(rate: f64, until_ns: u64) -> (u64, u64) {
         let (mut bucket, mut now, mut total, mut largest) = (Bucket::new(rate, 0), 0, 0, 0);
         while now < until_ns {
@@ -124,7 +128,7 @@ mod tests {
         let mut bucket = Bucket::new(1_000_000.0, 5);
         let Verdict::WaitNs(ns) = bucket.ask(5, u64::MAX) else { panic!("holds one") };
         assert_eq!(bucket.ask(5 + ns, u64::MAX), Verdict::Send(200));
-        // The last few of a fixed number do not wait for a full grant.
+        // The last frames of a fixed number do not wait for a full grant.
         let Verdict::WaitNs(ns) = bucket.ask(5 + ns, 3) else { panic!("just emptied") };
         assert!(ns <= 3002);
     }
@@ -142,7 +146,8 @@ mod tests {
 
     #[test]
     fn what_is_sent_and_what_is_given_up_make_the_rate_to_the_frame() {
-        // A sender that is held up now and then, once for longer than is made up for, and at the end.
+        // A sender that is delayed at times, once for longer than it may catch up, and also at the
+        // end.
         for rate in [1.0, 999.0, 100_000.0, 14_880_952.0] {
             for pause in [1_000, 3_000_000, 49_000_000, 220_000_000] {
                 let (mut bucket, mut now, mut sent, mut turn) = (Bucket::new(rate, 0), 0, 0, 0u64);
@@ -169,15 +174,15 @@ mod tests {
     fn the_last_grant_is_what_was_due_before_the_end() {
         let mut bucket = Bucket::new(1_000.0, 0);
         assert_eq!(bucket.ask(0, 9), Verdict::Send(1));
-        assert_eq!(bucket.last(10_000_000, 3), 3); // 9 are due, a limit takes 3
-        assert_eq!(bucket.given_up_ns(), 0); // the other 6 are the limit's
+        assert_eq!(bucket.last(10_000_000, 3), 3); // 9 are due, the limit allows 3
+        assert_eq!(bucket.given_up_ns(), 0); // the other 6 are beyond the limit
         assert_eq!(bucket.last(10_000_000, 9), 0);
     }
 
     #[test]
     fn the_last_grant_is_no_longer_than_another_and_the_rest_is_given_up() {
         let mut bucket = Bucket::new(1_000_000.0, 0);
-        // 40 ms, which would be made up for before the end.
+        // 40 ms, which before the end would be caught up.
         assert_eq!(bucket.last(40_000_000, u64::MAX), GRANT_MAX);
         assert_eq!(bucket.given_up_ns() / 1_000_000, 23);
     }
@@ -185,7 +190,7 @@ mod tests {
     #[test]
     fn what_a_limit_forbids_is_not_given_up() {
         let mut bucket = Bucket::new(1_000.0, 0);
-        // A second late, with 3 frames to go and with 100, of which 50 ms are made up for.
+        // A second late, with 3 frames left, and with 100, of which 50 ms are caught up.
         assert_eq!(bucket.last(1_000_000_000, 3), 3);
         assert_eq!(bucket.given_up_ns(), 0);
         assert_eq!(bucket.ask(2_000_000_000, 100), Verdict::Send(50));

@@ -1,4 +1,4 @@
-//! The link's own count of frames that it took.
+//! The link's own count of transmitted frames.
 
 use std::fs;
 use std::thread::sleep;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result, ethtool};
 
-/// Frames taken by a link since this counter was made.
+/// Counts the frames that a link has taken since this counter was made.
 pub(super) struct Counter<'a> {
     iface: &'a str,
     kind: Kind,
@@ -15,10 +15,11 @@ pub(super) struct Counter<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A veth's count of frames accepted in `ndo_xdp_xmit`: exact as soon as the call returns, and
-    /// untouched by what the stack sends.
+    /// A veth's count of frames accepted in `ndo_xdp_xmit`. It is exact as soon as the call
+    /// returns, and does not include frames sent by the stack.
     VethXdp,
-    /// The link's transmitted packets: everybody's, and some drivers count when the NIC is done.
+    /// The link's transmitted packets, of all senders. Some drivers count a packet only when the
+    /// NIC has sent it.
     Link,
 }
 
@@ -27,18 +28,20 @@ enum Kind {
 pub(super) struct Reading {
     pub(super) taken: u64,
     pub(super) refused: u64,
-    /// Bytes of the frames taken, without FCS: the link's own, also for frames sent by XDP.
+    /// Bytes of the taken frames, without FCS. Always from the link's own counter, also for frames
+    /// sent by XDP.
     bytes: u64,
 }
 
-/// How long a link's counter may stand still before it is believed.
+/// After this time without a change, a link's counter is taken as final.
 const STILL: Duration = Duration::from_millis(60);
-/// How long it is waited for altogether.
+/// Longest wait for a final counter.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 impl<'a> Counter<'a> {
-    /// Counts frames sent by XDP. Threads that share a queue of a veth would lose each other's updates of
-    /// its own count: `veth_xdp_xmit` adds to it outside the queue's lock. The link's is of one NAPI context.
+    /// Counts frames sent by XDP. With several threads, the link's counter is used: threads that
+    /// share a queue of a veth can lose updates of the veth's own count, which `veth_xdp_xmit`
+    /// increments outside the queue's lock. The link's counter is updated in one NAPI context.
     pub(super) fn of_xdp(iface: &'a str, threads: usize) -> Result<Counter<'a>> {
         let veth = threads == 1 && ethtool::driver(iface).is_ok_and(|driver| driver == "veth");
         Counter::new(iface, if veth { Kind::VethXdp } else { Kind::Link })
@@ -58,7 +61,7 @@ impl<'a> Counter<'a> {
         self.kind == Kind::VethXdp
     }
 
-    /// For [`super::Totals::counted_by`].
+    /// The text for [`super::Totals::counted_by`].
     pub(super) fn name(&self) -> &'static str {
         match self.kind {
             Kind::VethXdp => "veth tx_queue_*_xdp_xmit",
@@ -66,7 +69,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Frames since the start.
+    /// Frames and bytes since the start.
     pub(super) fn now(&self) -> Result<Reading> {
         let now = self.kind.read(self.iface)?;
         Ok(Reading {
@@ -76,7 +79,7 @@ impl<'a> Counter<'a> {
         })
     }
 
-    /// Bytes that the link took since the start, without FCS, once that count stands still.
+    /// Bytes that the link has taken since the start, without FCS, once the counter is final.
     pub(super) fn settled_bytes(&self) -> Result<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (self.now()?.bytes, start);
@@ -90,7 +93,7 @@ impl<'a> Counter<'a> {
         Ok(last)
     }
 
-    /// Frames since the start, once the counter has caught up with `attempted` or stands still.
+    /// Frames since the start, once the counter has reached `attempted` or is final.
     pub(super) fn settled(&self, attempted: u64) -> Result<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (self.now()?, start);
@@ -104,7 +107,8 @@ impl<'a> Counter<'a> {
                 (last, since) = (now, Instant::now());
             }
         }
-        // More than were tried: somebody else's frames. Not to be told apart, so not claimed.
+        // More than attempted: the others are from other senders, which the counter does not
+        // distinguish.
         Ok(last.taken.min(attempted))
     }
 }
@@ -119,7 +123,7 @@ impl Kind {
 }
 
 fn read_veth(iface: &str) -> Result<Reading> {
-    // Names are asked for each time: the number of queues may change under way.
+    // The names are read each time, because the number of queues may change during a run.
     let (names, values) = (ethtool::stat_names(iface)?, ethtool::stats(iface)?);
     let mut reading = Reading { bytes: read_link(iface)?.bytes, ..Reading::default() };
     for (name, value) in names.iter().zip(values) {
@@ -132,7 +136,7 @@ fn read_veth(iface: &str) -> Result<Reading> {
     Ok(reading)
 }
 
-/// The calling thread's namespace's table; `/proc/net` would be the first thread's.
+/// The table of the calling thread's namespace. `/proc/net` would be that of the main thread.
 const NET_DEV: &str = "/proc/thread-self/net/dev";
 
 fn read_link(iface: &str) -> Result<Reading> {
@@ -144,7 +148,7 @@ fn read_link(iface: &str) -> Result<Reading> {
     parse_link(&text, iface).ok_or_else(|| Error::NoInterface { iface: iface.to_owned() })
 }
 
-/// Columns after the name: 8 of reception, then bytes, packets, errs, drop, ... of transmission.
+/// Columns after the name: 8 for reception, then bytes, packets, errs, drop, ... for transmission.
 fn parse_link(text: &str, iface: &str) -> Option<Reading> {
     let line =
         text.lines().find_map(|line| line.trim_start().strip_prefix(iface)?.strip_prefix(':'));

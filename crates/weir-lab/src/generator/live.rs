@@ -1,8 +1,8 @@
-//! Frames made and sent inside the kernel: `BPF_PROG_TEST_RUN` with live frames.
+//! Generates and sends frames inside the kernel: `BPF_PROG_TEST_RUN` with live frames.
 //!
-//! One call runs the program for thousands of frames in batches of 64; each frame is redirected to
-//! the interface and goes out by the driver's `ndo_xdp_xmit`, with no system call and no socket
-//! buffer of its own. Since Linux 5.18.
+//! One call runs the program for thousands of frames, in batches of 64. Each frame is redirected to
+//! the interface and sent by the driver's `ndo_xdp_xmit`, without a system call or a socket buffer
+//! for each frame. Since Linux 5.18.
 
 use std::fs;
 use std::io;
@@ -28,14 +28,14 @@ mod skel {
 }
 pub(super) use skel::WireGeneratorSkelBuilder;
 
-/// Frames the kernel makes before it sends them on: its own default, a NAPI budget.
+/// Frames that the kernel makes before it sends them: the kernel's default, which is a NAPI budget.
 const BATCH: u32 = 64;
 /// `linux/bpf.h`.
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
-/// Frames of the first call, which shows whether the interface takes any.
+/// Frames of the first call, which shows whether the interface takes frames.
 const PROBE: u32 = 64;
 
-/// A size that fits a live frame's page whatever the kernel keeps in it, and its bytes in memory.
+/// A size on the wire that fits a live frame's page in every kernel, and its bytes in memory.
 const SURE_SIZE: u32 = 3300;
 const SURE_BYTES: usize = (SURE_SIZE - FCS_BYTES) as usize;
 
@@ -57,7 +57,7 @@ pub(super) fn run(job: &Job, options: &GenOptions, stop: &AtomicBool) -> Result<
     job.report(paced, How::LiveFrames, &counter)
 }
 
-/// One thread: a program of its own, since its number is.
+/// Runs one thread. It has its own program, because each program has its own frame number.
 fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Result<()> {
     let refused = |reason: String| Error::LiveFrames { iface: job.iface.to_owned(), reason };
     let mut storage = MaybeUninit::uninit();
@@ -71,7 +71,7 @@ fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Re
         Some(_) => skel.progs.weir_gen_addressed.as_fd(),
         None => skel.progs.weir_gen.as_fd(),
     };
-    // Where that is not allowed, runs start slowly, which costs speed and nothing else.
+    // Without parking, runs only start more slowly.
     let _parked = parking::park(program).ok();
     turns.serve(&mut Live {
         job,
@@ -82,16 +82,17 @@ fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Re
     })
 }
 
-/// Loads the generator's and the sink's programs with this kernel's verifier and attaches neither.
+/// Loads the programs of the generator and the sink, so that this kernel's verifier checks them.
+/// Neither is attached.
 ///
 /// # Errors
-/// [`Error::Bpf`] with what the kernel said.
+/// [`Error::Bpf`] with the kernel's error.
 pub fn load_check() -> Result<()> {
     let failed = |source| Error::Bpf { what: "load the generator's programs", source };
     let mut storage = MaybeUninit::uninit();
     let mut open = WireGeneratorSkelBuilder::default().open(&mut storage).map_err(failed)?;
     let config = open.maps.rodata_data.as_deref_mut().expect("the program has a .rodata");
-    // Offsets that are all zero are of no frame.
+    // The form needs the offsets of some frame: all zero would be invalid.
     let example = Addressing {
         source_mac: SOURCE_MAC,
         destination_mac: DESTINATION_MAC,
@@ -107,13 +108,13 @@ pub fn load_check() -> Result<()> {
     open.load().map(drop).map_err(failed)
 }
 
-/// Asked first, because libbpf would print its own long complaint.
+/// Checks the capabilities first, because libbpf would print a long message of its own.
 fn check_rights() -> std::result::Result<(), String> {
     // linux/capability.h: CAP_NET_ADMIN 12, CAP_SYS_ADMIN 21, CAP_BPF 39.
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let caps = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let Some(caps) = caps.and_then(|caps| u64::from_str_radix(caps.trim(), 16).ok()) else {
-        return Ok(()); // no /proc: the load will tell
+        return Ok(()); // without /proc, loading shows it
     };
     let has = |bit: u32| caps >> bit & 1 == 1;
     if has(21) || (has(12) && has(39)) {
@@ -123,7 +124,7 @@ fn check_rights() -> std::result::Result<(), String> {
 }
 
 fn configure(open: &mut skel::OpenWireGeneratorSkel, job: &Job, options: &GenOptions) {
-    // Only what is run is loaded: the sink and its maps belong to the other end.
+    // Only the program that runs is loaded. The sink and its maps are for the receiving end.
     open.progs.weir_sink.set_autoload(false);
     let is_addressed = job.largest().form().is_some();
     open.progs.weir_gen.set_autoload(!is_addressed);
@@ -171,7 +172,7 @@ fn configure_form(config: &mut skel::types::rodata, form: &Form, blank: &[u8]) {
     };
 }
 
-/// As many whole words as both have.
+/// Copies as many whole words as both have.
 fn copy_words(words: &mut [u64], bytes: &[u8]) {
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_ne_bytes(*bytes);
@@ -181,7 +182,7 @@ fn copy_words(words: &mut [u64], bytes: &[u8]) {
 struct Live<'a> {
     job: &'a Job<'a>,
     program: BorrowedFd<'a>,
-    /// In the program's mapped .bss: the kernel counts here.
+    /// Points into the program's mapped .bss, where the program keeps the next number.
     next_number: *mut u64,
     counter: &'a Counter<'a>,
     proven: bool,
@@ -204,7 +205,8 @@ impl Wire for Live<'_> {
 }
 
 impl Live<'_> {
-    /// Runs the program until it has made `frames` frames or a signal comes; says how many it made.
+    /// Runs the program until it has made `frames` frames or a signal arrives. Gives the number of
+    /// frames made.
     fn call(&mut self, frames: u32) -> Result<u64> {
         let first = self.number();
         let mut stuck = 0;
@@ -216,9 +218,9 @@ impl Live<'_> {
             let Err(error) = self.test_run(left as i32) else { continue };
             let made = self.number() - first;
             match error.raw_os_error() {
-                // A signal: the caller looks at its stop flag.
+                // A signal: the caller checks its stop flag.
                 Some(libc::EINTR) => return Ok(made),
-                // No pages: receivers hold them all; they come back.
+                // All pages are in use at receivers, which will free them.
                 Some(libc::ENOMEM) if stuck < 1000 => {
                     stuck += 1;
                     sleep(Duration::from_millis(1));
@@ -226,7 +228,8 @@ impl Live<'_> {
                 _ if !self.proven && made == 0 => {
                     let iface = self.job.iface.to_owned();
                     let mut reason = format!("the kernel refused to run the program: {error}");
-                    // Linux 6.1 has more of its own in a frame's page than later kernels, and says no more than this.
+                    // Linux 6.1 keeps more data of its own in a frame's page than later kernels,
+                    // and gives no other error.
                     if self.job.largest().blank().len() > SURE_BYTES {
                         reason += &format!("; try a --size of at most {SURE_SIZE}");
                     }
@@ -245,12 +248,12 @@ impl Live<'_> {
         unsafe { self.next_number.write_volatile(number) }
     }
 
-    /// The number of the next frame, as the program keeps it.
+    /// The number of the next frame, as stored by the program.
     fn number(&self) -> u64 {
-        // SAFETY: `next_number` points into the skeleton's mapping of .bss, which `work` keeps alive
-        // for as long as this value, and is aligned as the C program's u64. Its only writers are
-        // `set_number` and the program, which runs only inside `test_run`, on this thread. Volatile,
-        // because the compiler cannot see that writer.
+        // SAFETY: `next_number` points into the skeleton's mapping of .bss, which `work` keeps
+        // alive longer than this value, and is aligned as the C program's u64. Its only writers are
+        // `set_number` and the program, which runs only inside `test_run`, on this thread. The
+        // access is volatile, because the compiler does not see the program's writes.
         unsafe { self.next_number.read_volatile() }
     }
 
@@ -265,19 +268,21 @@ impl Live<'_> {
             batch_size: BATCH,
             ..Default::default()
         };
-        // SAFETY: the descriptor is borrowed for longer than the call. `opts` is whole, `sz` says how
-        // long; `data_in` is readable for `data_size_in` bytes, those of the template's own Vec; all
-        // other pointers are null with length 0, which the kernel takes as "none". Nothing is kept.
+        // SAFETY: the descriptor is borrowed for longer than the call. `opts` is complete, and `sz`
+        // is its size. `data_in` is readable for `data_size_in` bytes, those of the template's Vec.
+        // All other pointers are null with length 0, which the kernel takes as absent. The kernel
+        // keeps no pointer.
         match unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &mut opts) } {
             0 => Ok(()),
             error => Err(io::Error::from_raw_os_error(-error)),
         }
     }
 
-    /// After the first call: has the interface taken, or at least noticed, any frame?
+    /// After the first call: checks that the interface has taken a frame, or has at least counted
+    /// one.
     fn prove(&mut self, attempted: u64) -> Result<()> {
         if attempted == 0 {
-            return Ok(()); // interrupted; the next call is the first
+            return Ok(()); // interrupted; the next call counts as the first
         }
         let start = Instant::now();
         loop {
@@ -286,7 +291,8 @@ impl Live<'_> {
                 self.proven = true;
                 return Ok(());
             }
-            // A veth counts before the call returns. Other drivers count when the NIC is done.
+            // A veth counts before the call returns. Other drivers count when the NIC has sent the
+            // frame.
             if self.counter.is_veth_xdp() || start.elapsed() > Duration::from_millis(300) {
                 break;
             }

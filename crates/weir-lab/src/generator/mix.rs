@@ -1,8 +1,8 @@
-//! Live traffic that looks like traffic, for the demo: a short conversation on a small network, with
-//! the protocols one meets, sent again and again from fixed templates.
+//! Realistic traffic for the demo: a short conversation on a small network with common protocols,
+//! sent repeatedly from fixed templates.
 //!
-//! The same call sends the same bytes. Checksums are right, so protocol analysers find no fault.
-//! Addresses are those of documentation (RFC 5737, RFC 3849).
+//! Every call sends the same bytes. Checksums are correct, so that protocol analysers report no
+//! errors. Addresses are those for documentation (RFC 5737, RFC 3849).
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use super::{GenOptions, Rate};
 use crate::testbed::ifindex;
 use crate::{Error, Result};
 
-/// How much of the mix, and how fast.
+/// The amount and the rate of the mix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixOptions {
     /// Frames a second.
     pub rate_pps: f64,
-    /// Stop after this many frames; the conversation starts over as often as it takes.
+    /// Stop after this many frames. The conversation is repeated as often as needed.
     pub frames: Option<u64>,
     /// Stop after this time.
     pub duration: Option<Duration>,
@@ -34,12 +34,12 @@ impl Default for MixOptions {
     }
 }
 
-/// Report of the sent mix.
+/// Result of sending the mix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixReport {
     /// Frames that the link took, by its own count.
     pub sent: u64,
-    /// Frames handed over: those of [`frames`] in order, over and over.
+    /// Frames handed to the kernel: those of [`frames`] in order, repeatedly.
     pub attempted: u64,
     /// From before the first frame to after the last.
     pub duration: Duration,
@@ -117,7 +117,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 
-/// The whole conversation, in the order it is sent. One network card sends both sides.
+/// The whole conversation, in sending order. The same interface sends both sides.
 pub fn frames() -> Vec<MixFrame> {
     let mut talk = Vec::new();
     let mut say = |what, bytes: Vec<u8>| talk.push(MixFrame { what, bytes: padded(bytes) });
@@ -187,7 +187,7 @@ fn ethernet(destination: [u8; 6], source: [u8; 6], ether_type: u16, packet: &[u8
     [&destination[..], &source, &ether_type.to_be_bytes(), packet].concat()
 }
 
-/// Short frames are filled up with zeros, as a network card does.
+/// Pads short frames with zeros, as a NIC does.
 fn padded(mut frame: Vec<u8>) -> Vec<u8> {
     frame.resize(frame.len().max(60), 0);
     frame
@@ -206,7 +206,7 @@ fn arp(operation: u8, mac: [u8; 6], ip: [u8; 4], to_mac: [u8; 6], to_ip: [u8; 4]
     ethernet(destination, mac, 0x0806, &packet)
 }
 
-/// The Ethernet addresses that go with the direction.
+/// Destination and source Ethernet address for this direction.
 fn macs(from_client: bool) -> ([u8; 6], [u8; 6]) {
     if from_client { (SERVER_MAC, CLIENT_MAC) } else { (CLIENT_MAC, SERVER_MAC) }
 }
@@ -239,7 +239,7 @@ fn ipv6(from: [u8; 16], to: [u8; 16], kind: u8, hops: u8, payload: &[u8]) -> Vec
     ethernet(destination, source, 0x86dd, &packet)
 }
 
-/// Sum of the pseudo-header: RFC 9293 section 3.1 and RFC 8200 section 8.1 sum the same words.
+/// Sum of the pseudo-header. RFC 9293 section 3.1 and RFC 8200 section 8.1 sum the same words.
 fn pseudo_sum(from: &[u8], to: &[u8], kind: u8, bytes: usize) -> u64 {
     word_sum(from) + word_sum(to) + u64::from(kind) + bytes as u64
 }
@@ -253,7 +253,7 @@ fn checked(kind: u8, payload: &[u8], pseudo: u64) -> Vec<u8> {
     };
     let mut payload = payload.to_vec();
     let check = match fold(word_sum(&payload) + pseudo) {
-        0 if kind == UDP => 0xffff, // 0 would say "none"
+        0 if kind == UDP => 0xffff, // 0 means "no checksum"
         check => check,
     };
     payload[at..at + 2].copy_from_slice(&check.to_be_bytes());
@@ -289,14 +289,14 @@ fn tcp(from: u16, to: u16, seq: u32, ack: u32, flags: u8, data: &[u8]) -> Vec<u8
     segment
 }
 
-/// A question for the address of weir.example, or its answer.
+/// A query for the address of weir.example, or the answer to it.
 fn dns(answer: bool) -> Vec<u8> {
     let mut message =
         vec![0x57, 0x45, if answer { 0x81 } else { 0x01 }, if answer { 0x80 } else { 0 }];
     message.extend([0, 1, 0, u8::from(answer), 0, 0, 0, 0]);
     message.extend(b"\x04weir\x07example\x00\x00\x01\x00\x01");
     if answer {
-        // The name by reference, A, IN, 300 s, 4 bytes.
+        // The name as a pointer, type A, class IN, 300 s, 4 bytes.
         message.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 1, 44, 0, 4]);
         message.extend(SERVER);
     }

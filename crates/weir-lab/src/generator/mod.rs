@@ -1,8 +1,9 @@
-//! The wire generator behind `weir gen IFACE`: numbered frames at a rate, counted at the link.
+//! The wire generator of `weir gen IFACE`: sends numbered frames at a rate, and counts them at the
+//! link.
 //!
-//! Two engines make the same frames (`template`): the kernel's own live-frame runs (`live`, some
-//! 6 Mpps on one core) and, where these are not possible, `AF_PACKET` (`packet`). The reported
-//! number of sent frames is the link's own count (`counter`), never the number of attempts.
+//! Two engines make the same frames (`template`): live frames in the kernel (`live`, about 6 Mpps
+//! on one core) and, where these are not possible, `AF_PACKET` (`packet`). The reported number of
+//! sent frames is the link's own count (`counter`), never the number of attempts.
 
 pub(crate) mod affinity;
 mod bucket;
@@ -34,35 +35,38 @@ use crate::{Error, Result, ethtool};
 use sizes::Sizes;
 use template::Template;
 
-/// Frame check sequence: on the wire, never in memory.
+/// Length of the frame check sequence, which is on the wire and never in memory.
 pub const FCS_BYTES: u32 = 4;
 pub use crate::limits::{LIVE_SIZE_MAX, SIZE_MIN, THREADS_MAX};
 
 /// Options of the generator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenOptions {
-    /// Bytes of the frames on the wire, with FCS, without preamble and gap: 64 is 60 in memory.
-    /// At most the MTU + 18; for live frames also at most [`LIVE_SIZE_MAX`].
+    /// Sizes of the frames on the wire, with FCS, without preamble and gap: 64 means 60 bytes in
+    /// memory. At most the MTU + 18; for live frames also at most [`LIVE_SIZE_MAX`].
     pub sizes: Sizes,
-    /// How many 5-tuples.
+    /// Number of different 5-tuples.
     pub flows: Flows,
-    /// How fast.
+    /// The rate.
     pub rate: Rate,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Stop after this many frames were tried, whether taken or refused.
+    /// Stop after this many attempts, whether the frame was taken or refused.
     pub frames: Option<u64>,
-    /// Threads that send, 1 or more. Numbers, rate and limits are those of all together.
+    /// Number of sending threads, 1 or more. Numbers, rate and limits apply to all of them
+    /// together.
     pub threads: usize,
-    /// A CPU for each thread, which on a veth also runs the receiver's kernel half. Empty: any.
+    /// A CPU for each thread. On a veth, it also processes the frames at the receiving end. Empty:
+    /// any.
     pub cpus: Vec<usize>,
     /// Number in the first frame; each further frame has the next one.
     pub first_number: u64,
-    /// Put the time in each frame (`template::STAMP_AT`); a clock read costs some 40 ns a frame.
+    /// Write the time into each frame (`template::STAMP_AT`). A clock read costs about 40 ns per
+    /// frame.
     pub stamp: bool,
-    /// How frames are sent.
+    /// The engine.
     pub engine: GenEngine,
-    /// Where the frames go and what is in them; `None`: the template's own addresses.
+    /// Addresses and payload of the frames; `None` selects those of the template.
     pub addressing: Option<Addressing>,
 }
 
@@ -85,63 +89,65 @@ impl Default for GenOptions {
     }
 }
 
-/// How many different 5-tuples the frames have.
+/// Number of different 5-tuples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flows {
     /// All frames are of one flow.
     Single,
-    /// Each frame has its own; they repeat after 2^32 frames.
+    /// Each frame has its own flow. Flows repeat after 2^32 frames.
     Multi,
-    /// This many (above zero), in turn.
+    /// This many flows (above zero), in turn.
     N(u32),
 }
 
-/// How fast frames are sent.
+/// The rate of sending.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rate {
-    /// As fast as engine and receiver go.
+    /// As fast as the engine and the receiver allow.
     Max,
     /// Frames a second.
     Pps(f64),
-    /// Bits a second of frames with FCS, by the mean of a mix. Preamble and inter-frame gap (20 bytes a frame) do not
-    /// count: 10 Gbit/s here is more than fits a 10 Gbit/s cable.
+    /// Bits a second of frames with FCS, by the mean of a mix. Preamble and inter-frame gap (20
+    /// bytes a frame) do not count, so 10 Gbit/s here is more than a 10 Gbit/s link carries.
     Bps(f64),
 }
 
-/// Which way frames are sent.
+/// Selects the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GenEngine {
-    /// Live frames if possible, else AF_PACKET; the report says which and why.
+    /// Live frames if possible, else AF_PACKET. The report names the engine and the reason.
     #[default]
     Auto,
-    /// Live frames or an error.
+    /// Live frames, or an error.
     LiveFrames,
     /// AF_PACKET.
     AfPacket,
 }
 
-/// The engine that sent.
+/// The engine that sent the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
     /// `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`.
     LiveFrames,
-    /// `sendmmsg` on a packet socket past the queueing discipline.
+    /// `sendmmsg` on a packet socket that bypasses the queueing discipline.
     AfPacket,
 }
 
-/// Report of the generator, for frames number `first_number` to `first_number + attempted - 1`. Numbers of those
-/// refused are missing at the receiver.
+/// Result of the generator, for the frames with numbers `first_number` to `first_number + attempted
+/// - 1`. The numbers of refused frames are missing at the receiver.
 ///
-/// With [`Rate`] and a duration that no number of frames cuts short, as many frames were attempted as the rate has in
-/// the duration less [`Totals::given_up`]; what is late by more than 16,384 frames at the end of the duration is part
-/// of that.
+/// If there is a [`Rate`] and a duration, and no number of frames ends the run earlier, then
+/// `attempted` is the rate times the duration less [`Totals::given_up`]. At the end of the
+/// duration, at most 16,384 late frames are still sent. The time of the others is part of
+/// `given_up`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenReport {
-    /// How much, and how fast.
+    /// Counts and duration.
     pub totals: Totals,
-    /// Which engine sent.
+    /// The engine that sent the frames.
     pub how: How,
-    /// Why not live frames, and what would help. `None` if it was live frames, or AF_PACKET was asked for.
+    /// Why live frames were not used, and a remedy. `None` if they were used, or AF_PACKET was
+    /// requested.
     pub why: Option<String>,
 }
 
@@ -153,16 +159,18 @@ impl Deref for GenReport {
     }
 }
 
-/// Sends frames out of `iface`, in the calling thread's network namespace, until the duration or the
-/// number of frames is reached or `stop` is set (looked at every 16,384 frames and, while waiting, every 5 ms).
+/// Sends frames out of `iface`, in the calling thread's network namespace, until the duration or
+/// the number of frames is reached or `stop` is set. `stop` is checked every 16,384 frames and,
+/// while waiting, every 5 ms.
 ///
-/// With [`GenEngine::Auto`] an interface that takes no live frames, for instance a veth whose other
-/// end has neither GRO nor an XDP program, is served by AF_PACKET, and [`GenReport::why`] tells the
-/// remedy. [`GenOptions::frames`] is exact: that many are tried, [`Totals::sent`] of them taken.
+/// With [`GenEngine::Auto`], an interface that takes no live frames is served by AF_PACKET, and
+/// [`GenReport::why`] gives the remedy. An example is a veth whose other end has neither GRO nor an
+/// XDP program. [`GenOptions::frames`] is exact: that many frames are attempted, and
+/// [`Totals::sent`] of them are taken.
 ///
 /// # Errors
-/// A missing interface or one that is down, an impossible size, rate or CPU, no rights. Each text
-/// says what to do. An interface that goes away while sending is found within a second.
+/// The interface is missing or down, a size, rate or CPU is impossible, or rights are missing. Each
+/// text gives a remedy. If the interface goes away while sending, this is detected within a second.
 pub fn run(iface: &str, options: &GenOptions, stop: &AtomicBool) -> Result<GenReport> {
     let job = Job::new(iface, options)?;
     match options.engine {
@@ -170,7 +178,8 @@ pub fn run(iface: &str, options: &GenOptions, stop: &AtomicBool) -> Result<GenRe
         GenEngine::AfPacket => packet::run(&job, options, stop, None),
         GenEngine::Auto => match live::run(&job, options, stop) {
             Err(error @ (Error::LiveFrames { .. } | Error::PeerNotReady { .. })) => {
-                // Neither error is given once a frame has been taken: the numbers start afresh.
+                // Neither error occurs after a frame has been taken, so the numbers can start
+                // again.
                 packet::run(&job, options, stop, Some(error.to_string()))
             }
             other => other,
@@ -178,12 +187,12 @@ pub fn run(iface: &str, options: &GenOptions, stop: &AtomicBool) -> Result<GenRe
     }
 }
 
-/// A request that was checked against its interface.
+/// A request that has been checked against its interface.
 struct Job<'a> {
     iface: &'a str,
     ifindex: u32,
     sizes: &'a Sizes,
-    /// One for each of the sizes' shares.
+    /// One template for each share of the sizes.
     templates: Vec<Template>,
     first_number: u64,
 }
@@ -245,7 +254,7 @@ impl<'a> Job<'a> {
         } else if self.sizes.is_one() {
             sent * u64::from(self.sizes.largest())
         } else {
-            // Which ones were refused nobody says.
+            // Which frames were refused is unknown.
             (counter.settled_bytes()? + sent * u64::from(FCS_BYTES)).min(all)
         };
         let totals = Totals {
@@ -261,7 +270,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The index of an interface that is there, up, and has something at its other end.
+/// Checks that an interface exists, is up and has a carrier. Gives its index.
 ///
 /// # Errors
 /// [`Error::NoInterface`], [`Error::Down`], [`Error::NoCarrier`].
@@ -277,7 +286,8 @@ pub fn checked_link(iface: &str) -> Result<u32> {
     Ok(ifindex)
 }
 
-/// Bytes on the wire of the smallest frame with these addresses and payload, with a stamp or without.
+/// Size on the wire of the smallest frame with these addresses and payload, with or without a
+/// stamp.
 pub fn size_min(addressing: &Addressing, stamp: bool) -> u32 {
     (addressing.frame_bytes_min(stamp) as u32 + FCS_BYTES).max(SIZE_MIN)
 }
@@ -307,7 +317,7 @@ fn check_threads(options: &GenOptions) -> Result<()> {
     Ok(())
 }
 
-/// `flow_count` 0 is 2^32 of them.
+/// Checks addresses and number of flows. A `flow_count` of 0 means 2^32.
 fn check_addressing(addressing: &Addressing, flow_count: u64, stamp: bool) -> Result<()> {
     addressing.check().map_err(|reason| Error::Option { option: "addresses", reason })?;
     if stamp && addressing.payload.is_some() {
@@ -318,7 +328,7 @@ fn check_addressing(addressing: &Addressing, flow_count: u64, stamp: bool) -> Re
 }
 
 fn check_size(iface: &str, mtu: u32, options: &GenOptions) -> Result<()> {
-    // An IPv4 packet cannot be longer than 65535 whatever the MTU.
+    // An IPv4 packet has at most 65535 bytes, whatever the MTU.
     let link_max = mtu.min(65_535) + 14 + FCS_BYTES;
     let (max, why) = if options.engine == GenEngine::LiveFrames && LIVE_SIZE_MAX < link_max {
         (

@@ -1,4 +1,4 @@
-//! The sending loop: threads take turns from one bucket and one row of numbers, and stop in time.
+//! The sending loop: threads take grants of frame numbers from a shared bucket, and stop in time.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use crate::Result;
 
 /// An engine that sends frames; each thread has its own.
 pub(super) trait Wire {
-    /// Tries the frames numbered `first` to `first + frames - 1` (at least one, at most [`GRANT_MAX`])
-    /// in order and says how many it tried: fewer only if it was interrupted.
+    /// Attempts the frames with numbers `first` to `first + frames - 1` in order; `frames` is 1 to
+    /// [`GRANT_MAX`]. Gives the number attempted, which is lower only after an interruption.
     fn send(&mut self, first: u64, frames: u32) -> Result<u64>;
 
-    /// Whether the link is still there; asked about once a second.
+    /// Checks that the link still exists; called once a second.
     fn check(&mut self) -> Result<()>;
 }
 
@@ -26,20 +26,22 @@ pub(super) trait Wire {
 pub(super) struct Paced {
     pub(super) attempted: u64,
     pub(super) duration: Duration,
-    /// How much of the time had its frames given up; see [`super::Totals::given_up`].
+    /// The time whose frames were given up; see [`super::Totals::given_up`].
     pub(super) given_up: Duration,
 }
 
-/// Below this a sleep could come back too late: the kernel's timer slack alone is 50 us.
+/// Waits up to this time spin, because a sleep could end too late: the kernel's timer slack alone
+/// is 50 us.
 const SPIN_NS: u64 = 80_000;
-/// Longest sleep, so that the stop flag is seen.
+/// Longest sleep, so that the stop flag is checked often enough.
 const SLEEP_MAX_NS: u64 = 5_000_000;
 
-/// Runs `worker` in as many threads as asked for, one of them the caller's, until duration, number of
-/// frames or `stop` says to end. A worker makes its wire and hands it to [`Turns::serve`].
+/// Runs `worker` in as many threads as requested, one of them the caller's, until the duration or
+/// the number of frames is reached or `stop` is set. A worker makes its [`Wire`] and passes it to
+/// [`Turns::serve`].
 ///
 /// # Errors
-/// The first error of a worker; the others end after their turn.
+/// The first error of a worker. The others end after their current grant.
 pub(super) fn run(
     options: &GenOptions,
     stop: &AtomicBool,
@@ -73,20 +75,21 @@ pub(super) struct Turns<'a> {
     first_number: u64,
     end_ns: u64,
     row: Mutex<Row>,
-    /// Threads whose wire is ready: the clock starts when all are.
+    /// Threads whose wire is ready. The clock starts when all are.
     ready: AtomicUsize,
     start: OnceLock<Instant>,
-    /// When the last thread had sent its last frame. Not when it ended: programs are taken away after that.
+    /// Time at which the last thread had sent its last frame. The threads end later, because they
+    /// then unload their programs.
     end_of_last_ns: AtomicU64,
-    /// A turn was served: the interface takes frames, or notices them at least.
+    /// A grant has been served, so the interface takes frames, or at least counts them.
     proven: AtomicBool,
-    /// A worker failed, and the rest is to end.
+    /// A worker has failed, so the others must end.
     aborted: AtomicBool,
     failed: Mutex<Option<crate::Error>>,
 }
 
-/// The numbers that are still to be given out. A thread that gets some tries them all, so none is
-/// left out.
+/// The frame numbers not granted yet. A thread attempts all numbers of its grant, so that there is
+/// no gap.
 struct Row {
     bucket: Option<Bucket>,
     granted: u64,
@@ -127,16 +130,17 @@ impl<'a> Turns<'a> {
         }
     }
 
-    /// Sends turn after turn. Waits first until every thread has come here.
+    /// Waits until all threads are ready, then serves grant after grant.
     ///
     /// # Errors
-    /// Those of the wire.
+    /// Errors of the wire.
     pub(super) fn serve(&self, wire: &mut impl Wire) -> Result<()> {
         let place = self.ready.fetch_add(1, Ordering::AcqRel);
         self.sleep_until(|| self.ready.load(Ordering::Acquire) == self.threads);
         self.start.get_or_init(Instant::now);
         if place > 0 {
-            // An interface that takes no frames shows with the first turn, before any other.
+            // An interface that takes no frames is detected by the first grant, before the others
+            // begin.
             self.sleep_until(|| self.proven.load(Ordering::Acquire));
         }
         let mut check_at_ns = 1_000_000_000;
@@ -159,12 +163,12 @@ impl<'a> Turns<'a> {
             }
         }
         self.end_of_last_ns.fetch_max(self.now_ns(), Ordering::AcqRel);
-        // Nothing to prove if there was nothing to send.
+        // Also without a frame to send, other threads must not wait.
         self.proven.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// The next numbers, or how long to wait for them; `None` if all are given out.
+    /// The next grant with its first number, or the time to wait for it; `None` if all are granted.
     fn ask(&self, now_ns: u64) -> Option<(u64, Verdict)> {
         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
         let left = row.frames_max - row.granted;
@@ -180,15 +184,15 @@ impl<'a> Turns<'a> {
         Some((first, verdict))
     }
 
-    /// Frames that were due before the end and not granted yet; the first thread that comes gets
-    /// them.
+    /// Frames that were due before the end and were not granted yet. The first thread that asks
+    /// gets them.
     fn ask_last(&self) -> Option<(u64, u64)> {
         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
         let left = row.frames_max - row.granted;
         if left == 0 {
             return None;
         }
-        // A run of no time has no frames.
+        // A run with a duration of 0 has no frames.
         let bucket = row.bucket.as_mut().filter(|_| self.end_ns > 0)?;
         let frames = bucket.last(self.end_ns, left);
         let first = self.first_number.wrapping_add(row.granted);
@@ -196,7 +200,7 @@ impl<'a> Turns<'a> {
         (frames > 0).then_some((first, frames))
     }
 
-    /// Tries all granted numbers: a number left out here would be a gap.
+    /// Attempts all granted numbers: one left out would be a gap.
     fn turn(&self, wire: &mut impl Wire, first: u64, frames: u64) -> Result<()> {
         let mut tried = 0;
         while tried < frames {
@@ -225,7 +229,7 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// Waits, precisely if it is short, else a little less than told: the caller asks again.
+/// Waits exactly if the time is short, else a little less than `ns`. The caller asks again.
 pub(super) fn wait(ns: u64) {
     if ns > SPIN_NS {
         return sleep(Duration::from_nanos((ns - SPIN_NS).min(SLEEP_MAX_NS)));
@@ -241,7 +245,7 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    /// Notes every turn; an interrupted call tries fewer.
+    /// Records every call. An interrupted call attempts fewer frames.
     struct Fake<'a>(&'a Mutex<Vec<(u64, u64)>>);
 
     impl Wire for Fake<'_> {
@@ -288,7 +292,8 @@ mod tests {
 
     #[test]
     fn threads_share_the_rate() {
-        // 50 frames are due in 1 s, and the first at once; a thread each would be three times that.
+        // 50 frames are due in 1 s, and the first at once. With a bucket for each thread, there
+        // would be three times as many.
         let rate = Rate::Pps(50.0);
         let frames = Some(11);
         let options = GenOptions { rate, frames, threads: 3, ..GenOptions::default() };
@@ -313,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_run_of_some_time_has_the_frames_of_its_time_to_the_frame() {
-        // However busy the machine is: what it could not make up for is said.
+        // Holds on a busy machine too, because the given-up time is reported.
         for threads in [1, 3] {
             let rate = Rate::Pps(20_000.0);
             let duration = Some(Duration::from_millis(100));
@@ -334,7 +339,7 @@ mod tests {
         let stop = AtomicBool::new(false);
         let turns = Turns::new(&options, &stop);
         assert_eq!(turns.ask(0), Some((0, Verdict::Send(1))));
-        // One thread asks in time; the other was held up until the end, and there is nothing left.
+        // One thread asks in time. The other is delayed until the end, and finds nothing left.
         assert_eq!(turns.ask(50_000_000), None);
         assert_eq!(turns.ask_last(), None);
         let row = turns.row.into_inner().unwrap();
@@ -348,7 +353,7 @@ mod tests {
         let options = GenOptions { threads: 3, ..GenOptions::default() };
         let count = AtomicUsize::new(0);
         let turns = Mutex::default();
-        // Before it is ready, so that the rest waits for it.
+        // It fails before it is ready, while the others wait for it.
         let error = run(&options, &AtomicBool::new(false), |all| {
             if count.fetch_add(1, Ordering::Relaxed) == 1 {
                 return Err(Error::Down { iface: "it".into() });

@@ -1,5 +1,5 @@
-//! Frames sent from user space: a packet socket, 64 frames a system call, past the queueing
-//! discipline. For where live frames are not possible; also carries the demo's mix.
+//! Sends frames from user space: a packet socket that bypasses the queueing discipline, 64 frames a
+//! system call. Used where live frames are not possible, and for the demo's mix.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -11,7 +11,7 @@ use super::pace::{self, Wire};
 use super::{GenOptions, GenReport, How, Job};
 use crate::{Error, Result};
 
-/// Frames of one system call: enough to make its cost small beside that of the frames.
+/// Frames of one system call: enough to make the cost of the call small.
 pub(super) const BATCH: usize = 64;
 
 pub(super) fn run(
@@ -85,16 +85,16 @@ impl Socket {
             what,
             source: io::Error::last_os_error(),
         };
-        // Protocol 0: receives nothing, so nothing piles up.
+        // With protocol 0 the socket receives nothing, so its receive queue stays empty.
         // SAFETY: takes no pointers; the result is checked before it is used.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             return Err(failed("open a packet socket; run as root or with CAP_NET_RAW"));
         }
-        // SAFETY: `fd` is a descriptor just made and owned by nobody else.
+        // SAFETY: `fd` is a new descriptor that nothing else owns.
         let socket = Socket(unsafe { OwnedFd::from_raw_fd(fd) });
         let on: libc::c_int = 1;
-        // SAFETY: `on` is a c_int, readable for the length given, and not kept.
+        // SAFETY: `on` is a c_int, readable for the given length. The kernel keeps no pointer.
         let bypass = unsafe {
             libc::setsockopt(
                 fd,
@@ -122,8 +122,8 @@ impl Socket {
         if bound == 0 { Ok(socket) } else { Err(failed("bind a packet socket to it")) }
     }
 
-    /// Hands all of at most [`BATCH`] frames over, each once. A frame that a full queue refuses
-    /// (ENOBUFS) is not tried again: the link itself counts the frames that it took.
+    /// Passes all frames to the kernel once; there are at most [`BATCH`]. A frame that a full queue
+    /// refuses (ENOBUFS) is not attempted again: the link counts the frames that it took.
     pub(super) fn send_all(&self, frames: &[impl AsRef<[u8]>]) -> io::Result<()> {
         assert!(frames.len() <= BATCH);
         // SAFETY: iovec and mmsghdr are made of raw pointers and integers: all zero is a value.
@@ -160,8 +160,9 @@ impl Socket {
     }
 }
 
-/// Nanoseconds of CLOCK_TAI, which stamps are made of ([`template::stamp_of`](super::template::stamp_of)), as
-/// `bpf_ktime_get_tai_ns` gives them in the kernel.
+/// CLOCK_TAI in nanoseconds, the clock of stamps
+/// ([`template::stamp_of`](super::template::stamp_of)). In the kernel, `bpf_ktime_get_tai_ns` gives
+/// the same.
 pub fn tai_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a timespec, writable during the call. The clock exists since Linux 3.10, so

@@ -1,11 +1,12 @@
-//! Keeping the generator program in the kernel's XDP dispatcher, so that its runs start at once.
+//! Keeps the generator program in the kernel's XDP dispatcher, so that its runs start at once.
 //!
-//! `BPF_PROG_TEST_RUN` puts the program into the dispatcher (which spares an indirect call) and takes
-//! it out again, and each of these waits for an RCU grace period: some 20 ms a call on the
-//! reference machine, 0.6 Mpps instead of 6.9 with 16,384 frames a call. A program that is attached anywhere is in the
-//! dispatcher already. So it is attached where no frame can ever reach it: to the loopback device,
-//! which is down, of a network namespace without a name. Kernel: `bpf_prog_test_run_xdp`,
-//! `bpf_dispatcher_change_prog`. Without the dispatcher (arm64) it makes no difference.
+//! `BPF_PROG_TEST_RUN` adds the program to the dispatcher, which avoids an indirect call, and
+//! removes it afterwards. Each of these steps waits for an RCU grace period. On the reference
+//! machine this costs about 20 ms a call: 0.6 Mpps instead of 6.9 with 16,384 frames a call. A
+//! program that is attached somewhere is in the dispatcher already. So the program is attached
+//! where no frame can reach it: to the loopback device, which is down, of a network namespace
+//! without a name. Kernel: `bpf_prog_test_run_xdp`, `bpf_dispatcher_change_prog`. Where there is no
+//! dispatcher (arm64), this makes no difference.
 
 use std::fs::File;
 use std::io;
@@ -22,11 +23,11 @@ pub(super) struct Parked {
 /// Index of the loopback device: always the first of a namespace.
 const LOOPBACK: i32 = 1;
 
-/// Parks the program. An error only means slower runs: it needs CAP_SYS_ADMIN for the namespace.
+/// Attaches the program. An error only means slower runs. Needs CAP_SYS_ADMIN for the namespace.
 pub(super) fn park(program: BorrowedFd) -> io::Result<Parked> {
     thread::scope(|scope| {
         let made = scope.spawn(|| {
-            // SAFETY: takes no pointers. It changes this thread only, which ends with this closure.
+            // SAFETY: takes no pointers. It changes only this thread, which ends with this closure.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -39,7 +40,7 @@ pub(super) fn park(program: BorrowedFd) -> io::Result<Parked> {
             if link < 0 {
                 return Err(io::Error::from_raw_os_error(-link));
             }
-            // SAFETY: `link` is a descriptor just made and owned by nobody else.
+            // SAFETY: `link` is a new descriptor that nothing else owns.
             Ok(Parked { _link: unsafe { OwnedFd::from_raw_fd(link) }, _netns: netns })
         });
         made.join().unwrap_or_else(|_| Err(io::Error::other("the parking thread panicked")))

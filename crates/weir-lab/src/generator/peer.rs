@@ -1,18 +1,20 @@
-//! The other end of a veth, for advice: asked of `ip`, which knows namespaces by their names.
+//! Finds the other end of a veth for a remedy text, with `ip`, which knows namespaces by their
+//! names.
 
 use std::process::{Command, Stdio};
 
-/// The command that makes the other end take frames sent by XDP; with PEER for a name that nobody could find.
+/// The command that makes the other end take frames sent by XDP. `PEER` stands for a name that was
+/// not found.
 pub(super) fn gro_command(iface: &str) -> String {
     let PeerName { netns, name } = find(iface).unwrap_or_default();
     let enter = netns.map_or(String::new(), |netns| format!("ip netns exec {netns} "));
     format!("{enter}ethtool -K {} gro on", name.as_deref().unwrap_or("PEER"))
 }
 
-/// Where the other end is, as far as it is known.
+/// The other end, as far as it is known.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PeerName {
-    /// Its namespace, if that is another.
+    /// Its namespace, if it is another one.
     netns: Option<String>,
     name: Option<String>,
 }
@@ -28,15 +30,16 @@ fn find(iface: &str) -> Option<PeerName> {
     }
 }
 
-/// The other end, as `ip -o link show dev IFACE` prints it.
+/// The other end, parsed from `ip -o link show dev IFACE`.
 #[derive(Debug, PartialEq, Eq)]
 enum Link {
     Here(String),
     There(String, u32),
 }
 
-/// `5: tx0@rx0: <...` for a pair in one namespace, else `5: tx0@if2: <... link-netns NAME`; a namespace without a
-/// name has a number there, `link-netnsid 0`, with which nobody can enter it.
+/// Parses `5: tx0@rx0: <...` of a pair in one namespace, or `5: tx0@if2: <... link-netns NAME`. A
+/// namespace without a name is shown by a number, `link-netnsid 0`, which gives no way to enter it:
+/// `None`.
 fn parse(line: &str) -> Option<Link> {
     let mut words = line.split_whitespace();
     let (_, peer) = words.nth(1)?.trim_end_matches(':').split_once('@')?;
@@ -47,13 +50,13 @@ fn parse(line: &str) -> Option<Link> {
     (!elsewhere).then(|| Link::Here(peer.to_owned()))
 }
 
-/// The name in a line of `ip -o link`, if it is of this index.
+/// The name in a line of `ip -o link`, if the line is for this index.
 fn named(line: &str, index: u32) -> Option<&str> {
     let name = line.strip_prefix(&format!("{index}: "))?;
     name.split(['@', ':']).next()
 }
 
-/// Output of `ip`; empty if it is missing or refuses, as this only improves a message.
+/// Output of `ip`; `None` if it is missing or fails, because it only improves a message.
 fn ip(args: &[&str]) -> Option<String> {
     let output = Command::new("ip").args(args).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

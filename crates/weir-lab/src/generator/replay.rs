@@ -1,9 +1,9 @@
-//! Behind `weir gen IFACE --file TRACE`: the frames of a pcap or pcapng file, out of an interface, in
-//! the order of the file and byte for byte.
+//! The replay of `weir gen IFACE --file TRACE`: sends the frames of a pcap or pcapng file out of an
+//! interface, unchanged and in the order of the file.
 //!
-//! Through `AF_PACKET`: the frames differ in length and content, so each comes from user space. TCP super-frames, which
-//! no link carries, are segmented. Other frames that cannot be sent as they were recorded are not sent at all, and
-//! counted by the reason.
+//! It uses `AF_PACKET`, because frames that differ in length and content must come from user space.
+//! TCP super-frames, which no link carries, are segmented. Other frames that cannot be sent as they
+//! were recorded are skipped, and counted by reason.
 
 mod even;
 mod trace;
@@ -29,15 +29,15 @@ use trace::{Fate, Trace, segments};
 pub struct ReplayOptions {
     /// The pcap or pcapng file.
     pub path: PathBuf,
-    /// How fast, by the stamps.
+    /// The speed, relative to the stamps in the file.
     pub speed: Speed,
-    /// How fast, whatever the stamps say; not together with a speed.
+    /// A rate that replaces the stamps; not together with a speed.
     pub rate: Rate,
-    /// How often the file is gone through, 1 or more. Each time begins when the one before has ended.
+    /// Number of passes over the file, 1 or more. A pass begins when the previous one has ended.
     pub loops: u32,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Stop after this many frames were tried.
+    /// Stop after this many attempted frames.
     pub frames: Option<u64>,
     /// CPU for the sending thread.
     pub cpu: Option<usize>,
@@ -59,22 +59,24 @@ impl ReplayOptions {
     }
 }
 
-/// Report of a replay.
+/// Result of a replay.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReplayReport {
-    /// How much, and how fast.
+    /// Counts and duration.
     pub totals: Totals,
-    /// Frames read from the file, all loops together: `read + segments = attempted + skipped + segmented`.
+    /// Frames read from the file in all passes: `read + segments = attempted + skipped +
+    /// segmented`.
     pub read: u64,
     /// TCP super-frames that were segmented.
     pub segmented: u64,
-    /// The frames that were tried in their place.
+    /// The segments that were attempted in their place.
     pub segments: u64,
-    /// Frames that were not tried, by reason.
+    /// Frames that were not attempted, by reason.
     pub skipped: Skipped,
-    /// How often the file was gone through to its end.
+    /// Number of complete passes.
     pub loops: u32,
-    /// Where the file is damaged, if it is: the frames before that place were sent, and none after.
+    /// The place where the file is damaged, if it is. Frames before it were sent, and no frames
+    /// after it.
     pub damage: Option<String>,
 }
 
@@ -86,14 +88,14 @@ impl Deref for ReplayReport {
     }
 }
 
-/// Sends the file's frames out of `iface`, in the calling thread's network namespace, until the file
-/// has been gone through as often as asked, or a limit is reached, or `stop` is set.
+/// Sends the file's frames out of `iface`, in the calling thread's network namespace, until all
+/// passes are done, a limit is reached, or `stop` is set.
 ///
-/// A file that is damaged under way is no error: [`ReplayReport::damage`] says where.
+/// Damage within the file is not an error: [`ReplayReport::damage`] gives the place.
 ///
 /// # Errors
-/// A missing interface or one that is down, no rights, a file that is no capture file, a speed, a rate or a
-/// number of loops that is none. Each text says what to do.
+/// The interface is missing or down, rights are missing, the file is no capture file, or the speed,
+/// the rate or the number of passes is invalid. Each text gives a remedy.
 pub fn run(iface: &str, options: &ReplayOptions, stop: &AtomicBool) -> Result<ReplayReport> {
     check(options)?;
     let ifindex = checked_link(iface)?;
@@ -148,7 +150,7 @@ fn check(options: &ReplayOptions) -> Result<()> {
 
 /// Decides when a frame is due.
 enum Clock {
-    /// Nothing: at once.
+    /// Every frame is due at once.
     None,
     Stamps(Schedule),
     Rate(Even),
@@ -162,7 +164,7 @@ struct Sender<'a> {
     socket: Socket,
     frame_bytes_max: usize,
     clock: Clock,
-    /// Copies of frames that go in one system call; the first `filled` wait for it.
+    /// Copies of frames for one system call. The first `filled` are in use.
     batch: Vec<Vec<u8>>,
     filled: usize,
     attempted_bytes: u64,
@@ -172,7 +174,7 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Goes through the file; true if it is to be gone through again.
+    /// Makes one pass over the file. True if another pass follows.
     fn pass(&mut self, trace: &mut Trace) -> Result<bool> {
         let (began, tried_before) = (self.start.elapsed(), self.tried());
         loop {
@@ -205,7 +207,7 @@ impl Sender<'_> {
             }
             let bytes = frame.data.len() + FCS_BYTES as usize;
             if !self.await_turn(frame.ts_ns, bytes, began)? {
-                // It was read and its time did not come: as if it had not been.
+                // It was read but its time did not come, so it counts as not read.
                 self.report.read -= 1;
                 return Ok(false);
             }
@@ -216,12 +218,12 @@ impl Sender<'_> {
         if let Clock::Stamps(schedule) = &mut self.clock {
             schedule.restart();
         }
-        // A file without a frame that can be sent would be gone through for nothing.
+        // A file without sendable frames is not read again.
         Ok(self.report.loops < self.options.loops && self.tried() > tried_before)
     }
 
-    /// Waits until a frame of that stamp and size is due; stamps count from `began`, when this way through the file
-    /// did. False if the run ends before that; all that was due is sent.
+    /// Waits until a frame with this stamp and size is due. Stamps count from `began`, the start of
+    /// this pass. False if the run ends earlier; then all frames that were due are sent.
     fn await_turn(&mut self, ts_ns: u64, wire_bytes: usize, began: Duration) -> Result<bool> {
         let (due, wake) = match &mut self.clock {
             Clock::None => return Ok(true),
@@ -231,7 +233,8 @@ impl Sender<'_> {
             }
             Clock::Rate(even) => {
                 let due = even.next(wire_bytes, self.start.elapsed());
-                // Frames close together go in one call, a little late, rather than in one each.
+                // Frames that are close together are sent in one call, a little late, instead of
+                // one call each.
                 (due, due.saturating_add(even.gather(wire_bytes)))
             }
         };
@@ -254,7 +257,8 @@ impl Sender<'_> {
         Ok(due < end)
     }
 
-    /// Sends the segments of a frame of that stamp, each when it is due; false if the run ends before the last one.
+    /// Sends the segments of a frame with this stamp, each when it is due. False if the run ends
+    /// before the last one.
     fn push_segments(
         &mut self,
         mut segments: Segments<'_>,
@@ -276,7 +280,7 @@ impl Sender<'_> {
             self.flush()?;
         }
         self.report.segments += count;
-        // Without a segment the frame is as if it had not been read.
+        // If no segment was sent, the frame counts as not read.
         match count {
             0 => self.report.read -= 1,
             _ => self.report.segmented += 1,
@@ -317,7 +321,8 @@ impl Sender<'_> {
     }
 
     fn is_over(&self) -> bool {
-        // At a rate the end comes with the first frame that is due after it: those before it are sent, however late.
+        // With a rate, the run ends at the first frame that is due after the end. All frames before
+        // it are sent, however late.
         let timed = !matches!(self.clock, Clock::Rate(_));
         self.is_stopped()
             || self.options.frames.is_some_and(|most| self.tried() >= most)

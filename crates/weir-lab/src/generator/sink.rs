@@ -1,7 +1,7 @@
 //! The receiving end for tests and benches: an XDP program that counts generated frames exactly,
-//! looks at their numbers, and drops them.
+//! checks their numbers, and drops them.
 //!
-//! Attached to the receiving end of a veth it also makes that end ready for frames sent by XDP.
+//! Attached to the receiving end of a veth, it also enables that end to take frames sent by XDP.
 
 use std::mem::MaybeUninit;
 
@@ -26,7 +26,7 @@ pub struct SinkCounts {
     pub frames: u64,
     /// Their bytes, without FCS.
     pub bytes: u64,
-    /// Frames that are not the generator's. In none of the other counts.
+    /// Frames that were not generated. They are in none of the other counts.
     pub foreign: u64,
     /// Sum of the frame numbers, modulo 2^64.
     pub number_sum: u64,
@@ -34,11 +34,12 @@ pub struct SinkCounts {
     pub number_lowest: u64,
     /// Highest frame number; 0 if there was no frame.
     pub number_highest: u64,
-    /// Frames, but each CPU's first, whose number is not the one before plus one.
+    /// Frames whose number is not that of the previous frame on the same CPU plus one; the first
+    /// frame of a CPU is not counted.
     pub jumps: u64,
-    /// 5-tuples, if asked for.
+    /// Number of 5-tuples, if requested.
     pub flows: u64,
-    /// New 5-tuples that found the table full.
+    /// New 5-tuples for which the table had no space.
     pub flows_full: u64,
 }
 
@@ -46,11 +47,12 @@ pub struct SinkCounts {
 const COUNTS_BYTES: usize = 80;
 
 impl Sink {
-    /// Attaches to an interface of the calling thread's network namespace. `flows_max` is the room
-    /// for telling 5-tuples apart; 0 does not, and is faster.
+    /// Attaches to an interface of the calling thread's network namespace. `flows_max` is the
+    /// number of 5-tuples that can be distinguished; 0 does not count them, which is faster.
     ///
     /// # Errors
-    /// [`Error::NoInterface`], or [`Error::Bpf`] without rights or when another XDP program is there.
+    /// [`Error::NoInterface`], or [`Error::Bpf`] if rights are missing or another XDP program is
+    /// attached.
     pub fn attach(iface: &str, flows_max: u32) -> Result<Sink> {
         let failed = |what| move |source| Error::Bpf { what, source };
         let ifindex = ifindex(iface)?;
@@ -73,7 +75,8 @@ impl Sink {
             .weir_sink
             .attach_xdp(ifindex.cast_signed())
             .map_err(failed("attach the sink program"))?;
-        // The link and the map handle hold the program and its maps; the skeleton may go.
+        // The link and the map handle keep the program and its maps, so the skeleton can be
+        // dropped.
         Ok(Sink { counts, _link: link })
     }
 

@@ -1,23 +1,24 @@
 //! Frame sizes: one for all frames, or a mix in a fixed order.
 //!
-//! The size of a frame follows from its number, as its flow does: whichever thread sends it, a run of numbers has
-//! its sizes in the shares asked for, and its bytes are known.
+//! A frame's number determines its size, as it does its flow. So the shares and the bytes of a
+//! range of numbers do not depend on which thread sends which frame.
 
 pub use crate::limits::TURN_MAX;
 
 /// The "simple IMIX": 7 of 12 IP packets have 40 bytes, 4 have 576 and 1 has 1500.
 ///
-/// On Ethernet, with header and FCS (18 bytes) and padded to 64, these are 64, 594 and 1518 bytes; the mean is
-/// 361.83. Source: Agilent, The Journal of Internet Test Methodologies, 2007, "Mixed Packet Size Throughput". RFC 6985
-/// says how to write such mixes down, and that a mix without its sizes is no specification.
+/// On Ethernet, with header and FCS (18 bytes) and padded to 64, these are 64, 594 and 1518 bytes;
+/// the mean is 361.83. Source: Agilent, The Journal of Internet Test Methodologies, 2007, "Mixed
+/// Packet Size Throughput". RFC 6985 defines a notation for such mixes, and says that a mix without
+/// its sizes is no specification.
 pub const IMIX: [(u32, u32); 3] = [(64, 7), (594, 4), (1518, 1)];
 
 /// Sizes on the wire, FCS included, by frame number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
-    /// Every size once, as given, with its share of a turn.
+    /// Every size once, in the given order, with its number of frames in a turn.
     shares: Vec<(u32, u32)>,
-    /// One turn: indexes into `shares`.
+    /// One turn, as indexes into `shares`.
     turn: Vec<u16>,
 }
 
@@ -29,10 +30,12 @@ impl From<u32> for Sizes {
 }
 
 impl Sizes {
-    /// A mix of sizes, each with how many of a turn's frames have it. Shares are reduced: 14:8:2 is 7:4:1.
+    /// A mix of sizes, each with its number of frames in a turn. Shares are reduced: 14:8:2 is
+    /// 7:4:1.
     ///
     /// # Errors
-    /// In words: no size, a size twice, a share of 0, or a turn of more than [`TURN_MAX`] frames.
+    /// A text: there is no size, a size occurs twice, a share is 0, or a turn has more than
+    /// [`TURN_MAX`] frames.
     pub fn mix(shares: &[(u32, u32)]) -> Result<Sizes, String> {
         let twice = |at: usize| shares[..at].iter().any(|share| share.0 == shares[at].0);
         if shares.is_empty() || shares.iter().any(|share| share.1 == 0) {
@@ -56,7 +59,8 @@ impl Sizes {
         self.shares[self.index(number)].0
     }
 
-    /// Bytes on the wire of `frames` frames from number `first` on. A turn ends at 2^64 as if it went on.
+    /// Bytes on the wire of `frames` frames, beginning with number `first`. At 2^64 the numbers
+    /// continue with 0.
     pub fn bytes(&self, first: u64, frames: u64) -> u64 {
         let turn = self.turn.len() as u64;
         let rest = (0..frames % turn).map(|ahead| u64::from(self.of(first.wrapping_add(ahead))));
@@ -88,7 +92,7 @@ impl Sizes {
         self.shares.len() == 1
     }
 
-    /// Sizes of one turn, in order: frame `number` has that at `number % turn`.
+    /// Sizes of one turn, in order. Frame `number` has the size at `number % turn`.
     pub(super) fn turn(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         self.turn.iter().map(|&index| self.shares[usize::from(index)].0)
     }
@@ -103,7 +107,7 @@ impl Sizes {
     }
 }
 
-/// Spreads sizes evenly over a turn: each frame goes to the size that is furthest behind its share.
+/// Spreads sizes evenly over a turn: each frame gets the size that is furthest behind its share.
 /// Source: the smooth weighted round robin of nginx.
 fn spread(shares: &[(u32, u32)], frames: u32) -> Vec<u16> {
     let mut behind = vec![0i64; shares.len()];

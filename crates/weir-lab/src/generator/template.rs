@@ -1,4 +1,4 @@
-//! The generated frame: its form, its flows, its checksum.
+//! The generated frame: its layout, its flows, its checksum.
 //!
 //! ```text
 //!  0  destination, source MAC; EtherType 0x0800
@@ -8,18 +8,19 @@
 //! 50  CLOCK_TAI when the frame was made, ns, u64 big-endian, if asked for; else 0   STAMP_AT
 //! 58  zeros
 //! ```
-//! `bpf/wire_generator.bpf.c` makes the same frames in the kernel. Addresses are those set aside for tests and
-//! documentation (RFC 2544, RFC 5737), so that frames which get loose are recognised.
+//! `bpf/wire_generator.bpf.c` makes the same frames in the kernel. Addresses are those reserved for
+//! tests and documentation (RFC 2544, RFC 5737), so that frames that leave a test network are
+//! recognised.
 //!
-//! With addresses of the user's choice they are those of [`weir_frame::datagram`].
+//! Frames with addresses of the user's choice have the layout of [`weir_frame::datagram`].
 
 use weir_frame::checksum::{fold, word_sum};
 use weir_frame::datagram::{self, Addressing, Datagrams, Form};
 pub use weir_frame::datagram::{DESTINATION_MAC, DESTINATION_PORT, SOURCE_MAC};
 
-/// Where the frame number stands: u64, big-endian.
+/// Offset of the frame number: u64, big-endian.
 pub const NUMBER_AT: usize = 42;
-/// Where the generator's time stamp stands, if asked for: u64, big-endian, CLOCK_TAI in ns.
+/// Offset of the time stamp, if requested: u64, big-endian, CLOCK_TAI in ns.
 pub const STAMP_AT: usize = 50;
 /// The IPv4 destination of every generated frame: TEST-NET-1.
 pub const DESTINATION: [u8; 4] = datagram::DESTINATION.octets();
@@ -28,27 +29,27 @@ const CHECK_AT: usize = 24;
 const SADDR_AT: usize = 26;
 const SPORT_AT: usize = 34;
 
-/// The flow's source address and port for a frame number.
+/// The source address and port of a frame number.
 ///
-/// `flow_count` 0 gives each of 2^32 frames its own; they repeat after that.
+/// A `flow_count` of 0 gives each of 2^32 frames its own flow; then they repeat.
 pub fn flow_of(number: u64, flow_count: u64) -> (u32, u16) {
     let flow = if flow_count == 0 { number } else { number % flow_count };
     datagram::flow_of(flow as u32)
 }
 
-/// Makes frames of one size.
+/// Makes the frames of one size.
 #[derive(Debug, Clone)]
 pub struct Template {
     frame: Vec<u8>,
     flow_count: u64,
     check_base: u32,
-    /// Of frames to addresses of the user's choice.
+    /// For frames to addresses of the user's choice.
     datagrams: Option<Datagrams>,
 }
 
 impl Template {
-    /// A template for frames of `frame_bytes`, FCS not counted: at least 60, which is what holds
-    /// number and stamp, at most 65535 + 14.
+    /// A template for frames of `frame_bytes`, without FCS: at least 60, which holds number and
+    /// stamp, and at most 65535 + 14.
     pub fn new(
         frame_bytes: usize,
         flow_count: u64,
@@ -80,19 +81,19 @@ impl Template {
         Template { frame, flow_count, check_base: 0, datagrams: Some(datagrams) }
     }
 
-    /// Frame `number` without stamp, whole.
+    /// The whole frame `number`, without a stamp.
     pub fn frame(&self, number: u64) -> Vec<u8> {
         let mut frame = self.frame.clone();
         self.number(&mut frame, number);
         frame
     }
 
-    /// Turns a frame of this template into frame `number`; the rest of it is left alone.
+    /// Turns a frame of this template into frame `number`. Other fields are not changed.
     pub(crate) fn number(&self, frame: &mut [u8], number: u64) {
         self.stamp(frame, number, 0);
     }
 
-    /// The same, with the time in it; 0 for none.
+    /// The same with a stamp; 0 means none.
     pub(super) fn stamp(&self, frame: &mut [u8], number: u64, stamp: u64) {
         if let Some(datagrams) = &self.datagrams {
             let flow = if self.flow_count == 0 { number } else { number % self.flow_count };
@@ -110,8 +111,9 @@ impl Template {
         frame[NUMBER_AT..][..8].copy_from_slice(&number.to_be_bytes());
     }
 
-    /// Makes a frame of another size one of this template, but for what [`Template::number`] writes. Payloads
-    /// are zeros, so only the headers and the end differ; or they are the user's.
+    /// Turns a frame of another size into one of this template, except for the fields that
+    /// [`Template::number`] writes. Generated payloads are zeros, so only the headers and the
+    /// length differ. Payloads of the user are copied.
     pub(super) fn shape(&self, frame: &mut Vec<u8>) {
         if frame.len() != self.frame.len() {
             if self.datagrams.is_some() {
@@ -124,17 +126,17 @@ impl Template {
         }
     }
 
-    /// The frame that all others are made from: varying fields zero.
+    /// The frame from which all others are made. Its varying fields are zero.
     pub(super) fn blank(&self) -> &[u8] {
         &self.frame
     }
 
-    /// Where things stand in frames to addresses of the user's choice.
+    /// Offsets in frames to addresses of the user's choice.
     pub(super) fn form(&self) -> Option<Form> {
         self.datagrams.as_ref().map(Datagrams::form)
     }
 
-    /// Number of flows; 0 is 2^32 of them.
+    /// Number of flows; 0 means 2^32.
     pub(super) fn flow_count(&self) -> u64 {
         self.flow_count
     }
@@ -155,7 +157,8 @@ pub fn number_of(frame: &[u8]) -> Option<u64> {
     ours.then(|| u64::from_be_bytes(number))
 }
 
-/// The time in a generated frame, CLOCK_TAI in ns; `None` if the frame is not one, or was made without.
+/// The time in a generated frame, CLOCK_TAI in ns; `None` if it is no generated frame, or has no
+/// stamp.
 pub fn stamp_of(frame: &[u8]) -> Option<u64> {
     number_of(frame)?;
     let stamp = frame.get(STAMP_AT..STAMP_AT + 8)?.try_into().ok()?;
@@ -193,7 +196,7 @@ mod tests {
             let template = Template::new(bytes, 0, SOURCE_MAC, DESTINATION_MAC);
             for number in [0, 1, 12345, u64::from(u32::MAX), u64::MAX] {
                 let frame = template.frame(number);
-                // A header with a right checksum in it sums to zero. Source: RFC 1071.
+                // A header that contains a correct checksum sums to zero. Source: RFC 1071.
                 assert_eq!(fold(word_sum(&frame[14..34])), 0, "{bytes} {number}");
                 assert_eq!(frame.len(), bytes);
                 assert_eq!(usize::from(u16::from_be_bytes([frame[16], frame[17]])), bytes - 14);

@@ -1,4 +1,4 @@
-//! Totals of a run of either generator.
+//! Totals of a run of the generator or of a replay.
 
 use std::time::Duration;
 
@@ -7,28 +7,29 @@ use std::time::Duration;
 pub struct Totals {
     /// Frames that the link took, by its own count.
     pub sent: u64,
-    /// Bytes of these with FCS, without preamble, gap and what a NIC pads. Where frames of several sizes were tried and
-    /// some were refused, by the link's own count of bytes.
+    /// Bytes of these frames with FCS, without preamble, gap and padding by a NIC. If frames of
+    /// several sizes were attempted and some were refused, the value is from the link's own count
+    /// of bytes.
     pub bytes: u64,
     /// From before the first frame to after the last.
     pub duration: Duration,
-    /// Frames handed over.
+    /// Frames handed to the kernel.
     pub attempted: u64,
-    /// `attempted - sent`: not taken by the link.
+    /// `attempted - sent`: frames that the link did not take.
     pub refused: u64,
-    /// How long the sender was held up beyond the 50 ms that a rate makes up for; zero without a rate.
+    /// Time that the sender was late beyond the 50 ms that it may catch up; zero without a rate.
     pub given_up: Duration,
-    /// The counter that `sent` is read from, and its weakness if it has one.
+    /// The counter that `sent` is read from, and its limitation if it has one.
     pub counted_by: &'static str,
 }
 
 impl Totals {
-    /// Million frames a second, of those sent.
+    /// Million sent frames a second.
     pub fn mpps(&self) -> f64 {
         self.per_second(self.sent as f64) / 1e6
     }
 
-    /// Gbit/s, of those sent, FCS included.
+    /// Gbit/s of the sent frames, FCS included.
     pub fn gbps(&self) -> f64 {
         self.per_second(self.bytes as f64 * 8.0) / 1e9
     }

@@ -1,14 +1,14 @@
-//! An initramfs: a cpio archive of the kind `newc`.
+//! An initramfs: a cpio archive in `newc` format.
 //!
 //! Source: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 
-/// The name and the contents of an entry are padded to a multiple of this.
+/// Name and contents of an entry are padded to a multiple of this.
 const ALIGN: usize = 4;
 const FOLDER: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 
-/// An archive that is being written. Names have no `/` in front.
+/// An archive under construction. Names have no leading `/`.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// A folder, and those that it is in, if they are not there.
+    /// Adds a folder and its parents, unless they are there.
     pub(super) fn folder(&mut self, name: &str) {
         if name.is_empty() || self.folders.iter().any(|known| known == name) {
             return;
@@ -27,14 +27,14 @@ impl Archive {
         self.entry(name, FOLDER | 0o755, &[]);
     }
 
-    /// A file, executable or not, and the folders that it is in.
+    /// Adds a file, executable or not, and its parent folders.
     pub(super) fn file(&mut self, name: &str, is_program: bool, contents: &[u8]) {
         self.parent_of(name);
         let rights = if is_program { 0o755 } else { 0o644 };
         self.entry(name, FILE | rights, contents);
     }
 
-    /// A symbolic link, and the folders that it is in.
+    /// Adds a symbolic link, and its parent folders.
     pub(super) fn link(&mut self, name: &str, target: &str) {
         self.parent_of(name);
         self.entry(name, LINK | 0o777, target.as_bytes());
@@ -108,7 +108,8 @@ mod tests {
         assert_eq!(bytes.len() % ALIGN, 0);
         let starts: Vec<usize> =
             (0..bytes.len() - 6).filter(|at| &bytes[*at..at + 6] == b"070701").collect();
-        // Three folders, four more entries with the trailer, and usr/bin: usr is there once.
+        // Three folders, four more entries with the trailer, and usr/bin. The folder usr is there
+        // once.
         assert_eq!(starts.len(), 4 + 4);
         assert!(starts.iter().all(|start| start % ALIGN == 0));
     }

@@ -1,4 +1,4 @@
-//! Boot files of a guest: a kernel, and a file system in memory with busybox, weir and the modules for its
+//! Boot files of a guest: a kernel, and an initramfs with busybox, weir and the modules for its
 //! devices.
 
 use std::collections::BTreeSet;
@@ -9,12 +9,13 @@ use std::process::Command;
 use super::archive::Archive;
 use crate::{Error, Result};
 
-/// Drivers of the port, of the network interface, of the disk, and of the bus that they are on.
+/// Drivers of the PCI bus, the ports, the network interface and the disk.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virtio_blk"];
 
-/// The first process: it loads drivers, starts the broker, and runs the commands that come by the second port (a serial
-/// line loses characters while the host is busy). Each command is a line; behind what it prints stands a line with its
-/// number and its status. The interface takes frames to every address, as one does that is watched.
+/// The first process. It loads drivers, starts the broker, and runs the commands that arrive on the
+/// second port; a serial line would lose characters while the host is busy. Each command is a line.
+/// After its output, a line gives its number and its exit status. The interface is promiscuous, as
+/// one that is captured.
 const INIT: &str = r#"#!/bin/busybox sh
 export PATH=/bin HOME=/
 /bin/busybox --install -s /bin
@@ -41,7 +42,7 @@ done
 poweroff -f
 "#;
 
-/// A kernel and a file system, as files until dropped.
+/// A kernel and an initramfs as files, deleted on drop.
 #[derive(Debug)]
 pub(crate) struct Image {
     pub(super) kernel: PathBuf,
@@ -58,11 +59,11 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 impl Image {
-    /// Of this program, and of the kernel in a folder with `vmlinuz` and `lib/modules`, which tests/guest/kernel.sh
-    /// makes.
+    /// Makes an image of this program, with the kernel of a folder with `vmlinuz` and
+    /// `lib/modules`. tests/guest/kernel.sh makes such a folder.
     ///
     /// # Errors
-    /// [`Error::Measure`], which says what is missing.
+    /// [`Error::Measure`] that names the missing part.
     pub(crate) fn new(kernel: &Path, weir: &Path) -> Result<Image> {
         let folder = tempfile::tempdir().map_err(failed)?;
         let mut archive = Archive::default();
@@ -74,7 +75,7 @@ impl Image {
             .ok_or_else(|| failed("busybox is not installed (Debian: busybox-static)"))?;
         archive.file("bin/busybox", true, &read(&busybox)?);
         archive.link("bin/sh", "busybox");
-        // Debug information is most of a build's size, and a guest keeps all of it in memory.
+        // Debug information is most of a build's size, and a guest keeps the whole file in memory.
         let stripped = folder.path().join("weir");
         let strip =
             Command::new("strip").args(["--strip-debug", "-o"]).arg(&stripped).arg(weir).status();
@@ -88,32 +89,32 @@ impl Image {
         add_modules(&mut archive, kernel)?;
         let initramfs = folder.path().join("initramfs");
         fs::write(&initramfs, archive.finish()).map_err(failed)?;
-        // Not needed any more, and as large as the rest.
+        // It is not needed any more, and is as large as the rest.
         let _ = fs::remove_file(&stripped);
         Ok(Image { kernel: kernel.join("vmlinuz"), initramfs, _folder: folder })
     }
 }
 
-/// Where a program is.
+/// The path of a program.
 fn on_path(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// The shared libraries that a program is loaded with; none of a static one, which `ldd` refuses.
+/// The shared libraries of a program. A static program has none, and `ldd` refuses it.
 fn libraries(program: &Path) -> Vec<String> {
     let Ok(output) = Command::new("ldd").arg(program).output() else { return Vec::new() };
     parse_libraries(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// `NAME => PATH (ADDRESS)`, and of the loader `PATH (ADDRESS)`.
+/// Parses lines of `NAME => PATH (ADDRESS)`; that of the loader is `PATH (ADDRESS)`.
 fn parse_libraries(ldd: &str) -> Vec<String> {
     let path =
         |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned);
     ldd.lines().filter_map(path).collect()
 }
 
-/// The modules, those that they need, and the lists that modprobe reads.
+/// Adds the modules, those that they depend on, and the lists that modprobe reads.
 fn add_modules(archive: &mut Archive, kernel: &Path) -> Result<()> {
     let all = kernel.join("lib/modules");
     let missing = |_| failed(format!("{}: no kernel is there", kernel.display()));
@@ -138,8 +139,8 @@ fn add_modules(archive: &mut Archive, kernel: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files of these modules and of those that they need: a module's line in modules.dep names all of them. One
-/// without a line is built in.
+/// The files of these modules and of those that they depend on. A module's line in modules.dep
+/// names all of them. A module without a line is built in.
 fn needed(dependencies: &str, modules: &[&str]) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for line in dependencies.lines() {

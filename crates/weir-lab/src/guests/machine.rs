@@ -1,4 +1,4 @@
-//! A guest: QEMU as a child, and commands that run in it.
+//! A guest: QEMU as a child process, and commands that run in the guest.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write as _};
@@ -14,15 +14,15 @@ use crate::{Error, Result};
 use super::Image;
 
 const QEMU: &str = "qemu-system-x86_64";
-/// An emulated guest boots in 2.5 s alone, and several at a time share the CPUs.
+/// An emulated guest alone boots in 2.5 s. Several at the same time share the CPUs.
 const BOOTS_WITHIN: Duration = Duration::from_secs(90);
-/// With KVM it takes less than 2 s, or is not there.
+/// A guest boots with KVM in less than 2 s, or KVM does not work.
 const KVM_BOOTS_WITHIN: Duration = Duration::from_secs(10);
 const MEMORY_MIB: u64 = 512;
-/// How often a caller that may stop a command is asked.
+/// Interval at which the caller is asked whether to stop a command.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// Way in which a guest's instructions are executed.
+/// Executor of a guest's instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accelerator {
     /// The processor.
@@ -32,8 +32,8 @@ pub(crate) enum Accelerator {
 }
 
 impl Accelerator {
-    /// KVM where it boots a guest, which takes a trial: a `/dev/kvm` that can be opened and boots nothing is common in
-    /// virtual machines.
+    /// KVM if it boots a guest. This needs a trial: in virtual machines, a `/dev/kvm` that can be
+    /// opened but boots no guest is common.
     pub(crate) fn find(image: &Image, end: Option<&End>, folder: &Path) -> Accelerator {
         let opened = OpenOptions::new().read(true).write(true).open("/dev/kvm");
         if opened.is_err() {
@@ -47,7 +47,7 @@ impl Accelerator {
         }
     }
 
-    /// Its name for QEMU.
+    /// The name that QEMU uses.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Accelerator::Kvm => "kvm",
@@ -56,34 +56,34 @@ impl Accelerator {
     }
 }
 
-/// Where QEMU listens for the daemon.
+/// Sockets on which QEMU listens.
 #[derive(Debug, Clone)]
 pub(crate) struct Sockets {
-    /// Of the port of `weir guest`.
+    /// Port of `weir guest`.
     pub(crate) port: PathBuf,
-    /// Of the monitor.
+    /// QEMU's monitor.
     pub(crate) qmp: PathBuf,
     console: PathBuf,
 }
 
 impl Sockets {
-    /// In this folder, of the guest of this name.
+    /// The sockets in this folder, for the guest of this name.
     pub(crate) fn new(folder: &Path, name: &str) -> Sockets {
         let path = |what: &str| folder.join(format!("{name}.{what}"));
         Sockets { port: path("port"), qmp: path("qmp"), console: path("console") }
     }
 }
 
-/// Hardware of a guest beside its ports.
+/// Hardware of a guest, besides its ports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hardware<'a> {
     pub(crate) vcpus: usize,
     pub(crate) memory_mib: u64,
-    /// The CPU of the host that QEMU runs on.
+    /// The host's CPU on which QEMU runs.
     pub(crate) host_cpu: Option<usize>,
-    /// A tap of the host for a network interface.
+    /// A tap of the host, for a network interface.
     pub(crate) tap: Option<&'a str>,
-    /// A file for a virtio-blk disk, written past the host's page cache.
+    /// A file for a virtio-blk disk. QEMU bypasses the host's page cache.
     pub(crate) disk: Option<&'a Path>,
 }
 
@@ -93,7 +93,7 @@ impl Default for Hardware<'_> {
     }
 }
 
-/// A running guest; QEMU is killed and waited for when the handle goes.
+/// A running guest. Dropping it kills QEMU and waits for it.
 #[derive(Debug)]
 pub(crate) struct Guest {
     qemu: Running,
@@ -108,11 +108,11 @@ fn failed(reason: impl ToString) -> Error {
 }
 
 impl Guest {
-    /// Starts QEMU, in the namespace of `end` if there is one. [`wait_until_ready`](Guest::wait_until_ready) says
-    /// when it has booted.
+    /// Starts QEMU, in the namespace of `end` if there is one.
+    /// [`wait_until_ready`](Guest::wait_until_ready) waits until it has booted.
     ///
     /// # Errors
-    /// [`Error::Measure`] without QEMU.
+    /// [`Error::Measure`] if QEMU cannot be run.
     pub(crate) fn start(
         image: &Image,
         accelerator: Accelerator,
@@ -139,7 +139,7 @@ impl Guest {
         command.args(["-device", "virtio-serial"]);
         command.args(["-chardev", &format!("socket,id=weir,{}", listen(&sockets.port))]);
         command.args(["-device", "virtserialport,chardev=weir,name=org.weir.0"]);
-        // On a device of its own: what the bench asks is no traffic of the first one.
+        // On a separate device, so that the bench's commands are no traffic of the first one.
         command.args([
             "-chardev",
             "stdio,id=commands,signal=off",
@@ -151,7 +151,7 @@ impl Guest {
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", sockets.qmp.display())]);
         if let Some(disk) = hardware.disk {
             let options = "format=raw,if=none,id=disk,cache=none,aio=native";
-            // QEMU's way to have a comma in a value.
+            // QEMU's notation for a comma in a value.
             let file = disk.display().to_string().replace(',', ",,");
             command.args(["-drive", &format!("{options},file={file}")]);
             command.args(["-object", "iothread,id=disks"]);
@@ -177,7 +177,7 @@ impl Guest {
         let errors = qemu.stderr.take().expect("it was piped");
         let forward = |reader: Box<dyn std::io::Read + Send>,
                        send: std::sync::mpsc::Sender<String>| {
-            // Ends with the pipe, so with QEMU.
+            // The thread ends with the pipe, which ends with QEMU.
             thread::spawn(move || {
                 let lines = BufReader::new(reader).split(b'\n').map_while(std::result::Result::ok);
                 for line in lines {
@@ -193,35 +193,37 @@ impl Guest {
         Ok(Guest { qemu, commands, answers, console: sockets.console.clone(), number: 0 })
     }
 
-    /// Waits until the guest takes commands, and its broker has found the daemon or goes on looking for it.
+    /// Waits until the guest accepts commands. Its broker has been started, but may still be
+    /// looking for the daemon.
     ///
     /// # Errors
-    /// [`Error::Measure`] with the guest's last words, if it does not come so far.
+    /// [`Error::Measure`] with the guest's last message, if it does not boot within `limit`.
     pub(crate) fn wait_until_ready(&mut self, limit: Duration) -> Result<()> {
         let is_ready = |line: &str| (line == "WEIR-READY").then_some(());
         self.read_until(limit, "booting", is_ready, &|| false).map(|_| ())
     }
 
-    /// [`wait_until_ready`](Guest::wait_until_ready) with the time that emulation takes.
+    /// [`wait_until_ready`](Guest::wait_until_ready) with a limit that suffices for emulation.
     ///
     /// # Errors
-    /// As there.
+    /// As [`wait_until_ready`](Guest::wait_until_ready).
     pub(crate) fn wait_for_boot(&mut self) -> Result<()> {
         self.wait_until_ready(BOOTS_WITHIN)
     }
 
-    /// Runs a line of shell in the guest, and gives what it prints.
+    /// Runs a line of shell in the guest, and gives its output.
     ///
     /// # Errors
-    /// [`Error::Measure`]: it fails, or takes longer than `limit`; later commands fail then, too.
+    /// [`Error::Measure`] if it fails, or takes longer than `limit`. After a time-out, later
+    /// commands fail as well.
     pub(crate) fn run(&mut self, command: &str, limit: Duration) -> Result<String> {
         self.run_unless(command, limit, &|| false)
     }
 
-    /// The same, and an error as soon as `is_stopped`.
+    /// The same, but ends with an error as soon as `is_stopped`.
     ///
     /// # Errors
-    /// As there.
+    /// As [`run`](Guest::run).
     pub(crate) fn run_unless(
         &mut self,
         command: &str,
@@ -249,7 +251,7 @@ impl Guest {
         self.qemu.id()
     }
 
-    /// The lines before the one that `wanted` takes, and what it makes of that.
+    /// The lines before the first one for which `wanted` gives a value, and that value.
     fn read_until<T>(
         &mut self,
         limit: Duration,
@@ -287,7 +289,7 @@ impl Guest {
     }
 }
 
-/// `WEIR-DONE NUMBER STATUS`.
+/// Parses `WEIR-DONE NUMBER STATUS`.
 fn status_of(line: &str, number: u64) -> Option<i32> {
     let (found, status) = line.strip_prefix("WEIR-DONE ")?.split_once(' ')?;
     (found.parse() == Ok(number)).then(|| status.trim().parse().ok())?

@@ -1,13 +1,14 @@
 //! Virtual machines of the bench: a stock Debian kernel, busybox, and weir, booted by QEMU.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
 //! | `archive` | an initramfs in memory |
-//! | `image` | what is in that of a guest |
+//! | `image` | the contents of a guest's initramfs |
 //! | `machine` | QEMU, and commands that run in the guest |
 //!
-//! A guest has the port of `weir guest` and a monitor for the daemon, and a second port over which the bench has it run
-//! commands. Everything has a time limit: a guest that does not boot is an error, not a hang.
+//! A guest has the port of `weir guest` and a monitor for the daemon, and a second port over which
+//! the bench runs commands in it. Everything has a time limit: a guest that does not boot is an
+//! error, not a hang.
 
 mod archive;
 mod image;

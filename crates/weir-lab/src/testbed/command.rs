@@ -1,4 +1,4 @@
-//! Set-up commands with a time limit, and children that do not outlive their handle.
+//! Set-up commands with a time limit, and child processes that end with their handle.
 
 use std::io::Read;
 use std::ops::{Deref, DerefMut};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// An `ip` command takes milliseconds; one that takes longer than this waits for a lock that
-/// somebody will not give back.
+/// An `ip` command takes milliseconds. One that takes longer than this waits for a lock that is not
+/// released.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs `ip` with these arguments and waits for it.
@@ -26,7 +26,7 @@ pub(crate) fn ip(args: &[&str]) -> Result<()> {
     if !child.wait_for(LIMIT) {
         return Err(Error::Timeout { command: text(), seconds: LIMIT.as_secs() });
     }
-    // It has ended, so this neither blocks nor can the pipe have been full: it prints one line.
+    // It has ended, so this does not block. It prints one line, so the pipe cannot have been full.
     let mut stderr = String::new();
     if let Some(pipe) = child.stderr.as_mut() {
         _ = pipe.read_to_string(&mut stderr);
@@ -38,13 +38,13 @@ pub(crate) fn ip(args: &[&str]) -> Result<()> {
     }
 }
 
-/// A child process that is killed and waited for when the handle goes, so that a failed test does
-/// not leave a capture tool holding its namespace open.
+/// A child process. Dropping the handle kills it and waits for it, so that a failed test leaves no
+/// capture tool that holds its namespace open.
 #[derive(Debug)]
 pub struct Running(pub(crate) Child);
 
 impl Running {
-    /// Waits until the child has ended, at most for `limit`; says whether it has.
+    /// Waits until the child has ended, at most for `limit`. Gives whether it has ended.
     pub fn wait_for(&mut self, limit: Duration) -> bool {
         let start = Instant::now();
         let mut nap = Duration::from_micros(200);
@@ -59,12 +59,13 @@ impl Running {
         }
     }
 
-    /// Asks the child to end by a signal (`libc::SIGINT`, ...), as Ctrl-C does.
+    /// Sends a signal to the child, such as `libc::SIGINT`, as Ctrl-C does.
     pub fn signal(&mut self, signal: i32) {
-        // A child already waited for has no process id of its own any more.
+        // The process id of a child that has been waited for may belong to another process.
         if let (Ok(None), Ok(pid)) = (self.0.try_wait(), libc::pid_t::try_from(self.0.id())) {
-            // SAFETY: takes no pointers. The process is ours: `try_wait` has just found it not yet
-            // reaped, and only this handle reaps it, so the id cannot have passed to another.
+            // SAFETY: takes no pointers. The process is the handle's child: `try_wait` has just
+            // found that it is not reaped, and only this handle reaps it, so the id cannot belong
+            // to another process.
             unsafe { libc::kill(pid, signal) };
         }
     }

@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packs the program as `/NAME` into an archive in `dir`, which `docker import` can read.
+/// Packs the program as `/NAME` into an archive in `dir`, for `docker import`.
 ///
 /// # Errors
-/// A file that cannot be copied; no `ldd` or `tar`.
+/// A file cannot be copied, or `ldd` or `tar` is missing.
 pub fn pack_image(program: &Path, name: &str, dir: &Path) -> io::Result<PathBuf> {
     let tree = dir.join("tree");
     place(program, &tree.join(name))?;
@@ -30,6 +30,6 @@ pub fn pack_image(program: &Path, name: &str, dir: &Path) -> io::Result<PathBuf>
 fn place(file: &Path, at: &Path) -> io::Result<()> {
     fs::create_dir_all(at.parent().unwrap_or(Path::new("/")))?;
     fs::copy(file, at)?;
-    // So that the container's user can read and run it.
+    // The container's user must be able to read and run it.
     fs::set_permissions(at, Permissions::from_mode(0o755))
 }

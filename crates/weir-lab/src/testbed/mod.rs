@@ -1,8 +1,7 @@
 //! Two network namespaces joined by one veth pair, for tests, the demo and benches.
 //!
-//! `tx` is where traffic is made, `rx` where it is captured; the link works both ways. The link is
-//! silent: IPv6 is off unless asked for and there are no addresses unless asked for, so a test may
-//! count frames exactly.
+//! Traffic is made at `tx` and captured at `rx`; the link works both ways. By default there is no
+//! IPv6 and there are no addresses, so the link is silent and a test can count frames exactly.
 
 mod command;
 mod huge_pages;
@@ -28,9 +27,9 @@ pub use pairs::Pair;
 pub use skip::{require_root, require_tool, skip};
 pub use volume::volume;
 
-/// Two namespaces and the veth pair between them; all of it goes away on drop, also in a panic.
+/// Two namespaces and the veth pair between them. Drop removes all of it, also after a panic.
 ///
-/// A process that is killed leaves its namespaces behind; their names say whose they are, and
+/// A killed process leaves its namespaces behind. Their names contain its process id.
 /// [`Testbed::sweep`], which also runs before a process's first testbed, removes them.
 #[derive(Debug)]
 pub struct Testbed {
@@ -70,45 +69,46 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// MTU of both ends; 1500 if not said. A veth takes up to 65535, one with a native XDP program
-    /// about 3500 unless the program knows fragments.
+    /// MTU of both ends; 1500 by default. A veth takes up to 65535; with a native XDP program about
+    /// 3500, unless the program supports fragments.
     pub fn mtu(mut self, mtu: u32) -> Self {
         self.mtu = mtu;
         self
     }
 
-    /// RX and TX queues of each end; 1 if not said. Frames sent by XDP land in queue `cpu % queues`.
+    /// RX and TX queues of each end; 1 by default. Frames sent by XDP arrive in queue `cpu %
+    /// queues`.
     pub fn queues(mut self, queues: u32) -> Self {
         self.queues = queues;
         self
     }
 
-    /// GRO at the receiving end, off if not said. A veth drops frames sent to it by XDP (the kernel
-    /// generator) unless its NAPI runs: for that it needs GRO or an XDP program. With GRO, the
-    /// stack there may join TCP segments that follow each other.
+    /// GRO at the receiving end; off by default. A veth drops frames sent to it by XDP (the kernel
+    /// generator) unless its NAPI runs, which needs GRO or an XDP program. With GRO, the stack may
+    /// join consecutive TCP segments.
     pub fn gro(mut self, on: bool) -> Self {
         self.gro = on;
         self
     }
 
-    /// IPv6 in the namespaces, off if not said. On means unasked-for frames: neighbour discovery,
-    /// router solicitations, multicast reports.
+    /// IPv6 in the namespaces; off by default. With IPv6, the kernel sends frames of its own:
+    /// neighbour discovery, router solicitations, multicast reports.
     pub fn ipv6(mut self, on: bool) -> Self {
         self.ipv6 = on;
         self
     }
 
-    /// Addresses [`TX_IPV4`] and [`RX_IPV4`], and with [`Builder::ipv6`] [`TX_IPV6`] and
-    /// [`RX_IPV6`], none if not said. On means that the ends answer ARP.
+    /// Addresses [`TX_IPV4`] and [`RX_IPV4`], and with [`Builder::ipv6`] also [`TX_IPV6`] and
+    /// [`RX_IPV6`]; none by default. With addresses, the ends answer ARP.
     pub fn addresses(mut self, on: bool) -> Self {
         self.addresses = on;
         self
     }
 
-    /// Makes the namespaces and the pair, and returns when both ends are up and see the carrier.
+    /// Makes the namespaces and the pair. Returns when both ends are up and have a carrier.
     ///
     /// # Errors
-    /// When `ip` is missing or refuses, mostly for lack of root. Parts that were made by then are
+    /// If `ip` is missing or refuses, mostly for lack of root. Parts that were made before are
     /// removed.
     pub fn build(&self) -> Result<Testbed> {
         static SWEEP: Once = Once::new();
@@ -116,7 +116,8 @@ impl Builder {
         SWEEP.call_once(|| _ = sweep());
 
         let serial = SERIAL.fetch_add(1, Relaxed);
-        // The guard exists before the first namespace does, so an error half way cleans up.
+        // The testbed exists before its first namespace, so that an error half way removes
+        // everything.
         let mut bed = Testbed {
             tx: End::unmade(netns::owned_name(serial, "tx"), "wtx0"),
             rx: End::unmade(netns::owned_name(serial, "rx"), "wrx0"),
@@ -166,13 +167,13 @@ impl Builder {
     }
 }
 
-/// IPv4 address of the sending end, if asked for.
+/// IPv4 address of the sending end, if requested.
 pub const TX_IPV4: &str = "10.77.0.1";
-/// IPv4 address of the receiving end, if asked for.
+/// IPv4 address of the receiving end, if requested.
 pub const RX_IPV4: &str = "10.77.0.2";
-/// IPv6 address of the sending end, if asked for.
+/// IPv6 address of the sending end, if requested.
 pub const TX_IPV6: &str = "fd77::1";
-/// IPv6 address of the receiving end, if asked for.
+/// IPv6 address of the receiving end, if requested.
 pub const RX_IPV6: &str = "fd77::2";
 
 impl Testbed {
@@ -184,12 +185,12 @@ impl Testbed {
         Builder::default().build()
     }
 
-    /// A pair to be described first.
+    /// Starts the description of a pair.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Removes the namespaces of processes that are gone; says how many. See [`sweep`].
+    /// Removes the namespaces of processes that have ended. Gives their number. See [`sweep`].
     pub fn sweep() -> usize {
         sweep()
     }
@@ -198,7 +199,8 @@ impl Testbed {
 impl Drop for Testbed {
     fn drop(&mut self) {
         for end in [&self.tx, &self.rx] {
-            // Nobody to tell, and half-made beds have namespaces missing: the next sweep is the net.
+            // An error has no receiver here, and a half-made testbed lacks namespaces. The next
+            // sweep removes the rest.
             _ = command::ip(&["netns", "delete", &end.netns]);
         }
     }
@@ -209,7 +211,7 @@ impl End {
         End { netns, iface: iface.to_owned(), ifindex: 0, mac: [0; 6] }
     }
 
-    /// Fills in what only the kernel knows once the interface is there.
+    /// Reads index and address from the kernel, once the interface exists.
     fn learn(&mut self) -> Result<()> {
         let (ifindex, mac) = in_netns(&self.netns, || {
             Ok::<_, Error>((ifindex(&self.iface)?, ethtool::mac(&self.iface)?))
@@ -218,7 +220,7 @@ impl End {
         Ok(())
     }
 
-    /// Runs `work` on a fresh thread inside this end's namespace. See [`in_netns`].
+    /// Runs `work` on a new thread inside this end's namespace. See [`in_netns`].
     ///
     /// # Errors
     /// As [`in_netns`].
@@ -226,7 +228,7 @@ impl End {
         in_netns(&self.netns, work)
     }
 
-    /// Gives the namespace a loopback, so that something can be sent to 127.0.0.1.
+    /// Sets the namespace's loopback device up, so that 127.0.0.1 works.
     ///
     /// # Errors
     /// If `ip` refuses.
@@ -234,7 +236,7 @@ impl End {
         command::ip(&["-n", &self.netns, "link", "set", "lo", "up"])
     }
 
-    /// Waits until the interface is up and sees its peer: frames that it sends from then on arrive.
+    /// Waits until the interface is up and has a carrier. Frames that it sends from then on arrive.
     ///
     /// # Errors
     /// [`Error::Timeout`] after five seconds.
@@ -242,7 +244,7 @@ impl End {
         netns::wait_for_carrier(self)
     }
 
-    /// Starts a command inside this end's namespace; it is killed when the handle is dropped.
+    /// Starts a command inside this end's namespace. Dropping the handle kills it.
     ///
     /// # Errors
     /// As [`spawn_in_netns`].

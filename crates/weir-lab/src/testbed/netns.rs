@@ -11,24 +11,24 @@ use super::End;
 use super::command::{self, Running};
 use crate::{Error, Result};
 
-/// Where `ip netns` keeps its names.
+/// Directory in which `ip netns` keeps its names.
 const NETNS_DIR: &str = "/run/netns";
 
-/// Runs `work` inside the named network namespace, on a thread made for it that then ends, so the
-/// caller's thread never changes its namespace. A panic inside is handed on.
+/// Runs `work` inside the named network namespace, on a new thread that then ends, so that the
+/// caller's thread never changes its namespace. A panic in `work` is resumed in the caller.
 ///
 /// Only the network namespace changes: `/proc/thread-self/net` and `/proc/sys/net` follow it,
 /// `/sys/class/net` (a mount) and `/proc/self/net` (the first thread) do not.
 ///
 /// # Errors
-/// [`Error::EnterNetns`] if there is none of that name or rights are missing (CAP_SYS_ADMIN).
+/// [`Error::EnterNetns`] if the namespace does not exist or CAP_SYS_ADMIN is missing.
 pub fn in_netns<T: Send>(netns: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
     let refused = |source| Error::EnterNetns { netns: netns.to_owned(), source };
     let file = File::open(format!("{NETNS_DIR}/{netns}")).map_err(refused)?;
     thread::scope(|scope| {
         let entered = scope.spawn(|| {
-            // SAFETY: takes no pointers; the descriptor is open for the whole call (`file` is
-            // borrowed). It changes this thread only, which nobody else uses.
+            // SAFETY: takes no pointers. The descriptor is open for the whole call (`file` is
+            // borrowed). It changes only this thread, which runs nothing else.
             if unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) } != 0 {
                 return Err(refused(io::Error::last_os_error()));
             }
@@ -38,10 +38,10 @@ pub fn in_netns<T: Send>(netns: &str, work: impl FnOnce() -> T + Send) -> Result
     })
 }
 
-/// Starts a command inside the named network namespace; it is killed when the handle is dropped.
+/// Starts a command inside the named network namespace. Dropping the handle kills it.
 ///
-/// A child takes the namespace of the thread that starts it, and that thread ends at once: do not
-/// combine this with `PR_SET_PDEATHSIG`, which would follow the thread.
+/// A child inherits the namespace of the thread that starts it, and that thread ends at once. Do
+/// not combine this with `PR_SET_PDEATHSIG`, which would send its signal when the thread ends.
 ///
 /// # Errors
 /// [`Error::EnterNetns`], or [`Error::Spawn`] if the command cannot be started.
@@ -52,15 +52,15 @@ pub fn spawn_in_netns(netns: &str, mut command: Command) -> Result<Running> {
     }
 }
 
-/// `weir-PID-START-SERIAL-ROLE`: with its start time, a process id is unique until the next boot,
-/// and `/run` does not survive a boot.
+/// The name `weir-PID-START-SERIAL-ROLE`. Process id and start time together are unique until the
+/// next boot, and `/run` is empty after a boot.
 pub(super) fn owned_name(serial: u32, role: &str) -> String {
     let pid = std::process::id();
     let start = start_time(pid).unwrap_or(0);
     format!("weir-{pid}-{start}-{serial}-{role}")
 }
 
-/// The owner a namespace name speaks of; `None` if the name is not one of ours.
+/// Process id and start time in a namespace's name; `None` if the name is not a testbed's.
 fn owner(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix("weir-")?.split('-');
     let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -68,18 +68,18 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     matches!(parts.next()?, "tx" | "rx").then_some((pid, start))
 }
 
-/// When a process was started, in clock ticks since boot; `None` if there is no such process.
+/// Start time of a process in clock ticks since boot; `None` if there is no such process.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is the program's name in brackets and may hold spaces and brackets itself.
-    // proc(5): `starttime` is field 22, so the 20th after the closing bracket.
+    // The second field is the program's name in brackets, and may itself contain spaces and
+    // brackets. proc(5): `starttime` is field 22, the 20th after the closing bracket.
     stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Removes the testbeds of processes that are gone; says how many namespaces that were.
+/// Removes the testbeds of processes that have ended. Gives the number of namespaces removed.
 ///
-/// A zombie still counts as alive. Names that are not a testbed's are not touched. Processes are
-/// looked up in this process's `/proc`: do not share `/run/netns` between PID namespaces.
+/// A zombie counts as alive. Other names are not touched. Processes are looked up in this process's
+/// `/proc`, so `/run/netns` must not be shared between PID namespaces.
 pub fn sweep() -> usize {
     let Ok(names) = fs::read_dir(NETNS_DIR) else { return 0 };
     names
@@ -90,13 +90,13 @@ pub fn sweep() -> usize {
         .count()
 }
 
-/// Switches IPv6 in the calling thread's namespace, for present and future interfaces.
+/// Switches IPv6 on or off in the calling thread's namespace, for existing and future interfaces.
 pub(super) fn set_ipv6(on: bool) -> Result<()> {
     let value = if on { "0" } else { "1" };
     for scope in ["all", "default"] {
         let path = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
         match fs::write(&path, value) {
-            // A kernel without IPv6 is as silent as one told to be.
+            // A kernel without IPv6 has nothing to switch off.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !on => {}
             Err(source) => return Err(Error::Sysctl { path, source }),
             Ok(()) => {}
@@ -105,12 +105,12 @@ pub(super) fn set_ipv6(on: bool) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the interface is up and sees its peer (`IFF_RUNNING`).
+/// Waits until the interface is up and has a carrier (`IFF_RUNNING`).
 pub(super) fn wait_for_carrier(end: &End) -> Result<()> {
     const LIMIT: Duration = Duration::from_secs(5);
     let start = Instant::now();
     in_netns(&end.netns, || {
-        // The flag alone may lag by a second: the kernel spaces its link events.
+        // `IFF_RUNNING` alone may lag by a second, because the kernel rate-limits its link events.
         while !crate::ethtool::has_link(&end.iface)?
             || crate::ethtool::link_flags(&end.iface)? & libc::IFF_RUNNING == 0
         {
@@ -120,8 +120,8 @@ pub(super) fn wait_for_carrier(end: &End) -> Result<()> {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        // The kernel sets the flag first and gives the interface its queue next, both under one lock, and drops what is
-        // sent in between. This question waits for that lock.
+        // The kernel first sets the flag and then activates the interface's queue, both under the
+        // same lock, and drops frames that are sent in between. This request waits for that lock.
         crate::ethtool::has_link(&end.iface).map(|_| ())
     })?
 }

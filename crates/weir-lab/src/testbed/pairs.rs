@@ -5,7 +5,7 @@ use std::io::Write;
 use super::{End, Testbed, command};
 use crate::{Error, Result};
 
-/// One more pair between the namespaces of a [`Testbed`]; it goes away with them.
+/// An additional pair between the namespaces of a [`Testbed`]. It is removed with them.
 #[derive(Debug, Clone)]
 pub struct Pair {
     /// The sending end, `wtxN`.
@@ -15,11 +15,11 @@ pub struct Pair {
 }
 
 impl Testbed {
-    /// Makes pairs numbered `first` and on (the testbed's own has number 0), all at once, and sets them up. They may
-    /// not see their carrier yet: [`Pair::wait_for_carrier`].
+    /// Makes pairs with numbers from `first` on, all at once, and sets them up. The testbed's own
+    /// pair has number 0. The new pairs may not have a carrier yet; see [`Pair::wait_for_carrier`].
     ///
     /// # Errors
-    /// When `ip` refuses: if there is a pair of that number, for one.
+    /// If `ip` refuses, for instance because a pair of that number exists.
     pub fn add_pairs(&self, first: u32, count: u32) -> Result<Vec<Pair>> {
         let numbers = first..first + count;
         let (mut links, mut ups) = (String::new(), String::new());
@@ -48,7 +48,7 @@ impl Testbed {
 }
 
 impl Pair {
-    /// Waits until both ends see each other.
+    /// Waits until both ends have a carrier.
     ///
     /// # Errors
     /// [`Error::Timeout`] after five seconds.
@@ -58,7 +58,7 @@ impl Pair {
     }
 }
 
-/// Many `ip` commands in one process: hundreds of pairs take seconds otherwise.
+/// Runs many `ip` commands in one process: hundreds of pairs would otherwise take seconds.
 fn batch(end: &End, commands: &str) -> Result<()> {
     let unwritten = |source| Error::Spawn { command: "ip -batch".to_owned(), source };
     let mut file = tempfile::NamedTempFile::new().map_err(unwritten)?;

@@ -4,8 +4,8 @@ use std::env;
 use std::fs::OpenOptions;
 use std::io::Write;
 
-/// Prints `SKIPPED <test>: <reason>` on stderr and adds that line to the file named by
-/// `WEIR_SKIP_LOG`, if set, because the test harness swallows stderr of tests that pass.
+/// Prints `SKIPPED <test>: <reason>` on stderr, and appends that line to the file named by
+/// `WEIR_SKIP_LOG`, if set, because the test harness hides the stderr of tests that pass.
 pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}\n");
     eprint!("{line}");
@@ -20,7 +20,7 @@ pub fn skip(test: &str, reason: &str) {
 
 /// Whether the test runs as root. If not, reports the test as skipped.
 pub fn require_root(test: &str) -> bool {
-    // SAFETY: no arguments, no failure.
+    // SAFETY: takes no arguments and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
     if !root {
         skip(test, "needs root");

@@ -1,12 +1,12 @@
-//! How much traffic a test sends.
+//! Amount of traffic that a test sends.
 
 use std::env;
 
-/// `count`, or a fifth of it, rounded up, with `WEIR_REPEATED=1`: tests/repeat.sh runs every test many times, and
-/// what it looks for is in their number, not in the length of one.
+/// `count`, or a fifth of it, rounded up, with `WEIR_REPEATED=1`: tests/repeat.sh runs every test
+/// many times, and the number of runs matters there, not the length of one.
 ///
-/// For the amount only (frames, milliseconds of traffic, turns), and only where what the test asserts holds for a
-/// fifth as well.
+/// Use it only for amounts (frames, milliseconds of traffic, turns), and only where the assertions
+/// of the test hold for a fifth as well.
 pub fn volume(count: u64) -> u64 {
     let is_repeated = env::var_os("WEIR_REPEATED").is_some_and(|value| value == "1");
     volume_of(count, is_repeated)

@@ -1,4 +1,4 @@
-//! Rates of the last five minutes, for a page that is opened in the middle.
+//! Rates of the last five minutes, for a page that is opened while the monitor runs.
 
 use std::collections::VecDeque;
 
@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::json::{finite, milliseconds, protocol_text};
 use crate::view::View;
 
-/// Views that are remembered: five minutes of one a second.
+/// Number of views that are kept: five minutes with one view a second.
 const MOMENTS_MAX: usize = 300;
-/// Protocols of each. The others are the part that is missing from its rate.
+/// The most protocols of a view that are kept. The page computes the rest from the view's whole rate.
 const PROTOCOLS_MAX: usize = 8;
 
 /// Rates of the last views.
@@ -19,7 +19,7 @@ pub struct History {
     moments: VecDeque<Moment>,
 }
 
-/// Of one view. Names are short since there are many.
+/// The rates of one view. Field names are short because there are many of them.
 #[derive(Serialize)]
 struct Moment {
     /// Milliseconds since the Unix epoch.
@@ -27,12 +27,12 @@ struct Moment {
     packets: f64,
     bits: f64,
     lost: f64,
-    /// Names and bits a second.
+    /// Names and bits per second.
     protocols: Vec<(String, f64)>,
 }
 
 impl History {
-    /// Remembers this view, unless it is known.
+    /// Adds this view, unless it was added before.
     pub fn see(&mut self, view: &View) {
         if view.number == self.last {
             return;
@@ -55,9 +55,9 @@ impl History {
         });
     }
 
-    /// All of them as an array in JSON, the oldest first.
+    /// All views as a JSON array, the oldest first.
     pub fn text(&self) -> String {
-        // Numbers and strings serialize.
+        // Numbers and strings can always be serialized.
         serde_json::to_string(&self.moments).unwrap_or_default()
     }
 }

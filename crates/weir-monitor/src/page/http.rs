@@ -1,10 +1,10 @@
 //! A small HTTP server: one thread, a bounded number of connections, one request each.
 //!
-//! It answers GET and HEAD, and only requests that name this machine by an address or as `localhost`: a web site that
-//! points its own name at this machine (DNS rebinding) would otherwise read all answers with its visitor's browser.
+//! It answers GET and HEAD, and only requests whose `Host` is an address or `localhost`. Otherwise a web site that
+//! points its own name at this machine (DNS rebinding) could read all answers through its visitor's browser.
 //!
-//! Source: RFC 9112 for requests and responses. Not a library's server: those that were looked at wait for ever for a
-//! client that says nothing, or have a thread for each.
+//! Source: RFC 9112 for requests and responses. No library is used: the examined ones wait forever for a silent client,
+//! or use a thread for each client.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Connections at once. One more, and the oldest is closed: an honest request is answered within a millisecond, so
-/// that is one of a client that says nothing or reads nothing.
+/// The most connections at a time. For another one, the oldest is closed: a normal request is answered within a
+/// millisecond, so the oldest connection is that of a client that does not send or does not read.
 const CONNECTIONS_MAX: usize = 64;
-/// How long a client may take for its request.
+/// The longest time in which a client must send its request.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
-/// And for the answer: 64 KiB over a slow link.
+/// The longest time in which a client must read the answer: enough for 64 KiB over a slow link.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
-/// Longest request, with its headers.
+/// The longest request, with its headers.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// How often [`Site::tick`] is called at least.
+/// The longest interval between calls of [`Site::tick`].
 const TICK: Duration = Duration::from_millis(250);
-/// Headers of every answer. Scripts and styles come from this server alone, nothing may embed its answers, and
-/// nothing is kept on disk.
+/// Headers of every answer. Scripts and styles may only come from this server, other sites may not embed the answers,
+/// and browsers may not store them.
 const HEADERS: &str = "Cache-Control: no-store\r\n\
     Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
@@ -36,9 +36,9 @@ const HEADERS: &str = "Cache-Control: no-store\r\n\
     X-Content-Type-Options: nosniff\r\n\
     Connection: close\r\n";
 
-/// The served contents. Its methods are called by the thread of the server, and must not wait.
+/// The served contents. The thread of the server calls its methods, which must not block.
 pub trait Site: Send + 'static {
-    /// The answer for a path, which begins with `/` and has no query. `None`: there is nothing.
+    /// The answer for a path, which begins with `/` and has no query. `None`: the path does not exist.
     fn answer(&mut self, path: &str) -> Option<Answer>;
 
     /// Called at least four times a second.
@@ -48,7 +48,7 @@ pub trait Site: Send + 'static {
 /// A body and its `Content-Type`.
 #[derive(Clone)]
 pub struct Answer {
-    /// `text/html; charset=utf-8`.
+    /// The `Content-Type`, such as `text/html; charset=utf-8`.
     pub kind: &'static str,
     /// The body.
     pub body: Arc<[u8]>,
@@ -62,10 +62,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves a site at this address, with a thread of this name.
+    /// Serves a site at this address, by a thread with the name `name`.
     ///
     /// # Errors
-    /// The address is in use or not of this machine, or there is no other thread.
+    /// The address is in use or does not belong to this machine, or the thread cannot be started.
     pub fn serve(address: SocketAddr, name: &str, site: impl Site) -> io::Result<Server> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -77,10 +77,10 @@ impl Server {
         Ok(Server { listener: own, is_over, thread: Some(thread) })
     }
 
-    /// Where it listens: of port 0, the one that it was given.
+    /// The address on which it listens; for port 0, with the port that the kernel chose.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -89,7 +89,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // The thread that waits for connections wakes up.
+        // Wakes up the thread that waits for connections.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -98,7 +98,7 @@ impl Drop for Server {
 }
 
 fn run(listener: &TcpListener, is_over: &AtomicBool, mut site: impl Site) {
-    // In the order in which they came.
+    // The connections, in the order in which they were accepted.
     let mut connections: Vec<Connection> = Vec::new();
     let mut next_tick = Instant::now();
     while !is_over.load(Ordering::Acquire) {
@@ -111,7 +111,7 @@ fn run(listener: &TcpListener, is_over: &AtomicBool, mut site: impl Site) {
         let ready = wait(listener, &connections, until);
         let mut ready = ready.into_iter();
         let has_new = ready.next().unwrap_or_default();
-        // A client that has gone, or takes too long, needs no answer.
+        // A connection that the client has closed, or that takes too long, is closed without an answer.
         connections.retain_mut(|connection| {
             let is_ready = ready.next().unwrap_or_default();
             let goes_on = !is_ready || connection.advance(&mut site).unwrap_or(false);
@@ -121,13 +121,14 @@ fn run(listener: &TcpListener, is_over: &AtomicBool, mut site: impl Site) {
             && !is_over.load(Ordering::Acquire)
             && accept(listener, &mut connections).is_err()
         {
-            // Out of descriptors, for a moment.
+            // Probably no file descriptors are left for now.
             thread::sleep(Duration::from_millis(100));
         }
     }
 }
 
-/// Which have something to do: the listener, then each connection.
+/// Waits until a descriptor is ready, at most until `until`. Returns whether the listener is ready, then the same for
+/// each connection.
 fn wait(listener: &TcpListener, connections: &[Connection], until: Instant) -> Vec<bool> {
     let mut all = vec![PollFd::new(listener, PollFlags::IN)];
     for connection in connections {
@@ -137,22 +138,22 @@ fn wait(listener: &TcpListener, connections: &[Connection], until: Instant) -> V
         };
         all.push(PollFd::new(&connection.stream, flags));
     }
-    // Rounded up, or the last millisecond would be spent in turning around.
+    // Rounded up, because otherwise poll would return at once again and again in the last millisecond.
     let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
     let left = Timespec::try_from(left).ok();
-    // Interrupted: nothing is ready.
+    // After an interrupt nothing is ready.
     let _ = poll(&mut all, left.as_ref());
     all.iter().map(|one| !one.revents().is_empty()).collect()
 }
 
-/// Takes all connections that wait.
+/// Accepts waiting connections, a limited number in each call.
 fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> io::Result<()> {
-    // Those that are taken are served before more are: a flood does not keep the thread here.
+    // The limit makes sure that accepted connections are served even if new ones come all the time.
     for _ in 0..CONNECTIONS_MAX / 2 {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-            // A client that has gone again.
+            // The client has closed the connection already.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
             Err(error) => return Err(error),
         };
@@ -166,10 +167,10 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> io::Resu
     Ok(())
 }
 
-/// A client.
+/// The connection of a client.
 struct Connection {
     stream: TcpStream,
-    /// It is closed then, whatever it does.
+    /// The connection is closed at this time in any state.
     end: Instant,
     state: State,
 }
@@ -177,15 +178,15 @@ struct Connection {
 enum State {
     /// The request so far.
     Reads(Vec<u8>),
-    /// The answer, and how much of it has been written.
+    /// The answer, and the number of bytes of it that were written.
     Writes { answer: Vec<u8>, written: usize },
-    /// All is written; the client's end is waited for. Closed with bytes unread, the kernel would reset the connection,
-    /// and the client might lose the answer.
+    /// The answer is written, and the client's FIN is awaited. If the socket were closed with unread bytes, the kernel
+    /// would reset the connection, and the client might lose the answer.
     Closes,
 }
 
 impl Connection {
-    /// Reads or writes as much as possible. False: it is done.
+    /// Reads or writes as much as possible. Returns false once the connection is done.
     fn advance(&mut self, site: &mut impl Site) -> io::Result<bool> {
         loop {
             let result = match &mut self.state {
@@ -220,8 +221,7 @@ impl Connection {
                     Err(error) => Err(error),
                 },
                 State::Closes => {
-                    // One read each time, so that a client which sends without an end does not keep the
-                    // thread here.
+                    // One read in each call, so that a client that sends endlessly does not block the thread.
                     let mut bytes = [0; 2048];
                     match self.stream.read(&mut bytes) {
                         Ok(0) => return Ok(false),
@@ -240,7 +240,7 @@ impl Connection {
     }
 }
 
-/// The whole answer to a request whose headers have come. Any bytes have one.
+/// The whole answer to a request whose headers were received. Invalid bytes get an answer too.
 pub fn respond(request: &[u8], site: &mut impl Site) -> Vec<u8> {
     let said = |text: &'static str| Answer {
         kind: "text/plain; charset=utf-8",
@@ -271,7 +271,7 @@ pub fn respond(request: &[u8], site: &mut impl Site) -> Vec<u8> {
     whole
 }
 
-/// Why a request gets nothing.
+/// Why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     Malformed,
@@ -279,12 +279,12 @@ enum Refusal {
     Host,
 }
 
-/// The path that is asked for.
+/// The requested path.
 fn read(request: &[u8]) -> Result<&str, Refusal> {
     let text = std::str::from_utf8(request).map_err(|_| Refusal::Malformed)?;
     let (head, _) = text.split_once("\r\n\r\n").ok_or(Refusal::Malformed)?;
     let mut lines = head.split("\r\n");
-    // A line that ends otherwise would be one line here and two elsewhere. Source: RFC 9112 section 2.2.
+    // A bare CR or LF in a line could be taken for the end of a line elsewhere. Source: RFC 9112 section 2.2.
     let is_text = |line: &str| line.chars().all(|letter| !letter.is_control() || letter == '\t');
     if !lines.clone().all(is_text) {
         return Err(Refusal::Malformed);
@@ -296,7 +296,7 @@ fn read(request: &[u8]) -> Result<&str, Refusal> {
         name.eq_ignore_ascii_case("host").then(|| value.trim())
     });
     match (version, hosts.next(), hosts.next()) {
-        // Without a host it is no browser.
+        // A request without a `Host` does not come from a browser.
         ("HTTP/1.0", None, _) => {}
         ("HTTP/1.0" | "HTTP/1.1", Some(host), None) if is_this_machine(host) => {}
         ("HTTP/1.0" | "HTTP/1.1", Some(_), None) => return Err(Refusal::Host),
@@ -309,8 +309,7 @@ fn read(request: &[u8]) -> Result<&str, Refusal> {
     if path.starts_with('/') { Ok(path) } else { Err(Refusal::Malformed) }
 }
 
-/// Whether a `Host` is an address or `localhost`. The owner of another name decides to which address
-/// it points.
+/// Whether a `Host` is an address or `localhost`. Any other name could be pointed at this machine by its owner.
 fn is_this_machine(host: &str) -> bool {
     let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, port)) if name.parse::<Ipv6Addr>().is_ok() => ("localhost", port),

@@ -1,7 +1,7 @@
 //! The view as JSON, for the page and for programs.
 //!
-//! Names of flows' fields are those of docs/flows.md. Times are milliseconds since the Unix epoch, rates are packets
-//! and bits a second.
+//! The fields of flows have the names of docs/flows.md. Times are in milliseconds since the Unix epoch, rates in
+//! packets and bits per second.
 
 use std::collections::BTreeMap;
 
@@ -12,29 +12,29 @@ use weir_frame::headers::Addresses;
 
 use crate::view::{FlowView, Rates, SourceView, Talker, TrafficCounts, View};
 
-/// Flows that are shown, those with the highest rate first.
+/// The most flows in the JSON text, those with the highest rates.
 const FLOWS_MAX: usize = 200;
-/// Addresses that are shown.
+/// The most talkers in the JSON text.
 const TALKERS_MAX: usize = 50;
 
-/// The view as an object. `is_over`: no other comes.
+/// The view as a JSON object. `is_over`: no other view will follow.
 #[must_use]
 pub fn text(view: &View, is_over: bool) -> String {
-    // Numbers and strings serialize.
+    // Numbers and strings can always be serialized.
     serde_json::to_string(&Shape::new(view, is_over)).unwrap_or_default()
 }
 
-/// A rate that JSON has a number for.
+/// The rate, or 0 if JSON has no number for it.
 pub(super) fn finite(rate: f64) -> f64 {
     if rate.is_finite() { rate } else { 0.0 }
 }
 
-/// The name of a protocol as everywhere else, or its number.
+/// The name of a protocol; its number if it has no usual name.
 pub(super) fn protocol_text(number: u8) -> String {
     protocol_name(number).map_or_else(|| number.to_string(), str::to_owned)
 }
 
-/// Of nanoseconds.
+/// Converts nanoseconds to milliseconds.
 pub(super) fn milliseconds(ns: u64) -> u64 {
     ns / 1_000_000
 }

@@ -5,7 +5,7 @@ use weir_metrics::{Labels, MetricFamily, encoded, labels, one};
 use super::json::{not_flows, protocol_text};
 use crate::view::{SourceView, View};
 
-/// As `Content-Type` has it.
+/// The `Content-Type` of the text.
 pub use weir_metrics::TEXT_FORMAT;
 
 /// The metrics of this view.
@@ -18,7 +18,7 @@ pub fn text(view: &View) -> String {
     encoded(all)
 }
 
-/// One of a ledger's counts.
+/// Reads a count from the ledger of a source.
 type Count = fn(&SourceView) -> Option<u64>;
 
 fn of_sources(sources: &[SourceView]) -> Vec<MetricFamily> {

@@ -121,7 +121,7 @@ pub fn width_of(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { Span::raw(text).width() }
 }
 
-/// A text in at most `cells` cells. If it is longer, its middle is omitted, because addresses begin with their network
+/// A text in at most `width` cells. If it is longer, its middle is omitted, because addresses begin with their network
 /// and end with their port.
 pub fn fitted(text: &str, width: usize, look: Look) -> String {
     if width_of(text) <= width {
@@ -134,7 +134,7 @@ pub fn fitted(text: &str, width: usize, look: Look) -> String {
     head.into_iter().chain(ellipsis).chain(tail.into_iter().rev()).collect()
 }
 
-/// The first letters of a text that fit into `cells` cells.
+/// The first letters of a text that fit into `room` cells.
 fn first_letters(letters: impl Iterator<Item = char>, mut room: usize) -> Vec<char> {
     let mut shown = Vec::new();
     for letter in letters {

@@ -15,7 +15,7 @@ pub struct History(VecDeque<Sample>);
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     number: u64,
-    /// Bits a second.
+    /// Bits per second.
     pub bits: f64,
     /// Whether a frame was lost.
     pub has_lost: bool,
@@ -35,7 +35,7 @@ impl History {
         self.0.push_back(Sample { number: view.number, bits, has_lost });
     }
 
-    /// At most `count` samples, the latest last, up to the view with this number. If there are more views, several are
+    /// At most `most` samples, the latest last, up to the view with this number. If there are more views, several are
     /// combined to one sample. The grouping does not change with time, so old samples keep their heights.
     pub fn samples(&self, most: usize, until: u64) -> Vec<Sample> {
         let views_each = HISTORY_VIEWS.div_ceil(most.max(1)) as u64;
@@ -52,7 +52,7 @@ impl History {
         samples.split_off(samples.len().saturating_sub(most))
     }
 
-    /// The highest rate, bits a second.
+    /// The highest rate up to the view with the number `until`, in bits per second.
     pub fn peak(&self, until: u64) -> f64 {
         let shown = self.0.iter().filter(|sample| sample.number <= until);
         shown.map(|sample| sample.bits).fold(0.0, f64::max)

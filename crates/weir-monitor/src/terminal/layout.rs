@@ -17,7 +17,7 @@ pub struct Areas {
     pub tabs: Rect,
     /// The open pane.
     pub pane: Rect,
-    /// The number of rows that are not shown, and keys.
+    /// The range of the shown rows, and keys.
     pub foot: Rect,
 }
 

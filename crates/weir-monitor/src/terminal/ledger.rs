@@ -139,7 +139,7 @@ impl Losses {
         losses
     }
 
-    /// Whether anything was lost.
+    /// Whether nothing was lost.
     pub fn is_none(&self) -> bool {
         *self == Losses::default()
     }

@@ -9,10 +9,10 @@ use crate::view::FlowView;
 /// A column of the flow table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Column {
-    /// Bits a second.
+    /// Bits per second.
     #[default]
     Bits,
-    /// Frames a second.
+    /// Frames per second.
     Packets,
     /// Bytes so far.
     TotalBytes,
@@ -69,7 +69,7 @@ impl Column {
         matches!(self, Bits | Packets | TotalBytes | TotalPackets | Start | Duration)
     }
 
-    /// The column `steps` places to the right. The first column follows the last one.
+    /// The column `by` places to the right. The first column follows the last one.
     fn moved(self, by: isize) -> Column {
         let all = Column::ALL;
         let place = all.iter().position(|&column| column == self).unwrap_or_default();

@@ -204,7 +204,7 @@ fn a_flow_and_the_help_take_the_pane() {
     let shown = lines(&state, &view, 100, 30);
     assert!(shown.iter().any(|line| line.ends_with("  end the run")), "{shown:#?}");
     assert_eq!(shown[29], "Esc close  q quit");
-    // It scrolls where it does not fit, down to its last line, and back at once.
+    // If it does not fit, it scrolls down to its last line, and the first key upwards scrolls back.
     state.resize(12);
     assert_eq!(lines(&state, &view, 100, 12)[5], "keys");
     for _ in 0..50 {

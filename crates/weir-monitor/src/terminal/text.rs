@@ -4,12 +4,12 @@ use chrono::{DateTime, Utc};
 use weir_frame::flow::{FlowKey, protocol_name};
 use weir_frame::headers::Addresses;
 
-/// `1.23 Mpps`: frames a second.
+/// `1.23 Mpps`: frames per second.
 pub fn packet_rate(rate: f64) -> String {
     scaled(rate, ["pps", "kpps", "Mpps", "Gpps", "Tpps"])
 }
 
-/// `4.56 Gb/s`: bits a second.
+/// `4.56 Gb/s`: bits per second.
 pub fn bit_rate(rate: f64) -> String {
     scaled(rate, ["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"])
 }
@@ -22,7 +22,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// `1,234/s`: for things that are counted one by one.
+/// `1,234/s`: a rate of events, without a unit prefix.
 pub fn per_second(rate: f64) -> String {
     match rate {
         rate if !is_rate(rate) => "0/s".to_owned(),
@@ -81,7 +81,7 @@ pub fn span(ns: u64) -> String {
     }
 }
 
-/// `02:40:00`, of the day, in UTC: nanoseconds since the Unix epoch.
+/// `02:40:00`: the time of day in UTC, for nanoseconds since the Unix epoch.
 pub fn clock(ns: u64) -> String {
     date_time(ns).format("%H:%M:%S").to_string()
 }
@@ -95,12 +95,12 @@ fn date_time(ns: u64) -> DateTime<Utc> {
     DateTime::from_timestamp_nanos(ns.try_into().unwrap_or(i64::MAX))
 }
 
-/// `tcp`; the number where there is no usual name.
+/// `tcp`; the number if the protocol has no usual name.
 pub fn protocol(number: u8) -> String {
     protocol_name(number).map_or_else(|| number.to_string(), str::to_owned)
 }
 
-/// Source and destination, with their ports where there are some: `10.0.0.1:80`, `[::1]:80`.
+/// Source and destination, with their ports if these are not 0: `10.0.0.1:80`, `[::1]:80`.
 pub fn ends(key: &FlowKey) -> [String; 2] {
     let v4 = |address, port| match port {
         0 => format!("{address}"),

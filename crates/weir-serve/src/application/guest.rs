@@ -1,4 +1,5 @@
-//! Methods of `capture` that concern guests: their list, detaching one, and the copy that one reads.
+//! Methods of `capture` for guests: the list of guests, detaching one, and the copy that a guest
+//! reads.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::reader::Reader;
 use crate::rights;
 
 impl Client {
-    /// The guest that this client is.
+    /// The guest, if this client is one.
     pub(super) fn guest(&self) -> Option<Arc<Guest>> {
         match &self.who {
             Who::Guest(name) => self.daemon.guests.get(name),
@@ -23,7 +24,7 @@ impl Client {
         }
     }
 
-    /// Whether this client may ask about guests.
+    /// Refuses a client that may not manage guests.
     fn manages(&self) -> Result<(), RpcError> {
         let refused = || RpcError::refused("only root and the daemon's user may; run it as root");
         if rights::manages(&self.who) { Ok(()) } else { Err(refused()) }
@@ -46,7 +47,7 @@ impl Client {
         done()
     }
 
-    /// Has a guest read a copy of a feed in its region.
+    /// Makes a copy of a feed in the region of the guest, for it to read.
     pub(super) fn copy(&self, reader: &Arc<Reader>) -> Result<InRegion, RpcError> {
         let unknown = || RpcError::refused("the daemon's file has no such guest any more");
         let guest = self.guest().ok_or_else(unknown)?;

@@ -1,10 +1,11 @@
-//! Streams that a guest's broker makes to the host by vsock: each is one session, from its beginning to its end.
+//! Streams that a guest's broker makes to the host by vsock. Each stream is one session.
 //!
-//! The daemon `vhost-device-vsock` hands a connection to port P over at a Unix socket, whose path is that of its option
-//! `uds-path` with `_P` behind it (the crate's README, "Using the vsock device"). Which guest it is, the path says.
+//! The daemon `vhost-device-vsock` passes a connection to port P on to a Unix socket, whose path is
+//! that of its option `uds-path` with `_P` appended (the crate's README, "Using the vsock device").
+//! The path identifies the guest.
 //!
-//! A newer stream takes the place of the one before it. A guest that is reset leaves a stream behind that nobody ends,
-//! and its next broker must not wait for that.
+//! A newer stream replaces the previous one. A guest that is reset leaves a stream that nobody
+//! ends, and its next broker must not wait for it.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -20,21 +21,23 @@ use weir_plug::vsock;
 
 use crate::private;
 
-/// The socket's permissions. `vhost-device-vsock` runs as QEMU's user, who owns the folder and is not in its group, the
-/// daemon's. In a folder that others cannot enter, the folder says who may connect. In another one only this process's
-/// user may: the socket's group could be that of the daemon's clients.
+/// The socket's permissions. `vhost-device-vsock` runs as QEMU's user, who owns the folder but is
+/// not in its group, which is the daemon's. If others cannot enter the folder, the folder decides
+/// who may connect. Otherwise only this process's user may connect, because the socket's group
+/// could be that of the daemon's clients.
 fn socket_mode(folder: &Path) -> io::Result<u32> {
     let is_closed = folder.metadata()?.mode() & 0o001 == 0;
     Ok(if is_closed { 0o666 } else { 0o600 })
 }
 
-/// A guest's way to the daemon by vsock.
+/// Listens for the connections of a guest by vsock.
 pub(crate) struct GuestListener {
     listener: UnixListener,
     _file: SocketFile,
 }
 
-/// Where the daemon listens for a guest whose `vhost-device-vsock` has this `uds-path`.
+/// The socket on which the daemon listens for a guest whose `vhost-device-vsock` has this
+/// `uds-path`.
 pub(crate) fn socket_of(uds_path: &Path) -> PathBuf {
     let mut path = uds_path.as_os_str().to_owned();
     path.push(format!("_{}", vsock::PORT));
@@ -42,11 +45,11 @@ pub(crate) fn socket_of(uds_path: &Path) -> PathBuf {
 }
 
 impl GuestListener {
-    /// Listens. Nobody else may be able to listen in its place: such a process would get the guest's block lists
-    /// and filters.
+    /// Listens. No other process may be able to listen in its place, because it would get the
+    /// guest's block lists and filters.
     ///
     /// # Errors
-    /// The folder is not there, is others', or another daemon listens there.
+    /// The folder does not exist, is writable by others, or another daemon listens there.
     pub(crate) fn bind(uds_path: &Path) -> io::Result<GuestListener> {
         let path = socket_of(uds_path);
         let named = |error: io::Error| {
@@ -73,17 +76,17 @@ impl GuestListener {
             }
             match self.listener.accept() {
                 Ok((stream, _)) => return Ok(Some(stream)),
-                // Gone again.
+                // The connection has ended already.
                 Err(error) if is_passing(error.kind()) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Has each stream served on a thread, one at a time, until `end` is readable.
+    /// Serves the streams, each on its own thread and one at a time, until `end` is readable.
     ///
     /// # Errors
-    /// What the kernel says: there is no thread or no descriptor left.
+    /// The kernel's error: no thread or no descriptor is left.
     pub(crate) fn serve(
         &self,
         end: BorrowedFd<'_>,
@@ -91,7 +94,7 @@ impl GuestListener {
     ) -> io::Result<()> {
         let serve = &serve;
         thread::scope(|scope| {
-            // Its end is the end of its stream, also where this fails.
+            // Dropping it ends the stream, also if this function fails.
             let mut served: Option<ServedStream<'_>> = None;
             while let Some(stream) = self.accept(end)? {
                 drop(served.take());
@@ -109,7 +112,7 @@ fn is_passing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted)
 }
 
-/// The stream that is served. Dropping it ends it and waits for its thread.
+/// The stream that is being served. Dropping it ends the stream and waits for its thread.
 struct ServedStream<'scope> {
     end: UnixStream,
     thread: Option<ScopedJoinHandle<'scope, ()>>,
@@ -117,7 +120,7 @@ struct ServedStream<'scope> {
 
 impl Drop for ServedStream<'_> {
     fn drop(&mut self) {
-        // It fails where the stream has ended already.
+        // Fails if the stream has ended already.
         let _ = shutdown(&self.end, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -149,7 +152,7 @@ mod tests {
             stream
         };
         let (end, (said, ended)) = (eventfd(0, EventfdFlags::CLOEXEC).unwrap(), mpsc::channel());
-        // Repeats what comes, and says when a stream has ended.
+        // Echoes the stream's data, and reports the end of each stream.
         let serve = |stream: OwnedFd| {
             let mut stream = UnixStream::from(stream);
             stream.set_nonblocking(false).unwrap();

@@ -1,4 +1,4 @@
-//! A virtual machine in the daemon's file.
+//! Virtual machines in the daemon's configuration file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use weir_region::limits::{REGION_BYTES_MAX, REGION_BYTES_MIN, UNIT_BYTES};
 use weir_ring::limits::DATA_BLOCKS_MIN;
 use weir_vm::Pages;
 
-/// A virtual machine that may have feeds, and how it is reached: by the sockets `port` (or `vsock`) and `qmp`, or as a
-/// domain of libvirt's.
+/// A virtual machine that may have feeds, and the way to reach it: by the sockets `port` (or
+/// `vsock`) and `qmp`, or as a libvirt domain.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GuestConfig {
@@ -19,9 +19,9 @@ pub struct GuestConfig {
     pub vsock: Option<PathBuf>,
     /// The socket of its monitor: QEMU's `-qmp unix:QMP,server=on,wait=off`.
     pub qmp: Option<PathBuf>,
-    /// Its name, UUID or number in libvirt, which knows its port and its monitor.
+    /// Its name, UUID or id in libvirt, which knows its port and its monitor.
     pub libvirt: Option<String>,
-    /// The libvirt to connect to; default: that of the system (`qemu:///system`).
+    /// The libvirt to connect to; by default the system's (`qemu:///system`).
     pub libvirt_uri: Option<String>,
     /// MiB of the memory that it shares: a power of two, which holds the rings of all of its feeds.
     #[serde(default = "region_mib")]
@@ -34,7 +34,7 @@ pub struct GuestConfig {
 /// Refuses a name that cannot be used unchanged in paths, options of QEMU and commands.
 ///
 /// # Errors
-/// What names are like.
+/// A text with the rule for names.
 pub fn check_guest_name(name: &str) -> Result<(), String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(fits) {
@@ -44,13 +44,13 @@ pub fn check_guest_name(name: &str) -> Result<(), String> {
         .into())
 }
 
-/// MiB of a guest's region: the rings of three feeds of the usual size.
+/// Default for the MiB of a guest's region: the rings of three feeds of the default size.
 fn region_mib() -> u64 {
     weir_region::limits::REGION_MIB_DEFAULT
 }
 
 impl GuestConfig {
-    /// Checks it and describes its first error.
+    /// Checks the entry. Gives its first error.
     pub(crate) fn check(&self) -> Result<(), String> {
         let (mib, min, max) =
             (self.region_mib, REGION_BYTES_MIN / UNIT_BYTES, REGION_BYTES_MAX / UNIT_BYTES);
@@ -95,7 +95,7 @@ impl GuestConfig {
         all.into_iter().filter_map(|(key, path)| Some((key, path.as_deref()?)))
     }
 
-    /// Errors between guests: two with the same socket, or with the same domain.
+    /// Checks guests against each other: no two may have the same socket or the same domain.
     pub(crate) fn check_all(guests: &BTreeMap<String, GuestConfig>) -> Result<(), String> {
         let (mut sockets, mut domains) = (BTreeMap::new(), BTreeMap::new());
         for (name, guest) in guests {
@@ -117,9 +117,10 @@ impl GuestConfig {
         Ok(())
     }
 
-    /// Refuses a region that has no place for a single feed whose rings are this large.
+    /// Refuses a region that is too small for a single feed with rings of this size.
     pub(crate) fn check_room(&self, ring_mib: u64) -> Result<(), String> {
-        // As a copy is made: a power of two of blocks, and one for the ring's header; the region has a header, too.
+        // As for a copy: a power of two of blocks, and one for the ring's header. The region has a
+        // header, too.
         let ring = 1 + (1 << ring_mib.max(DATA_BLOCKS_MIN).ilog2());
         let (region, needed) = (self.region_mib, ring + 1);
         if needed <= region {

@@ -1,4 +1,4 @@
-//! The guests that are served, and requests of the daemon's operator.
+//! Starts, stops, lists and detaches guests.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,8 @@ use crate::guests::{Guest, GuestServer, GuestThreads, ThreadGuard};
 use crate::limits::{DETACH_WAIT, DETACH_WAIT_MAX, GUEST_END_WAIT_MAX};
 use crate::reader::Reader;
 
-/// The thread of a guest's machine. The guest's other thread and its session end with it, also where it panics.
+/// The thread of a guest's machine. The guest's other thread and its session end with it, also
+/// after a panic.
 struct MachineThread {
     guest: Arc<Guest>,
     _thread: ThreadGuard,
@@ -48,8 +49,8 @@ impl Daemon {
         config.guests.iter().try_for_each(|(name, guest)| self.begin_guest(name, guest, None))
     }
 
-    /// Ends the threads of all guests, and waits for them, but not for one that waits for a QEMU that does not answer.
-    /// Plugged devices stay: the next daemon unplugs them.
+    /// Ends the threads of all guests and waits for them, except for one that waits for a QEMU
+    /// which does not answer. Plugged devices stay; the next daemon unplugs them.
     pub fn end_guests(&self) {
         let _changes = self.guests.lock_changes();
         let all = self.guests.all();
@@ -64,9 +65,9 @@ impl Daemon {
         }
     }
 
-    /// The guests of another file: those that are new or changed begin, those that are gone or changed end, and their
-    /// devices are unplugged. The caller holds [`lock_changes`](crate::guests::Guests) and
-    /// [`handing`](Daemon::handing) of all sources, and closes their feeds.
+    /// Applies a new configuration: new or changed guests start, removed or changed ones end, and
+    /// their devices are unplugged. The caller holds [`lock_changes`](crate::guests::Guests) and
+    /// the [`handing`](Daemon::handing) of all sources, and closes the guests' feeds.
     pub(crate) fn change_guests(&self) {
         let (config, mut ended) = (self.config(), Vec::new());
         for guest in self.guests.all() {
@@ -87,7 +88,7 @@ impl Daemon {
         }
     }
 
-    /// Starts the threads of a guest, once those of an earlier one of this name have ended.
+    /// Starts the threads of a guest, after those of an earlier guest of this name have ended.
     fn begin_guest(
         &self,
         name: &str,
@@ -127,7 +128,7 @@ impl Daemon {
         thread.spawn(move || {
             wait(earlier);
             worker.run();
-            // Until then the guest can say that it has closed its feeds.
+            // Until then, the guest can report that it has closed its feeds.
             drop(own);
         })?;
         let served = Arc::clone(&guest);
@@ -146,7 +147,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The guests that are served. Waits for no machine.
+    /// The guests that are served. Does not wait for machines.
     #[must_use]
     pub fn guests(&self) -> Vec<protocol::Guest> {
         let of = |guest: &Arc<Guest>| {
@@ -167,7 +168,7 @@ impl Daemon {
         self.guests.all().iter().map(of).collect()
     }
 
-    /// Closes the feeds of a guest and unplugs its devices; it opens none until
+    /// Closes the feeds of a guest and unplugs its devices. The guest cannot open feeds until
     /// [`attach_guest`](Daemon::attach_guest).
     ///
     /// # Errors
@@ -184,7 +185,7 @@ impl Daemon {
         detached.map_err(RpcError::refused)
     }
 
-    /// Has a guest open feeds again.
+    /// Lets a guest open feeds again.
     ///
     /// # Errors
     /// There is no such guest.
@@ -216,7 +217,7 @@ impl Daemon {
         readers
     }
 
-    /// Closes the feeds of a guest; their copies are waited for together.
+    /// Closes the feeds of a guest, and waits for their copies together.
     fn close_feeds_of(&self, guest: &str, reason: &str) {
         let mut readers = self.feeds_of(guest);
         for reader in &readers {

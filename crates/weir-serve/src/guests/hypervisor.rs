@@ -1,4 +1,4 @@
-//! Where a guest's port and its monitor are.
+//! Finds the port and the monitor of a guest.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,19 +12,20 @@ use crate::limits::{
 };
 use crate::private::{self, NotPrivate};
 
-/// The program that runs a guest's machine, as the daemon finds its monitor and its port.
+/// The program that runs a guest's machine.
 pub(crate) trait Hypervisor: Send + Sync {
     /// Connects to the machine's monitor.
     fn monitor(&self) -> Result<Box<dyn Monitor + Send>, Unreachable>;
     /// The socket of the machine's port.
     fn port(&self) -> Result<PathBuf, Unreachable>;
-    /// How often a machine that is not there is looked for.
+    /// Interval at which a missing machine is looked for.
     fn look_every(&self) -> Duration;
-    /// The first pause before a check whether QEMU has released memory whose device is gone.
+    /// First pause before a check whether QEMU has released the memory of a removed device.
     fn unplug_look_after(&self) -> Duration {
         UNPLUG_LOOK_AFTER
     }
-    /// When the machine's state is asked for again, after a connection, because events may have been missed.
+    /// Times after a connection at which the machine's state is read again, because events may have
+    /// been missed.
     fn state_again_after(&self) -> &[Duration] {
         &[]
     }
@@ -40,13 +41,13 @@ pub(crate) enum Unreachable {
 }
 
 impl Unreachable {
-    /// There is no machine.
+    /// Whether there is no machine.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Unreachable::Vm(error) if error.is_absence())
     }
 }
 
-/// The hypervisor that the file names for a guest.
+/// The hypervisor of a guest in the file.
 pub(crate) fn of(config: &GuestConfig) -> Box<dyn Hypervisor> {
     match (&config.port, &config.qmp, &config.libvirt) {
         (_, _, Some(domain)) => Box::new(Domain::new(config.libvirt_uri.as_deref(), domain)),
@@ -57,15 +58,15 @@ pub(crate) fn of(config: &GuestConfig) -> Box<dyn Hypervisor> {
     }
 }
 
-/// A QEMU that was started without libvirt, with two sockets.
+/// A QEMU that was started without libvirt and has two sockets.
 struct Sockets {
     port: PathBuf,
     qmp: PathBuf,
 }
 
 impl Sockets {
-    /// A process that can put its own socket there would be taken for the guest, and be given its
-    /// memory.
+    /// Checks that no other process can put its own socket there. It would be taken for the guest,
+    /// and be given its memory.
     fn check(path: &Path) -> Result<(), NotPrivate> {
         private::check_folder_of(path)
     }

@@ -1,7 +1,7 @@
-//! A guest's machine: its monitor, and the devices that are plugged into it, on a thread of their own.
+//! A guest's machine: its monitor, and the devices that are plugged into it, on a separate thread.
 //!
-//! A caller posts a request and waits for its answer, so a QEMU that does not answer delays nobody else. The machine's
-//! last known status can be read without waiting.
+//! A caller posts a request and waits for its answer, so a QEMU that does not answer delays no
+//! other caller. The machine's last known status can be read without waiting.
 
 mod inbox;
 mod worker;
@@ -25,7 +25,7 @@ pub(super) const NOT_SERVED: &str =
 #[derive(Clone, Debug)]
 pub(crate) struct MachineStatus {
     pub(crate) state: GuestState,
-    /// Why it is so, if that is a fault.
+    /// The reason for the state, if it is a fault.
     pub(crate) reason: Option<String>,
     pub(crate) qemu: Option<String>,
     pub(crate) used_mib: u64,
@@ -37,11 +37,11 @@ pub(crate) struct Machine {
     status: Arc<Mutex<MachineStatus>>,
 }
 
-/// A claim to a guest's memory, which is plugged in as long as there is a claim.
+/// A claim to a guest's memory, which stays plugged in while there is a claim.
 pub(crate) struct Claim {
     memory: Arc<GuestMemory>,
     inbox: Arc<Inbox>,
-    /// A place that applications in the guest may still read.
+    /// A ring that applications in the guest may still read.
     left: Option<Arc<TakenRing>>,
 }
 
@@ -50,7 +50,7 @@ impl Claim {
         &self.memory
     }
 
-    /// Has this place stay for a while once the claim is dropped.
+    /// Keeps this ring for a while after the claim is dropped.
     pub(crate) fn leave(&mut self, place: Arc<TakenRing>) {
         self.left = Some(place);
     }
@@ -71,7 +71,7 @@ impl Drop for Claim {
 }
 
 impl Machine {
-    /// A machine, and what looks after it ([`Worker::run`]).
+    /// A machine, and the worker that serves it ([`Worker::run`]).
     ///
     /// # Errors
     /// There is no descriptor left.
@@ -84,15 +84,15 @@ impl Machine {
         Ok((Machine { inbox, status }, worker))
     }
 
-    /// Its last known status. Never waits.
+    /// The last known status. Never waits.
     pub(crate) fn status(&self) -> MachineStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// One more feed: the devices are there when this returns.
+    /// Claims the memory for one more feed. The devices are plugged in when this returns.
     ///
     /// # Errors
-    /// What to tell the guest.
+    /// The message for the guest.
     pub(crate) fn claim(&self) -> Result<Claim, String> {
         let (reply, answer, _caller) = ClaimReply::new();
         self.inbox.post(Request::Claim(reply));
@@ -106,12 +106,14 @@ impl Machine {
         })
     }
 
-    /// Has the guest release its devices, and plugs none in until [`attach`](Machine::attach). `close_feeds` is called
-    /// when no feed can be opened any more, and not at all if the detachment is refused.
+    /// Makes the guest release its devices, and plugs none in until [`attach`](Machine::attach).
+    /// `close_feeds` is called once no feed can be opened any more; it is not called if the request
+    /// is refused.
     ///
     /// # Errors
-    /// The machine cannot be reached: it is refused. Or the devices are not released within the limit, and leave when
-    /// the guest answers; or it was attached meanwhile.
+    /// The machine cannot be reached, so the request is refused. Or the devices are not released
+    /// within the limit; they are removed when the guest answers. Or the guest was attached in the
+    /// meantime.
     pub(crate) fn detach(
         &self,
         within: Duration,
@@ -122,7 +124,7 @@ impl Machine {
         let deadline = Instant::now() + within + DETACH_EXTRA_WAIT_MAX;
         let left = || deadline.saturating_duration_since(Instant::now());
         self.inbox.post(Request::Detach { within, begun, reply });
-        // Where QEMU does not answer now, the feeds end with their session once it does.
+        // If QEMU does not answer now, the feeds end with their session once it does.
         if has_begun.recv_timeout(left()).is_ok() {
             close_feeds();
         }
@@ -137,17 +139,18 @@ impl Machine {
         })
     }
 
-    /// Feeds may be opened again. A detachment that is under way ends by that.
+    /// Lets the guest open feeds again. This ends a detachment in progress.
     pub(crate) fn attach(&self) {
         self.inbox.post(Request::Attach);
     }
 
-    /// The port has ended: has QEMU, too?
+    /// Reports that the port has ended, so that the thread checks whether QEMU has, too.
     pub(crate) fn port_ended(&self) {
         self.inbox.post(Request::PortEnded);
     }
 
-    /// Has its thread end: at once, or, if `unplugs`, when the devices are gone, at most after so long.
+    /// Tells its thread to end: at once, or, with `unplugs`, when the devices are gone, at most
+    /// after that time.
     pub(crate) fn end(&self, unplugs: Option<Duration>) {
         self.inbox.post(Request::End { unplugs });
     }

@@ -1,4 +1,4 @@
-//! A guest's port: who speaks on it, QEMU after QEMU, session after session.
+//! Serves a guest's port: one session after the other, also across restarts of QEMU.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,8 @@ use crate::guests::channel::GuestListener;
 use crate::guests::hypervisor::Hypervisor;
 use crate::limits::{GUEST_CONNECT_EVERY, SESSIONS_TOLD_EVERY};
 
-/// Why a guest's port or vsock cannot be served: reported once, and again once it has changed.
+/// Why a guest's port or vsock cannot be served. It is reported once, and again after it has
+/// changed.
 struct Fault<'a> {
     guest: &'a str,
     what: &'static str,
@@ -37,14 +38,14 @@ impl Fault<'_> {
         }
     }
 
-    /// It is served.
+    /// The port or vsock is served.
     fn clear(&mut self) {
         self.reported = None;
     }
 }
 
 impl Guest {
-    /// Serves the peer on its port until the guest's threads are to end. `say` gets messages for the
+    /// Serves the peer on its port until the guest's threads must end. `say` gets messages for the
     /// operator of the daemon.
     pub(crate) fn serve(
         &self,
@@ -77,12 +78,13 @@ impl Guest {
         }
     }
 
-    /// Serves each stream that the guest makes. Its end says nothing of QEMU's.
+    /// Serves each stream that the guest makes. The end of a stream does not mean that QEMU has
+    /// ended.
     fn serve_vsock(&self, uds_path: &Path, serving: &Weak<Serving>, say: impl Fn(&str) + Sync) {
         let was_served = AtomicBool::new(false);
         let serve = |stream: OwnedFd| {
             was_served.store(true, Ordering::Relaxed);
-            // It ends by an action of the guest, and its successor comes after that.
+            // The guest ends it, and makes the next stream afterwards.
             let _ = self.serve_port(stream, serving, &say);
             self.session.set_session(None);
             self.session.set_port(None);
@@ -107,7 +109,8 @@ impl Guest {
         }
     }
 
-    /// Tells the log that a session has begun, but not of each: the guest begins as many as it likes.
+    /// Logs that a session has begun, but not every time, because the guest decides how often it
+    /// begins one.
     fn tell_of_session(&self, say: &dyn Fn(&str)) {
         let mut told = self.session_told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= SESSIONS_TOLD_EVERY) {
@@ -131,12 +134,13 @@ impl Guest {
             let transport = Arc::new(transport);
             self.session.set_session(Some(&transport));
             self.tell_of_session(say);
-            // Too many connections: the guest tries again.
+            // An error means that there are too many connections. The guest tries again.
             let _ = serving.serve_over(transport, Who::Guest(Arc::clone(&self.name)));
             let is_ended_here = self.session.is_ended_here();
             self.session.set_session(None);
             if is_ended_here {
-                // A broker that is still there begins a new session. A broker that does not read is not waited for.
+                // A broker that is still there begins a new session. The daemon does not wait for a
+                // broker that does not read.
                 let _ = port.announce();
             }
         }

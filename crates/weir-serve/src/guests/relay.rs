@@ -1,8 +1,8 @@
 //! The relay: merges the rings of a feed into the one ring that a guest reads.
 //!
-//! It is a consumer of the probe like any other, and its output is a ring in the guest's region. Frames that do not
-//! come there are the drop `relay` of the guest's feed: those that it was too slow for, and all that are left when it
-//! fails.
+//! It is a consumer of the probe like any other, and its output is a ring in the guest's region.
+//! Frames that do not reach this ring are the drop `relay` of the guest's feed: those for which the
+//! relay was too slow, and all that are left when it fails.
 
 mod account;
 mod completion;
@@ -34,7 +34,8 @@ pub(crate) use output::Bell;
 use output::{Output, ToRegion};
 use owed::{Owed, Recorded};
 
-/// Rings that a relay can read at a time: those of a feed, and those to which it moves.
+/// Number of rings that a relay can read at a time: those of a feed, and those to which the feed
+/// moves.
 const LINES: usize = weir_ring::wake::RINGS_MAX;
 
 /// A guest's copy of a feed.
@@ -50,8 +51,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Begins to copy what this subscription reads: these rings, from where the feed begins. It follows the
-    /// subscription to other rings, of which it copies everything.
+    /// Begins to copy the rings of this subscription, from the feed's begin. It follows the
+    /// subscription to other rings, of which it copies all frames.
     pub(crate) fn start(
         probe: &Probe,
         subscription: SubscriptionId,
@@ -66,7 +67,7 @@ impl Relay {
                 let (from, is_complete) = (Some(reads.from.clone()), Arc::clone(&is_complete));
                 Box::new(SubscriptionSource { consumer, from, is_complete })
             }
-            // Its source has ended since it was opened: the rings are closed, and have what came.
+            // Its source has ended since it was opened. The rings are closed, and contain all frames that came.
             Err(ProbeError::Ended | ProbeError::Unknown) if !reads.rings.is_empty() => {
                 let sleeper = Sleeper::new(LINES).map_err(ConsumerError::from)?;
                 let feed = JoinedFeed {
@@ -92,7 +93,7 @@ impl Relay {
         let owed = Arc::<Owed>::default();
         let mut source = Box::new(Recorded::new(source, Arc::clone(&owed)));
         let mut ordered = Box::new(Ordered::new(RELAY_SLACK, ToRegion::new(data_blocks, bell)));
-        // Describes the feed's interface, and with it makes the ring.
+        // Describes the feed's interface, which makes the ring.
         thread::take_changes(source.as_mut(), ordered.as_mut())?;
         let output = ordered.sink().output().ok_or(ProbeError::Ended)?;
         let taken = output.hand_over_place().ok_or(ProbeError::Ended)?;
@@ -110,35 +111,36 @@ impl Relay {
         Ok(Relay { running, completion, output, ring, taken, memory, is_complete, reported })
     }
 
-    /// Where the ring is.
+    /// The place of the ring in the region.
     pub(crate) fn place(&self) -> weir_region::Place {
         self.taken.place()
     }
 
-    /// The ring's place, for who is to keep it longer than this.
+    /// The ring's place, for an owner that keeps it longer than this relay.
     pub(crate) fn taken(&self) -> &Arc<TakenRing> {
         &self.taken
     }
 
-    /// The lag of the slowest reader in the guest, by the last position that it has reported.
+    /// The lag of the slowest reader in the guest, by its last reported position.
     pub(crate) fn lag(&self) -> Option<Lag> {
         let position = self.memory.position(self.taken.place().slot)?;
         Some(Lag::of(&self.ring, position))
     }
 
-    /// Calls `listener` with the reason once the relay has failed: on the relay's thread, or at once if it has already.
+    /// Calls `listener` with the reason once the relay has failed: on the relay's thread, or at
+    /// once if it has failed already.
     pub(crate) fn listen(&self, listener: impl FnOnce(&str) + Send + 'static) {
         self.completion.listen(Box::new(listener));
     }
 
-    /// Nothing joins any more: once everything was passed on, it ends. Waits for nothing.
+    /// No more rings join. The relay ends once all frames were passed on. Does not wait.
     pub(crate) fn complete(&self) {
         self.is_complete.store(true, Ordering::Release);
         self.running.drain();
     }
 
-    /// Passes on the remaining frames of the rings, closes the guest's, and ends. Waits for
-    /// nothing.
+    /// Passes on the remaining frames of the rings, closes the guest's ring, and ends. Does not
+    /// wait.
     pub(crate) fn stop(&self) {
         self.is_complete.store(true, Ordering::Release);
         self.running.stop();
@@ -154,16 +156,16 @@ impl Relay {
         }
     }
 
-    /// The ledger of the feed, of which `host` is that of the host's rings, as far as its frames have come to the
-    /// guest's ring: those that are still on their way are not offered yet. No count of it ever shrinks.
+    /// The ledger of the feed, as far as its frames have reached the guest's ring. `host` gives the
+    /// ledger of the host's rings. Frames on their way are not offered yet. No count ever falls.
     pub(crate) fn account(&self, host: impl FnOnce() -> Ledger) -> Ledger {
         let (copied, delivered, outcome) = self.counts();
-        // The host's counts are the later ones: whatever is counted here is in them.
+        // The host's counts are read later, so they include everything that is counted here.
         self.reported.raise(copied.account(delivered, outcome.as_ref(), host()))
     }
 
-    /// The same once the relay has ended, if all rings that it read are closed, and `host` has all of their frames and
-    /// no others: each of them has come to the guest's ring, or is a drop.
+    /// The same for a relay that has ended, if all rings that it read are closed, and `host` counts
+    /// exactly their frames: each of them has reached the guest's ring, or is a drop.
     pub(crate) fn account_of_closed(&self, host: impl FnOnce() -> Ledger) -> Ledger {
         let (copied, delivered, outcome) = self.counts();
         let host = host();
@@ -206,7 +208,7 @@ pub(crate) enum RelayError {
 /// The frames of a subscription, which may move to other rings.
 struct SubscriptionSource {
     consumer: Consumer,
-    /// Where the first feed begins; those that it moves to begin with their first frames.
+    /// Begin of the first feed. Feeds to which it moves begin with their first frames.
     from: Option<Vec<u64>>,
     is_complete: Arc<AtomicBool>,
 }

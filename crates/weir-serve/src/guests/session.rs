@@ -1,4 +1,4 @@
-//! A guest's port and its session, as the rest of the daemon uses them.
+//! A guest's port and its session, for the rest of the daemon.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -9,16 +9,16 @@ use weir_plug::Peer;
 use weir_plug::port::{Port, PortTransport};
 use weir_plug::transport::Transport;
 
-/// A guest's port and its session, while there are such.
+/// A guest's port and its session, while they exist.
 #[derive(Default)]
 pub(crate) struct GuestSession {
     port: Mutex<Option<Arc<Port>>>,
     transport: Mutex<Option<Arc<PortTransport>>>,
-    /// The broker.
+    /// The broker's connection.
     peer: Mutex<Weak<Peer>>,
-    /// The last session was ended here, and not by the guest.
+    /// Whether the daemon ended the last session, and not the guest.
     is_ended_here: AtomicBool,
-    /// Feeds that the guest has opened.
+    /// Number of feeds that the guest has opened.
     opened: AtomicU64,
 }
 
@@ -28,7 +28,7 @@ impl GuestSession {
         self.port.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A number for the guest's next feed. It says nothing of other clients.
+    /// A number for the guest's next feed. It reveals nothing about other clients.
     pub(crate) fn next_key(&self) -> u64 {
         self.opened.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -38,7 +38,7 @@ impl GuestSession {
         self.transport.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Ends the session, if there is one: its feeds are closed by that, soon.
+    /// Ends the session, if there is one. Its feeds are closed soon after.
     pub(crate) fn end_session(&self) {
         if let Some(session) = &*self.transport.lock().unwrap_or_else(PoisonError::into_inner) {
             self.is_ended_here.store(true, Ordering::Release);
@@ -46,19 +46,19 @@ impl GuestSession {
         }
     }
 
-    /// A broker is connected.
+    /// Records the connection of a broker.
     pub(crate) fn set_peer(&self, peer: &Arc<Peer>) {
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(peer);
     }
 
-    /// Tells a broker that the daemon's file has changed: it asks for its sources again.
+    /// Tells a broker that the daemon's file has changed, so that it asks for its sources again.
     pub(crate) fn tell_of_sources(&self) {
         let peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        // One that does not take it is ended by that.
+        // If the broker does not take the message, its session ends.
         peer.iter().for_each(|peer| _ = peer.notify(SOURCES_CHANGED, json!({}), Vec::new()));
     }
 
-    /// QEMU is there, or gone.
+    /// Records that QEMU's port exists, or has ended.
     pub(crate) fn set_port(&self, port: Option<&Arc<Port>>) {
         *self.port.lock().unwrap_or_else(PoisonError::into_inner) = port.cloned();
     }
@@ -68,7 +68,7 @@ impl GuestSession {
         self.is_ended_here.load(Ordering::Acquire)
     }
 
-    /// A broker has a session, or none any more.
+    /// Records that a broker has a session, or none any more.
     pub(crate) fn set_session(&self, session: Option<&Arc<PortTransport>>) {
         let mut transport = self.transport.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_ended_here.store(false, Ordering::Release);

@@ -1,4 +1,5 @@
-//! The end of a client's feed: begun under a lock that keeps its rings as they are, and finished without any.
+//! The end of a client's feed. It begins under a lock that keeps its rings from changing, and
+//! finishes without a lock.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Instant;
@@ -10,19 +11,20 @@ use super::{Reader, Reads};
 
 /// A feed's rings when its subscription has ended.
 pub(crate) struct Ending {
-    /// The rings' ledger; `None` if it is to be asked for, `Some(None)` if it could not be read.
+    /// The rings' ledger; `None` if it must still be requested, `Some(None)` if it could not be
+    /// read.
     pub(crate) ledger: Option<Option<Ledger>>,
-    /// The rings are closed, and the ledger is their last one.
+    /// Whether the rings are closed, and the ledger is their last one.
     pub(crate) is_final: bool,
 }
 
 /// A feed whose subscription has ended.
 pub(super) struct Closing {
     reads: Arc<Reads>,
-    /// Frames that the rings had had by then.
+    /// Number of frames that had been written to each ring by then.
     until: Vec<u64>,
     is_final: bool,
-    /// Once it is known.
+    /// Set once it is known.
     ledger: OnceLock<Option<Ledger>>,
 }
 
@@ -34,7 +36,8 @@ impl Closing {
     }
 }
 
-/// Nobody waits for the end of a closing that panics: it is closed without an account then.
+/// After a panic in the closing, no thread may wait for its end: the feed is then closed without an
+/// account.
 struct BeginGuard<'a> {
     reader: &'a Reader,
     reads: &'a Arc<Reads>,
@@ -50,11 +53,11 @@ impl Drop for BeginGuard<'_> {
 }
 
 impl Reader {
-    /// Begins to close it: `end` ends the subscription. A guest's copy is told to end, and not waited for. `false` if
-    /// somebody else closes it, or has.
+    /// Begins to close it: `end` ends the subscription. A guest's copy is told to end, without
+    /// waiting for it. `false` if another thread closes the feed, or has closed it.
     ///
-    /// For a guest's feed the caller keeps the feed from moving to other rings meanwhile: else the ledger of some
-    /// rings would be combined with the frames of others.
+    /// For a guest's feed, the caller keeps the feed from moving to other rings during this call.
+    /// Otherwise, the ledger of some rings would be combined with the frames of others.
     pub(crate) fn begin_close(&self, end: impl FnOnce(&Reads) -> Ending) -> bool {
         if std::mem::replace(&mut self.state().is_closing, true) {
             return false;
@@ -63,7 +66,7 @@ impl Reader {
         let _guard = BeginGuard { reader: self, reads: &reads };
         let ending = end(&reads);
         let closing = Closing::new(Arc::clone(&reads), ending);
-        // It passes on the remaining frames of the rings, and ends.
+        // The copy passes on the remaining frames of the rings, and ends.
         self.copy.get().iter().for_each(|copy| copy.relay.stop());
         self.set_closing(closing);
         true
@@ -74,22 +77,22 @@ impl Reader {
         self.begun.notify_all();
     }
 
-    /// The known facts about its end, once its closing has begun.
+    /// The facts about its end. Waits until its closing has begun.
     fn closing(&self) -> Option<Arc<Closing>> {
         let runs = |state: &mut super::State| state.closing.is_none();
         let state = self.begun.wait_while(self.state(), runs);
         state.unwrap_or_else(PoisonError::into_inner).closing.clone()
     }
 
-    /// Has `ask` ask for the last ledger of its rings, if that is not known yet.
+    /// Gets the last ledger of its rings with `ask`, if it is not known yet.
     pub(crate) fn ask_last_ledger(&self, ask: impl FnOnce(&Reads) -> Option<Ledger>) {
         if let Some(closing) = self.closing() {
             closing.ledger.get_or_init(|| ask(&closing.reads));
         }
     }
 
-    /// Its account, once its closing has begun: the same for everybody who wants it. Waits for a guest's copy, until
-    /// `deadline` at most. `ask` asks for the last ledger of its rings, if that is not known yet.
+    /// Its account, once its closing has begun; the same for every caller. Waits for a guest's copy
+    /// until `deadline`. `ask` gets the last ledger of its rings, if it is not known yet.
     pub(crate) fn finish_close(
         &self,
         deadline: Instant,
@@ -100,12 +103,12 @@ impl Reader {
             return closed;
         }
         let Closing { reads, until, is_final, ledger } = &*closing;
-        // Before the copy is waited for: where others read the rings on, it grows meanwhile.
+        // Done before waiting for the copy: if others continue to read the rings, the ledger grows.
         let ledger = ledger.get_or_init(|| ask(reads));
         let copy = self.copy.get();
-        // By then it has everything, and its ring is closed.
+        // Afterwards the copy has all frames, and its ring is closed.
         copy.iter().for_each(|copy| copy.relay.finish_by(deadline));
-        // A source whose stop fails may write a while longer.
+        // If stopping a source fails, it may write for some time.
         let until = if *is_final { reads.written() } else { until.clone() };
         let ledger = ledger.as_ref().map(|ledger| {
             let host = || reads.account(ledger, &until);

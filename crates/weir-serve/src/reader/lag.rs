@@ -1,26 +1,28 @@
-//! How far a client's slowest consumer is behind, and what of that has been overwritten.
+//! How far a client's slowest consumer is behind, and how many of these frames were overwritten.
 
 use weir_ring::{Ring, Start, Words};
 
 use super::{Reader, Sleeping};
 
-/// Frames that a consumer has not read, as far as it says how far it is.
+/// Frames that a consumer has not read, by its reported position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lag {
-    /// All of them.
+    /// Number of these frames.
     pub frames: u64,
-    /// Those among them that have been overwritten. The position may be 0.1 s old, so the consumer may have read them.
+    /// Number of them that were overwritten. The position may be 0.1 s old, so the consumer may
+    /// have read them.
     pub lapped: u64,
 }
 
 impl Lag {
-    /// Of a consumer whose next frame is that of this ordinal.
+    /// The lag of a consumer whose next frame has the ordinal `position`.
     pub(crate) fn of<M: Words>(ring: &Ring<M>, position: u64) -> Lag {
         let frames = ring.frames_written().saturating_sub(position);
         if frames == 0 {
             return Lag::default();
         }
-        // A consumer that was overtaken goes on where a reader from there begins. Without one the ring says nothing.
+        // An overtaken consumer continues where a reader that starts at its position begins. If
+        // there is no such reader, 0 is assumed.
         let reader = weir_ring::Reader::new(ring, Start::Ordinal(position));
         let lapped = reader.map_or(0, |reader| reader.lapped());
         Lag { frames, lapped: lapped.min(frames) }
@@ -88,7 +90,7 @@ mod tests {
         let lag = Lag::of(&ring, 4);
         assert_eq!(lag.frames, all - 4);
         assert!(lag.lapped > 0 && lag.lapped < lag.frames, "{lag:?}");
-        // What is lapped is what a reader from there is told.
+        // The number of lapped frames is the one that a reader from there gets.
         let reader = weir_ring::Reader::new(&ring, Start::Ordinal(4)).unwrap();
         assert_eq!(lag.lapped, reader.lapped());
     }

@@ -1,4 +1,4 @@
-//! The rings that a feed reads, and what became of their frames.
+//! The rings that a feed reads, and the account of their frames.
 
 use weir_client::protocol;
 use weir_probe::FeedId;
@@ -10,32 +10,34 @@ pub struct Reads {
     pub feed: FeedId,
     /// The rings.
     pub rings: Vec<Ring<Mapping>>,
-    /// Ordinals of the feed's first frames, ring by ring.
+    /// Ordinals of the feed's first frames, one for each ring.
     pub from: Vec<u64>,
-    /// The ledger of the rings when the feed came to them.
+    /// The ledger of the rings when the feed began to read them.
     base: Ledger,
     /// The account of the feed's frames in the rings that it read before.
     past: protocol::Ledger,
-    /// Their count is exact, because they were not read any further.
+    /// Whether that count is exact, because those rings were not read any further.
     is_past_exact: bool,
 }
 
 impl Reads {
-    /// The first rings of a feed, whose account begins where `from` and `base` say.
+    /// The first rings of a feed. Its account begins at the ordinals `from`, with the ledger
+    /// `base`.
     pub(super) fn new(
         feed: FeedId,
         rings: Vec<Ring<Mapping>>,
         from: Vec<u64>,
         base: Ledger,
     ) -> Reads {
-        // The number of frames in the rings is exact; the counts of the ledger are not of the same
-        // instant.
+        // The number of frames in the rings is exact. The counts of the ledger are from a slightly
+        // different time.
         let captured = from.iter().sum();
         let base = Ledger { captured, ..base };
         Reads { feed, rings, from, base, past: protocol::Ledger::default(), is_past_exact: true }
     }
 
-    /// The rings that the feed reads after these, all of whose frames are its own; `ledger` is the last one of these.
+    /// The next rings of the feed, whose frames all belong to it. `ledger` is the last one of the
+    /// current rings.
     pub(super) fn followed_by(
         &self,
         feed: FeedId,
@@ -49,17 +51,19 @@ impl Reads {
         Reads { feed, from, rings, base: Ledger::default(), past, is_past_exact }
     }
 
-    /// Frames that the rings have had, ring by ring.
+    /// Number of frames written to each ring so far.
     pub(super) fn written(&self) -> Vec<u64> {
         self.rings.iter().map(Ring::frames_written).collect()
     }
 
-    /// Whether nothing more can come into the rings, nor into those of before after the feed had left them.
+    /// Whether no more frames can come into these rings, and none came into the previous rings
+    /// after the feed had left them.
     pub(super) fn are_all_closed(&self) -> bool {
         self.is_past_exact && self.rings.iter().all(Ring::is_closed)
     }
 
-    /// The account of the feed's frames, if the rings have this ledger now and had frames up to `until`.
+    /// The account of the feed's frames, given the current ledger of the rings, for frames up to
+    /// `until`.
     pub(super) fn account(&self, ledger: &Ledger, until: &[u64]) -> protocol::Ledger {
         let captured = until.iter().sum();
         let now = Ledger { captured, ..ledger.clone() };

@@ -110,7 +110,7 @@ impl Setup {
         self.daemon.open(opening, &source, &asked).unwrap()
     }
 
-    /// Has a feed copied.
+    /// Makes a copy of a feed.
     fn copy(&self, reader: &Reader) {
         let memory = Arc::new(GuestMemory::create(32, Pages::Now).unwrap());
         let bell = Bell { memory: Arc::clone(&memory), ring: Arc::new(|| ()) };

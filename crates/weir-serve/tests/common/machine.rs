@@ -1,5 +1,6 @@
-//! A virtual machine as its host's daemon sees one: QEMU's monitor, its port, and a guest that finds its devices in a
-//! folder like the kernel's. No QEMU: memory is shared as files are, and nothing boots.
+//! A virtual machine as its host's daemon sees it: QEMU's monitor, its port, and a guest that finds
+//! its devices in a folder like the kernel's. There is no QEMU: memory is shared through files, and
+//! nothing boots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -28,7 +29,7 @@ use crate::common::Setup;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A machine, as long as this lives.
+/// A machine that exists while this value lives.
 pub struct Machine {
     name: &'static str,
     folder: tempfile::TempDir,
@@ -60,7 +61,7 @@ impl Machine {
         self.name
     }
 
-    /// Of the daemon's file.
+    /// Its part of the daemon's file.
     pub fn config(&self) -> String {
         let (name, path) = (self.name, self.folder.path().display());
         format!("[guests.{name}]\nport = '{path}/port'\nqmp = '{path}/qmp'\nregion_mib = 64\n")
@@ -82,7 +83,7 @@ impl Machine {
     }
 }
 
-/// The guests of the daemon's file are served as long as this lives.
+/// Serves the guests of the daemon's file while it lives.
 pub struct Served<'a>(&'a Setup);
 
 pub fn serve_guests(setup: &Setup) -> Served<'_> {
@@ -96,7 +97,7 @@ impl Drop for Served<'_> {
     }
 }
 
-/// QEMU, as far as the daemon asks it.
+/// The parts of QEMU that the daemon uses.
 #[derive(Default)]
 struct Monitor {
     pci: PathBuf,

@@ -15,7 +15,7 @@ use weir_serve::{Capture, Config, Daemon, Resolved};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Descriptors are counted: one test at a time.
+/// Allows one test at a time, because descriptors are counted.
 static ONE: Mutex<()> = Mutex::new(());
 
 pub struct Setup {

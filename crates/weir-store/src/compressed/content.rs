@@ -1,4 +1,4 @@
-//! A recorded file as it was before it was compressed, or as it is.
+//! Reads a recorded file, and decompresses it if it is compressed.
 
 use std::fs::File;
 use std::io;
@@ -10,20 +10,20 @@ use zstd::bulk::Decompressor;
 use super::table::{Placed, Table};
 use super::{FRAME_MAGIC, Frame};
 
-/// A file whose bytes are those that were recorded.
+/// A recorded file, read as uncompressed bytes. Offsets are those before compression.
 pub struct Content {
     file: File,
-    /// Of a compressed one.
+    /// The frames of a compressed file.
     table: Option<Table>,
-    /// The frame that was decompressed last.
+    /// The number and the bytes of the zstd frame that was decompressed last.
     last: Mutex<(usize, Vec<u8>)>,
 }
 
 impl Content {
-    /// A file that is open for reading. For a compressed file that grows, this is its present part.
+    /// The contents of a file that is open for reading. Data that is added to a compressed file later is not seen.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn new(file: File) -> io::Result<Content> {
         let mut magic = [0; FRAME_MAGIC.len()];
         let is_compressed = match file.read_exact_at(&mut magic, 0) {
@@ -35,10 +35,10 @@ impl Content {
         Ok(Content { file, table, last: Mutex::new((usize::MAX, Vec::new())) })
     }
 
-    /// Its length, of a compressed one before that.
+    /// Its length in bytes before compression.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn length(&self) -> io::Result<u64> {
         match &self.table {
             None => Ok(self.file.metadata()?.len()),
@@ -46,7 +46,7 @@ impl Content {
         }
     }
 
-    /// Bytes behind the last frame of a compressed file that are none.
+    /// Bytes after the last zstd frame of a compressed file that are not a frame.
     pub fn cut_off_bytes(&self) -> u64 {
         self.table.as_ref().map_or(0, |table| table.cut_off_bytes)
     }
@@ -60,33 +60,33 @@ impl Content {
         self.table.is_some()
     }
 
-    /// Where the piece of a compressed file ends that has this byte, before it was compressed.
+    /// The end of the piece of a compressed file that contains this byte.
     pub(crate) fn piece_end(&self, at: u64) -> Option<u64> {
         let (_, frame) = self.table.as_ref()?.find(at)?;
         Some(frame.plain_at + u64::from(frame.plain_bytes))
     }
 
-    /// Where the first piece of a compressed file begins that has no byte before this place.
+    /// The start of the first piece of a compressed file at or after this offset.
     pub(crate) fn piece_start(&self, from: u64) -> Option<u64> {
         let frames = self.table.as_ref()?.frames();
         frames.get(frames.partition_point(|frame| frame.plain_at < from)).map(|one| one.plain_at)
     }
 
-    /// Gives the memory back that it holds to read the same again.
+    /// Frees the cached bytes of the last frame.
     pub(crate) fn forget(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = (usize::MAX, Vec::new());
     }
 
-    /// Whether it is compressed, and ends as a recorder ends such a file.
+    /// Whether it is compressed and ends with a seek table.
     pub(crate) fn has_table(&self) -> bool {
         self.table.as_ref().is_some_and(|table| table.is_at_end)
     }
 
-    /// Bytes of a compressed file up to the end of the frame that has the last byte before `plain_end`, with what may
-    /// be skipped behind it, and these frames. `None`: a table cannot tell of them.
+    /// The length of the compressed file up to the frame with the last byte before `plain_end`, including skippable
+    /// data after it, and these frames. `None`: a seek table cannot describe them.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub(crate) fn up_to(&self, plain_end: u64) -> io::Result<Option<(u64, Vec<Frame>)>> {
         let Some(table) = &self.table else { return Ok(None) };
         let last = plain_end.checked_sub(1).and_then(|last| table.find(last));
@@ -98,7 +98,7 @@ impl Content {
         };
         let ends = frames.iter().skip(1).map(|frame| frame.at).chain([end]);
         let known = |(placed, end): (&Placed, u64)| {
-            // With room for the head of a table.
+            // Leaves room for the head of a seek table.
             let bytes = end.checked_sub(placed.at).filter(|bytes| *bytes <= i32::MAX as u64)?;
             Some(Frame { bytes: bytes as u32, plain_bytes: placed.plain_bytes })
         };
@@ -110,7 +110,7 @@ impl Content {
     /// Reads as [`FileExt::read_at`] does.
     ///
     /// # Errors
-    /// What the kernel says; `InvalidData` where a frame is damaged.
+    /// The kernel's error; `InvalidData` if a frame is damaged.
     pub fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let Some(table) = &self.table else { return self.file.read_at(buffer, at) };
         let Some((number, frame)) = table.find(at) else { return Ok(0) };
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn hostile_files_are_read_as_far_as_there_is_room() {
         use crate::limits::PACKED_PIECES_MAX;
-        // A byte, as a frame of one block.
+        // Each frame has one block with one byte.
         let mut file = Vec::new();
         for _ in 0..PACKED_PIECES_MAX + 5 {
             file.extend_from_slice(&FRAME_MAGIC);
@@ -253,7 +253,7 @@ mod tests {
         }
         let tiny = content(&file);
         assert_eq!((tiny.length().unwrap(), tiny.cut_off_bytes()), (1 << 20, 50));
-        // A table that tells of a frame of 2 GiB.
+        // A table with a frame of nearly 2 GiB.
         let (file, plain) = made(&[1000], false);
         let frame = Frame { bytes: (2 << 30) - 8192, plain_bytes: 1000 };
         let table = seek_table(&[frame]);

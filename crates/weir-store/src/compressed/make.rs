@@ -1,4 +1,4 @@
-//! Frames made of pieces.
+//! Makes zstd frames from pieces, and the seek table.
 
 use std::io;
 
@@ -15,26 +15,26 @@ use super::{
 /// The largest block of a frame. Source: RFC 8878, 3.1.1.2.4.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
 
-/// A frame of a file, and what follows it up to the next one.
+/// An entry of the seek table: a zstd frame with the skippable data up to the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Bytes in the file.
     pub bytes: u32,
-    /// Bytes after compression.
+    /// Bytes before compression.
     pub plain_bytes: u32,
 }
 
-/// Compresses pieces, with checksums, so that damage is detected.
+/// A compressor for pieces. It adds checksums, so that damage is detected.
 ///
 /// # Errors
-/// What zstd says of the level.
+/// The error of zstd for this level.
 pub fn compressor(level: i32) -> io::Result<Compressor<'static>> {
     let mut compressor = Compressor::new(level)?;
     compressor.include_checksum(true)?;
     Ok(compressor)
 }
 
-/// A piece as a frame, padded for the disk. One that does not become shorter is [`store`]d.
+/// Compresses a piece to a frame, and pads it for the disk. A piece that does not become shorter is [`store`]d.
 pub fn compress(compressor: &mut Compressor<'_>, plain: &[u8]) -> Buffer {
     let room = plain.len() + ALIGN_BYTES;
     let mut buffer = Buffer::new(room + 2 * buffer::ALIGN_BYTES);
@@ -44,23 +44,23 @@ pub fn compress(compressor: &mut Compressor<'_>, plain: &[u8]) -> Buffer {
             pad(&mut buffer, ALIGN_BYTES);
             buffer
         }
-        // It has no room: these bytes do not compress.
+        // The result has no room in the buffer, so these bytes cannot be compressed.
         Err(_) => store(plain),
     }
 }
 
-/// A piece as a frame of blocks that are not compressed, padded for the disk. Costs a copy and a checksum.
+/// Puts a piece into a frame of uncompressed blocks, and pads it for the disk. This costs a copy and a checksum.
 pub fn store(plain: &[u8]) -> Buffer {
     let blocks = plain.len().div_ceil(BLOCK_BYTES_MAX).max(1);
     let mut buffer = Buffer::new(plain.len() + 13 + 3 * blocks + 2 * ALIGN_BYTES);
     buffer.extend_from_slice(&FRAME_MAGIC);
-    // One segment, its length in four bytes, a checksum at its end. Source: RFC 8878, 3.1.1.1.1.
+    // Flags: a single segment, a content size of four bytes, a checksum. Source: RFC 8878, 3.1.1.1.1.
     buffer.extend_from_slice(&[0b1010_0100]);
     buffer.extend_from_slice(&(plain.len() as u32).to_le_bytes());
     let mut rest = plain;
     loop {
         let (block, behind) = rest.split_at(rest.len().min(BLOCK_BYTES_MAX));
-        // Last, raw (0), length. Source: RFC 8878, 3.1.1.2.
+        // Bit 0: the last block; bits 1 and 2: the type, 0 for raw; then the length. Source: RFC 8878, 3.1.1.2.
         let header = u32::from(behind.is_empty()) | (block.len() as u32) << 3;
         buffer.extend_from_slice(&header.to_le_bytes()[..3]);
         buffer.extend_from_slice(block);
@@ -76,7 +76,7 @@ pub fn store(plain: &[u8]) -> Buffer {
     buffer
 }
 
-/// The end of a file of these frames, padded for the disk in front of the table.
+/// The end of a file with these frames: padding for the disk, then the seek table.
 pub fn seek_table(frames: &[Frame]) -> Buffer {
     let table = 8 * frames.len() + TABLE_FOOTER_BYTES;
     let all = SKIPPABLE_HEADER_BYTES + table;
@@ -89,7 +89,7 @@ pub fn seek_table(frames: &[Frame]) -> Buffer {
     buffer.extend_from_slice(&TABLE_MAGIC.to_le_bytes());
     buffer.extend_from_slice(&(table as u32).to_le_bytes());
     for (number, Frame { bytes, plain_bytes }) in frames.iter().enumerate() {
-        // The last one reaches up to the table.
+        // The last frame extends up to the table.
         let more = if number + 1 == frames.len() { before as u32 } else { 0 };
         buffer.extend_from_slice(&(bytes + more).to_le_bytes());
         buffer.extend_from_slice(&plain_bytes.to_le_bytes());
@@ -109,7 +109,7 @@ fn pad(buffer: &mut Buffer, align: usize) {
     skip(buffer, missing);
 }
 
-/// Appends a skippable frame of so many bytes in all: none, or 8 at least.
+/// Appends a skippable frame of `bytes` bytes with its header. Fewer than 8 bytes append nothing.
 fn skip(buffer: &mut Buffer, bytes: usize) {
     let Some(content) = bytes.checked_sub(SKIPPABLE_HEADER_BYTES) else { return };
     buffer.extend_from_slice(&SKIPPABLE_MAGIC.to_le_bytes());

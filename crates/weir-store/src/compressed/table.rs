@@ -1,4 +1,4 @@
-//! Where the frames of a compressed file are: by its seek table, or by a walk where that is missing or cannot be true.
+//! Finds the frames of a compressed file: by its seek table, or by a walk if the table is missing or invalid.
 
 use std::fs::File;
 use std::io;
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::limits::{PACKED_PIECES_MAX, PLAIN_PIECE_BYTES_MAX};
 
-/// The longest head of a frame. Source: RFC 8878, 3.1.1.1.
+/// The longest header of a frame, with its magic number. Source: RFC 8878, 3.1.1.1.
 const HEAD_BYTES_MAX: usize = 18;
 /// The longest block in a frame. Source: RFC 8878, 3.1.1.2.4.
 const BLOCK_BYTES_MAX: u64 = 128 << 10;
 
-/// A frame: its place, and the place of its contents before compression.
+/// A frame: its offset in the file, and the offset of its contents before compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     pub at: u64,
-    /// Bytes of it, with what may be skipped behind it.
+    /// Bytes of the frame; from a seek table, including skippable data after it.
     pub bytes: u32,
     pub plain_at: u64,
     pub plain_bytes: u32,
@@ -30,7 +30,7 @@ pub(super) struct Placed {
 pub(super) struct Table {
     frames: Vec<Placed>,
     pub cut_off_bytes: u64,
-    /// It stands at the end of the file: a process that wrote it had written everything.
+    /// Whether it was read from a seek table at the end of the file, so that the file is complete.
     pub is_at_end: bool,
 }
 
@@ -51,7 +51,7 @@ impl Table {
         &self.frames
     }
 
-    /// The frame that has this byte, and its number.
+    /// The frame that contains the byte at this uncompressed offset, and its number.
     pub fn find(&self, plain_at: u64) -> Option<(usize, &Placed)> {
         let number = self
             .frames
@@ -64,7 +64,7 @@ impl Table {
         self.frames.push(Placed { at, bytes, plain_at, plain_bytes });
     }
 
-    /// By what stands at the end of the file; `None` if that is no table, or not one of this file.
+    /// Reads the seek table at the end of the file. `None` if there is none, or it does not match the file.
     fn from_end(file: &File, length: u64) -> io::Result<Option<Table>> {
         let Some(footer_at) = length.checked_sub(TABLE_FOOTER_BYTES as u64) else {
             return Ok(None);
@@ -98,7 +98,7 @@ impl Table {
                 return Ok(None);
             }
             if plain_bytes > 0 {
-                // Data that cannot be compressed becomes a little longer, and is padded.
+                // Data that cannot be compressed becomes a little longer, and is padded. More than that is invalid.
                 if u64::from(bytes) > u64::from(plain_bytes) * 129 / 128 + BLOCK_BYTES_MAX {
                     return Ok(None);
                 }
@@ -109,7 +109,7 @@ impl Table {
         Ok((end == header_at).then_some(table))
     }
 
-    /// By the heads of frames and of the blocks in them, up to the first that is none.
+    /// Finds frames by their headers and the headers of their blocks, up to the first invalid one.
     fn by_walk(file: &File, length: u64) -> io::Result<Table> {
         let (mut table, mut at) = (Table::default(), 0);
         while at < length {
@@ -127,8 +127,7 @@ impl Table {
     }
 }
 
-/// Length of the frame at this place, and of its contents before compression; `None`: there is none
-/// that is whole.
+/// Length of the frame at this offset, and of its contents before compression. `None`: there is no whole frame.
 fn frame_at(file: &File, at: u64, length: u64) -> io::Result<Option<(u32, u32)>> {
     let mut head = [0; HEAD_BYTES_MAX];
     let there = (length - at).min(HEAD_BYTES_MAX as u64) as usize;
@@ -152,7 +151,7 @@ fn frame_at(file: &File, at: u64, length: u64) -> io::Result<Option<(u32, u32)>>
         file.read_exact_at(&mut block, end)?;
         let header = u32::from_le_bytes([block[0], block[1], block[2], 0]);
         let (is_last, kind, size) = (header & 1 == 1, header >> 1 & 3, u64::from(header >> 3));
-        // Raw, one byte repeated, compressed. Source: RFC 8878, 3.1.1.2.
+        // Types: 0 is raw, 1 is one repeated byte, 2 is compressed. Source: RFC 8878, 3.1.1.2.
         let bytes = match kind {
             _ if size > BLOCK_BYTES_MAX => return Ok(None),
             0 | 2 => size,
@@ -173,8 +172,8 @@ fn frame_at(file: &File, at: u64, length: u64) -> io::Result<Option<(u32, u32)>>
     Ok(u32::try_from(end - at).ok().filter(|_| is_there).map(|bytes| (bytes, plain_bytes)))
 }
 
-/// Bytes of a frame's head, of its contents before compression, and whether a checksum follows; `None` if it does not
-/// say how long it was.
+/// Length of a frame's header, length of its contents before compression, and whether a checksum follows. `None` if the
+/// header is invalid or has no content size.
 fn frame_head(head: &[u8; HEAD_BYTES_MAX]) -> Option<(usize, u32, bool)> {
     if head[..4] != FRAME_MAGIC {
         return None;

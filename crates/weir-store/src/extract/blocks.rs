@@ -1,4 +1,4 @@
-//! Blocks of a recorded file, from bytes that anybody may have written.
+//! Parses the blocks of a recorded file. The bytes are not trusted.
 
 use weir_frame::pcapng::{
     BYTE_ORDER_MAGIC, IDB_TYPE, Interface, NRB_TYPE, PADDING_TYPE, PB_TYPE, SHB_TYPE, SPB_TYPE,
@@ -7,7 +7,7 @@ use weir_frame::pcapng::{
 use weir_frame::read::FrameReader;
 use weir_frame::record::{CAPLEN_MAX, EPB_TYPE, Meta, Outline};
 
-/// The longest block that is believed, as in libpcap.
+/// The longest block that is accepted, as in libpcap.
 pub(crate) const BLOCK_BYTES_MAX: usize = 16 << 20;
 /// Bytes of a block's type and length.
 pub(crate) const HEAD_BYTES: usize = 8;
@@ -16,7 +16,7 @@ const BLOCK_BYTES_MIN: usize = 12;
 /// The longest record: a longer one is not a frame of a recorder.
 pub(crate) const RECORD_BYTES_MAX: usize = CAPLEN_MAX as usize + 4096;
 
-/// A block, by its meaning for readers that search frames.
+/// The kind of a block, for readers that search frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An Enhanced Packet Block.
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Section,
     /// A frame in a block that Weir does not write.
     ForeignFrame,
-    /// Takes room only.
+    /// A padding block.
     Padding,
     /// Names of addresses.
     Names,
@@ -57,7 +57,7 @@ pub(crate) fn head(bytes: &[u8]) -> Option<(Kind, usize)> {
     Some((kind, length))
 }
 
-/// Whether the length at the end of a whole block is that at its start.
+/// Whether the lengths at the start and at the end of a block are equal.
 pub(crate) fn is_whole(block: &[u8]) -> bool {
     block.len() >= BLOCK_BYTES_MIN && block[4..8] == block[block.len() - 4..]
 }
@@ -69,15 +69,15 @@ pub(crate) fn frame(block: &[u8]) -> Option<(Outline, &[u8])> {
     Some((outline, &block[28..28 + outline.caplen as usize]))
 }
 
-/// Whether these are the first bytes of a section that is written as Weir writes it: little-endian, version 1.
+/// Whether these are the first bytes of a section in Weir's format: little-endian, major version 1.
 pub(crate) fn is_our_section(bytes: &[u8]) -> bool {
     let Some((Kind::Section, _)) = head(bytes) else { return false };
     bytes.get(8..12) == Some(&BYTE_ORDER_MAGIC.to_le_bytes()) && bytes.get(12..14) == Some(&[1, 0])
 }
 
-/// The interface that a whole block describes; `None` if it is damaged, or counts time otherwise than in nanoseconds.
+/// The interface that a whole block describes; `None` if it is damaged, or its time unit is not nanoseconds.
 pub(crate) fn interface(block: &[u8]) -> Option<Interface> {
-    // The reader of all kinds of files decides. A frame shows how it takes times.
+    // The general pcapng reader parses it. A frame in a file with this interface shows the time unit.
     const TICKS: u64 = 1_234_567_890_123_456_789;
     let mut file = Vec::new();
     write::section_header(&mut file, &SectionInfo::default());

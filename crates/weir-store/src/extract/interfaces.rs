@@ -1,4 +1,4 @@
-//! The interfaces of all files, each once.
+//! The interfaces of all files, each only once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use weir_frame::pcapng::Interface;
 /// Name, description, filter, link type and snaplen.
 type Description = (String, Option<String>, Option<String>, u16, u32);
 
-/// The interfaces that were met, in the order in which they were; equal descriptions are one.
+/// The interfaces in the order in which they were found. Interfaces with equal descriptions are one.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces(Mutex<All>);
 
@@ -16,12 +16,12 @@ pub(super) struct Interfaces(Mutex<All>);
 struct All {
     in_order: Vec<Interface>,
     numbers: HashMap<Description, u32>,
-    /// By link type, the largest snaplen less one: 0 is no limit.
+    /// For each link type, the largest snaplen minus 1, wrapping: snaplen 0, which means no limit, becomes the largest.
     snaplens: HashMap<u16, u32>,
 }
 
 impl Interfaces {
-    /// The number of this one.
+    /// The number of an interface. A new one is added.
     pub fn number(&self, interface: Interface) -> u32 {
         let mut all = self.lock();
         let All { in_order, numbers, snaplens } = &mut *all;
@@ -34,8 +34,8 @@ impl Interfaces {
         })
     }
 
-    /// How an output describes it: with the snaplen of all of its link type together, since tcpdump refuses files whose
-    /// interfaces differ in that.
+    /// The description of an interface for the output. Its snaplen is the largest one of its link type, because
+    /// tcpdump refuses files whose interfaces have different snaplens.
     pub fn described(&self, number: u32) -> Option<Interface> {
         let all = self.lock();
         let interface = all.in_order.get(number as usize)?.clone();

@@ -1,4 +1,4 @@
-//! The names of addresses in all files, each once.
+//! The names of addresses in all files, each only once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use crate::limits::NAMES_MAX;
 /// The number of a file, and of a name in it.
 type Place = (usize, usize);
 
-/// Names that were found, each with the place where it stands last: of several names of an address, Wireshark shows the
-/// one that it reads last. The last [`NAMES_MAX`] are kept.
+/// Names that were found, each with its last place, because Wireshark shows the last name of an address that it reads.
+/// The last [`NAMES_MAX`] are kept.
 #[derive(Debug, Default)]
 pub(super) struct FoundNames(Mutex<BTreeMap<AddressName, Place>>);
 
 impl FoundNames {
-    /// Names of this file, in their order; the last of them, where there are too many.
+    /// Adds the names of a file, in their order. If there are too many names, the first ones are removed.
     pub fn add(&self, file: usize, names: Vec<AddressName>) {
         let mut all = self.lock();
         for (number, name) in names.into_iter().enumerate() {
@@ -28,7 +28,7 @@ impl FoundNames {
         }
     }
 
-    /// All of them, in the order of files.
+    /// All names, in the order of files and of their places in the files.
     pub fn in_order(&self) -> Vec<AddressName> {
         let mut all = self.lock();
         forget_first(&mut all);
@@ -43,8 +43,8 @@ impl FoundNames {
     }
 }
 
-/// Keeps as many as an output may have. Which these are does not depend on the order in which files were read: a name
-/// that is forgotten and comes again is as late then as it would have been.
+/// Removes all but the last [`NAMES_MAX`] names. The order in which files are read does not matter: a removed name that
+/// is found again at a later place gets that place, as if it had not been removed.
 fn forget_first(all: &mut BTreeMap<AddressName, Place>) {
     let Some(too_many) = all.len().checked_sub(NAMES_MAX + 1) else { return };
     let mut places: Vec<Place> = all.values().copied().collect();

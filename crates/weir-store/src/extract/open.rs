@@ -10,15 +10,15 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use crate::catalog::{Listed, State};
 
-/// Number of attempts, and their interval, to get a lock that a process which deletes old files holds
-/// for a moment.
+/// Number of attempts to get a lock, and their interval. A process that deletes old files holds it for a moment.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens a file without waiting, and so that no one deletes it for room. `None`: it has been deleted.
+/// Opens a file without blocking, and takes a shared lock, so that no recorder deletes it to free space. `None`: it has
+/// been deleted.
 pub(crate) fn open(listed: &Listed) -> io::Result<Option<File>> {
     let follow = if listed.named { OFlags::empty() } else { OFlags::NOFOLLOW };
-    // Not to wait for a writer, should it have become a pipe.
+    // NONBLOCK: if the name is a FIFO now, the open must not wait for a writer.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | follow;
     let open = |path| match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(file) => Ok(Some(File::from(file))),
@@ -34,7 +34,7 @@ pub(crate) fn open(listed: &Listed) -> io::Result<Option<File>> {
     for _ in 0..LOCK_TRIES {
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(LOCK_PAUSE),
-            // Not all file systems have locks; nobody holds one there.
+            // The lock is held, or the file system does not support locks.
             _ => break,
         }
     }

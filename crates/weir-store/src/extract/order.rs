@@ -1,9 +1,9 @@
-//! Frames of several pieces in order of time.
+//! Merges the frames of several pieces in order of time.
 //!
-//! Pieces come in the order of their first frames ([`Job`]s are sorted so). So the earliest of the frames that are
-//! there is the next one to go out, unless the next piece may have an earlier one; then that is waited for. The
-//! memory for held pieces is bounded: where more pieces overlap in time than there is memory for, frames go out,
-//! and late frames are counted.
+//! Pieces are merged in the order of their first frames ([`Job`]s are sorted by it). The earliest frame of the held
+//! pieces is written next, unless the next piece may have an earlier one; then the merge waits for that piece. The
+//! memory for held pieces is bounded. If more pieces overlap in time than fit into it, frames are written without the
+//! next piece, and frames that come late by that are counted.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -20,10 +20,10 @@ use super::stats::Stats;
 use super::{Job, Options};
 use crate::limits::EXTRACT_BYTES_MAX;
 
-/// Pieces that a thread reads ahead.
+/// Number of pieces that are read ahead for each thread.
 const AHEAD: usize = 4;
 
-/// Which pieces the readers may take.
+/// The next piece for a reader, and the first piece that readers may not take yet.
 struct Turn {
     next: usize,
     limit: usize,
@@ -35,7 +35,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The next piece to read, once there is room for it; `None`: there are no more.
+    /// Waits for room for the next piece, and returns its number; `None`: there are no more.
     fn take(&self, jobs: usize) -> Option<usize> {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -56,7 +56,7 @@ impl Shared {
     }
 }
 
-/// Reads the pieces and hands their wanted frames to `sink` in order.
+/// Reads the pieces, and passes their wanted frames to `sink` in order.
 ///
 /// # Errors
 /// Those of the sink.
@@ -109,7 +109,7 @@ pub(super) fn run(
         };
         let result = merge.run(sink, stop, stats);
         drop(merge);
-        // Readers that wait for room end.
+        // Ends the readers that wait for room.
         shared.change(|turn| turn.next = jobs.len());
         for reader in readers {
             *stats += reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -123,16 +123,16 @@ struct Merge<'a, 'b> {
     context: &'a Context<'b>,
     shared: &'a Shared,
     receiver: Receiver<(usize, Loaded)>,
-    /// Read before its turn.
+    /// Pieces that were read before earlier ones, by number.
     early: BTreeMap<usize, Loaded>,
-    /// Pieces with frames that have not gone out, and the next one of each.
+    /// Pieces with frames that were not written yet, and the index of the next frame of each.
     held: BTreeMap<usize, (Loaded, usize)>,
     held_bytes: usize,
-    /// The next frame of each: its time, and the piece's file, place and number.
+    /// The next frame of each held piece: its time, and the piece's file, offset and number.
     heap: BinaryHeap<Reverse<(u64, usize, u64, usize)>>,
-    /// Pieces that have come in order.
+    /// Number of pieces that were taken into the merge.
     entered: usize,
-    /// By the number of an interface: its number in the output.
+    /// Maps the number of an interface to its number in the output.
     numbers: BTreeMap<u32, u32>,
     last_ns: u64,
     left: u64,
@@ -161,7 +161,7 @@ impl Merge<'_, '_> {
         self.describe_all(sink)
     }
 
-    /// Takes the next piece in order, and waits for it.
+    /// Waits for the next piece in order, and takes it into the merge.
     fn enter(&mut self) {
         let at = self.entered;
         self.shared.change(|turn| turn.limit = turn.limit.max(at + 1));
@@ -171,7 +171,7 @@ impl Merge<'_, '_> {
             }
             match self.receiver.recv() {
                 Ok((number, loaded)) => drop(self.early.insert(number, loaded)),
-                // All readers have ended: one has panicked, which is passed on when it is joined.
+                // All readers have ended, so one has panicked. The panic is resumed when it is joined.
                 Err(_) => break Loaded::default(),
             }
         };
@@ -185,7 +185,7 @@ impl Merge<'_, '_> {
         self.held.insert(at, (loaded, 0));
     }
 
-    /// The earliest frame goes out.
+    /// Writes the earliest frame.
     fn emit(&mut self, sink: &mut dyn Sink, stats: &mut Stats) -> Result<(), ConsumerError> {
         let Some(Reverse((ts_ns, file, place, number))) = self.heap.pop() else { return Ok(()) };
         let Some((loaded, next)) = self.held.get_mut(&number) else { return Ok(()) };
@@ -224,7 +224,7 @@ impl Merge<'_, '_> {
         Ok(())
     }
 
-    /// Without a frame, the output still describes an interface: tools want to know the link type.
+    /// Describes the first interface if no frame was written, because tools need a link type.
     fn describe_all(&mut self, sink: &mut dyn Sink) -> Result<(), ConsumerError> {
         if self.numbers.is_empty()
             && let Some(described) = self.context.interfaces.described(0)

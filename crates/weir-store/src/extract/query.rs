@@ -1,4 +1,4 @@
-//! Which frames are wanted.
+//! Describes the frames that are wanted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,26 +13,26 @@ use weir_frame::pcapng::LINKTYPE_ETHERNET;
 
 use crate::index::Set;
 
-/// Makes the filter for a link type; the error is a text for people.
+/// Compiles the filter for a link type. The error is a text for the user.
 pub type Compile = Box<dyn Fn(u16) -> Result<Program, String> + Send + Sync>;
-/// Whether a flow is wanted, by its key and, of ICMP, type and code.
+/// Whether a flow is wanted, by its key, and for ICMP also by type and code.
 pub type FlowTest = Box<dyn Fn(&FlowKey, Option<(u8, u8)>) -> bool + Send + Sync>;
 
-/// The flow that is wanted, of Ethernet frames: by their outer headers, without later fragments.
+/// The wanted flow or flows. Only Ethernet frames match, by their outer headers, and later fragments do not match.
 pub enum Flow {
-    /// This one, both directions.
+    /// The flow with this key, in both directions.
     Key(FlowKey),
-    /// Those for which the test is true.
+    /// The flows for which the test is true.
     Test(FlowTest),
 }
 
-/// The frames that are wanted: those for which all of it is true.
+/// The wanted frames: those that meet all conditions.
 pub struct Query {
-    /// Nanoseconds since the Unix epoch, both ends included.
+    /// The range of times, in nanoseconds since the Unix epoch.
     pub times_ns: RangeInclusive<u64>,
-    /// A filter. Where it cannot be made for a link type, no frame of that is taken.
+    /// The filter. If it cannot be compiled for a link type, no frame of that type is wanted.
     pub filter: Option<Compile>,
-    /// A flow.
+    /// The wanted flows.
     pub flow: Option<Flow>,
     filters: Mutex<HashMap<u16, Arc<LinkFilter>>>,
 }
@@ -51,7 +51,7 @@ pub(crate) enum LinkFilter {
 }
 
 impl Query {
-    /// Frames of these times that the filter accepts and that belong to the flow.
+    /// Wants frames with these times that the filter accepts and that belong to the flow.
     #[must_use]
     pub fn new(
         times_ns: RangeInclusive<u64>,
@@ -61,7 +61,7 @@ impl Query {
         Query { times_ns, filter, flow, filters: Mutex::default() }
     }
 
-    /// The link types that the filter cannot be made for, of those that were met, and why.
+    /// The link types in the files for which the filter could not be compiled, with the reason.
     #[must_use]
     pub fn refused(&self) -> Vec<(u16, String)> {
         let filters = self.filters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ impl Query {
         refused
     }
 
-    /// How many link types were met that the filter was made for.
+    /// The number of link types in the files for which the filter was compiled.
     #[must_use]
     pub fn made(&self) -> usize {
         let filters = self.filters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,12 +95,12 @@ impl Query {
         Arc::clone(filters.entry(link_type).or_insert_with(make))
     }
 
-    /// Whether frames of these times may be wanted.
+    /// Whether frames with times from `first_ns` to `last_ns` may be wanted.
     pub(crate) fn overlaps(&self, first_ns: u64, last_ns: u64) -> bool {
         first_ns <= *self.times_ns.end() && last_ns >= *self.times_ns.start()
     }
 
-    /// Whether any frame of this link type may be wanted, of those that have the fields of this set.
+    /// Whether a frame of this link type whose fields are in `set` may be wanted.
     pub(crate) fn possible(&self, filter: &LinkFilter, link_type: u16, set: &Set) -> bool {
         let by_filter = match filter {
             LinkFilter::Everything => true,
@@ -142,7 +142,7 @@ impl Flow {
             Addresses::V6 { src, dst } => [IpAddr::V6(src), IpAddr::V6(dst)],
         };
         let ports = [key.src_port, key.dst_port];
-        // A later fragment has none, and is a flow of its own.
+        // A later fragment has no ports, and is a flow of its own.
         let ports = (has_ports(key.protocol) && ports != [0, 0]).then_some(ports);
         set.may_have_flow(hosts, key.protocol, ports)
     }

@@ -1,4 +1,4 @@
-//! A piece is read, and its wanted frames are put in order.
+//! Reads a piece, and puts its wanted frames in order.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use super::blocks::{self, Kind};
 use super::source::{Context, FileInterface, Source};
 use super::stats::{Note, Stats};
 
-/// Where a record's interface number stands. Source: draft-ietf-opsawg-pcapng, section 4.3.
+/// Offset of the interface number in a record. Source: draft-ietf-opsawg-pcapng, section 4.3.
 const INTERFACE_ID_AT: usize = 8;
 
-/// So many blocks are looked at between two looks at whether to end.
+/// `stop` is checked after this many blocks.
 const STOP_EVERY: u64 = 256;
 
 /// The interfaces of a file, as far as they are known.
@@ -19,18 +19,18 @@ struct Known {
     are_all: bool,
 }
 
-/// Frames of a piece.
+/// Counts of frames in a piece.
 #[derive(Default)]
 struct Frames {
     whole: u64,
     damaged: u64,
 }
 
-/// A wanted frame in a piece that was read.
+/// A wanted frame in a piece.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     pub ts_ns: u64,
-    /// Its block in the piece's bytes.
+    /// Offset of its block in the piece; `bytes` is the block's length.
     pub at: u32,
     pub bytes: u32,
     /// The number of its interface among those of all files.
@@ -45,7 +45,7 @@ pub(super) struct Loaded {
     pub found: Vec<Found>,
 }
 
-/// Reads a piece.
+/// Reads a piece, and selects its wanted frames. After a read error, or once `stop` is true, the result is empty.
 pub(super) fn load(job: &Job, source: &Source, context: &Context<'_>, stats: &mut Stats) -> Loaded {
     let mut loaded = Loaded { bytes: vec![0; job.wanted.bytes as usize], found: Vec::new() };
     if let Err(error) = source.file.read_exact_at(&mut loaded.bytes, job.wanted.at) {
@@ -89,7 +89,7 @@ pub(super) fn load(job: &Job, source: &Source, context: &Context<'_>, stats: &mu
     loaded
 }
 
-/// Time and interface of a frame that is wanted.
+/// Time and interface of the frame in a block, if it is wanted.
 fn choose(
     block: &[u8],
     known: &mut Known,
@@ -105,7 +105,7 @@ fn choose(
         return None;
     };
     frames.whole += 1;
-    // Frames that were scanned were counted then.
+    // Frames that were read in planning are counted already.
     stats.frames_read += u64::from(!job.wanted.is_scanned);
     let id = outline.interface_id as usize;
     if id >= known.interfaces.len() && !known.are_all {

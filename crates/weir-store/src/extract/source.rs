@@ -1,4 +1,4 @@
-//! One recorded file: which pieces of it have to be read.
+//! One recorded file: finds the pieces of it that have to be read.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use crate::compressed::Content;
 use crate::index::{self, Index, Piece, Set};
 use crate::limits::{FILE_INTERFACES_MAX, NAMES_MAX};
 
-/// The longest piece that an index is believed to tell of.
+/// The longest piece that is accepted from an index.
 const PIECE_BYTES_MAX: u32 = 64 << 20;
-/// As many bytes of frames that no index tells of are read at once.
+/// Size of the pieces into which frames without an index entry are grouped.
 const SCANNED_BYTES: u64 = 1 << 20;
 
-/// A file with pieces that have to be read. Dropped, its lock is given back.
+/// A file with pieces that have to be read. Dropping it releases its lock.
 pub(super) struct Source {
     pub path: PathBuf,
     pub file: Content,
-    /// Those of the file's interfaces that were met.
+    /// The interfaces of the file that were read in planning.
     interfaces: Mutex<Arc<Vec<FileInterface>>>,
-    /// All of them, once a frame was of another one.
+    /// All interfaces of the file, read once a frame has one that planning did not find.
     learned: OnceLock<Arc<Vec<FileInterface>>>,
 }
 
@@ -48,9 +48,9 @@ pub(super) struct Wanted {
     pub first_ns: u64,
     pub at: u64,
     pub bytes: u32,
-    /// By its index; `None` without one.
+    /// Number of frames by the index; `None` without an index entry.
     pub frames: Option<u32>,
-    /// It was read before, to learn its times.
+    /// Whether it was read in planning, to learn its times.
     pub is_scanned: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Context<'a> {
     pub query: &'a Query,
     pub interfaces: &'a Interfaces,
     pub names: &'a FoundNames,
-    /// Whether to end.
+    /// Returns true once the extraction is to end.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -72,8 +72,8 @@ impl Context<'_> {
 }
 
 impl Source {
-    /// Finds out which pieces of a file have to be read. `None`: none. Those that have to name addresses, too; the file
-    /// is number `number` of all.
+    /// Finds the pieces of a file that have to be read; `None` if there are none. If there are any, it also collects
+    /// the file's names of addresses. `number` is the file's number among all files.
     pub fn plan(
         number: usize,
         listed: &Listed,
@@ -130,12 +130,12 @@ impl Source {
         Some((source, wanted))
     }
 
-    /// The interfaces that were met, by the file's own numbers.
+    /// The interfaces that were read in planning, indexed by the file's own numbers.
     pub fn interfaces(&self) -> Arc<Vec<FileInterface>> {
         Arc::clone(&self.interfaces.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks through the whole file for its interfaces, once: an index was wrong about where they are.
+    /// Searches the whole file for its interfaces, once. This is needed if the index is wrong about their places.
     pub fn learned_interfaces(&self, context: &Context<'_>) -> Arc<Vec<FileInterface>> {
         let learn = || Arc::new(self.learn_interfaces(context).unwrap_or_default());
         Arc::clone(self.learned.get_or_init(learn))
@@ -157,7 +157,7 @@ impl Source {
         Ok(all)
     }
 
-    /// One more; `false` if it has too many.
+    /// Adds an interface; `false` if the file has too many.
     fn add_interface(&self, interface: FileInterface) -> bool {
         let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = interfaces.len() < FILE_INTERFACES_MAX;
@@ -171,7 +171,7 @@ impl Source {
 /// Why a file cannot be planned.
 enum Trouble {
     Io(io::Error),
-    /// No file of a recorder.
+    /// The file was not made by a recorder.
     Foreign(&'static str),
 }
 
@@ -194,7 +194,7 @@ impl Plan<'_, '_> {
     fn make(&mut self, listed: &Listed, index: Option<Index>) -> Result<(), Trouble> {
         let file = &self.source.file;
         let complete = listed.complete_path();
-        // One of another file tells nothing of this one.
+        // The index of another file is not used.
         let index = index.filter(|index| complete.file_name() == index.file_name.file_name());
         if index.as_ref().is_some_and(|index| index.is_full) {
             self.stats.note(Note::LongIndex(self.source.path.clone()));
@@ -232,7 +232,7 @@ impl Plan<'_, '_> {
             at = piece.at + u64::from(piece.bytes);
         }
         match listed.state {
-            // Behind the confirmed part a recorder may be writing just now.
+            // After the part that the index lists, a recorder may be writing now.
             State::Open { recording: true } if is_indexed => Ok(()),
             _ => {
                 if file.cut_off_bytes() > 0 {
@@ -248,7 +248,7 @@ impl Plan<'_, '_> {
         self.stats.pieces += 1;
         let Piece { first_ns, last_ns, at, bytes, frames, .. } = *piece;
         if frames == 0 && piece.set == Set::default() {
-            // Torn, and hidden by padding.
+            // The data was torn, and padding hides it.
             return Ok(());
         }
         if frames == 0 {
@@ -262,7 +262,7 @@ impl Plan<'_, '_> {
         }
         let interfaces = self.source.interfaces();
         let possible = |one: &FileInterface| query.possible(&one.filter, one.link_type, &piece.set);
-        // Without any, the piece has the error.
+        // Without any interface the piece is read, and the error is found there.
         if !interfaces.is_empty() && !interfaces.iter().any(possible) {
             self.stats.skipped_by_index.add(bytes.into());
             return Ok(());
@@ -272,7 +272,7 @@ impl Plan<'_, '_> {
         Ok(())
     }
 
-    /// Reads interfaces and names out of blocks among which no frame is.
+    /// Reads interfaces and names from a part of the file without frames.
     fn read_headers(&mut self, from: u64, to: u64) -> Result<(), Trouble> {
         let mut walk = Walk::headers(&self.source.file, from, to);
         while let Some(walked) = walk.next()? {
@@ -299,7 +299,7 @@ impl Plan<'_, '_> {
                 }
                 None => return Err(Trouble::Foreign("its times are not in nanoseconds")),
             },
-            // A recorder writes no more of them into a file.
+            // A recorder writes at most this number of names into a file.
             Kind::Names if self.names.len() < NAMES_MAX => self.names.extend(names::read(block)),
             Kind::Section if at > 0 => return Err(Trouble::Foreign("it has several sections")),
             Kind::ForeignFrame => {
@@ -310,7 +310,7 @@ impl Plan<'_, '_> {
         Ok(())
     }
 
-    /// Learns what no index tells: which frames between these places are wanted, and of what times.
+    /// Reads a part of the file that no index describes, to find its wanted frames and their times.
     fn scan(&mut self, from: u64, to: u64) -> Result<(), Trouble> {
         if from >= to {
             return Ok(());
@@ -335,7 +335,7 @@ impl Plan<'_, '_> {
             };
             if kind != Kind::Frame {
                 if kind != Kind::Padding {
-                    // Not held while one is added: that would copy all of them.
+                    // Dropped while one is added: otherwise `Arc::make_mut` would copy all of them.
                     drop(interfaces);
                     self.header(kind, block, at)?;
                     interfaces = self.source.interfaces();
@@ -375,7 +375,7 @@ impl Plan<'_, '_> {
     }
 }
 
-/// Frames that follow each other and that no index tells of.
+/// A piece of consecutive frames without an index entry.
 struct Scanned {
     at: u64,
     end: u64,
@@ -389,7 +389,7 @@ impl Scanned {
     }
 }
 
-/// Whether these can be pieces of a file of this length, in their order.
+/// Whether these can be the pieces of a file of this length: aligned, in order, and without overlap.
 pub(crate) fn tiles(pieces: &[Piece], length: u64) -> bool {
     let mut end = 0;
     pieces.iter().all(|piece| {

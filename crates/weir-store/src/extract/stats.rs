@@ -1,4 +1,4 @@
-//! Counts of data that was read, and of data that was skipped.
+//! Counts of read and of skipped data.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::limits::{INDEX_PIECES_MAX, INDEX_SETS_BYTES_MAX};
 
-/// As many notes are kept; further ones are counted only.
+/// The most notes that are kept. Further ones are only counted.
 const NOTES_MAX: usize = 100;
 
-/// Pieces and their bytes.
+/// A number of pieces, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pieces {
-    /// How many.
+    /// Number of pieces.
     pub pieces: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -37,13 +37,13 @@ impl AddAssign for Pieces {
 pub enum Note {
     /// A file, and why it cannot be read.
     Unreadable(PathBuf, String),
-    /// A file that no recorder made, why that is clear, and whether it was named itself.
+    /// A file that no recorder made, the evidence for that, and whether the user named the file itself.
     Foreign(PathBuf, &'static str, bool),
-    /// This index of a file has more pieces than are read of one.
+    /// A file whose index has more pieces than are read of an index.
     LongIndex(PathBuf),
-    /// A piece of this file begins here and has other frames than its index says: said, and found.
+    /// A file, the offset of a piece in it, the number of its frames by the index, and the number found.
     Contradicted(PathBuf, u64, u64, u64),
-    /// This file ends at this place with half a block; so many bytes follow.
+    /// A file, the offset of an incomplete block at its end, and the number of bytes from there on.
     CutOff(PathBuf, u64, u64),
 }
 
@@ -79,17 +79,16 @@ impl fmt::Display for Note {
     }
 }
 
-/// Counts of an extraction: bytes and pieces that were read, that need not be read, and that could
-/// not be read.
+/// Counts of an extraction: data that was read, that was skipped, and that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Files of the recording.
     pub files: u64,
     /// Files that were deleted between their listing and their opening.
     pub files_deleted: u64,
-    /// Files that cannot be read, or not to the end, by an error of the kernel's.
+    /// Files that cannot be read, or not to the end, because of an error of the kernel.
     pub files_unreadable: u64,
-    /// Files with the names of a recorder's that are none.
+    /// Files that are named like a recorder's and were not made by one.
     pub files_foreign: u64,
     /// Files without an index that can be read.
     pub indexes_missing: u64,
@@ -99,26 +98,26 @@ pub struct Stats {
     pub bytes: u64,
     /// Pieces of the files.
     pub pieces: u64,
-    /// Of other times, by the index.
+    /// Pieces that have no wanted times, by the index.
     pub skipped_by_time: Pieces,
-    /// Without anything that is wanted, by the index.
+    /// Pieces in which no frame can match the filter, by the index.
     pub skipped_by_index: Pieces,
-    /// Read. Pieces without an index are read to learn their times, and read again if they have wanted frames: the
-    /// bytes of both reads count.
+    /// Pieces that were read. A piece without an index is read to learn its times, and again if it has wanted frames;
+    /// the bytes of both reads count.
     pub read: Pieces,
-    /// Frames that were looked at.
+    /// Frames that were examined.
     pub frames_read: u64,
-    /// Frames that were wanted and went out.
+    /// Frames that matched and were written.
     pub frames: u64,
-    /// Blocks of frames that contradict themselves, or name an interface that is nowhere described, and frames that an
-    /// index tells of and that are not there.
+    /// Invalid packet blocks, blocks that refer to an undescribed interface, and frames that an index lists and that do
+    /// not exist.
     pub frames_damaged: u64,
-    /// Frames that went out behind later ones, because too many pieces overlap in time or an index was wrong.
+    /// Frames that were written after later ones, because too many pieces overlap in time or an index was wrong.
     pub frames_late: u64,
-    /// Bytes behind the last whole block of a file.
+    /// Bytes after the last whole block of a file.
     pub cut_off_bytes: u64,
-    /// Earliest and latest time of the frames of the files, as far as they are known: from the indexes, and from frames
-    /// that were looked at because no index covers them. Nanoseconds since the Unix epoch.
+    /// Earliest and latest known time of the frames of the files, in nanoseconds since the Unix epoch: from the
+    /// indexes, and from examined frames that no index covers.
     pub times: Option<(u64, u64)>,
     /// Messages for the user, the first hundred.
     pub notes: Vec<Note>,
@@ -135,7 +134,7 @@ impl Stats {
         }
     }
 
-    /// The files have frames of these times.
+    /// Records that the files have frames of these times.
     pub(super) fn has_times(&mut self, first_ns: u64, last_ns: u64) {
         let (first, last) = self.times.unwrap_or((first_ns, last_ns));
         self.times = Some((first.min(first_ns), last.max(last_ns)));

@@ -1,6 +1,6 @@
 //! Walks over the blocks of a recorded file.
 //!
-//! It ends where there is no block: unconfirmed data of a recorder begins with zeros.
+//! The walk ends where there is no valid block: data that a recorder has not confirmed begins with zeros.
 
 use std::io;
 
@@ -8,9 +8,9 @@ use super::blocks::{self, HEAD_BYTES, Kind};
 use crate::compressed::Content;
 use crate::limits::NAMES_BLOCK_BYTES_MAX;
 
-/// Bytes that are read at a time, of frames.
+/// Bytes that are read at a time in a walk that reads frames.
 const FRAMES_WINDOW: usize = 1 << 20;
-/// The same where frames are few, or none are expected.
+/// Bytes that are read at a time in a walk that skips frames.
 const HEADERS_WINDOW: usize = 16 << 10;
 
 /// A step of the walk.
@@ -18,14 +18,14 @@ pub(crate) enum Walked<'a> {
     /// A whole block.
     Block {
         kind: Kind,
-        /// All of it; empty, if it is one that only takes room, or too long a one.
+        /// The whole block; empty if the walk skips its contents.
         bytes: &'a [u8],
         at: u64,
-        /// Bytes of it in the file.
+        /// Length of the block in the file.
         length: usize,
     },
-    /// Here is no block, and nothing behind it is believed: a recorder that was killed has left bytes there that it did
-    /// not confirm.
+    /// There is no valid block at this offset. Data after it is not used: a killed recorder may have left it there
+    /// unconfirmed.
     Damage { at: u64 },
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Walked<'a> {
 pub(crate) struct Walk<'a> {
     file: &'a Content,
     buffer: Vec<u8>,
-    /// Where the buffer begins in the file, and how much of it is there.
+    /// File offset of the buffer, and the number of valid bytes in it.
     buffer_at: u64,
     filled: usize,
     window: usize,
@@ -44,12 +44,12 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk that reads all.
+    /// A walk that reads whole blocks.
     pub fn frames(file: &'a Content, from: u64, to: u64) -> Walk<'a> {
         Walk::new(file, from, to, FRAMES_WINDOW)
     }
 
-    /// A walk that reads little of long blocks: frames come without their bytes.
+    /// A walk that skips the contents of frames and of other long blocks.
     pub fn headers(file: &'a Content, from: u64, to: u64) -> Walk<'a> {
         Walk::new(file, from, to, HEADERS_WINDOW)
     }
@@ -74,10 +74,10 @@ impl<'a> Walk<'a> {
         self.bytes_read
     }
 
-    /// The next block, or what was found instead; `None` at the end.
+    /// The next block, or damage; `None` at the end.
     ///
     /// # Errors
-    /// Those of reading.
+    /// Those of [`Content::read_at`], but for damaged compressed pieces, which are [`Walked::Damage`].
     pub fn next(&mut self) -> io::Result<Option<Walked<'_>>> {
         if self.ended || self.at >= self.to {
             return Ok(None);
@@ -88,7 +88,7 @@ impl<'a> Walk<'a> {
         else {
             return Ok(Some(self.damage()));
         };
-        // Padding may be as long as a piece.
+        // Padding may be as long as a piece, so its contents are not always read.
         let is_wanted = match kind {
             Kind::Frame => self.window == FRAMES_WINDOW,
             Kind::Interface | Kind::Section => true,
@@ -114,7 +114,7 @@ impl<'a> Walk<'a> {
         Walked::Damage { at: self.at }
     }
 
-    /// These bytes of the file; `None` if it is not so long (any more).
+    /// These bytes of the file; `None` if the file is too short, also because it was truncated meanwhile.
     fn bytes(&mut self, at: u64, length: usize) -> io::Result<Option<&[u8]>> {
         let has = |walk: &Walk<'_>| {
             at >= walk.buffer_at && at + length as u64 <= walk.buffer_at + walk.filled as u64
@@ -131,7 +131,7 @@ impl<'a> Walk<'a> {
                     Ok(0) => break,
                     Ok(bytes) => self.filled += bytes,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    // A compressed piece that is not whole: as if the file ended before it.
+                    // An incomplete compressed piece is handled as the end of the file.
                     Err(error) if error.kind() == io::ErrorKind::InvalidData => break,
                     Err(error) => return Err(error),
                 }

@@ -1,4 +1,4 @@
-//! An index as a file: a header that names the recorded file, then an entry for each piece.
+//! The file format of an index: a header with the name of the recorded file, then an entry for each piece.
 //!
 //! ```text
 //! header   "WEIRINDX", version (4 bytes), length of the name (4), the name, CRC-32 of all that (4)
@@ -29,21 +29,21 @@ const NAME_BYTES_MAX: usize = 255;
 /// Bytes of an entry's body before its set.
 const FIXED_BYTES: usize = 32;
 
-/// Why a file is no index.
+/// Why an index cannot be read.
 #[derive(Debug, Error)]
 pub enum IndexError {
-    /// It cannot be read.
+    /// The kernel returned an error.
     #[error("{}: cannot read this index", path.display())]
     Read {
-        /// Which.
+        /// Path of the index.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
     },
-    /// It does not begin as one does.
+    /// It does not begin with the header of this version.
     #[error("{}: no index of this version; without it the file is read whole", path.display())]
     Foreign {
-        /// Which.
+        /// Path of the index.
         path: PathBuf,
     },
 }
@@ -53,22 +53,22 @@ pub enum IndexError {
 pub struct Index {
     /// The name that the recorded file has when it is complete.
     pub file_name: PathBuf,
-    /// In the order of the file.
+    /// Its pieces, in the order of their offsets in the file.
     pub pieces: Vec<Piece>,
-    /// Whether something is behind the last whole entry.
+    /// Whether there are bytes after the last whole entry.
     pub is_cut: bool,
-    /// Whether it has more pieces than are read of one: those are left out.
+    /// Whether it has more pieces than the limit. Those beyond the limit are left out.
     pub is_full: bool,
 }
 
-/// Writes the index of a file while that is recorded.
+/// Writes the index of a file while the file is recorded.
 pub struct Writer {
     out: BufWriter<File>,
     body: Vec<u8>,
 }
 
 impl Writer {
-    /// Begins the index of `file`, in place of one that was there.
+    /// Begins the index of `file`, and replaces an existing one.
     ///
     /// # Errors
     /// The kernel's error.
@@ -92,10 +92,10 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Adds a piece. It may be read once this was [flushed](Writer::flush).
+    /// Adds a piece. Readers see it after the next [`flush`](Writer::flush).
     ///
     /// # Errors
-    /// What the kernel says; the index is whole up to the pieces before.
+    /// The kernel's error. The index is whole up to the earlier pieces.
     pub fn append(&mut self, piece: &Piece) -> io::Result<()> {
         let Piece { at, bytes, frames, first_ns, last_ns, set } = piece;
         let body = &mut self.body;
@@ -119,14 +119,14 @@ impl Writer {
         self.out.flush()
     }
 
-    /// Lets everything out, and waits until the disk has it.
+    /// Writes the collected entries, and waits until they are on the disk.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.out.flush()?;
         self.out.get_ref().sync_all()
     }
 }
 
-/// Reads an index, from whatever hand.
+/// Reads an index. Its contents are not trusted.
 ///
 /// # Errors
 /// [`IndexError`].
@@ -158,7 +158,7 @@ pub fn read(path: &Path) -> Result<Index, IndexError> {
     Ok(index)
 }
 
-/// Opens an index: no link is followed, and no pipe waited for.
+/// Opens an index. It follows no symbolic link, and does not block on a FIFO.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -225,7 +225,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// Reads as much as there is; how much that was.
+/// Fills the buffer, or reads to the end of the file. Returns the number of bytes.
 fn fill(input: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < to.len() {

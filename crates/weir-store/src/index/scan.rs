@@ -1,7 +1,7 @@
-//! Describes a piece while its frames go by.
+//! Describes a piece while its frames are read.
 //!
-//! Fields are read where filter programs read them ([`weir_filter::possible::Kind`]), without a look at whether the
-//! headers make sense: a program does not look either, and a frame that it accepts must not be passed over.
+//! Fields are read at the offsets where filter programs read them ([`weir_filter::possible::Kind`]). The headers are
+//! not validated, because a filter program does not validate them either, and no frame that it accepts may be skipped.
 
 use weir_filter::possible::{IPV6_FRAGMENT, Kind, LINK_TYPE_RAW, has_ports, is_arp, is_tag};
 use weir_frame::headers::{VLANS_MAX, ether_type, protocol};
@@ -11,7 +11,7 @@ use super::set::{SetBuilder, UNSEEN};
 use super::{Piece, Set};
 use crate::limits::SCAN_FLOWS;
 
-/// As many bytes of a frame as [`Scan::add`] looks at: four tags and the longest IPv4 header lie in 94.
+/// Bytes of a frame that [`Scan::add`] reads. Four tags, the longest IPv4 header and the ports need 94.
 pub const HEAD_BYTES: usize = 128;
 const TYPE_AT: usize = 12;
 
@@ -24,17 +24,17 @@ pub struct Scan {
     first_ns: u64,
     last_ns: u64,
     set: SetBuilder,
-    /// The last type that was put in.
+    /// The EtherType that was inserted last.
     last_type: Option<u16>,
     flows: Box<[Flow; SCAN_FLOWS]>,
     last_v6: Option<[u8; V6_BYTES]>,
-    /// Tells flows of this piece from those of earlier ones: 1 to 2^24 - 1.
+    /// Distinguishes flows of this piece from those of earlier pieces: 1 to 2^24 - 1.
     epoch: u32,
-    /// An interface is not known, so a frame may be anything.
+    /// Whether the fields of a frame are not known, so that the set must contain everything.
     is_everything: bool,
 }
 
-/// A flow of IPv4 whose fields were put in.
+/// An IPv4 flow whose fields were inserted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Flow {
     hosts: [u8; 8],
@@ -42,7 +42,7 @@ struct Flow {
     epoch_protocol: u32,
 }
 
-/// From the next header to the ports.
+/// Bytes from the next header field of an IPv6 header to the end of the ports.
 const V6_BYTES: usize = 44 - 6;
 
 impl Default for Scan {
@@ -69,9 +69,9 @@ impl Scan {
     }
 
     /// Adds a frame: `head` is its first [`HEAD_BYTES`] or more, or all of its `caplen` bytes if they are fewer.
-    /// `ts_ns` are nanoseconds since the Unix epoch, `link_type` is the LINKTYPE of its interface.
+    /// `ts_ns` is in nanoseconds since the Unix epoch, `link_type` is the LINKTYPE of its interface.
     ///
-    /// With less of it than that the frame may be anything, as one by [`add_unknown`](Self::add_unknown).
+    /// If `head` is shorter than that, it has the effect of [`add_unknown`](Self::add_unknown).
     #[inline]
     pub fn add(&mut self, ts_ns: u64, link_type: u16, head: &[u8], caplen: u32) {
         self.count(ts_ns);
@@ -79,25 +79,26 @@ impl Scan {
         match link_type {
             LINKTYPE_ETHERNET => self.ethernet(head),
             LINK_TYPE_RAW => self.raw(head),
-            // Nothing is asked of a set about other link types.
+            // Sets are not used for other link types.
             _ => {}
         }
     }
 
-    /// Adds a frame of which nothing but the time is known. The piece's set may have anything.
+    /// Adds a frame of which only the time is known. The piece's set then contains everything.
     pub fn add_unknown(&mut self, ts_ns: u64) {
         self.count(ts_ns);
         self.is_everything = true;
     }
 
-    /// Forgets the frames since the last piece.
+    /// Discards the frames since the last piece.
     pub fn discard(&mut self) {
         if self.frames > 0 {
             self.finish(0, 0);
         }
     }
 
-    /// The piece of `bytes` bytes at `at`, with all frames since the last one. The next frame begins another.
+    /// The piece of `bytes` bytes at offset `at`, with all frames since the last piece. The next frame begins another
+    /// piece.
     pub fn finish(&mut self, at: u64, bytes: u32) -> Piece {
         let set = self.set.finish();
         let set = if self.is_everything { Set::everything() } else { set };
@@ -137,7 +138,7 @@ impl Scan {
         }
     }
 
-    /// Tags, and other frames that are not IP.
+    /// Frames with VLAN tags, and frames that are not IP.
     #[inline(never)]
     fn other(&mut self, head: &[u8], mut ether_type: u16) {
         let mut at = TYPE_AT + 2;
@@ -216,7 +217,7 @@ impl Scan {
         self.set.insert(Kind::Port, u16::from_be_bytes([q0, q1]).into());
     }
 
-    /// With options, cut off, a fragment, or without ports.
+    /// IPv4 headers with options, truncated ones, fragments, and protocols without ports.
     #[inline(never)]
     fn v4_other(&mut self, head: &[u8], at: usize) {
         self.put(Kind::V4Address, be32(head, at + 12));
@@ -262,14 +263,14 @@ impl Scan {
         }
     }
 
-    /// A protocol and ports that a filter program does not find, and a flow table may.
+    /// Records a protocol and ports that a filter program does not find but a flow table may.
     fn unseen(&mut self) {
         self.set.insert(Kind::Protocol, UNSEEN);
         self.set.insert(Kind::Port, UNSEEN);
     }
 }
 
-/// Headers that FrameView skips to find the protocol.
+/// IPv6 extension headers that FrameView skips to find the protocol.
 const fn is_extension(next: u8) -> bool {
     use protocol::*;
     matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS)

@@ -82,7 +82,7 @@ fn tags_and_arp_are_in() {
     let keys =
         [(Vlan, 1), (Vlan, 4), (EtherType, 0x8100), (EtherType, 0x806), (V4Address, 0x0a00_0009)];
     has(&four, &keys, &[(Vlan, 5)]);
-    // Headers behind a fifth tag are not included.
+    // Headers after a fifth tag are not read.
     let five = set(1, &[&tag(0x88a8, 5, &frame)]);
     has(&five, &[(Vlan, 5), (EtherType, 0x88a8)], &[(EtherType, 0x806), (Vlan, 1)]);
 }
@@ -114,7 +114,7 @@ fn a_piece_tells_of_its_own_frames_only() {
     assert!(set.may_have(Port, 80));
     let empty = scan.finish(0, 4096);
     assert_eq!((empty.frames, empty.first_ns, &empty.set), (0, 0, &Set::default()));
-    // The cache of flows begins again, too.
+    // The cache of flows is cleared, too.
     scan.add(1, 1, &frame, frame.len() as u32);
     assert_eq!(scan.finish(0, 4096).set, *set);
 }

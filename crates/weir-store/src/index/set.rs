@@ -1,8 +1,8 @@
-//! A set of header fields: which occur in a piece, perhaps.
+//! A set of header fields that may occur in a piece.
 //!
-//! A Bloom filter of lines of 64 bytes. A key is four bits of one line, one bit in each quarter, so that it costs one
-//! cache miss at most. A set is built at its largest size, which stays in a CPU's first-level cache, and then folded:
-//! the halves are OR-ed as long as the result is not too full.
+//! It is a blocked Bloom filter with blocks ("lines") of 64 bytes. A key sets four bits of one line, one bit in each
+//! quarter, so that a look-up costs at most one cache miss. A set is built at its largest size, which stays in a CPU's
+//! first-level cache. It is then folded: its halves are OR-ed as long as the result is sparse enough.
 //!
 //! Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters", 2007.
 
@@ -12,31 +12,31 @@ use weir_filter::possible::{Facts, Kind};
 
 use crate::limits::SET_BYTES_MAX;
 
-/// A line has so many words; a set is 1, 2, 4.. lines.
+/// Words of a line. A set has 0, 1, 2, 4.. lines.
 const LINE_WORDS: usize = 8;
 const LINES_MAX: usize = SET_BYTES_MAX / 8 / LINE_WORDS;
-/// Folded as long as at most one of so many absent keys is found.
+/// A set is folded as long as at most one in this many absent keys is a false positive.
 const KEYS_FOR_ONE_FOUND: u64 = 64;
-/// The value of a kind that stands for those that the scan could not see (see [`Set::may_have_flow`]).
+/// The value that stands for values which the scan could not read (see [`Set::may_have_flow`]).
 pub(super) const UNSEEN: u32 = u32::MAX;
 
-/// The fields that occur in some frames, perhaps: `false` of [`may_have`](Facts::may_have) is certain.
+/// The fields that may occur in some frames. [`may_have`](Facts::may_have) has false positives, but no false negatives.
 ///
 /// The default is the empty set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
-    /// None, or a power of two of lines.
+    /// No words, or a power of two of lines.
     words: Vec<u64>,
 }
 
 impl Set {
-    /// The set that may have anything.
+    /// The set that contains everything.
     #[must_use]
     pub fn everything() -> Set {
         Set { words: vec![u64::MAX; LINE_WORDS] }
     }
 
-    /// A set of these words, as [`words`](Self::words) gave them; `None` if no set has so many.
+    /// The set with these [`words`](Self::words); `None` if no set has this number of words.
     #[must_use]
     pub fn from_words(words: Vec<u64>) -> Option<Set> {
         let lines = words.len() / LINE_WORDS;
@@ -50,11 +50,11 @@ impl Set {
         &self.words
     }
 
-    /// Whether frames between these two, in either direction, may be among them. `ports`, in any order, are those of
+    /// Whether there may be frames between these two hosts, in either direction. `ports`, in any order, are those of
     /// TCP, UDP or SCTP.
     ///
-    /// Unlike a filter program, a flow table looks behind extension headers, and gives later fragments to the flow of
-    /// the first: here such frames may have any protocol and ports.
+    /// Unlike a filter program, a flow table reads the protocol after extension headers, and counts later fragments for
+    /// the flow of the first one. Here such frames match any protocol and ports.
     #[must_use]
     pub fn may_have_flow(&self, hosts: [IpAddr; 2], protocol: u8, ports: Option<[u16; 2]>) -> bool {
         let may = |kind, value| self.may_have(kind, value);
@@ -90,9 +90,9 @@ impl Facts for Set {
     }
 }
 
-/// The line of a key at the largest size, and where in the line its four bits are.
+/// The line of a key in a set of the largest size, and its four bits as pairs of word and mask.
 ///
-/// Part of the file format: another function needs another version in the index's header.
+/// This function is part of the file format: a change needs a new version in the header of an index.
 #[inline]
 fn place(kind: Kind, value: u32) -> (usize, [(usize, u64); 4]) {
     let kind: u64 = match kind {
@@ -115,7 +115,7 @@ fn place(kind: Kind, value: u32) -> (usize, [(usize, u64); 4]) {
     ((hash >> 32) as usize & (LINES_MAX - 1), [bit(0), bit(1), bit(2), bit(3)])
 }
 
-/// A set at its largest size, while keys are put in.
+/// A set at its largest size, into which keys are inserted.
 pub(super) struct SetBuilder {
     words: Box<[u64; LINES_MAX * LINE_WORDS]>,
     is_empty: bool,
@@ -136,7 +136,7 @@ impl SetBuilder {
         self.is_empty = false;
     }
 
-    /// Everything that was put in since the last time, folded.
+    /// The folded set of all keys that were inserted since the last call.
     pub(super) fn finish(&mut self) -> Set {
         if self.is_empty {
             return Set::default();
@@ -157,7 +157,7 @@ impl SetBuilder {
 /// Whether the OR of the two halves is sparse enough.
 fn may_fold(words: &[u64]) -> bool {
     let (lower, upper) = words.split_at(words.len() / 2);
-    // Of 128^4 keys of a line, those whose bits are all set: the product of the set bits of its quarters.
+    // A line has 128^4 possible keys. Those with all four bits set: the product of the set bits of its quarters.
     let found: u64 = lower
         .chunks_exact(LINE_WORDS)
         .zip(upper.chunks_exact(LINE_WORDS))
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn one_absent_key_in_fifty_is_found_at_most() {
-        // Up to as many keys as the largest size holds well.
+        // 14,000 keys are about the most for which the largest size is sparse enough.
         for keys in [1, 10, 30, 100, 500, 1000, 3000, 5000, 10_000, 14_000] {
             let here: Vec<_> = (0..keys).map(|n| (Kind::V4Address, 0x0a00_0000 + n)).collect();
             let set = set(&here);

@@ -1,4 +1,4 @@
-//! Work after writes have completed, and work by the clock.
+//! Handling of completed writes, and periodic work.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use super::stream::Stream;
 use super::{Asked, ENDED_OPEN, FLUSH_EVERY, LOOK_AGAIN, Recorder};
 
 impl<D: Disk> Recorder<D> {
-    /// Takes note of the writes that are over.
+    /// Handles completed writes and compressions.
     pub(super) fn collect(&mut self) -> Result<(), ConsumerError> {
         let Recorder { lanes, streams, shared, completed, .. } = self;
         while let Some(packed) = shared.pool.as_mut().and_then(Pool::next) {
@@ -55,7 +55,7 @@ impl<D: Disk> Recorder<D> {
         Ok(())
     }
 
-    /// Work that is due by the clock.
+    /// Does the periodic work, every [`FLUSH_EVERY`].
     pub(super) fn look_at_clock(&mut self) -> Result<(), ConsumerError> {
         if self.looked.elapsed() < FLUSH_EVERY {
             return Ok(());
@@ -78,7 +78,8 @@ impl<D: Disk> Recorder<D> {
         Ok(())
     }
 
-    /// Waits for all writes that are answered. Also if no volume is left: they decide where files are cut.
+    /// Waits for all writes that are answered, also after all volumes have failed: the results decide where files are
+    /// truncated.
     pub(super) fn drain(&mut self) {
         loop {
             let _ = self.collect();
@@ -90,7 +91,7 @@ impl<D: Disk> Recorder<D> {
         }
     }
 
-    /// Leaves out a volume that does not answer.
+    /// Stops using volumes that do not answer.
     fn give_up_stalled(&mut self, is_end: bool) {
         let Recorder { streams, shared, .. } = self;
         while let Some(volume) = shared.volumes.give_up_stalled(&shared.settings, is_end) {

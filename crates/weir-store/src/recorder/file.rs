@@ -15,56 +15,56 @@ use crate::names::{Names, Told};
 /// A file that is being written.
 pub struct OpenFile<D: Disk> {
     pub file: Arc<D::File>,
-    /// Its name while it is written.
+    /// Its path while it is written.
     pub path: PathBuf,
-    /// Its name from then on.
+    /// Its path once it is complete.
     pub final_path: PathBuf,
     pub index: Option<index::Writer>,
     pub volume: usize,
     pub began: Instant,
-    /// When the first frame was to go there, nanoseconds since the Unix epoch.
+    /// Wall-clock time at which the file was begun, in nanoseconds since the Unix epoch.
     pub start_ns: u64,
-    /// Where the next piece goes.
+    /// Offset of the next piece.
     pub end: u64,
-    /// Up to where it is preallocated, or will be, and up to where it is for sure.
+    /// End of the requested preallocation, and end of the confirmed one.
     pub ahead_end: u64,
     pub allocated_end: u64,
     /// The file system cannot preallocate, or has no space for it.
     pub is_preallocation_refused: bool,
-    /// There may be something behind its end that has to be cut off.
+    /// There may be preallocated space after its end, which must be cut off.
     pub has_excess: bool,
-    /// It is being cut off at its end: nothing goes there meanwhile.
+    /// It is being cut off at its end. Nothing is written to it meanwhile.
     pub is_being_cut: bool,
-    /// A large piece has come since it was last looked at.
+    /// A large piece was written since the last call of [`is_idle`](Self::is_idle).
     pub is_busy: bool,
-    /// The same before compression, and its frames so far.
+    /// Of a compressed file: the end before compression, and the zstd frames so far.
     pub plain_end: u64,
     pub frames_made: Vec<Frame>,
     /// Interfaces described in it.
     pub interfaces: u32,
     /// Names of addresses in it.
     pub told: Told,
-    /// Frames in it that are confirmed, and those that were lost on the way to it.
+    /// Confirmed frames in it, and frames that were lapped before they were written to it.
     pub frames: u64,
     pub lapped: u64,
     /// Bytes written to it.
     pub written: u64,
-    /// Writes under way.
+    /// Pending writes.
     pub pending: usize,
-    /// A write failed here: the data behind it is cut off.
+    /// Offset of the first failed write. The data after it is cut off.
     pub broken_at: Option<u64>,
-    /// Pieces that came out of turn, from a volume that had failed, and their frames: they are settled before others
-    /// that lie before them.
+    /// Offsets and frames of pieces that were moved here from a failed volume. They are settled before pieces at lower
+    /// offsets.
     pub out_of_turn: Vec<(u64, Count)>,
-    /// No more goes there: once nothing is under way, it is complete.
+    /// Nothing more is written to it. Without pending writes, it is complete.
     pub is_closing: bool,
-    /// Its statistics are on their way: nothing comes behind them.
+    /// Its statistics are being written, as its last blocks.
     pub has_statistics: bool,
 }
 
 impl<D: Disk> OpenFile<D> {
-    /// A write failed at this byte, so that the file ends there. Returns the count of frames that were safely in
-    /// it and are not any more.
+    /// Records that a write failed at this offset, so that the file ends there. Returns the frames that were confirmed
+    /// and are lost by that.
     pub fn break_at(&mut self, at: u64) -> Count {
         let broken = self.broken_at.map_or(at, |broken| broken.min(at));
         (self.broken_at, self.is_closing) = (Some(broken), true);
@@ -76,18 +76,18 @@ impl<D: Disk> OpenFile<D> {
         lost
     }
 
-    /// Bytes that were written to it and are cut off when it is completed, because a write before them failed.
+    /// Written bytes that will be cut off, because they are after a failed write.
     pub fn lost_bytes(&self) -> u64 {
         self.broken_at.map_or(0, |broken| self.written.saturating_sub(broken))
     }
 
-    /// Bytes that it takes of a quota.
+    /// Bytes that count for the quota.
     pub fn taken(&self) -> u64 {
         self.end.max(self.ahead_end)
     }
 
-    /// Whether a piece of `length` bytes asks for preallocation, of a file of at most `limit` bytes. If so: from
-    /// where, and how much.
+    /// Offset and bytes to preallocate before a piece of `length` bytes is written; `None` if nothing is to be
+    /// preallocated. The file may have at most `limit` bytes.
     pub fn ahead_of(&mut self, length: usize, limit: u64) -> Option<(u64, u64)> {
         self.is_busy |= length >= PREALLOCATE_PIECE_BYTES;
         let is_there = self.end + length as u64 + PREALLOCATE_BYTES / 2 <= self.ahead_end;
@@ -101,29 +101,28 @@ impl<D: Disk> OpenFile<D> {
         (bytes >= PREALLOCATE_PIECE_BYTES as u64).then_some((at, bytes))
     }
 
-    /// It will be preallocated up to here.
+    /// Records that preallocation up to `end` was requested.
     pub fn set_ahead(&mut self, end: u64) {
         (self.ahead_end, self.has_excess) = (end, true);
     }
 
-    /// Result of a preallocation up to `end`.
+    /// Records the result of a preallocation up to `end`.
     pub fn preallocated(&mut self, end: u64, is_done: bool) {
         if is_done {
             self.allocated_end = self.allocated_end.max(end);
         } else {
-            // A part of it may be there, until the file is cut off.
+            // A part of the space may be allocated until the file is cut off.
             (self.is_preallocation_refused, self.ahead_end) = (true, self.allocated_end);
         }
     }
 
-    /// Whether the space behind its end is to be cut off: no large piece has come since the last
-    /// look.
+    /// Whether the space after its end must be cut off, because no large piece was written since the last call.
     pub fn is_idle(&mut self) -> bool {
         let was_busy = std::mem::take(&mut self.is_busy);
         !was_busy && self.pending == 0 && self.has_excess && !self.is_being_cut
     }
 
-    /// Result of cutting it off at its end.
+    /// Records the result of cutting it off at its end.
     pub fn was_cut(&mut self, is_done: bool) {
         self.is_being_cut = false;
         if is_done {
@@ -131,8 +130,9 @@ impl<D: Disk> OpenFile<D> {
         }
     }
 
-    /// Appends the names of addresses that have come since, before a piece of `length` bytes, as far as there is room
-    /// below `bytes_max` for all of that. Not before the first interface, as in [plain files](crate::FileWriter).
+    /// Appends new names of addresses to `blocks`, before a piece of `length` bytes. As many are appended as leave
+    /// room for the piece below `bytes_max`. Names must not precede the first interface, as in
+    /// [plain files](crate::FileWriter).
     pub fn add_names(
         &mut self,
         blocks: &mut Vec<u8>,
@@ -143,14 +143,14 @@ impl<D: Disk> OpenFile<D> {
         if self.interfaces == 0 || !self.told.is_behind(names) {
             return;
         }
-        // With the padding behind these blocks.
+        // Includes the padding after these blocks.
         let others = (length + blocks.len() + 2 * ALIGN_BYTES) as u64;
         let room = bytes_max.saturating_sub(self.end + others);
-        // Where there is none now, there may be some at the end, when no piece follows.
+        // Names without room now may have room at the end, when no piece follows.
         self.told.append_new(names, room, blocks);
     }
 
-    /// The last piece of a compressed file, with the table of all.
+    /// The last piece of a compressed file, followed by the seek table.
     pub fn last_piece(&mut self, packed: &Buffer, plain_bytes: usize) -> Buffer {
         let frame = Frame { bytes: packed.filled() as u32, plain_bytes: plain_bytes as u32 };
         self.frames_made.push(frame);
@@ -162,9 +162,9 @@ impl<D: Disk> OpenFile<D> {
         both
     }
 
-    /// Gives it its final name once nothing is under way.
+    /// Completes the file once no writes are pending: cuts it off, syncs it, and renames it. Returns its length.
     pub fn complete(mut self, files: &D::Files) -> std::io::Result<u64> {
-        // Whatever becomes of the index: the file is read without it, too.
+        // An error is ignored, because the file can be read without its index.
         if let Some(index) = &mut self.index {
             let _ = index.flush();
         }

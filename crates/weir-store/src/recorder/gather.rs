@@ -1,16 +1,16 @@
-//! Frames of blocks that are not whole, collected: of quiet links, and at the beginning and end of the part that
-//! is read.
+//! Collects frames of incomplete blocks: those of quiet links, and those at the beginning and the end of the part of a
+//! ring that is read.
 
 use weir_disk::Buffer;
 use weir_disk::buffer::ALIGN_BYTES;
 use weir_frame::pcapng::{BLOCK_MIN_BYTES, write::padding_block};
 
-/// Once so many bytes are collected they go out.
+/// The collected data is written once it has this many bytes.
 const FULL_BYTES: usize = 1 << 20;
-/// Room behind that for what one poll brings, and for padding.
+/// Additional room for the frames of one poll and for padding.
 const ROOM_BYTES: usize = 1 << 20;
 
-/// Whole pcapng blocks on their way to a file.
+/// Collected pcapng blocks.
 pub struct Gather {
     buffer: Option<Buffer>,
     pub frames: u64,
@@ -31,7 +31,7 @@ impl Gather {
         self.buffer.as_ref().is_some_and(|buffer| buffer.filled() >= FULL_BYTES)
     }
 
-    /// Adds records.
+    /// Adds pcapng blocks with frames.
     pub fn add(&mut self, blocks: &[u8], frames: u64, wire_bytes: u64, highest_interface_id: u32) {
         let buffer = self.buffer.get_or_insert_with(|| Buffer::new(FULL_BYTES + ROOM_BYTES));
         buffer.extend_from_slice(blocks);
@@ -49,7 +49,7 @@ impl Gather {
     }
 }
 
-/// These blocks as a piece of a file of their own.
+/// A piece of a file with these blocks.
 pub fn piece(blocks: &[u8]) -> Buffer {
     let mut buffer = Buffer::new(blocks.len() + 2 * ALIGN_BYTES);
     buffer.extend_from_slice(blocks);
@@ -57,7 +57,7 @@ pub fn piece(blocks: &[u8]) -> Buffer {
     buffer
 }
 
-/// Ends a piece with a block that others pass over, up to where a direct write may end: two pages at most.
+/// Appends a padding block, which readers skip, up to the alignment of direct writes. It is shorter than two pages.
 pub fn pad(buffer: &mut Buffer) {
     let mut missing = buffer.missing();
     if missing == 0 {
@@ -71,8 +71,8 @@ pub fn pad(buffer: &mut Buffer) {
     buffer.extend_from_slice(&padding);
 }
 
-/// The first and the last page of a padding block of `bytes` bytes: written over the ends of a piece, they hide what
-/// lies between.
+/// The first and the last page of a padding block of `bytes` bytes. Written over both ends of a piece, they turn the
+/// whole piece into padding.
 pub fn cover(bytes: usize) -> [Buffer; 2] {
     let length = (bytes as u32).to_le_bytes();
     let mut first = Buffer::new(ALIGN_BYTES);

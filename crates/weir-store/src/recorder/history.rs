@@ -1,7 +1,7 @@
-//! The rings as history: which frames they keep, when frames go, and which are saved.
+//! The rings as history: which frames are kept in them, which are skipped, and which are saved.
 //!
-//! While nothing happens, the recorder stands as far behind the writers as frames may be wanted, and passes over blocks
-//! that are older. At a trigger it is read on from there, up to the end of the wanted part.
+//! Without a trigger, the recorder's cursors stay behind the writers by the time or bytes of the look-back, and skip
+//! older blocks. After a trigger the recorder reads and saves frames from there to the end of the wanted part.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,30 +14,28 @@ use super::look_back::{Began, Cause, Clock, LookBack, LookBackReport, Span};
 use super::stream::Stream;
 use super::watcher::{Watcher, Windows};
 
-/// The share of a ring that is kept as history: the rest is room for frames that come while the
-/// history is written.
+/// The largest share of a ring that is kept as history. The rest is for frames that come while the history is written.
 const KEPT_MAX: f64 = 0.5;
-/// The same where frames were not looked at yet.
+/// The same while there are frames in it that were not examined for triggers.
 const UNWATCHED_MAX: f64 = 0.75;
 
-/// The part of the history that is wanted.
+/// The history in the rings, and the part of it that is being saved.
 pub struct History {
     asks: LookBack,
-    /// The end of the part that is being saved.
+    /// The part that is being saved, if any.
     saving: Option<Saving>,
-    /// Saving has just begun, by a trigger of this time: frames that are too old for it must still
-    /// go.
+    /// Time of a trigger that has just begun a save. Frames that are too old for it have still to be skipped.
     begun_ns: Option<u64>,
     windows: Windows,
     pub report: LookBackReport,
 }
 
 struct Saving {
-    /// Frames up to this time.
+    /// Save frames up to this time, in nanoseconds since the Unix epoch.
     end_ns: u64,
-    /// Or so many bytes more.
+    /// Or until this many more bytes were saved.
     bytes_left: u64,
-    /// Frames that the rings had when it began, by stream: later frames count for the limit in bytes.
+    /// Number of frames written to each stream's ring before the trigger. Only later frames count for `bytes_left`.
     had: BTreeMap<usize, u64>,
 }
 
@@ -56,14 +54,14 @@ impl History {
         self.saving.is_some()
     }
 
-    /// Looks for triggers. Gives whether there may be more to look at.
+    /// Looks for triggers. Returns whether there may be more frames to examine.
     pub fn look<D: Disk>(
         &mut self,
         lanes: &Lanes<Option<usize>>,
         streams: &mut BTreeMap<usize, Stream<D>>,
     ) -> Result<bool, ConsumerError> {
         let now_ns = self.now_ns(lanes);
-        // A second one that was pulled meanwhile is found in the next turn.
+        // If another trigger was requested meanwhile, the next call finds it.
         let mut triggers: Vec<(Cause, u64)> =
             self.asks.asked.take().map(|cause| (cause, now_ns)).into_iter().collect();
         let mut has_more = false;
@@ -73,7 +71,7 @@ impl History {
             let (more, unseen) =
                 watcher.look(&self.asks.watch, &mut self.windows, &mut |cause, at_ns| {
                     report.count(cause);
-                    // A later one of the same look moves the end.
+                    // A later trigger with the same cause extends the save.
                     if let Some((_, last_ns)) = triggers.iter_mut().find(|(one, _)| *one == cause) {
                         *last_ns = at_ns.max(*last_ns);
                     } else {
@@ -118,13 +116,13 @@ impl History {
         (self.asks.began)(&Began { cause, at_ns, before });
     }
 
-    /// Whether more of this ring is to be saved now.
+    /// Whether the next block of this ring is to be saved.
     pub fn wants(&self, cursor: &Cursor) -> bool {
         let Some(saving) = &self.saving else { return false };
         saving.bytes_left > 0 && cursor.reader().block_ns().is_none_or(|ns| ns <= saving.end_ns)
     }
 
-    /// So many bytes of a ring were read.
+    /// Counts bytes that were read from a ring.
     pub fn count(&mut self, stream: usize, cursor: &Cursor, bytes: u64) {
         let Some(saving) = &mut self.saving else { return };
         let is_after =
@@ -134,19 +132,18 @@ impl History {
         }
     }
 
-    /// Whether the wanted part lies before now: then nothing more will come of it.
+    /// Whether the end of the wanted part has passed, so that no later frames belong to it.
     pub fn is_past(&self, lanes: &Lanes<Option<usize>>) -> bool {
         let now_ns = self.now_ns(lanes);
         self.saving.as_ref().is_some_and(|saving| saving.bytes_left == 0 || now_ns > saving.end_ns)
     }
 
-    /// Everything that was wanted was read.
+    /// Ends the save, after everything wanted was read.
     pub fn end_saving(&mut self) {
         self.saving = None;
     }
 
-    /// Removes frames that are too old for a trigger that has just come: the recorder may have been late in
-    /// doing so.
+    /// After a trigger, skips frames that are too old for it: the recorder may not have skipped them in time.
     pub fn begin_saving<D: Disk>(
         &mut self,
         lanes: &mut Lanes<Option<usize>>,
@@ -169,7 +166,7 @@ impl History {
         Ok(())
     }
 
-    /// Drops frames that are too old. Gives whether anything went.
+    /// Skips frames that are too old. Returns whether any were skipped.
     pub fn let_go<D: Disk>(
         &mut self,
         lanes: &mut Lanes<Option<usize>>,
@@ -210,7 +207,7 @@ impl History {
     }
 }
 
-/// Has all rings together keep so many bytes at most; the oldest go.
+/// Skips the oldest blocks until all rings together keep at most `bytes` bytes. Returns whether any were skipped.
 fn let_bytes_go<D: Disk>(
     bytes: u64,
     lanes: &mut Lanes<Option<usize>>,
@@ -240,8 +237,9 @@ fn let_bytes_go<D: Disk>(
     }
 }
 
-/// Skips the next block of a ring if it may go: gets its index entry, how full the ring is, and the ordinal behind
-/// it. A stream that has ended goes anyway. `None`: nothing more goes now.
+/// Skips the next block of a ring if `may_go` allows it. `may_go` gets the block's summary, the unread share of the
+/// ring, and the ordinal of the first frame after the block. A stream that has ended is skipped without it. `None`:
+/// nothing more can be skipped now.
 fn pass<D: Disk>(
     cursor: &mut Cursor,
     stream: &mut Stream<D>,
@@ -252,7 +250,7 @@ fn pass<D: Disk>(
     }
     let (fill, ordinal) = (cursor.reader().fill(), cursor.reader().ordinal());
     let has_ended = cursor.has_left() || cursor.reader().ring().is_closed();
-    // A stream that has ended was examined up to its last frame.
+    // A stream that has ended may be skipped once all its frames were examined.
     let written = cursor.reader().ring().frames_written().min(cursor.until());
     let is_seen = stream.watcher.as_ref().is_none_or(|watcher| watcher.ordinal() >= written);
     let skip = cursor.skip_block(|rest| {

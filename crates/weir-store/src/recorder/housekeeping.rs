@@ -1,5 +1,5 @@
-//! Work on whole files: completed, cut off, deleted. Each takes as long as the file system does (a deletion of 1 GiB
-//! some hundred milliseconds on a disk that discards), so a thread of the volume does it, and rings are read meanwhile.
+//! Completes, cuts off and deletes files. To delete 1 GiB takes some hundred milliseconds on a file system that
+//! discards, so a thread of the volume does this work, and rings are read meanwhile.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -17,14 +17,14 @@ use super::file::OpenFile;
 use crate::catalog::{complete_path, index_path};
 use crate::limits::{DELETE_STEP_BYTES, DELETE_STEPS_TIME_MAX};
 
-/// How long a deletion rests between two steps at most.
+/// The longest pause between two steps of a deletion.
 const DELETE_PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// Work on a whole file.
 pub enum Job<D: Disk> {
-    /// Nothing more comes: give it its final length and its final name.
+    /// Give a file its final length and its final name.
     Complete(Box<OpenFile<D>>),
-    /// Give back the preallocated space of a file that grows slowly. Nothing is written to it meanwhile.
+    /// Free the preallocated space of a file that grows slowly. Nothing is written to it meanwhile.
     Cut {
         stream: usize,
         id: u64,
@@ -34,11 +34,11 @@ pub enum Job<D: Disk> {
     Delete(Past),
 }
 
-/// A file that no recorder writes to any more.
+/// A file to which no recorder writes any more.
 pub struct Past {
     pub path: PathBuf,
     pub bytes: u64,
-    /// Keeps readers that lock it away while it is deleted.
+    /// A lock that excludes readers during the deletion.
     pub lock: Option<File>,
     /// It could not be deleted.
     pub is_kept: bool,
@@ -47,10 +47,10 @@ pub struct Past {
 /// Result of a job.
 pub enum Outcome {
     Completed {
-        /// The file's name now.
+        /// The file's path now.
         path: PathBuf,
         bytes: u64,
-        /// Bytes that it was to have.
+        /// Bytes that counted for the quota.
         planned: u64,
         result: io::Result<()>,
     },
@@ -61,7 +61,7 @@ pub enum Outcome {
     },
     Deleted {
         past: Past,
-        /// Whether the file system has more space since.
+        /// Whether the free space of the file system has grown.
         has_freed: bool,
         result: io::Result<()>,
     },
@@ -71,13 +71,13 @@ pub enum Outcome {
 pub struct Housekeeping<D: Disk> {
     files: D::Files,
     directory: PathBuf,
-    /// The file system tells its disk of deletions, so they are made in steps.
+    /// The file system is mounted with `discard`, so files are deleted in steps.
     discards: bool,
     thread: Option<(Sender<Job<D>>, JoinHandle<()>)>,
     done: Sender<Outcome>,
     outcomes: Receiver<Outcome>,
     under_way: usize,
-    /// Something waits for a deletion.
+    /// Writes wait for a deletion.
     is_waited_for: Arc<AtomicBool>,
 }
 
@@ -99,20 +99,20 @@ impl<D: Disk> Housekeeping<D> {
         }
     }
 
-    /// Whether the file system tells its disk of deletions.
+    /// Whether the file system is mounted with `discard`.
     pub fn discards(&self) -> bool {
         self.discards
     }
 
-    /// Jobs whose outcome was not taken yet.
+    /// Number of jobs whose outcome was not taken yet.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Has a job done, behind those that were asked for before.
+    /// Queues a job.
     pub fn ask(&mut self, job: Job<D>) {
         self.under_way += 1;
-        // Not before the first job: a thread has the rights that its process has when it starts.
+        // The thread is started at the first job, because it inherits the capabilities at that time.
         if self.thread.is_none() {
             self.thread = self.start().ok();
         }
@@ -121,26 +121,26 @@ impl<D: Disk> Housekeeping<D> {
             None => Some(job),
         };
         if let Some(job) = job {
-            // Without a thread the rings wait.
+            // If there is no thread, the job is done here, and rings are not read meanwhile.
             let _ = self.done.send(carry_out(job, &self.files, &self.directory, || Pace::AtOnce));
         }
     }
 
-    /// Whether something waits for a deletion: then it takes no longer than it must.
+    /// Sets whether writes wait for a deletion, which is then made at once instead of in steps.
     pub fn set_waited_for(&self, is_waited_for: bool) {
         self.is_waited_for.store(is_waited_for, Relaxed);
     }
 
-    /// The outcome of a job that is over.
+    /// The outcome of the next finished job.
     pub fn next(&mut self) -> Option<Outcome> {
         let outcome = self.outcomes.try_recv().ok()?;
         self.under_way -= 1;
         Some(outcome)
     }
 
-    /// Waits for no job any more.
+    /// Abandons all jobs, without waiting for them.
     pub fn abandon(&mut self) {
-        // It ends by itself, if the kernel answers it.
+        // The thread ends by itself once its system call returns.
         self.thread = None;
         self.under_way = 0;
         (self.done, self.outcomes) = mpsc::channel();
@@ -176,26 +176,26 @@ impl<D: Disk> Drop for Housekeeping<D> {
     fn drop(&mut self) {
         if let Some((asked, thread)) = self.thread.take() {
             drop(asked);
-            // One that panicked has said so.
+            // A panic was already reported.
             let _ = thread.join();
         }
     }
 }
 
-/// How a file's space is given back.
+/// How the space of a deleted file is freed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
-    /// In steps, and resting after each for as long as it took.
+    /// In steps, with a pause after each that is as long as the step.
     Gentle,
-    /// In steps.
+    /// In steps without pauses.
     Steady,
     AtOnce,
 }
 
-/// The jobs of the thread.
+/// The job queue of the thread.
 struct JobQueue<D: Disk> {
     jobs: Receiver<Job<D>>,
-    /// Those that were received before they could be done.
+    /// Jobs that were received during another one.
     next: VecDeque<Job<D>>,
     is_over: bool,
 }
@@ -206,7 +206,7 @@ impl<D: Disk> JobQueue<D> {
         self.next.pop_front().or_else(|| self.jobs.recv().ok())
     }
 
-    /// Receives the jobs that were asked for meanwhile, and notices the end of the recorder.
+    /// Receives new jobs, and notices the end of the recorder.
     fn receive(&mut self) {
         loop {
             match self.jobs.try_recv() {
@@ -220,7 +220,7 @@ impl<D: Disk> JobQueue<D> {
     }
 }
 
-/// Does a job; a deletion at the `pace` of each moment.
+/// Does a job. A deletion asks for the `pace` before each step.
 fn carry_out<D: Disk>(
     job: Job<D>,
     files: &D::Files,
@@ -255,14 +255,14 @@ fn carry_out<D: Disk>(
             {
                 give_back(&file, files, pace);
             }
-            // With `file`, or with the last one who has it open, the rest of its space is free.
+            // The rest of its space is freed when the last descriptor of the file is closed.
             Outcome::Deleted { past, has_freed: free() > before, result }
         }
     }
 }
 
-/// Gives the space of a removed file back. A disk that is told of 1 GiB of free blocks at once keeps writes waiting for
-/// 50 ms; in steps, for 15. Decision 0047.
+/// Frees the space of a removed file in steps. If 1 GiB is discarded at once, writes to the disk wait for 50 ms; in
+/// steps, for 15 ms. Decision 0047.
 fn give_back<F: Files>(removed: &File, files: &F, mut pace: impl FnMut() -> Pace) {
     let begin = Instant::now();
     let mut length = removed.metadata().map_or(0, |meta| meta.len());
@@ -272,7 +272,7 @@ fn give_back<F: Files>(removed: &File, files: &F, mut pace: impl FnMut() -> Pace
             return;
         }
         length -= DELETE_STEP_BYTES;
-        // Closing it frees the rest, too.
+        // If this fails, closing the file frees the rest.
         let Ok(true) = files.shorten(removed, length) else { return };
         if pace == Pace::Gentle {
             std::thread::sleep(step.elapsed().min(DELETE_PAUSE_MAX));

@@ -1,4 +1,4 @@
-//! Look-back: the rings run as history, and only what lies around a trigger is written.
+//! Look-back: the rings serve as history, and only frames around a trigger are written.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,40 +10,40 @@ use weir_filter::Program;
 /// Which frames are saved, and when.
 #[derive(Clone, Debug)]
 pub struct LookBack {
-    /// How much from before a trigger; half of the rings is the most that there can be.
+    /// The span before a trigger. At most half of the rings can be saved.
     pub before: Span,
-    /// How much from then on. Another trigger meanwhile begins it again.
+    /// The span after a trigger. A further trigger meanwhile restarts it.
     pub after: Span,
-    /// The request of the user.
+    /// Triggers by signal or command.
     pub asked: Asked,
-    /// The trigger that is searched in the frames.
+    /// Triggers in the frames.
     pub watch: Watch,
-    /// The current time.
+    /// The clock that tells the current time.
     pub clock: Clock,
-    /// Told each time that saving begins, on the recorder's thread.
+    /// Called each time that saving begins, on the recorder's thread.
     pub began: fn(&Began),
 }
 
-/// So much of what passes.
+/// An amount of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// Frames of so much time.
+    /// Frames of this time.
     Time(Duration),
-    /// So many bytes of blocks, of all rings together.
+    /// This many bytes of blocks, in all rings together.
     Bytes(u64),
 }
 
-/// Triggers that are pulled from outside. Clones are the same ones.
+/// Triggers by signal or command. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// A signal has come.
     pub signal: Arc<AtomicBool>,
-    /// A command has.
+    /// A command has come.
     pub command: Arc<AtomicBool>,
 }
 
 impl Asked {
-    /// Takes the trigger that was pulled, if one was.
+    /// Takes a trigger that has come, if any.
     pub(super) fn take(&self) -> Option<Cause> {
         let pulled =
             |flag: &AtomicBool| flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::AcqRel);
@@ -54,22 +54,22 @@ impl Asked {
     }
 }
 
-/// Makes the filter for a link type; the error is a text for people.
+/// Compiles a filter for a link type. The error is a text for people.
 pub type Compile = Arc<dyn Fn(u16) -> Result<Program, String> + Send + Sync>;
 
 /// Triggers in the frames.
 #[derive(Clone, Default)]
 pub struct Watch {
-    /// A frame that one of these filters accepts.
+    /// A frame that passes one of these filters.
     pub filters: Vec<Compile>,
-    /// More frames in a second than this, measured over a tenth of one.
+    /// More frames per second than this, measured over 0.1 s.
     pub frames_per_second: Option<u64>,
-    /// More bits in a second than this, of frames as they were on the wire, measured so, too.
+    /// More bits per second than this, by the length of frames on the wire, measured over 0.1 s.
     pub bits_per_second: Option<u64>,
 }
 
 impl Watch {
-    /// Whether frames are to be looked at.
+    /// Whether there is any trigger in the frames.
     pub(super) fn is_asked_for(&self) -> bool {
         !self.filters.is_empty()
             || self.frames_per_second.is_some()
@@ -87,12 +87,12 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// Where it is known from what time it is.
+/// The clock that tells the current time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The machine's: frames are of now.
+    /// The machine's clock, for live frames.
     Wall,
-    /// The frames' own, as of traces.
+    /// The times of the frames, for traces.
     Frames,
 }
 
@@ -103,9 +103,9 @@ pub enum Cause {
     Signal,
     /// A command.
     Command,
-    /// A frame that the filter accepts.
+    /// A frame that passes a filter.
     Filter,
-    /// More frames or bits than so many.
+    /// A rate above the limit.
     Rate,
 }
 
@@ -120,31 +120,31 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Saving has begun.
+/// The event that saving has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Began {
-    /// Why.
+    /// The kind of the trigger.
     pub cause: Cause,
-    /// When that was, nanoseconds since the Unix epoch.
+    /// Time of the trigger, in nanoseconds since the Unix epoch.
     pub at_ns: u64,
-    /// How far before that the oldest frame lies that is saved.
+    /// Time from the oldest saved frame to the trigger.
     pub before: Duration,
 }
 
-/// Result of looking back.
+/// Counts of look-back recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookBackReport {
     /// How often saving began.
     pub saves: u64,
-    /// Triggers: signals,
+    /// Triggers by signal.
     pub signal: u64,
-    /// commands,
+    /// Triggers by command.
     pub command: u64,
-    /// frames that the filter accepts,
+    /// Triggers by a frame that passes a filter.
     pub filter: u64,
-    /// tenths of a second with more than so many frames or bits.
+    /// Triggers by rate: intervals of 0.1 s above the limit.
     pub rate: u64,
-    /// Frames that were overwritten before they were looked at for a trigger.
+    /// Frames that were overwritten before they were checked for a trigger.
     pub unwatched: u64,
 }
 

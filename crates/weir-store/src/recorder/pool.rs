@@ -1,4 +1,4 @@
-//! Threads that compress pieces, with the CPU time that other threads leave.
+//! Threads that compress pieces, at the lowest priority.
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +12,9 @@ use super::RecorderError;
 use super::settings::Compression;
 use crate::compressed;
 
-/// Pieces under way for each thread: one is compressed while the next one waits.
+/// Pieces in the queue for each thread: one is compressed while the next one waits.
 const JOBS_PER_THREAD: usize = 2;
-/// The lowest priority but one: other programs go first. Source: setpriority(2).
+/// The nice value with the lowest priority, so that other threads are scheduled first. Source: setpriority(2).
 const NICE: i32 = 19;
 
 /// Threads that compress.
@@ -24,7 +24,7 @@ pub struct Pool {
     under_way: usize,
     jobs_max: usize,
     threads: Vec<JoinHandle<()>>,
-    /// For small buffers.
+    /// The compressor of the calling thread, for small data.
     own: Compressor<'static>,
 }
 
@@ -38,7 +38,7 @@ pub struct Job {
 /// Bytes of a piece.
 pub enum Plain {
     Own(Buffer),
-    /// A part of a ring: the requester confirms afterwards that it was still there.
+    /// A part of a ring. The requester checks afterwards that the ring's writer has not overwritten it.
     Ring {
         memory: Arc<Mapping>,
         at: usize,
@@ -46,7 +46,7 @@ pub enum Plain {
     },
 }
 
-/// A piece that is compressed.
+/// A compressed piece.
 pub struct Packed {
     pub stream: usize,
     pub entry: u64,
@@ -54,8 +54,8 @@ pub struct Packed {
     pub buffer: Buffer,
 }
 
-/// Level at which headers and names are compressed: the thread that reads the rings does that, and thousands of names
-/// are a megabyte.
+/// Compression level of headers and names. It is low because the thread that reads the rings compresses them, and
+/// thousands of names take a megabyte.
 const OWN_LEVEL: i32 = 1;
 
 impl Pool {
@@ -82,7 +82,7 @@ impl Pool {
         })
     }
 
-    /// Whether one more piece can be asked for.
+    /// Whether one more piece can be requested.
     pub fn has_room(&self) -> bool {
         self.under_way < self.jobs_max
     }
@@ -91,21 +91,21 @@ impl Pool {
         self.under_way == 0
     }
 
-    /// Has a piece compressed: [`has_room`](Pool::has_room).
+    /// Requests the compression of a piece. It does not block if [`has_room`](Pool::has_room) is true.
     pub fn ask(&mut self, job: Job) {
         let asked = self.asked.as_ref().expect("it is not being dropped");
         asked.send(job).expect("the threads run as long as they may be asked");
         self.under_way += 1;
     }
 
-    /// A piece that is done.
+    /// Takes a compressed piece, if one is ready.
     pub fn next(&mut self) -> Option<Packed> {
         let packed = self.done.try_recv().ok()?;
         self.under_way -= 1;
         Some(packed)
     }
 
-    /// Compresses something small at once.
+    /// Compresses small data on the calling thread.
     pub fn compress(&mut self, plain: &[u8]) -> Buffer {
         compressed::compress(&mut self.own, plain)
     }
@@ -116,7 +116,7 @@ fn work(
     finished: &mpsc::Sender<Packed>,
     compressor: &mut Compressor<'_>,
 ) {
-    // Refused: then it is a thread like others.
+    // If the kernel refuses this, the thread keeps its priority.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut copy: Option<Buffer> = None;
     loop {
@@ -146,7 +146,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         self.asked = None;
         for thread in self.threads.drain(..) {
-            // One that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }

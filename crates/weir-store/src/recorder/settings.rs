@@ -8,46 +8,46 @@ use super::look_back::LookBack;
 /// Settings of a recorder.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where files go: one directory a volume. Each must be there.
+    /// The directories for the files, one for each volume. They must exist.
     pub directories: Vec<PathBuf>,
     /// Permissions of the files, less the umask.
     pub file_mode: u32,
-    /// A file has so many bytes at most.
+    /// The most bytes of a file.
     pub file_bytes: u64,
-    /// A file is written for so long at most.
+    /// The longest time for which a file is written.
     pub file_time: Option<Duration>,
-    /// In each directory the recorded files have so many bytes at most: the oldest are deleted.
+    /// The most bytes of all recorded files in each directory. The oldest files are deleted to keep it.
     pub quota: Option<Quota>,
-    /// Files are compressed.
+    /// Compression of the files, if any.
     pub compression: Option<Compression>,
-    /// Only what lies around a trigger is written.
+    /// Write only frames around a trigger.
     pub look_back: Option<LookBack>,
-    /// A volume is left out that does not answer a write for so long while another one works.
+    /// A volume is left out if it has not answered a write for this time while another one works.
     pub stall_max: Duration,
-    /// So long is an answer waited for at the end, when nothing more comes.
+    /// The longest wait for an answer at the end, when no more frames come.
     pub end_stall_max: Duration,
     /// Whether files get an index.
     pub index: bool,
-    /// Nothing is written before this says true. The kernel's workers keep the rights of the thread whose write
-    /// started them. A process that gives up rights must do so before the first write.
+    /// Nothing is written before this returns true. The kernel's io_uring workers keep the privileges of the thread
+    /// whose write started them, so a process that drops privileges must do so before the first write.
     pub may_begin: fn() -> bool,
 }
 
-/// How files are compressed, piece by piece, by zstd.
+/// Compression of files by zstd, each piece by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
     /// 1 (fast) to 19 (small).
     pub level: i32,
-    /// Threads that do so, 1 at least.
+    /// Threads that compress, at least 1.
     pub threads: usize,
 }
 
-/// Bytes that files of a recorder may have in one directory.
+/// The most bytes of a recorder's files in one directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
-    /// So many.
+    /// A number of bytes.
     Bytes(u64),
-    /// This share of the file system, 1 to 100.
+    /// A percentage of the file system's size, 1 to 100.
     Percent(u8),
 }
 

@@ -11,35 +11,35 @@ use super::volume::Volumes;
 use super::{RecorderReport, stream};
 use crate::names::Names;
 
-/// State that all streams share.
+/// State that all streams of a recorder share.
 pub struct Shared<D: Disk> {
     pub disk: D,
     pub volumes: Volumes<D>,
     pub settings: Settings,
-    /// Names of addresses, which every file says.
+    /// Names of addresses, which are written into every file.
     pub names: Names,
-    /// Compresses pieces, if that is asked for.
+    /// Compresses pieces, if compression is requested.
     pub pool: Option<Pool>,
-    /// Memory of copies that were written.
+    /// Buffers of completed writes, for reuse.
     pub spare: Spare,
-    /// The stream that a write belongs to, and the kind of data.
+    /// For each pending request, its stream and its kind.
     pub tickets: BTreeMap<Ticket, (usize, Asked)>,
     pub next_ticket: u64,
-    /// Frames that are safely out, and all that were taken.
+    /// Frames that were written, and all frames that were taken from the rings.
     pub kept: Count,
     pub taken: Count,
     pub report: RecorderReport,
 }
 
 impl<D: Disk> Shared<D> {
-    /// Whether anything is compressed or written, or done with a whole file.
+    /// Whether a compression, a write or a request about a whole file is pending.
     pub fn is_at_work(&self) -> bool {
         self.volumes.are_at_work()
             || !self.tickets.is_empty()
             || self.pool.as_ref().is_some_and(|pool| !pool.is_idle())
     }
 
-    /// A number by which the disk's answer is known.
+    /// A new ticket, by which the disk's answer to a request is found.
     pub fn ticket(&mut self, stream: usize, asked: Asked) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -47,9 +47,9 @@ impl<D: Disk> Shared<D> {
         ticket
     }
 
-    /// Whether one more piece can go out of a ring that is so full.
+    /// Whether one more piece can be taken from a ring of which the share `fill` is unread.
     pub fn has_room(&self, fill: f64) -> bool {
-        // Where the writer is near, pieces are written as they are.
+        // If the ring's writer is near, pieces are stored uncompressed.
         let is_free = |pool: &Pool| pool.has_room() || fill > stream::NEAR;
         self.volumes.have_room() && self.pool.as_ref().is_none_or(is_free)
     }
@@ -58,8 +58,8 @@ impl<D: Disk> Shared<D> {
 /// A request to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// To write the entry of this number.
+    /// Write the entry with this number.
     Write(u64),
-    /// To preallocate a file up to here.
+    /// Preallocate a file up to `end`.
     Preallocation { file: u64, end: u64 },
 }

@@ -1,4 +1,4 @@
-//! A ring on its way to files: data that was read, and data that is still being written.
+//! The writing of one ring to files: data that was read, and data that is still being written.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -27,60 +27,60 @@ mod settle;
 pub use blocks::NEAR;
 use entry::{Entry, Gap, State, What};
 
-/// Bytes that a poll copies at most.
+/// The most bytes that a poll copies.
 const CHUNK_BYTES: u32 = 256 << 10;
 
-/// Result of reading on.
+/// Result of [`Stream::read_on`].
 pub enum Progress {
-    /// Frames.
+    /// So many frames were read.
     Frames(u64),
-    /// Something else; look again.
+    /// There was progress other than frames: read on.
     Moved,
-    /// Frames that are there and go out later.
+    /// There are frames, which will be read or written later.
     Later,
-    /// Nothing.
+    /// There is nothing to read.
     Nothing,
 }
 
-/// A ring on its way to files.
+/// A ring and its files.
 pub struct Stream<D: Disk> {
     id: usize,
-    /// Of the feed's rings.
+    /// Its number among the feed's rings.
     number: usize,
     name: String,
     link_type: u16,
     ring: Ring<Mapping>,
-    /// Asks whether a block is still held.
+    /// Used to check whether the ring still holds a block.
     reader: Reader<Mapping>,
     /// The output's numbers of the ring's interfaces.
     numbers: Vec<u32>,
     files: BTreeMap<u64, OpenFile<D>>,
-    /// By volume, the file that is written to.
+    /// The file that is written to, by volume.
     current: BTreeMap<usize, u64>,
     next_file: u64,
     entries: VecDeque<Entry>,
     first_entry: u64,
-    /// Entries that wait on a full file system.
+    /// Number of entries that wait on a full file system.
     full: usize,
     batch: Batch,
     gather: Gather,
-    /// When frames of a block that is not whole were first seen.
+    /// Time at which frames of the incomplete block were first seen.
     part_since: Option<Instant>,
     scan: Scan,
     gathered: Scan,
     is_read: bool,
     statistics: Vec<Statistics>,
-    /// Looks for triggers among the frames.
+    /// Finds triggers in the frames.
     pub watcher: Option<Watcher>,
-    /// Available data is wanted at once.
+    /// Write the existing part of an incomplete block at once.
     pub is_last: bool,
-    /// Frames may be left out behind a limit: nothing before them is under way that could still be lost.
+    /// A block may be split at the frame limit, because no earlier frames are pending that could still be lost.
     pub may_cut: bool,
     /// Bytes of blocks that were read.
     pub bytes_read: u64,
     /// The ring contradicts itself.
     corrupt: Option<RingError>,
-    /// Since when nothing more comes.
+    /// Time at which the ring was read to its end.
     pub ended: Option<Instant>,
 }
 
@@ -126,7 +126,7 @@ impl<D: Disk> Stream<D> {
         })
     }
 
-    /// Frames that were read and are not settled.
+    /// Number of frames that were read and are not settled.
     pub fn unsettled(&self) -> u64 {
         let frames = self.entries.iter().map(|entry| match &entry.what {
             What::Frames { frames, .. } => *frames,
@@ -135,17 +135,17 @@ impl<D: Disk> Stream<D> {
         frames.sum::<u64>() + self.gather.frames
     }
 
-    /// Whether everything was read, and what became of it is known.
+    /// Whether everything was read and settled, and [`end`](Self::end) was not called yet.
     pub fn has_ended(&self) -> bool {
         self.is_read && self.ended.is_none() && self.unsettled() == 0 && self.gaps() == 0
     }
 
-    /// Whether files of it are not complete.
+    /// Whether it has files that are not complete.
     pub fn has_files(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// Nothing more comes: all was read, or the rest was dropped and is counted.
+    /// Ends the stream: all was read, or the rest was dropped and is counted.
     pub fn end(&mut self) {
         self.is_read = true;
         self.ended.get_or_insert_with(Instant::now);
@@ -160,12 +160,12 @@ impl<D: Disk> Stream<D> {
         self.is_read
     }
 
-    /// Everything was read.
+    /// Records that everything was read.
     pub fn set_read(&mut self) {
         self.is_read = true;
     }
 
-    /// The next frames pass unread: no trigger came. They may have been lapped, which is no loss then.
+    /// Counts the next frames as untriggered. If they were lapped, that is no loss.
     pub fn let_pass(&mut self, frames: u64, are_lapped: bool) {
         self.push_gap(if are_lapped { Gap::LappedUntriggered } else { Gap::Untriggered }, frames);
     }
@@ -174,13 +174,13 @@ impl<D: Disk> Stream<D> {
         self.entries.push_back(Entry::nowhere(What::Gap(gap, frames)));
     }
 
-    /// Looks for triggers among the frames of the ring.
+    /// Begins to look for triggers in the frames of the ring.
     pub fn watch(&mut self, watch: &Watch) -> Result<(), RingError> {
         self.watcher = Some(Watcher::new(&self.ring, self.link_type, watch)?);
         Ok(())
     }
 
-    /// Reads on: a block, or a part of one, of at most `left` frames.
+    /// Reads the next block, or a part of it, of at most `left` frames.
     pub fn read_on(
         &mut self,
         cursor: &mut Cursor,
@@ -247,7 +247,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Whether the present part of an incomplete block is written.
+    /// Whether the existing part of an incomplete block must be written now.
     fn is_due(&self) -> bool {
         self.is_last || self.part_since.is_some_and(|since| since.elapsed() >= FLUSH_EVERY)
     }
@@ -294,7 +294,7 @@ impl<D: Disk> Stream<D> {
         Ok(Progress::Frames(frames))
     }
 
-    /// Frames that are there and were not read.
+    /// Number of frames in the ring that were not read yet.
     fn waiting(&self, cursor: &Cursor) -> u64 {
         self.ring.frames_written().saturating_sub(cursor.reader().ordinal())
     }
@@ -315,11 +315,11 @@ impl<D: Disk> Stream<D> {
         self.submit(what, Bytes::Own(buffer), shared);
     }
 
-    /// Has these bytes written to the file that they belong to, and settled in their turn.
+    /// Begins to write these bytes to their file. They are settled in order.
     fn submit(&mut self, what: What, bytes: Bytes, shared: &mut Shared<D>) {
         let (length, highest) = (length(&bytes), highest(&what));
         let Some((file, at)) = self.place(length, highest, shared) else {
-            // No volume works: data that cannot be written is lost in the store.
+            // All volumes have failed, so the data counts as `store` drops.
             let state = State::Failed(Some(bytes));
             let entry = Entry { bytes: length, state, ..Entry::nowhere(what) };
             return self.entries.push_back(entry);
@@ -328,7 +328,7 @@ impl<D: Disk> Stream<D> {
         self.write(number, file, at, bytes, shared);
     }
 
-    /// One more to be settled. Gives its number.
+    /// Adds an entry to be settled, and returns its number.
     fn push(
         &mut self,
         what: What,

@@ -263,7 +263,11 @@ fn a_block_that_is_lapped_while_it_is_written_is_hidden_and_counted() {
     let times = rig.times();
     assert_eq!(times.len() as u64, kept.frames);
     assert!(times.iter().all(|time| *time >= 1000));
-    assert_eq!(rig.recorder.report().torn_blocks, 1);
+    let report = rig.recorder.report();
+    assert_eq!(report.torn_blocks, 1);
+    // The padding that hides it makes the file no longer.
+    let lengths = rig.files().iter().map(|path| path.metadata().unwrap().len()).sum::<u64>();
+    assert_eq!([report.bytes, report.volumes[0].bytes], [lengths; 2]);
 }
 
 #[test]
@@ -287,6 +291,23 @@ fn files_are_rotated_by_size_and_the_oldest_are_deleted() {
     let report = rig.recorder.report();
     assert!(report.volumes[0].deleted_files > 0 && report.files > 8, "{report:?}");
     assert_eq!(rig.recorder.kept().frames, rig.pushed);
+}
+
+#[test]
+fn a_file_ends_when_its_time_is_over() {
+    let time = Duration::from_millis(20);
+    let mut rig = Rig::new(8, |settings| settings.file_time = Some(time));
+    rig.push_block();
+    rig.run();
+    std::thread::sleep(time);
+    // The clock is looked at once a second.
+    rig.recorder.looked -= FLUSH_EVERY;
+    rig.run();
+    rig.push_block();
+    rig.finish();
+    let frames: Vec<usize> = rig.files().iter().map(|path| times(path).len()).collect();
+    assert_eq!(frames, [1000, 1000]);
+    assert_eq!(rig.times(), (0..rig.pushed).collect::<Vec<_>>());
 }
 
 #[test]
@@ -449,10 +470,14 @@ fn files_that_cannot_be_completed_are_told_with_the_way_to_complete_them() {
 }
 
 #[test]
-fn a_volume_that_fails_is_left_out_and_nothing_is_lost() {
+fn a_volume_that_fails_or_is_full_is_left_out_and_nothing_is_lost() {
+    [5, 28].into_iter().for_each(one_of_two_volumes_fails);
+}
+
+fn one_of_two_volumes_fails(errno: i32) {
     let other = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(8, |settings| settings.directories.push(other.path().to_owned()));
-    rig.script.fail_write(4, 5);
+    rig.script.fail_write(4, errno);
     for _ in 0..10 {
         rig.push_block();
         rig.run();

@@ -1,4 +1,4 @@
-//! The directories of a recorder: each locked, within its quota, and left out once it fails.
+//! The directories of a recorder. Each is locked, kept within its quota, and not used any more once it fails.
 
 mod deletion;
 mod directory;
@@ -27,45 +27,45 @@ pub(crate) use directory::{is_recorded, lock};
 /// One directory.
 struct Volume<D: Disk> {
     directory: PathBuf,
-    /// Held as long as it is open.
+    /// The lock of the directory, which is held until this is dropped.
     _lock: File,
     files: D::Files,
     housekeeping: Housekeeping<D>,
-    /// Bytes that files may have here.
+    /// The most bytes of all files in the directory.
     quota: Option<u64>,
     /// Files that no recorder writes to any more, the oldest first.
     past: VecDeque<Past>,
-    /// Bytes of those, of the open ones, and of those that are being deleted.
+    /// Bytes of past files, of open ones, and of those that are being deleted.
     recorded: u64,
-    /// Bytes that are being deleted, and files.
+    /// Bytes and number of files that are being deleted.
     deleting_bytes: u64,
     deleting: usize,
-    /// Deletions so far, and how many of the last ones freed no space.
+    /// Number of deletions, and number of the latest ones in a row that freed no space.
     deletions: u64,
     fruitless: u32,
-    /// Files that were cut off, and whose streams do not know it yet.
+    /// Results of cutting off files, which are still to be passed to their streams.
     cuts: VecDeque<(usize, u64, io::Result<()>)>,
-    /// Writes wait until a file is deleted for them.
+    /// The file system is full, and writes wait until a file is deleted.
     is_full: bool,
-    /// The recorder is at its end, and waits for all that is under way.
+    /// The recorder is at its end, and waits for all writes and jobs.
     is_ending: bool,
     pending: usize,
-    /// Those of them that are longer than a page.
+    /// Pending writes that are longer than a page.
     long: usize,
-    /// When the file system last answered, or the first request that is under way was made.
+    /// Time of the last answer of the file system, or of the first request since nothing was pending.
     moved: Instant,
-    /// It was left out because it answered no more: it is not touched again.
+    /// It failed because the file system did not answer. It is not accessed again.
     is_stalled: bool,
     error: Option<io::Error>,
-    /// When it failed.
+    /// Time of the failure.
     failed: Option<Instant>,
     report: VolumeReport,
 }
 
-/// All of them.
+/// All directories of a recorder.
 pub struct Volumes<D: Disk> {
     all: Vec<Volume<D>>,
-    /// Bytes of a file.
+    /// The most bytes of a file.
     file_bytes: u64,
 }
 
@@ -117,7 +117,7 @@ impl<D: Disk> Volumes<D> {
         Ok(Volumes { all, file_bytes: settings.file_bytes })
     }
 
-    /// Has files be small enough for the quota: open ones, which cannot be deleted, take a quarter of it at most.
+    /// Limits the size of files by the quota: open files, which cannot be deleted, may take at most a quarter of it.
     pub fn check_quota(&mut self, rings: usize, settings: &Settings) -> Result<(), RecorderError> {
         let rings = rings.max(1);
         self.file_bytes = settings.file_bytes;
@@ -134,7 +134,7 @@ impl<D: Disk> Volumes<D> {
         Ok(())
     }
 
-    /// Bytes of a file at most.
+    /// The most bytes of a file.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
@@ -147,19 +147,20 @@ impl<D: Disk> Volumes<D> {
         !self.all.iter().any(|volume| volume.error.is_none())
     }
 
-    /// Whether some volume takes one more write.
+    /// Whether some volume accepts one more write.
     pub fn have_room(&self) -> bool {
         self.all.iter().any(Volume::takes_write)
     }
 
-    /// The volume that the next piece goes to: the one with the least under way, so that the faster ones get more.
+    /// The volume for the next piece: the one with the fewest pending writes, so that faster ones get more.
     pub fn next(&self) -> Option<usize> {
         let works = self.all.iter().enumerate().filter(|(_, volume)| volume.error.is_none());
         let least = works.min_by_key(|(_, own)| (!own.takes_write(), own.long, own.pending));
         least.map(|(number, _)| number)
     }
 
-    /// A write of so many bytes begins. Gives what [`wait_for_space`](Volumes::wait_for_space) asks for if it fails.
+    /// Records the begin of a write. Returns the value that [`wait_for_space`](Volumes::wait_for_space) needs if the
+    /// write fails.
     pub fn begin(&mut self, volume: usize, bytes: usize) -> u64 {
         let own = &mut self.all[volume];
         own.touch();
@@ -168,43 +169,45 @@ impl<D: Disk> Volumes<D> {
         own.deletions
     }
 
-    /// A write of so many bytes is over.
-    pub fn end(&mut self, volume: usize, bytes: usize, is_written: bool) {
+    /// Records the end of a write. `has_grown`: the file has so many bytes more, and did not only have them replaced.
+    pub fn end(&mut self, volume: usize, bytes: usize, has_grown: bool) {
         let own = &mut self.all[volume];
         own.pending = own.pending.saturating_sub(1);
         own.long = own.long.saturating_sub(usize::from(bytes > ALIGN_BYTES));
         own.moved = Instant::now();
-        own.report.bytes += if is_written { bytes as u64 } else { 0 };
+        own.report.bytes += if has_grown { bytes as u64 } else { 0 };
     }
 
-    /// A file is to be so many bytes longer.
+    /// Records that a file will grow by so many bytes, and deletes past files if the quota requires it.
     pub fn grow(&mut self, volume: usize, bytes: u64) {
         let own = &mut self.all[volume];
         own.recorded += bytes;
         own.keep_quota(self.file_bytes);
     }
 
-    /// A file takes so many bytes less than it was to.
+    /// Records that a file takes so many bytes less than was recorded.
     pub fn shrink(&mut self, volume: usize, bytes: u64) {
         let own = &mut self.all[volume];
         own.recorded = own.recorded.saturating_sub(bytes);
     }
 
-    /// Whether the file system has so much free that a file may get more than it needs at once.
+    /// Whether the file system has enough free space for preallocation.
     pub fn may_preallocate(&self, volume: usize) -> bool {
         let own = &self.all[volume];
         own.files.space(&own.directory).is_ok_and(|space| space.free >= FREE_BYTES_MIN)
     }
 
-    /// Whether a write that failed is to be tried again once a file is deleted: the file system of a volume with a
-    /// quota is full before that is reached, because others write there, too, and indexes are not counted. `begun` is
-    /// what [`begin`](Volumes::begin) gave.
+    /// Whether a failed write must be retried once a file is deleted. `begun` is the result of
+    /// [`begin`](Volumes::begin).
+    ///
+    /// A file system may be full before the quota is reached, because other programs write there, and because the quota
+    /// does not count indexes.
     pub fn wait_for_space(&mut self, volume: usize, error: &io::Error, begun: u64) -> bool {
         let own = &mut self.all[volume];
         if !own.may_delete(error) {
             return false;
         }
-        // One that was deleted since then may be enough.
+        // A deletion since the begin of the write may be enough.
         let is_waiting = own.deleting > 0 || own.deletions != begun || own.delete_oldest();
         own.is_full = is_waiting && own.deleting > 0;
         own.note_waiting();
@@ -216,12 +219,13 @@ impl<D: Disk> Volumes<D> {
         self.all[volume].is_full
     }
 
-    /// Whether a volume takes no more.
+    /// Whether a volume has failed.
     pub fn has_failed(&self, volume: usize) -> bool {
         self.all[volume].error.is_some()
     }
 
-    /// Deletes the oldest file at once, where a file cannot be made for want of space. Whether to try again.
+    /// Deletes the oldest file after a file could not be created for lack of space, and waits for that. Returns whether
+    /// to try again.
     pub fn free_space(&mut self, volume: usize, error: &io::Error) -> bool {
         let own = &mut self.all[volume];
         if !own.may_delete(error) || own.deleting == 0 && !own.delete_oldest() {
@@ -241,21 +245,21 @@ impl<D: Disk> Volumes<D> {
         own.error.is_none()
     }
 
-    /// Has a file completed, or cut off.
+    /// Requests a job on a file.
     pub fn ask(&mut self, volume: usize, job: Job<D>) {
         let own = &mut self.all[volume];
         own.touch();
         own.housekeeping.ask(job);
     }
 
-    /// Has a file completed: nothing of it is under way.
+    /// Requests the completion of a file without pending writes.
     pub fn complete(&mut self, file: OpenFile<D>) {
         let report = &mut self.all[file.volume].report;
         report.bytes = report.bytes.saturating_sub(file.lost_bytes());
         self.ask(file.volume, Job::Complete(Box::new(file)));
     }
 
-    /// A file that was cut off: its stream, its number, its volume, whether it was.
+    /// The next result of cutting off a file: its stream, its number, and the result.
     pub fn next_cut(&mut self) -> Option<(usize, u64, io::Result<()>)> {
         for own in &mut self.all {
             if let Some(cut) = own.cuts.pop_front() {
@@ -270,7 +274,7 @@ impl<D: Disk> Volumes<D> {
         None
     }
 
-    /// The recorder is at its end: it waits for all that is under way.
+    /// Records that the recorder is at its end, so that files are deleted at once instead of in steps.
     pub fn end_soon(&mut self) {
         for own in &mut self.all {
             own.is_ending = true;
@@ -283,8 +287,8 @@ impl<D: Disk> Volumes<D> {
         self.all.iter().any(|volume| volume.housekeeping.under_way() > 0)
     }
 
-    /// A volume that has not answered a write for `stall_max` while another one works, or, at the end, for
-    /// `end_stall_max`. It is left out from here on.
+    /// Marks a volume as failed that has not answered for `stall_max` while another one works, or, at the end, for
+    /// `end_stall_max`. Returns it.
     pub fn give_up_stalled(&mut self, settings: &Settings, is_end: bool) -> Option<usize> {
         let stands = |volume: &Volume<D>, limit: Duration| {
             let is_asked = volume.pending > 0 || volume.housekeeping.under_way() > 0;
@@ -309,7 +313,7 @@ impl<D: Disk> Volumes<D> {
         Some(volume)
     }
 
-    /// Whether it was left out because it answered no more.
+    /// Whether it failed because the file system did not answer.
     pub fn is_stalled(&self, volume: usize) -> bool {
         self.all[volume].is_stalled
     }
@@ -320,12 +324,12 @@ impl<D: Disk> Volumes<D> {
         self.all[volume].recorded
     }
 
-    /// It takes no more files.
+    /// Marks a volume as failed.
     pub fn fail(&mut self, volume: usize, error: io::Error) {
         self.all[volume].fail(error);
     }
 
-    /// Why the last one failed.
+    /// The error of the volume that failed last.
     pub fn error(&mut self) -> RecorderError {
         let last = self.all.iter().enumerate().max_by_key(|(_, own)| own.failed);
         let volume = last.map_or(0, |(volume, _)| volume);
@@ -337,12 +341,12 @@ impl<D: Disk> Volumes<D> {
         RecorderError::Write { directory: volume.directory.clone(), left_open, source }
     }
 
-    /// Files that are still named as if they were being written, by recorders that were killed.
+    /// Number of files that killed recorders left with names of open files.
     pub fn left_files(&self) -> usize {
         self.all.iter().map(Volume::left_files).sum()
     }
 
-    /// File systems on which the quota's deletions keep writes waiting.
+    /// Notes on file systems on which deletions for the quota delay writes.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let discarding = self
             .all
@@ -363,19 +367,19 @@ impl<D: Disk> Volumes<D> {
 }
 
 impl<D: Disk> Volume<D> {
-    /// Whether it takes one more write.
+    /// Whether it accepts one more write.
     fn takes_write(&self) -> bool {
         let has_room = self.long < VOLUME_WRITES_MAX && self.pending < VOLUME_PENDING_MAX;
         self.error.is_none() && !self.is_full && has_room
     }
 
-    /// Files that no recorder writes to any more and that still have the names of open ones.
+    /// Number of past files with names of open ones.
     fn left_files(&self) -> usize {
         let is_open = |path: &Path| path.as_os_str().as_bytes().ends_with(OPEN_ENDING.as_bytes());
         self.past.iter().filter(|past| is_open(&past.path)).count()
     }
 
-    /// A request is made.
+    /// Records that a request is made: restarts the stall timer if nothing is pending.
     fn touch(&mut self) {
         if self.pending == 0 && self.housekeeping.under_way() == 0 {
             self.moved = Instant::now();
@@ -390,7 +394,7 @@ impl<D: Disk> Volume<D> {
     }
 }
 
-/// An error that says the same, as far as the kernel said it.
+/// A copy of an error: with the same error number, or else the same kind.
 fn same_error(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error)
 }

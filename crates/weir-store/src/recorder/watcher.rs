@@ -1,4 +1,4 @@
-//! Looks at frames as they come, for triggers among them.
+//! Examines new frames for triggers.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start};
 
 use super::look_back::{Cause, Watch};
 
-/// Over so long a rate is measured.
+/// The interval over which a rate is measured, in nanoseconds.
 const WINDOW_NS: u64 = 100_000_000;
 const WINDOWS_PER_SECOND: u64 = 1_000_000_000 / WINDOW_NS;
-/// Windows that are remembered: rings are not read at the same time.
+/// Number of windows that are kept. Rings are read one after the other, so frames come out of order of time.
 const WINDOWS_MAX: usize = 64;
-/// Bytes that a poll copies at most.
+/// The most bytes that a poll copies.
 const CHUNK_BYTES: u32 = 256 << 10;
-/// Polls of a turn.
+/// The most polls of one call of [`Watcher::look`].
 const POLLS_MAX: u32 = 16;
 
 /// Reads one ring for triggers, ahead of the part that is saved.
@@ -28,7 +28,7 @@ pub struct Watcher {
 #[derive(Default)]
 pub struct Windows {
     frames_and_bits: BTreeMap<u64, (u64, u64)>,
-    /// The last window that was too much.
+    /// The last window in which the rate was exceeded.
     told: Option<u64>,
 }
 
@@ -38,19 +38,19 @@ impl Watcher {
     pub fn new(ring: &Ring<Mapping>, link_type: u16, watch: &Watch) -> Result<Watcher, RingError> {
         let mut batch = Batch::new();
         batch.set_chunk_bytes(CHUNK_BYTES);
-        // Where a filter cannot be made for a link type, it accepts none of its frames.
+        // A filter that cannot be compiled for the link type accepts none of its frames.
         let filters = watch.filters.iter().filter_map(|compile| compile(link_type).ok());
         let filters = filters.map(UserFilter::new).collect();
         Ok(Watcher { reader: Reader::new(ring, Start::Oldest)?, batch, filters })
     }
 
-    /// The block that it stands in has everything before it looked at.
+    /// Ordinal of the next frame. All frames before it were examined.
     pub fn ordinal(&self) -> u64 {
         self.reader.ordinal()
     }
 
-    /// Examines the available frames, a part at a time. `found` is told of each trigger and its time. Gives
-    /// whether there may be more, and how many frames were overwritten unseen.
+    /// Examines available frames, a limited number in each call. `found` is called with the cause and the time of each
+    /// trigger. Returns whether there may be more frames, and how many were lapped before they were examined.
     ///
     /// # Errors
     /// [`RingError`] for a ring that contradicts itself.
@@ -85,7 +85,7 @@ impl Watcher {
 }
 
 impl Windows {
-    /// Counts a frame; whether its window is too much with it and was not before.
+    /// Counts a frame. Returns whether its window exceeds the rate, and neither it nor a later window was reported.
     fn is_too_much(&mut self, watch: &Watch, ts_ns: u64, wire_len: u32) -> bool {
         if watch.frames_per_second.is_none() && watch.bits_per_second.is_none() {
             return false;

@@ -1,4 +1,4 @@
-//! An index out of the recorded file itself.
+//! Builds an index from the recorded file itself.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,11 +17,11 @@ use crate::extract::walk::{Walk, Walked};
 use crate::index::{Piece, Scan, Writer};
 use crate::limits::FILE_INTERFACES_MAX;
 
-/// Recorders write pieces that end at multiples of this.
+/// Pieces of a recorder end at multiples of this.
 const ALIGN_BYTES: u64 = 4096;
-/// Bytes of a ring's block, which is a piece; one without padding at its end is known by that.
+/// Bytes of a ring's block, which is one piece. Without padding, its end is found by this length.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// The longest piece: a recorder collects so much at most before it writes.
+/// The longest piece: the most data that a recorder collects before it writes.
 const PIECE_BYTES_MAX: u64 = 2 << 20;
 
 /// Result for a file.
@@ -34,10 +34,10 @@ pub(super) struct Outcome {
     pub is_stopped: bool,
 }
 
-/// Why there is no index.
+/// Why no index was built.
 pub(super) enum Trouble {
     Io(io::Error),
-    /// No file of a recorder.
+    /// The file was not made by a recorder.
     Foreign(&'static str),
     Stopped,
 }
@@ -48,7 +48,7 @@ impl From<io::Error> for Trouble {
     }
 }
 
-/// Makes the index of a complete file, if it has none that fits.
+/// Builds the index of a complete file, if it is missing or does not match.
 pub(super) fn file(listed: &Listed, options: &Options, stop: &dyn Fn() -> bool) -> Outcome {
     let mut outcome = Outcome::default();
     let path = listed.path.clone();
@@ -70,7 +70,7 @@ fn attend(
     stop: &dyn Fn() -> bool,
     outcome: &mut Outcome,
 ) -> Result<Option<Fault>, Trouble> {
-    // Deleted meanwhile, for room. Held open, it is not.
+    // `None`: a recorder has deleted it meanwhile. The open file's lock prevents that from now on.
     let Some(file) = open(listed)? else { return Ok(None) };
     let file = Content::new(file)?;
     check_start(&file)?;
@@ -89,7 +89,7 @@ fn attend(
     Ok(Some(fault))
 }
 
-/// Whether it begins as files of a recorder do; an empty one may.
+/// Checks that a file begins as those of a recorder do. An empty file passes.
 pub(super) fn check_start(file: &Content) -> Result<(), Trouble> {
     let mut start = [0; 16];
     match file.length()? {
@@ -108,7 +108,7 @@ pub(super) fn check_start(file: &Content) -> Result<(), Trouble> {
     }
 }
 
-/// Writes the index beside the one that is there, and puts it in its place.
+/// Writes the index under another name, and replaces the old one by a rename.
 fn write(
     file: &Content,
     complete: &Path,
@@ -123,10 +123,10 @@ fn write(
     let meta = file.file().metadata()?;
     let out = rustix::fs::open(&new, flags, Mode::from_raw_mode(0o600)).map_err(io::Error::from)?;
     let out = File::from(out);
-    // Another process that builds it holds it.
+    // Another process that builds this index holds the lock.
     let is_held = flock(&out, FlockOperation::NonBlockingLockExclusive).is_ok();
     let own = out.metadata()?;
-    // Held by nobody any more, it may have become the index meanwhile.
+    // If another process has renamed the file to the index meanwhile, it must not be written.
     let is_there = fs::symlink_metadata(&new)
         .is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()));
     if !is_held || !is_there || !own.is_file() || own.nlink() != 1 {
@@ -134,7 +134,7 @@ fn write(
         return Err(io::Error::other(why).into());
     }
     out.set_len(0)?;
-    // For all users who may read the file. Only root gives files away, and only root has to.
+    // Users who may read the file may read its index. Only root may change the owner, and only for root it is needed.
     let _ = fchown(&out, Some(meta.uid()), Some(meta.gid()));
     out.set_permissions(fs::Permissions::from_mode(meta.mode() & 0o666))?;
     let made = fill(out, file, complete, known, stop, outcome);
@@ -145,8 +145,8 @@ fn write(
     done
 }
 
-/// Describes the pieces of a file. `known` is where its old index says that some begin: behind damage it goes on there,
-/// so that no frame is lost that was found before.
+/// Writes entries for the pieces of a file. `known` has the offsets of pieces in the old index: after damage, the walk
+/// continues at the next of them, so that the new index loses no frame that the old one had.
 fn fill(
     out: File,
     file: &Content,
@@ -193,21 +193,21 @@ fn fill(
     Ok(builder.writer.finish()?)
 }
 
-/// Pieces, as blocks go by.
+/// Divides blocks into pieces.
 struct Builder<'a> {
     file: &'a Content,
     writer: Writer,
     scan: Scan,
-    /// Of the file's interfaces.
+    /// Link types of the file's interfaces.
     link_types: Vec<u16>,
-    /// The piece that is begun.
+    /// Start and end of the current piece, and its number of frames.
     start: u64,
     end: u64,
     frames: u32,
-    /// It has blocks that say something, and no frame.
+    /// Whether the current piece has blocks other than frames and padding.
     has_headers: bool,
-    /// Interfaces may have been described in the damaged part: the numbers of those behind it are not
-    /// known.
+    /// Whether the walk has passed damage. Interfaces may have been described there, so the numbers of later ones are
+    /// not known.
     is_behind_damage: bool,
     outcome: &'a mut Outcome,
 }
@@ -215,7 +215,7 @@ struct Builder<'a> {
 impl Builder<'_> {
     fn add(&mut self, kind: Kind, block: &[u8], at: u64, length: u64) -> Result<(), Trouble> {
         let is_frame = kind == Kind::Frame;
-        // Pieces with frames are not searched for interfaces.
+        // Readers do not search pieces with frames for interfaces, so frames and headers are in different pieces.
         let is_other = match is_frame {
             true => self.has_headers,
             false => self.frames > 0 && kind != Kind::Padding,
@@ -260,7 +260,7 @@ impl Builder<'_> {
 
     fn frame(&mut self, block: &[u8]) {
         let Some((outline, frame)) = blocks::frame(block) else {
-            // Readers leave it out, and have to say so.
+            // Readers have to read this piece, to count the damaged frame.
             self.has_headers |= self.frames == 0;
             return;
         };
@@ -271,7 +271,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Ends the piece.
+    /// Ends the current piece, and writes its entry.
     fn cut(&mut self) -> Result<(), Trouble> {
         let (at, bytes) = (self.start, (self.end - self.start) as u32);
         self.start = self.end;

@@ -1,4 +1,4 @@
-//! Whether an index is there and fits its file.
+//! Checks whether an index exists and matches its file.
 
 use std::fmt;
 use std::io;
@@ -9,20 +9,20 @@ use crate::extract::blocks::{self, HEAD_BYTES};
 use crate::extract::source::tiles;
 use crate::index::{self, IndexError, Piece};
 
-/// Why an index is made anew.
+/// Why an index is rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// There is none.
+    /// There is no index.
     Missing,
-    /// It is no index, or damaged.
+    /// It cannot be read as an index.
     Damaged,
-    /// It names another file.
+    /// It is the index of another file.
     OfAnotherFile,
-    /// It tells of pieces that are not in the file.
+    /// It lists pieces that the file does not have.
     Contradicts,
-    /// It does not tell of all pieces of the file.
+    /// It does not list all pieces of the file.
     Short,
-    /// None is known; it was asked for.
+    /// It has no known fault, and is rebuilt because [`Options::all`](super::Options::all) is set.
     Fits,
 }
 
@@ -39,8 +39,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Fault of the index at `path` of the file with the complete name `complete`; `None`: nothing that can be seen
-/// without reading all of the file. With the pieces that may be in this file.
+/// The fault of the index at `path`, for the file with the final name `complete`, and the pieces that it lists. `None`:
+/// there is no fault that can be found without reading the whole file.
 pub(super) fn fault(
     path: &Path,
     complete: &Path,
@@ -63,33 +63,33 @@ pub(super) fn fault(
     }
     let fault = match index.is_cut {
         true => Some(Fault::Damaged),
-        // More than is read of an index cannot be compared.
+        // Pieces beyond the limit are not read, so they cannot be compared.
         false if index.is_full => None,
         false => gap(&index.pieces, file, length)?,
     };
     Ok((fault, index.pieces))
 }
 
-/// Whether pieces begin where no block does, or blocks are in none of them.
+/// Finds pieces that do not begin with a block, and blocks outside of all pieces.
 fn gap(pieces: &[Piece], file: &Content, length: u64) -> io::Result<Option<Fault>> {
     let mut end = 0;
     for piece in pieces {
         if piece.at != end && has_block(file, end, length)? {
             return Ok(Some(Fault::Short));
         }
-        // Each of a compressed file would have to be decompressed.
+        // A piece of a compressed file is not decompressed: the start of a zstd frame is enough.
         let is_piece = file.piece_start(piece.at) == Some(piece.at);
         if !is_piece && !has_block(file, piece.at, length)? {
             return Ok(Some(Fault::Contradicts));
         }
         end = piece.at + u64::from(piece.bytes);
     }
-    // Behind a place where no block stands nothing is believed, and no index tells of it.
+    // Without a block after the last piece, nothing follows that an index could list.
     let is_short = end < length && has_block(file, end, length)?;
     Ok(is_short.then_some(Fault::Short))
 }
 
-/// Whether a whole block stands here.
+/// Whether there is a whole block at this offset.
 pub(super) fn has_block(file: &Content, at: u64, length: u64) -> io::Result<bool> {
     let mut head = [0; HEAD_BYTES];
     if length.saturating_sub(at) < HEAD_BYTES as u64 || !is_read(file, &mut head, at)? {
@@ -104,7 +104,7 @@ pub(super) fn has_block(file: &Content, at: u64, length: u64) -> io::Result<bool
     Ok(is_read && tail == (bytes as u32).to_le_bytes())
 }
 
-/// Whether these bytes could be read: a compressed piece that is damaged cannot.
+/// Fills `bytes`. False if they are in a damaged compressed piece.
 fn is_read(file: &Content, bytes: &mut [u8], at: u64) -> io::Result<bool> {
     match file.read_exact_at(bytes, at) {
         Ok(()) => Ok(true),

@@ -1,4 +1,4 @@
-//! A file that a killed recorder left gets its final name.
+//! Completes files that a killed recorder left, and gives them their final names.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,9 +21,9 @@ use crate::recorder::volume::{is_recorded, lock};
 
 /// The action for such a file.
 pub(super) enum Recovered {
-    /// Cut to so many bytes, ended with this seek table if it is a compressed one without, and named.
+    /// Truncate it to `end` bytes, append `table` (the seek table of a compressed file that has none), and rename it.
     Whole { end: u64, cut_bytes: u64, table: Vec<u8> },
-    /// It has no frame.
+    /// Delete it, because it has no frame.
     Empty,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn directory(
     files: &mut Vec<Listed>,
 ) {
     let is_recording = |listed: &Listed| listed.state == State::Open { recording: true };
-    // Held until all are done: no recorder begins meanwhile.
+    // The lock is held until all files are done, so that no recorder begins meanwhile.
     let held = match left.iter().any(is_recording) {
         true => Err(Event::LeftAlone { path: directory.into(), why: "a recorder writes there" }),
         false if options.check => Ok(None),
@@ -72,7 +72,7 @@ pub(super) fn directory(
                 .push(Event::Failed { path: listed.path.clone(), why: error.to_string() }),
         }
     }
-    // The names, too, outlast a power cut.
+    // Syncs the directory, so that the new names survive a power failure.
     if !options.check
         && let Err(error) = File::open(directory).and_then(|directory| directory.sync_all())
     {
@@ -80,7 +80,7 @@ pub(super) fn directory(
     }
 }
 
-/// Takes the lock of a recorder.
+/// Takes a recorder's lock on the directory.
 fn hold(directory: &Path) -> Result<File, Event> {
     let path = directory.to_owned();
     let failed = |error: io::Error| Event::Failed { path: path.clone(), why: error.to_string() };
@@ -95,7 +95,7 @@ fn hold(directory: &Path) -> Result<File, Event> {
         }
     })?;
     if is_new {
-        // A recorder with fewer rights is to be able to lock it.
+        // A recorder with fewer privileges must be able to open the lock file.
         let meta = directory.metadata().map_err(failed)?;
         let _ = fchown(&held, Some(meta.uid()), Some(meta.gid()));
     }
@@ -116,7 +116,7 @@ fn file(
     if fs::symlink_metadata(&complete).is_ok() {
         return Err(Trouble::Foreign("there is a complete file of that name"));
     }
-    // Not through a link, though it was named itself.
+    // A symbolic link is not followed, even if the user named it.
     let unnamed = Listed { named: false, state: State::Complete, ..listed.clone() };
     let Some(file) = open(&unnamed)? else {
         return Err(Trouble::Foreign("it is not there any more"));
@@ -152,7 +152,7 @@ fn file(
             out.write_all_at(&table, end)?;
             out.sync_all()?;
             match rustix::fs::renameat_with(CWD, path, CWD, &complete, RenameFlags::NOREPLACE) {
-                // A file system that does not know this. No recorder gives names meanwhile.
+                // The file system does not support NOREPLACE. The lock keeps recorders from using the name.
                 Err(rustix::io::Errno::INVAL) => fs::rename(path, &complete)?,
                 other => other.map_err(io::Error::from)?,
             }
@@ -161,15 +161,15 @@ fn file(
     Ok(event)
 }
 
-/// The contents of a file by its index. That data was confirmed, and stays, whatever happened to the data
-/// before it.
+/// The contents of a file by its index. The index lists confirmed data, which is kept even if data before it is
+/// damaged.
 #[derive(Debug, Default)]
 struct Told {
-    /// Where the last piece ends that is there.
+    /// End of the last listed piece that the file has.
     end: u64,
-    /// It tells of frames up to there.
+    /// Whether the index lists frames before `end`.
     has_frames: bool,
-    /// It tells of more behind the last place that can be read.
+    /// Whether the index lists pieces after the readable part of the file.
     is_beyond: bool,
 }
 
@@ -181,7 +181,7 @@ impl Told {
             return Ok(told);
         }
         let length = file.length()?;
-        // Padding may go.
+        // Padding need not be kept.
         let says = |piece: &&Piece| piece.frames > 0 || piece.set != Set::default();
         for piece in index.pieces.iter().rev().filter(says) {
             let end = piece.at + u64::from(piece.bytes);
@@ -196,7 +196,7 @@ impl Told {
     }
 }
 
-/// Where the last block ends that says something.
+/// Decides what to do with a file: finds the end of its last block that is not padding.
 fn look(
     file: &Content,
     told: &Told,
@@ -231,7 +231,7 @@ fn look(
         end = block_end;
     }
     report.bytes_read += walk.bytes_read();
-    // Data that begins with zeros was never confirmed.
+    // A file that begins with zeros has no confirmed data.
     if length > 0 && !is_unwritten(file, 0)? {
         check_start(file)?;
     }
@@ -244,7 +244,7 @@ fn look(
     }
 }
 
-/// A file that is to keep its contents up to this place, before compression.
+/// Plans a file that keeps its contents up to the uncompressed offset `end`.
 fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble> {
     let length = file.file().metadata()?.len();
     let no_table = Vec::new();
@@ -255,8 +255,7 @@ fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble
             table: no_table,
         });
     }
-    // One with a table was written to its end. Pieces behind damage that an index lists are not cut
-    // off.
+    // A file with a seek table is complete. Pieces that an index lists after damage are not cut off.
     let found = if file.has_table() || is_beyond { None } else { file.up_to(end)? };
     Ok(match found {
         None => Recovered::Whole { end: length, cut_bytes: 0, table: no_table },
@@ -268,7 +267,7 @@ fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble
     })
 }
 
-/// Whether zeros stand here, or nothing.
+/// Whether the next 16 bytes are zeros or beyond the end of the file.
 fn is_unwritten(file: &Content, at: u64) -> Result<bool, Trouble> {
     let mut start = [0; 16];
     let there = file.length()?.saturating_sub(at).min(start.len() as u64) as usize;
@@ -279,7 +278,7 @@ fn is_unwritten(file: &Content, at: u64) -> Result<bool, Trouble> {
     }
 }
 
-/// Whether the bytes behind the last frame of a compressed file were never written.
+/// Whether the bytes after the last frame of a compressed file begin with zeros, so that they were never written.
 fn is_cut_at_zeros(file: &Content) -> Result<bool, Trouble> {
     let raw = file.file();
     let there = file.cut_off_bytes().min(16) as usize;

@@ -1,4 +1,4 @@
-//! `weir block --from`: excludes what raises alerts.
+//! `weir block --from`: blocks flows or addresses for which an IDS raises alerts.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -18,11 +18,11 @@ use crate::error_words::words;
 use crate::signals::{is_set, stop_flag};
 use crate::units::{counted, whole_seconds};
 
-/// For how long what raises an alert is blocked, if nothing is said.
+/// Default time for which an entry is blocked.
 const TIME: Duration = Duration::from_secs(600);
-/// Between two messages: a daemon takes 20 changes a second of all that a user asks.
+/// Minimum time between two requests. A daemon accepts 20 changes per second from all programs of a user.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Between two looks whether the feeds are still the same: one that was opened anew blocks nothing.
+/// Interval at which it checks that the feeds are still the same. The block list of a reopened feed is empty.
 const LOOK_PAUSE: Duration = Duration::from_secs(2);
 
 /// Runs the command.
@@ -62,26 +62,26 @@ struct AlertRun {
     blocker: Blocker,
     follows: bool,
     shows_json: bool,
-    /// Of the input.
+    /// The name of the input.
     name: String,
-    /// The feeds that were changed last, once there were any.
+    /// The keys of the feeds at the last request; `None` before the first, and after the target was lost.
     keys: Option<std::collections::BTreeSet<u64>>,
-    /// Why nothing can be blocked at the moment, as it was told.
+    /// The reported reason why nothing can be blocked at the moment.
     trouble: Option<String>,
     has_told_of_lines: bool,
-    /// When to send again, and when to look again whether the feeds are the same.
+    /// Earliest time of the next request, and time of the next check of the feeds.
     next: Instant,
     look: Instant,
 }
 
 impl AlertRun {
     fn run(&mut self, target: &mut Target, stop: &AtomicBool) -> Result<()> {
-        // Without the feed it need not begin to read, unless it waits for it.
+        // Fails at once if the feed does not exist, unless --follow waits for it.
         self.look(target)?;
         loop {
             let found = self.read()?;
             let ends = found == Found::End || is_set(stop);
-            // Entries that have come are sent together, at a pace that the other side accepts.
+            // Entries are collected and sent together, at a rate that the other side accepts.
             if ends || Instant::now() >= self.next || found == Found::Nothing {
                 self.send(target)?;
             }
@@ -98,7 +98,7 @@ impl AlertRun {
         let (blocker, now, clock) = (&mut self.blocker, Instant::now(), SystemTime::now());
         let found = match self.input.read(|line, is_old| blocker.take(line, is_old, now, clock)) {
             Ok(found) => found,
-            // It may be readable again, as it was when this began.
+            // It was readable at the start, so the error may be temporary.
             Err(error) if self.follows => {
                 self.trouble(format!("{}: {error}", self.name));
                 std::thread::park_timeout(PAUSE);
@@ -152,8 +152,7 @@ impl AlertRun {
         Ok(())
     }
 
-    /// It ends: the remaining entries are sent, as long as the other side takes them. After a
-    /// signal, once.
+    /// Sends the remaining entries at the end. After a signal, it gives up at the first failure.
     fn send_rest(&mut self, target: &mut Target, stop: &AtomicBool) -> Result<()> {
         while self.blocker.has_pending() {
             let was_stopped = is_set(stop);
@@ -166,7 +165,7 @@ impl AlertRun {
         Ok(())
     }
 
-    /// Looks whether the feeds are those that were there.
+    /// Checks that the feeds are still the same. Otherwise all entries are blocked again.
     fn look(&mut self, target: &mut Target) -> Result<()> {
         match target.change(&[], &[], None) {
             Ok(changed) => {
@@ -183,13 +182,13 @@ impl AlertRun {
         Ok(())
     }
 
-    /// The other side cannot be asked now: an error, unless it is waited for.
+    /// Handles an unreachable or busy target. Unreachable is an error, unless --follow waits for it.
     fn wait(&mut self, error: TargetError) -> Result<()> {
         match error {
             TargetError::Busy(_) => {}
             error if !self.follows => return Err(error.into()),
             error => {
-                // Whatever comes next begins with empty lists.
+                // When the target is back, its lists are empty.
                 self.blocker.lost(Instant::now());
                 self.keys = None;
                 self.trouble(format!("{error}; waiting for it"));
@@ -198,7 +197,7 @@ impl AlertRun {
         Ok(())
     }
 
-    /// Tells of a trouble once.
+    /// Reports a problem, unless it is the one that was reported last.
     fn trouble(&mut self, what: String) {
         if self.trouble.as_ref() != Some(&what) {
             eprintln!("weir: {what}");
@@ -229,7 +228,7 @@ impl AlertRun {
     }
 }
 
-/// The counts, for people: those that are not 0, and always how many lines, alerts and entries.
+/// The counts as text for people: lines, alerts and blocked entries always, others if they are not 0.
 fn text(counts: &Counts) -> String {
     let mut text = format!(
         "{}, {}, {} blocked",

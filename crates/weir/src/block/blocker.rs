@@ -1,5 +1,4 @@
-//! Decides which entries are blocked because of which alert, and for how long. No clock: times are
-//! given.
+//! Decides which entry is blocked because of which alert, and for how long. It has no clock: callers pass the time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,12 +9,12 @@ use weir_alert::{Alert, Line, Rules, What};
 use weir_client::limits::BLOCK_TIME_MIN;
 use weir_filter::block::{ENTRIES_MAX, Entry};
 
-/// Entries that are blocked by now, and entries that are to be.
+/// Entries that are blocked, and entries that are to be blocked.
 pub struct Blocker {
     rules: Rules,
     what: What,
     time: Duration,
-    /// Until when, as far as this command knows.
+    /// Blocked entries, each with its end as far as this command knows.
     live: BTreeMap<Entry, Instant>,
     pending: BTreeMap<Entry, Pending>,
     counts: Counts,
@@ -24,26 +23,26 @@ pub struct Blocker {
 /// An entry that is to be blocked.
 struct Pending {
     end: Instant,
-    /// The alert for which it is blocked; `None` if that was told before.
+    /// The alert for which it is blocked; `None` if it was reported before.
     alert: Option<Signature>,
-    /// It was blocked, and is not any more.
+    /// It was blocked before, and the list has lost it.
     is_lost: bool,
 }
 
-/// The printed part of an alert.
+/// The part of an alert that is printed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
     pub id: Option<u64>,
     pub text: String,
 }
 
-/// Account of every line.
+/// Counts of lines, alerts and entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub lines: u64,
-    /// Lines with something else than an alert.
+    /// Lines with an event other than an alert.
     pub other_events: u64,
-    /// Lines that are no event.
+    /// Lines that are not an event.
     pub not_understood: u64,
     /// Lines that are too long.
     pub too_long: u64,
@@ -52,17 +51,17 @@ pub struct Counts {
     pub left_out: u64,
     /// Alerts of protocols without ports, where flows are blocked.
     pub without_ports: u64,
-    /// Alerts older than an entry lives, from before the start.
+    /// Alerts from before the start that are older than the block time.
     pub too_old: u64,
     /// Alerts whose entry was blocked already, or about to be.
     pub repeated: u64,
     /// Entries that were blocked.
     pub blocked: u64,
-    /// How often entries were blocked again: the feed, or the daemon, had begun anew with an empty list.
+    /// Entries that were blocked again, because the feed or the daemon was restarted with an empty list.
     pub blocked_again: u64,
-    /// Entries that were not: the list has no room, or it was refused otherwise.
+    /// Entries that were refused, for lack of room in the list or for another reason.
     pub refused: u64,
-    /// Entries that were still to be blocked when it ended.
+    /// Entries that were still to be blocked at the end.
     pub not_sent: u64,
 }
 
@@ -76,10 +75,11 @@ impl Blocker {
         &self.counts
     }
 
-    /// Takes a line. One that stood there at the beginning counts from the time of its alert, any other from now on.
+    /// Takes a line. If it was in the file at the start (`is_old`), its block time counts from the alert's own
+    /// time, else from now.
     pub fn take(&mut self, line: Line, is_old: bool, now: Instant, clock: SystemTime) {
         let bytes = match line {
-            // Between lines, and behind the last one.
+            // An empty line, or the empty rest after the last one.
             Line::Whole(bytes) if bytes.trim_ascii().is_empty() => return,
             Line::Whole(bytes) => Some(bytes),
             Line::TooLong => None,
@@ -106,7 +106,7 @@ impl Blocker {
             self.counts.without_ports += 1;
             return;
         };
-        // One from the future is as good as one from now.
+        // A time in the future counts as now.
         let age = alert.time.filter(|_| is_old).and_then(|time| clock.duration_since(time).ok());
         let left = self.time.saturating_sub(age.unwrap_or_default());
         if left.is_zero() {
@@ -130,7 +130,7 @@ impl Blocker {
         let lives_until = self.live.get(&entry).copied().filter(|until| *until > now);
         if let Some(until) = lives_until {
             self.counts.repeated += 1;
-            // A flow that goes on raising alerts is asked for twice in its time, not with each of them.
+            // The time of an entry with further alerts is extended about twice per block time, not with each alert.
             if end > until + self.time / 2 {
                 self.pending.insert(entry, Pending { end, alert: None, is_lost: false });
             }
@@ -150,8 +150,10 @@ impl Blocker {
         !self.pending.is_empty()
     }
 
-    /// Entries to block and their time: at most so many entries, which end at about the same time. Times are rounded
-    /// up, to a tenth of the whole, so that old alerts take ten messages and not one each.
+    /// The next entries to block, at most `most`, and their time.
+    ///
+    /// The entries end at about the same time. Times are rounded up to tenths of the block time, so that old alerts
+    /// need about ten messages instead of one each.
     pub fn batch(&mut self, now: Instant, most: usize) -> Option<(Duration, Vec<Entry>)> {
         self.pending.retain(|_, pending| pending.end > now);
         let step = (self.time / 10).max(BLOCK_TIME_MIN);
@@ -165,7 +167,7 @@ impl Blocker {
         Some((time.min(self.time).max(BLOCK_TIME_MIN), entries))
     }
 
-    /// These are blocked for so long; gives those of which nothing was told yet.
+    /// Records that these entries are blocked for this time. Returns those that were not reported before.
     pub fn blocked(
         &mut self,
         entries: &[Entry],
@@ -186,13 +188,13 @@ impl Blocker {
         news
     }
 
-    /// These were refused; another alert asks for them again.
+    /// Records that these entries were refused. A further alert requests them again.
     pub fn refused(&mut self, entries: &[Entry]) {
         entries.iter().for_each(|entry| _ = self.pending.remove(entry));
         self.counts.refused += entries.len() as u64;
     }
 
-    /// The lists are empty: entries that have time left must be blocked again.
+    /// Records that the lists are empty again. Entries that have time left become pending.
     pub fn lost(&mut self, now: Instant) {
         for (entry, end) in std::mem::take(&mut self.live) {
             if end > now {
@@ -203,7 +205,7 @@ impl Blocker {
         }
     }
 
-    /// Nothing more is sent.
+    /// Records that no more entries are sent, and counts the pending ones.
     pub fn end(&mut self) {
         self.counts.not_sent += std::mem::take(&mut self.pending).len() as u64;
     }

@@ -1,4 +1,4 @@
-//! Where alerts are read from: a file, which may be followed, or standard input.
+//! The input of alerts: a file, which may be followed, or standard input.
 
 use std::io::{self, Read, Stdin};
 use std::path::Path;
@@ -10,25 +10,25 @@ use weir_alert::{FollowedFile, Line, Lines};
 
 use crate::interruptible_writer::has_come;
 
-/// Between two looks at a file in which nothing was new. A waiting thread is woken by signals.
+/// Pause after a read that found nothing new. Signals wake the thread.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Bytes of standard input that are read at a time.
+/// The most bytes that are read from standard input at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Where alerts are read from.
+/// The input of alerts.
 pub enum Input {
     File { file: FollowedFile, follows: bool },
     Standard { stdin: Stdin, lines: Lines, buffer: Vec<u8> },
 }
 
-/// Result of a look at the input.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Something new; more may be there.
+    /// Lines were read, and there may be more.
     More,
-    /// Nothing new yet.
+    /// There is nothing new yet.
     Nothing,
-    /// Nothing more comes.
+    /// The input has ended.
     End,
 }
 
@@ -48,8 +48,8 @@ impl Input {
         Ok(Input::File { file, follows })
     }
 
-    /// Gives the lines that have come, and for each whether it stood there at the beginning of a file that is followed.
-    /// Waits a moment where nothing is new.
+    /// Passes new lines to `take`, each with whether it was in a followed file at the start. Waits a moment if there is
+    /// nothing new.
     pub fn read(&mut self, mut take: impl FnMut(Line, bool)) -> io::Result<Found> {
         match self {
             Input::File { file, follows } => {

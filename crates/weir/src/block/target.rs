@@ -1,4 +1,4 @@
-//! Target of changes of a block list: a daemon's feeds, or a running capture.
+//! The target whose block list is changed: a daemon's feeds, or a running capture.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -16,13 +16,13 @@ use crate::cli::BlockArgs;
 use crate::control::rpc::{Block, Method};
 use crate::daemon::{self, NoDaemon};
 
-/// Entries that a daemon is given at a time.
+/// The most entries in one request to a daemon.
 pub const BATCH: usize = 4096;
 
-/// How long to ask again while the other side is busy.
+/// How long a request is repeated while the other side is busy.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 
-/// Target whose block list is changed.
+/// A target, and the feed in it.
 pub struct Target {
     place: Place,
     feed: String,
@@ -35,31 +35,31 @@ enum Place {
     Daemon(PathBuf, Option<Connection>),
 }
 
-/// Why a list was not changed.
+/// Why a list was not read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// The daemon, the capture or the feed is not there, or not any more.
+    /// The daemon, the capture or the feed does not exist, or not any more.
     #[error("{0:#}")]
     NotThere(anyhow::Error),
-    /// It has too much to do: ask again.
+    /// The other side is busy; the request may be repeated.
     #[error("{0}")]
     Busy(RpcError),
-    /// It said no.
+    /// The other side refused the request.
     #[error("{0:#}")]
     Refused(anyhow::Error),
 }
 
-/// Result of a change.
+/// The result of a change.
 pub struct Changed {
     /// The answer.
     pub json: Value,
-    /// Entries that made a difference.
+    /// Number of entries that were added or removed.
     pub changed: usize,
-    /// How many are blocked now.
+    /// Number of entries that are blocked now.
     pub entries: usize,
-    /// How many more are blocked at some sources only, since a change could not be taken back.
+    /// Number of further entries that only some sources block, because a change could not be undone.
     pub strays: usize,
-    /// The feeds that were changed, if the other side tells them apart.
+    /// The keys of the changed feeds of a daemon; empty for a capture.
     pub keys: BTreeSet<u64>,
 }
 
@@ -72,21 +72,21 @@ pub struct List {
     /// Entries that only some of them block, each with a remark.
     strays: BTreeMap<String, String>,
     left: BTreeMap<String, Duration>,
-    /// They are strays because of a failure.
+    /// The lists differ because a change could not be undone.
     is_of_failure: bool,
-    /// Entries that are not told.
+    /// Number of entries that the answer leaves out.
     pub omitted: usize,
 }
 
-/// A line of a list.
+/// A line of a printed list.
 pub struct ListLine<'a> {
-    /// As it is given to `weir block`.
+    /// The entry, as written for `weir block`.
     pub entry: &'a str,
-    /// For how long yet.
+    /// The remaining time, if it expires.
     pub left: Option<Duration>,
-    /// Where it is blocked, if not everywhere.
+    /// A remark on where it is blocked, if not everywhere.
     pub stray: Option<String>,
-    /// It is a stray because a change could not be taken back.
+    /// It is blocked at some sources only, because a change could not be undone.
     pub is_of_failure: bool,
 }
 
@@ -166,7 +166,7 @@ impl Target {
         remove: &[String],
         time: Option<Duration>,
     ) -> Result<Changed, TargetError> {
-        // A capture takes one message, however long: all of it, or nothing.
+        // A capture gets all entries in one message, so that all of them take effect or none.
         let batch = if matches!(self.place, Place::Capture(_)) { usize::MAX } else { BATCH };
         let gone = remove.chunks(batch).map(|some| (&[][..], some));
         let come = add.chunks(batch).map(|some| (some, &[][..]));
@@ -197,7 +197,7 @@ impl Target {
         }
     }
 
-    /// Changes the list once; without entries it only returns the list.
+    /// Changes the list with one request, which is not repeated. Without entries it only reads the list.
     pub fn change(
         &mut self,
         add: &[String],
@@ -230,7 +230,7 @@ impl Target {
         }
     }
 
-    /// Asks the daemon, over a connection that is kept until it fails.
+    /// Calls the daemon over a connection that is kept until it fails.
     fn daemon<T>(
         &mut self,
         call: impl FnOnce(&Connection) -> Result<T, ClientError>,
@@ -269,7 +269,7 @@ fn of_capture(error: anyhow::Error) -> TargetError {
     }
 }
 
-/// Entries that some of a capture's sources block, and not all; with those sources.
+/// Entries that some sources of a capture block, but not all, each with these sources.
 fn strays(json: &Value) -> BTreeMap<String, Vec<String>> {
     let common: BTreeSet<String> = texts(&json["blocked"]).into_iter().collect();
     let mut strays: BTreeMap<String, Vec<String>> = BTreeMap::new();

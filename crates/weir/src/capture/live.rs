@@ -1,4 +1,4 @@
-//! Messages while a capture runs: its progress, and news of its sources.
+//! Messages of a running capture: its progress, and events of its sources.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use crate::journal::News;
 use crate::out;
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
 
-/// How it goes, on standard error: at the bottom of a terminal, each second anew; elsewhere a line a minute.
+/// The progress on standard error: a status line on a terminal, updated each second; elsewhere one line per minute.
 pub struct Live {
-    /// When the next is due.
+    /// When the next tick is due.
     pub next: Instant,
     last: (Instant, Delivered),
     packets: HeldUnit,
@@ -27,11 +27,11 @@ pub struct Live {
     is_terminal: bool,
 }
 
-/// How long apart lines are where they stay, as in a journal.
+/// Interval of lines if standard error is not a terminal.
 const LINES_APART: Duration = Duration::from_secs(60);
 
 impl Live {
-    /// `prints_there`: lines of frames go to the same terminal, and say enough.
+    /// `prints_there`: frames are printed on the terminal, so the progress is not shown.
     pub fn new(begin: Instant, talks: bool, prints_there: bool) -> Live {
         let next = begin + Duration::from_secs(1);
         Live {
@@ -45,7 +45,7 @@ impl Live {
         }
     }
 
-    /// Says how it goes, if that is due. `total` gives the ledger so far of all feeds.
+    /// Shows the progress if that is due. `total` returns the current ledger of all feeds.
     pub fn tick(&mut self, delivered: Delivered, total: impl FnOnce() -> Ledger) {
         let now = Instant::now();
         if now < self.next {
@@ -72,13 +72,13 @@ impl Live {
         if self.is_terminal { out::show_status(&line) } else { eprintln!("{line}") }
     }
 
-    /// Nothing more is said: the terminal is the report's.
+    /// Clears the status line before the report.
     pub fn end(&self) {
         out::clear_status();
     }
 }
 
-/// Says which engine was taken, and why.
+/// Prints which engine was chosen, and why.
 pub fn introduce(info: &Info) {
     let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
     eprintln!("weir: {}: {}{hook}: {}", info.source, info.engine, info.why);
@@ -95,10 +95,10 @@ pub fn ended(consumer: &Working) -> String {
     format!("{}: {why}this consumer has ended, the others go on", consumer.name)
 }
 
-/// Message about a source of this name.
+/// The message for an event of a source with this name.
 pub fn text(name: &str, news: &News) -> String {
     match news {
-        // Only the daemon knows which, and it may be gone.
+        // Which of the two is unknown here.
         News::Vanished if name.starts_with("host:") => {
             "the daemon has ended, or has closed the feed; waiting for it to come back".to_owned()
         }

@@ -1,4 +1,4 @@
-//! Metrics of a run while it lasts. Those that a daemon also has use its names.
+//! Metrics of a running capture. Metrics that a daemon also has use the same names.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,11 +14,11 @@ use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 use crate::so_far::SoFar;
 use crate::source_name::Part;
 
-/// One of a consumer's counts.
+/// Selects one of a consumer's counts.
 type Count = fn(&Delivered) -> u64;
 
-/// The highest frames and bytes of each consumer that were published. An output that fails loses frames that counted as
-/// delivered; to Prometheus, a counter that falls has begun again from 0.
+/// The highest published counts of frames and bytes of each consumer. If an output fails, frames that counted as
+/// delivered become lost, but to Prometheus a counter that decreases was reset to 0.
 #[derive(Default)]
 pub struct Highest(Mutex<BTreeMap<&'static str, (u64, u64)>>);
 
@@ -34,7 +34,7 @@ impl Highest {
     }
 }
 
-/// The metrics of a run by now.
+/// The current metrics of a run.
 pub fn text(so_far: &SoFar, highest: &Highest) -> String {
     let mut result = so_far.result(Vec::new());
     highest.keep(&mut result.consumers);
@@ -58,7 +58,7 @@ fn of(result: &RunResult) -> String {
         .feeds
         .iter()
         .enumerate()
-        // Those that share their rings are one.
+        // Feeds that share rings are counted once.
         .filter(|(at, feed)| feed.asked.output == *at)
         .map(|(at, feed)| (of_feed(result, at, feed), Ledger::from(&feed.ledger)))
         .collect();
@@ -95,7 +95,7 @@ fn of(result: &RunResult) -> String {
     all.push(counter("consumer_dropped_frames", "Captured frames that it lost, by place", drops));
     if let Some(recorder) = consumers.iter().find_map(|one| one.recorder.as_ref()) {
         all.push(counter("recorder_files", "Files begun", one(recorder.files)));
-        // What is behind a failed write is cut off, so they may fall.
+        // A gauge, because data after a failed write is cut off.
         all.push(gauge("recorder_bytes", "Bytes of files", one(recorder.bytes)));
         all.push(counter(
             "recorder_torn_blocks",
@@ -126,7 +126,7 @@ fn has_failed(consumer: &ConsumerResult) -> bool {
     consumer.failure.as_ref().is_some_and(|failure| !failure.wants_no_more())
 }
 
-/// As the daemon's status has a source.
+/// The source in the form of the daemon's status.
 fn status_of(source: &SourceResult) -> SourceStatus {
     SourceStatus {
         source: source.info.source.clone(),
@@ -140,7 +140,7 @@ fn status_of(source: &SourceResult) -> SourceStatus {
     }
 }
 
-/// The source, the names of all feeds that read these rings, and the part of the source.
+/// Labels of a feed: the source, the names of all feeds that share its rings, and the part of the source.
 fn of_feed(result: &RunResult, output: usize, feed: &FeedResult) -> Labels {
     let own = result.feeds.iter().filter(|other| other.asked.output == output);
     let names: Vec<&str> = own.map(|other| other.asked.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! The feeds that a consumer of the run reads: those that the probe gives it, as that changes.
+//! The feeds that a consumer reads, as updated by the probe.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub struct Reading {
     pub consumer: Consumer,
     pub journal: Arc<Journal>,
     pub subscriptions: Arc<Subscriptions>,
-    /// No feed joins any more.
+    /// Set when no feed will join any more.
     pub is_complete: Arc<AtomicBool>,
     pub progress: Progress,
 }
@@ -29,9 +29,9 @@ impl Reading {
         let (output, label) = self.subscriptions.output_of(&readers)?;
         self.progress.joined(feed.number(), progress);
         let key = feed.number();
-        // Its writers are this process, so they cannot be gone without an end.
+        // The writers are in this process, so they cannot vanish without closing their rings.
         let channel = None;
-        // The journal holds all that is captured against what its consumers account for.
+        // From the first frame: a consumer must account for all captured frames.
         let begin = if from.is_empty() { Begin::First } else { Begin::At(from) };
         let feed = JoinedFeed { key, output, label, rings, first_line, channel, begin };
         Some(FeedChange::Joined(feed))
@@ -62,8 +62,7 @@ impl Drop for Reading {
     }
 }
 
-/// Where a consumer says how far it is, of feeds whose writers wait for that: by the feed's key. Such a writer has one
-/// ring a feed.
+/// The progress of a consumer in feeds whose writers wait for it, by the feed's key. Such a feed has one ring.
 #[derive(Clone, Default)]
 pub struct Progress(Arc<Mutex<Vec<(u64, ReaderProgress)>>>);
 
@@ -72,10 +71,10 @@ impl Progress {
         self.lock().extend(progress.map(|progress| (key, progress)));
     }
 
-    /// Lets files that wait for this consumer go on.
+    /// Reports the consumer's progress to the writers that wait for it.
     pub fn tell(&self, consumer: &(dyn RunConsumer + 'static)) {
         for (feed, progress) in self.lock().iter() {
-            // One that was read to its end waits for nobody.
+            // `None`: the feed was read to its end, so its writer does not wait.
             if let Some(ordinal) = consumer.rings().ordinal(*feed, 0) {
                 progress.reached(ordinal);
             }
@@ -87,7 +86,7 @@ impl Progress {
     }
 }
 
-/// Once it is dropped, no file waits for the consumer any more.
+/// When it is dropped, no writer waits for the consumer any more.
 pub struct Leaving(pub Progress);
 
 impl Drop for Leaving {

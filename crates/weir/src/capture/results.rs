@@ -14,7 +14,7 @@ use crate::run_result::{ConsumerResult, FeedResult};
 use crate::sources::InForce;
 
 impl Run<'_> {
-    /// Lets out the rest of an output, and draws the consumer's account, which is complete only then.
+    /// Finishes an output, and computes the consumer's counts, which are complete only then.
     pub(super) fn conclude(
         &self,
         name: &'static str,
@@ -54,7 +54,7 @@ impl Run<'_> {
         result
     }
 
-    /// What feeds choose by now, where that can be changed.
+    /// The filters in force; empty without a control socket, because they then cannot change.
     pub(super) fn in_force(&self) -> Vec<InForce> {
         self.control.as_ref().map(Control::in_force).unwrap_or_default()
     }

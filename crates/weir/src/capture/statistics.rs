@@ -1,4 +1,4 @@
-//! The statistics blocks at the end of a file: the account of the frames of each of its interfaces.
+//! The statistics blocks at the end of a file, with the counts of each interface.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,13 +8,13 @@ use weir_ring::Ledger;
 
 use crate::run_result::FeedResult;
 
-/// The time of day, for the beginning and the end of a run.
+/// Wall-clock time in nanoseconds since the Unix epoch; 0 if the clock is before it.
 pub(super) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// Of a run from `start_ns` to `end_ns`, for an output that numbers its interfaces as `rings` does and keeps
-/// `delivered` frames.
+/// The statistics of a run from `start_ns` to `end_ns`, for an output that numbers its interfaces as `rings` does and
+/// has kept `delivered` frames.
 pub(super) fn of(
     feeds: &[FeedResult],
     rings: &dyn Rings,
@@ -39,13 +39,13 @@ pub(super) fn of(
         filter_accepted: Some(ledger.accepted()),
         ..none()
     };
-    // Feeds that share their rings are one in the file.
+    // Feeds that share rings are one interface in the file.
     let outputs: Vec<(usize, &FeedResult)> =
         feeds.iter().enumerate().filter(|(at, feed)| feed.asked.output == *at).collect();
     let mut all = Vec::new();
     for (output, FeedResult { ledger, interfaces, .. }) in &outputs {
         let numbers = rings.interfaces(*output);
-        // Of a source that was never there no file knows.
+        // A source that was never open has no interface in the file.
         let Some(&first) = numbers.first() else { continue };
         let delivered = (outputs.len() == 1).then_some(delivered);
         if interfaces.is_empty() {
@@ -53,12 +53,12 @@ pub(super) fn of(
             all.push(Statistics { os_drops, delivered, ..counts(first, ledger) });
             continue;
         }
-        // The pattern itself has counts that belong to no single interface.
+        // Counts that belong to no single interface are those of the pattern itself.
         let own: Vec<Statistics> = interfaces
             .iter()
             .filter_map(|share| {
                 let number = *numbers.get(share.id as usize)?;
-                // If interfaces share a buffer, its losses belong to none of them.
+                // Losses of a buffer that interfaces share are not counted for any of them.
                 let is_counted = !share.ledger.drops.is_empty();
                 let os_drops = is_counted.then(|| share.ledger.dropped());
                 Some(Statistics { os_drops, ..counts(number, &share.ledger) })

@@ -1,5 +1,5 @@
-//! Filters by which frames with a VLAN tag do not pass: a live tcpdump is given frames whose tag the kernel has taken
-//! off, so its users do not expect that.
+//! Finds filters that no frame with a VLAN tag passes. Users of tcpdump do not expect that, because a live tcpdump
+//! filters frames whose tag the kernel has removed.
 
 use weir_capture::Filter;
 use weir_filter::insn::{JEQ, JMP};
@@ -11,7 +11,7 @@ use weir_frame::pcapng::LINKTYPE_ETHERNET;
 const CLASS: u16 = 0x07;
 const OPERATION: u16 = 0xf0;
 
-/// Frames of which nothing is known but that a tag follows the addresses.
+/// Frames with a VLAN tag after the addresses. Nothing else is known of them.
 struct Tagged;
 
 impl Facts for Tagged {
@@ -20,7 +20,7 @@ impl Facts for Tagged {
     }
 }
 
-/// Note on a filter that no tagged frame passes and that does not ask for tags.
+/// A note on a filter that no tagged frame passes and that does not test for tags.
 pub fn note(filter: &Filter) -> Option<String> {
     if filter.link_type != LINKTYPE_ETHERNET {
         return None;

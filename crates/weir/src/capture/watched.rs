@@ -1,4 +1,4 @@
-//! Messages of a run about its sources while it goes on, to viewers and on standard error.
+//! Messages of a running capture about its sources, to viewers and on standard error.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::journal::News;
 use crate::out;
 use crate::sources::OpenSource;
 
-/// Tells them how the sources are, as far as it was counted.
+/// Reports the state of the sources to viewers, with the last recorded counts.
 pub fn tell(run: &Run<'_>, lapped: u64) {
     let Some(watch) = &run.plan.watch else { return };
     let view = |(number, source)| view(run, number, source);
@@ -43,17 +43,17 @@ fn view(run: &Run<'_>, number: usize, source: &OpenSource) -> SourceView {
     }
 }
 
-/// Says for people, on standard error, what became of the frames up to now.
+/// Prints the report so far on standard error.
 pub fn say_so_far(run: &Run<'_>) {
     if run.plan.watch.as_ref().is_some_and(Watch::has_screen) {
-        // It shows more than that, and the terminal is its own.
+        // The live table has the terminal, and shows more.
         return;
     }
     let result = run.so_far.result(run.in_force());
     out::talk(&format!("weir: up to now, and it goes on:\n{}", result.report().text()));
 }
 
-/// Says so in a line of JSON, where that of the end will stand.
+/// Prints the report so far as one line of JSON, on the same output as the final report.
 pub fn print_so_far(run: &Run<'_>) {
     let line = run.so_far.result(run.in_force()).report().json();
     let is_pipe = run.plan.outputs.write.as_deref() == Some(Path::new("-"));
@@ -65,7 +65,7 @@ pub fn print_so_far(run: &Run<'_>) {
     }
 }
 
-/// Says what has become of sources since this was said last.
+/// Prints the events of sources since the last call.
 pub fn news(run: &Run<'_>) {
     let watch = run.plan.watch.as_ref();
     for (id, news) in run.journal.take_news() {

@@ -67,7 +67,7 @@ pub struct CaptureArgs {
     /// `waiting`
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub json_every: Option<Duration>,
-    /// Serve metrics for Prometheus here, at /metrics: 127.0.0.1:9100
+    /// Serve metrics for Prometheus here, at /metrics: 127.0.0.1:9100; with port 0, at a free port, which is told
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
     /// Record the NIC queue of every frame
@@ -94,11 +94,11 @@ pub(super) fn check_list(given: &ArgMatches) -> Result<(), clap::Error> {
     if !given.get_flag("list_interfaces") {
         return Ok(());
     }
-    // -n changes nothing in a capture either.
+    // -n has no effect in a capture either.
     let heeded = ["list_interfaces", "json", "_numbers"];
     let is_typed = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
     let mut ids = given.ids().map(Id::as_str);
-    // Groups have the names of the structs that flags are in.
+    // clap names a group of flags after their struct.
     match ids.find(|id| !id.contains(char::is_uppercase) && !heeded.contains(id) && is_typed(id)) {
         None => Ok(()),
         Some("sources") => Err(refusal("-D lists all interfaces here; leave the other words out")),

@@ -1,4 +1,4 @@
-//! Values of flags that are chosen by name.
+//! Flag values that are names.
 
 use std::sync::LazyLock;
 

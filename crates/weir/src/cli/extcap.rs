@@ -13,7 +13,7 @@ use crate::source_name::Part;
 /// `weir extcap`.
 ///
 /// Source: Wireshark Developer's Guide, "Adding Capture Interfaces And Log Sources Using Extcap".
-// A later flag counts: the wrapper may give defaults in front of what Wireshark gives.
+// The last of repeated flags counts, because the wrapper may put defaults before Wireshark's flags.
 #[derive(Args, Debug)]
 #[command(args_override_self = true)]
 #[command(group = ArgGroup::new("question").args(["list", "dlts", "config", "reload_option", "capture"]))]

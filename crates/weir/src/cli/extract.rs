@@ -61,9 +61,9 @@ impl ExtractArgs {
     pub(super) fn settle(&mut self) -> Result<(), clap::Error> {
         let text = |path: &PathBuf| path.to_string_lossy().trim().to_owned();
         let begins = |(at, path): (usize, &PathBuf)| match path.exists() {
-            // The first is a path in any case. A later one that is read as such would not be filtered by.
+            // An existing file is a path, unless a later word has the name of a filter word: that is ambiguous.
             true => at > 0 && usage_hints::is_filter_word(&text(path)),
-            // One that is missing is still a path.
+            // A word that is not a file and does not look like a filter is the path of a missing file.
             false => {
                 let text = text(path);
                 !text.starts_with(['/', '.', '~']) && usage_hints::begins_filter(&text)

@@ -1,4 +1,4 @@
-//! `-F`: a filter from a file.
+//! `-F`: reads a filter from a file.
 
 use std::fmt::Display;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What `weir capture` and `weir attach` have in common: sources, how their frames are taken, and when to stop.
+//! Flags shared by `weir capture`, `weir attach` and `weir flows`: sources, engines, and limits of the run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct InputArgs {
     /// file:TRACE.pcapng, gen:size=64,flows=1000,
     /// host:eth0 (what `weir serve` captures; read as any user whom its file allows).
     /// The filter begins with the first word after them that can begin a filter, as with tcpdump: eth0 tcp port 80
-    // One at least, which the plan checks: it has the better answer.
+    // The plan requires at least one, with a better message than clap's.
     #[arg(id = "sources", value_name = "SOURCE", value_parser = Word::parse)]
     pub(super) words: Vec<Word>,
     /// The sources among them, and those behind -i and -r.
@@ -54,7 +54,8 @@ pub struct InputArgs {
     /// Wait for interfaces that are missing or down, and capture them again each time they come back
     #[arg(long)]
     pub follow: bool,
-    /// Create a socket here, by which `weir filter` and `weir block` change this capture while it runs
+    /// Create a socket here, by which `weir status`, `weir filter`, `weir block` and `weir trigger` reach this capture
+    /// while it runs
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
     /// The socket of the daemon that host: sources are read from [default: $WEIR_SOCKET, else
@@ -100,7 +101,7 @@ pub struct InputArgs {
     /// alone; 256MiB for gen: alone at full speed]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub ring_size: Option<u64>,
-    /// The same in units of 1024 bytes, as tcpdump has it
+    /// The same in units of 1024 bytes, as tcpdump has it; raised to 4 MiB for each CPU
     #[arg(
         short = 'B', long, value_name = "KIB", conflicts_with = "ring_size",
         value_parser = clap::value_parser!(u64).range(1..=u64::MAX >> 10)
@@ -165,9 +166,10 @@ impl InputArgs {
             self.filter = Some(filter_file::read(&path)?);
         }
         words::settle(&self.words, &mut self.sources, &mut self.filter)?;
-        // Both together are refused.
+        // clap refuses --buffer-size together with --ring-size.
         if let Some(kib) = self.buffer_size {
-            self.ring_size = Some(kib << 10);
+            // Sizes that are common with tcpdump are less than the rings of a few CPUs need.
+            self.ring_size = Some((kib << 10).max(weir_capture::bpf::least_ring_bytes()));
         }
         self.words.clear();
         Ok(())

@@ -1,4 +1,4 @@
-//! What is saved around a trigger, and triggers.
+//! Flags of look-back recording: triggers, and the history that is saved.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -76,7 +76,7 @@ fn span(text: &str) -> Result<Span, String> {
     if text.chars().all(|c| c.is_ascii_digit()) {
         return Err(format!("'{text}' lacks its unit: {text}s are seconds, {text}MiB are bytes"));
     }
-    // `5m` are minutes: sizes have their B.
+    // `5m` means minutes, so a size must end in B.
     let is_size = text.ends_with(['b', 'B', 'k', 'K', 'M', 'G']);
     match is_size {
         true => units::bytes(text).map(Span::Bytes),

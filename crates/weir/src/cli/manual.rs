@@ -1,4 +1,4 @@
-//! Examples and exit statuses of each verb: for its help and its man page.
+//! Examples and exit statuses of each verb, for its help and its man page.
 
 /// A command line, and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub fn exit_statuses(verb: &str) -> Vec<(&'static str, &'static str)> {
 /// `Examples:` as help has them.
 pub fn examples_in_help(verb: &str) -> Option<String> {
     let examples = examples(verb);
-    // Longer lines have their note on a line of its own, so that a terminal of usual width has room for most.
+    // The note of a longer example is on the next line, so that most lines fit into a terminal of usual width.
     let width =
         examples.iter().map(|it| it.line.len()).filter(|&len| len <= LINE).max().unwrap_or(0);
     let lines = examples.iter().map(|Example { line, does }| match line.len() {

@@ -1,4 +1,4 @@
-//! `--print` and what its lines show.
+//! `--print`, and flags for the contents of its lines.
 
 use std::io::IsTerminal;
 

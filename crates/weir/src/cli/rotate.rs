@@ -1,4 +1,4 @@
-//! When files that are written are followed by others, and how many bytes they may have.
+//! Flags for the rotation of files, and their quota.
 
 use std::time::Duration;
 

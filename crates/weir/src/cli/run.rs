@@ -22,7 +22,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH")]
     pub library: Option<PathBuf>,
     /// The tool and its arguments: behind --, or from the first word that is no flag on
-    // No hyphens in front of it: a misspelt flag would be the tool.
+    // A tool cannot begin with a hyphen, or a misspelt flag would be taken for the tool.
     #[arg(required = true, trailing_var_arg = true, value_name = "TOOL")]
     pub command: Vec<OsString>,
 }

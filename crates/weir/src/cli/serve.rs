@@ -15,7 +15,7 @@ pub struct ServeArgs {
     /// The socket that clients connect to
     #[arg(long, value_name = "PATH", default_value = weir_client::SOCKET)]
     pub socket: PathBuf,
-    /// Serve metrics for Prometheus here, at /metrics: 127.0.0.1:9100
+    /// Serve metrics for Prometheus here, at /metrics: 127.0.0.1:9100; with port 0, at a free port, which is told
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub metrics: Option<SocketAddr>,
 }

@@ -1,5 +1,6 @@
-//! Flags of tcpdump, and flags that Weir will have. Those with the same meaning here are short forms in `capture.rs`;
-//! those that ask for what Weir does anyway are ignored; the others are answered with what to type instead.
+//! Flags of tcpdump that Weir does not have, and flags that Weir will have. Flags for Weir's usual behaviour are
+//! ignored; for the others, the error shows what to type instead. Flags with the same meaning are short forms in
+//! `capture.rs`.
 
 use clap::Args;
 
@@ -77,11 +78,14 @@ mod tests {
             (Some(5), 128, true)
         );
         assert_eq!(args.write, [std::path::Path::new("a.pcap")]);
-        let args = parsed("-i eth0 -i eth1 -B 4096 -Q out udp");
+        let least = weir_capture::bpf::least_ring_bytes();
+        assert_eq!(parsed("eth0 -B 4").input.ring_size, Some(least));
+        let larger = (least >> 10) + 1024;
+        let args = parsed(&format!("-i eth0 -i eth1 -B {larger} -Q out udp"));
         let names: Vec<_> = args.input.sources.iter().map(ToString::to_string).collect();
         assert_eq!(
             (&names[..], args.input.ring_size),
-            (&["eth0", "eth1"].map(Into::into)[..], Some(4 << 20))
+            (&["eth0", "eth1"].map(Into::into)[..], Some(larger << 10))
         );
         assert_eq!(
             (args.input.filter.as_deref(), args.input.direction),

@@ -1,4 +1,4 @@
-//! Words without a flag: sources, and behind them the filter, as tcpdump takes it.
+//! Words without a flag: sources, followed by the filter, as with tcpdump.
 
 use clap::error::ErrorKind;
 use weir_capture::CaptureError;
@@ -22,7 +22,7 @@ impl Word {
 
     /// Whether a filter may begin with it. Source: pcap-filter(7).
     fn begins_filter(&self) -> bool {
-        // vm:, docker:, file: and others; no address begins like them.
+        // Prefixes such as vm:, docker: and file:, with which no address begins.
         let is_source = self.source.is_ok() && self.text.contains(':');
         let is_address = usage_hints::address_filter(self.text.trim()).is_some();
         is_address || !is_source && usage_hints::begins_filter(self.text.trim())
@@ -77,7 +77,7 @@ fn check_filter(
     let names = if names.is_empty() { "IFACE".to_owned() } else { names.join(" ") };
     let hint = |filter: &str| usage_hints::filter_hint_for(&names, filter);
     if let Some(address) = usage_hints::address_filter(&first.text) {
-        // The language has no bare addresses, nor has tcpdump.
+        // The filter language of tcpdump has no bare addresses.
         let rest = filter.strip_prefix(first.text.trim()).unwrap_or_default();
         let text =
             format!("'{}' alone is no filter; {}", first.text, hint(&format!("{address}{rest}")));

@@ -1,4 +1,4 @@
-//! `weir flows`: frames become flows.
+//! The consumer of `weir flows`: counts frames by flow.
 
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,11 +18,11 @@ use crate::flows::outlets::{ExportReport, OutletPlan, Outlets};
 use crate::flows::report::FlowsReport;
 use crate::flows::watch::Watch;
 
-/// Flows that a table has, if not said.
+/// Default capacity of the flow table, in flows.
 const FLOWS: u64 = 1_000_000;
-/// Frames that are taken over together.
+/// The most frames that are taken in one call.
 const RUN_FRAMES: u64 = 256;
-/// Parts of a view at a time, where no frames come: some milliseconds.
+/// Parts of the table that are reported at a time while no frames come. It takes some milliseconds.
 const PARTS_AT_REST: usize = 32;
 
 /// Why flows cannot be printed.
@@ -63,7 +63,7 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
     Ok(Named::new("flows", input.ordered(sink)))
 }
 
-/// The error with the flag that it is about.
+/// The error, with the name of its flag.
 fn named(error: FlowError) -> anyhow::Error {
     match error {
         FlowError::Flows(_) => anyhow!("--flows-max: {error}"),
@@ -78,16 +78,16 @@ struct Flows {
     /// Interfaces, by number.
     links: Vec<LinkLayer>,
     out: Outlets,
-    /// Of exports that have ended.
+    /// Reports of exports that have ended.
     reports: Vec<ExportReport>,
     kept: Count,
-    /// Time goes on where no frames come.
+    /// The machine's clock advances the table while no frames come.
     has_clock_stamps: bool,
-    /// Tells those who look on.
+    /// Sends the flows to viewers.
     reporter: Option<Reporter>,
 }
 
-/// Why the lines on standard output have ended.
+/// The consumer's error for a failed export on standard output.
 fn failed(failure: ExportError) -> ConsumerError {
     if Stalled::is_why(&failure.source) {
         return ConsumerError::ReaderStalled(FlowsError::ReaderStalled.into());
@@ -110,7 +110,7 @@ impl Flows {
         table.add(seen, &mut |record| out.take(&record));
     }
 
-    /// Tells those who look on, so many parts at most.
+    /// Reports at most this many parts of the table to viewers.
     fn report(&mut self, parts: usize) {
         let Flows { table, out, kept, reporter: Some(reporter), .. } = self else { return };
         let Count { frames, wire_bytes } = *kept;
@@ -185,7 +185,7 @@ impl Sink for Flows {
 
 impl RunSink for Flows {
     fn end(&mut self) {
-        // The run has a failure to tell of already.
+        // The run already has an error to report.
         let _ = self.end_all();
     }
 

@@ -1,9 +1,8 @@
-//! `--latency`: how long frames take from the generator's stamp to a consumer's hands.
+//! `--latency`: measures the delay of frames from the generator's stamp to a consumer.
 //!
-//! `weir gen --stamp` writes CLOCK_TAI into each frame when it makes it, before the link has it. This
-//! consumer copies frames out of the rings, as every consumer that looks into them does, and reads the same
-//! clock when it comes to the frame. In between lie the link, the engine, the ring, the consumer's own
-//! rest, and the frames of its batch before this one.
+//! `weir gen --stamp` writes the time of CLOCK_TAI into each frame before it is sent. This consumer copies frames out
+//! of the rings, like every consumer that reads their bytes, and then reads the same clock. The delay includes the
+//! link, the engine, the ring, the consumer's sleep, and the earlier frames of the same batch.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -21,9 +20,9 @@ pub(super) fn open(how: LatencyName) -> Box<dyn RunConsumer> {
     Box::new(Latency::new(how))
 }
 
-/// Longer delays count as this one: a frame that took a minute was not late but forgotten.
+/// Longer delays are counted as this one.
 const DELAY_MAX_NS: u64 = 60_000_000_000;
-/// Digits of a delay that are kept: the histogram's error is below one in a thousand.
+/// Significant digits of the histogram: its error is below one in a thousand.
 const DIGITS: u8 = 3;
 
 /// Summary of a run's delays.
@@ -31,9 +30,9 @@ const DIGITS: u8 = 3;
 pub struct LatencyReport {
     /// Frames with a stamp.
     pub frames: u64,
-    /// Frames without one: not the generator's, or made without `--stamp`.
+    /// Frames without a stamp: from elsewhere, or generated without `--stamp`.
     pub unstamped: u64,
-    /// Stamps that lie in the future: two clocks, or one that was set meanwhile. In none of the others.
+    /// Frames whose stamp is in the future, because of two clocks or a clock that was set. No other field counts them.
     pub early: u64,
     pub p50_us: f64,
     pub p90_us: f64,
@@ -84,14 +83,14 @@ impl Delays {
     }
 }
 
-/// Times frames.
+/// Measures the delays of frames.
 pub struct Latency {
     lanes: Lanes,
     batch: Batch,
     frames: u64,
     wire_bytes: u64,
     delays: Delays,
-    /// Of a consumer that looks all the time.
+    /// With `--latency poll`, the consumer spins instead of sleeping.
     spin: Option<Spin>,
 }
 

@@ -1,4 +1,4 @@
-//! The consumers in the box. Each is a file here and a line of [`all`], which has the consumers and their flags.
+//! The built-in consumers. Each has a file here, and an entry in [`all`].
 
 mod flows;
 mod latency;
@@ -26,10 +26,10 @@ use crate::plan::CapturePlan;
 
 /// A consumer of `weir capture`.
 pub trait RunConsumer: Consumer + Send {
-    /// It could not go on, and is not finished as others are: its remaining output is written now.
+    /// Writes the remaining output after a failure, when the consumer is not finished as usual.
     fn end(&mut self) {}
 
-    /// How long frames took, if it timed them.
+    /// The delays of frames, if it measures them.
     fn latency(&self) -> Option<LatencyReport> {
         None
     }
@@ -68,7 +68,7 @@ impl<S: RunSink> RunConsumer for Ordered<S> {
 
 /// A sink of `weir capture`.
 pub trait RunSink: Sink + Send {
-    /// As [`RunConsumer::end`].
+    /// See [`RunConsumer::end`].
     fn end(&mut self) {}
 
     /// Report on the interface that it feeds.
@@ -87,11 +87,11 @@ impl RunSink for FileWriter {}
 
 impl RunSink for FilesByLinkType {}
 
-/// A consumer, and the name that it has in the ledger.
+/// A consumer, with its name in the ledger.
 pub struct Named {
     pub name: &'static str,
     pub consumer: Box<dyn RunConsumer>,
-    /// Where its thread runs, if that is another network namespace.
+    /// The network namespace of its thread, if it is another one.
     pub netns: Option<Netns>,
 }
 
@@ -100,7 +100,7 @@ impl Named {
         Named { name, consumer, netns: None }
     }
 
-    /// Starts its thread: one is in the network namespace of the one that starts it.
+    /// Starts its thread. A thread inherits the network namespace of its creator.
     pub fn spawn(self, plan: Plan<dyn RunConsumer>) -> Result<Running<dyn RunConsumer>> {
         let running = match &self.netns {
             Some(netns) => netns.ask(|| spawn(self.consumer, plan))?,
@@ -113,20 +113,20 @@ impl Named {
 /// Parameters for making consumers.
 pub struct Input<'a> {
     pub plan: &'a CapturePlan,
-    /// When outputs stop waiting for readers that take nothing.
+    /// The stop, after which outputs do not wait long for their readers.
     pub stop: Stop,
     /// Names of addresses, for files.
     pub names: &'a Names,
 }
 
 impl Input<'_> {
-    /// Frames in time order, handed to `sink`.
+    /// A consumer that merges frames into time order and passes them to `sink`.
     fn ordered<S: RunSink + 'static>(&self, sink: S) -> Box<dyn RunConsumer> {
         Box::new(Ordered::new(self.plan.merge_slack, sink))
     }
 }
 
-/// The consumers that were asked for, the main one first: its counts are those of the whole run.
+/// The requested consumers. The first is the main one, whose counts are those of the run.
 pub fn all(input: &Input<'_>) -> Result<Vec<Named>> {
     let outputs = &input.plan.outputs;
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! `weir attach`: frames are received on an interface that is made for them.
+//! The consumer of `weir attach`: feeds frames into an interface that it creates.
 
 use std::time::{Duration, Instant};
 
@@ -15,34 +15,34 @@ use super::{Input, Named, RunSink};
 use crate::cli::{NetdevArgs, SuperFramesName};
 use crate::interruptible_writer::Stop;
 
-/// Frames that are taken over together.
+/// The most frames that are taken in one call.
 const RUN_FRAMES: u64 = 256;
-/// How often a reader is looked for that the run is to wait for.
+/// Interval at which readers of the interface are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long readers have for the last frames. tcpdump is handed those of an unfilled block after a second.
+/// How long readers may take for the last frames. tcpdump receives those of an unfilled block after a second.
 const READERS_TIME: Duration = Duration::from_secs(2);
 
 /// Report on an interface that was fed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NetdevReport {
-    /// Its name, with that of its network namespace if that is another.
+    /// Its name, preceded by its network namespace if that is another one.
     pub name: String,
-    /// Frames that it received, segments each for itself.
+    /// Frames that it received. Each segment counts.
     pub received: u64,
-    /// Captured frames that it did not take, or not all segments of. Nobody says whose a segment was: each that was
-    /// refused counts as one of another frame.
+    /// Captured frames that it refused, fully or in part. The frame of a refused segment is unknown, so each refused
+    /// segment counts as one frame.
     pub refused: u64,
     /// Frames that were segmented.
     pub segmented: u64,
-    /// Frames that were to be segmented and could not be; they were fed as they were.
+    /// Frames that could not be segmented, and were fed whole.
     pub unsegmented: u64,
-    /// Frames that the capture had cut, and that were fed so.
+    /// Frames that the capture had cut, and that were fed cut.
     pub cut: u64,
-    /// Frames that somebody sent into it, all of which were dropped.
+    /// Frames that programs sent into the interface. All are dropped.
     pub sent_into: u64,
 }
 
-/// Makes the interface.
+/// Creates the interface and its consumer.
 pub(super) fn open(input: &Input<'_>, args: &NetdevArgs) -> Result<Named> {
     let netns = args.into.as_ref().map(Netns::open).transpose()?;
     let create = || Netdev::create(&args.name, args.mtu);
@@ -68,7 +68,7 @@ pub(super) fn open(input: &Input<'_>, args: &NetdevArgs) -> Result<Named> {
     Ok(Named { name: "netdev", consumer: input.ordered(sink), netns })
 }
 
-/// As it is called from here.
+/// The name of the interface, preceded by its network namespace if that is another one.
 fn name(args: &NetdevArgs) -> String {
     args.into.as_ref().map_or_else(|| args.name.to_string(), |into| format!("{into}/{}", args.name))
 }
@@ -93,15 +93,15 @@ struct Feeder {
     /// Frames that the interface has neither received nor refused yet.
     waiting: Count,
     kept: Count,
-    /// Frames, segments each for itself, that it had refused when this was counted last.
+    /// Refused frames and segments at the last count.
     refused: u64,
     stop: Stop,
     report: NetdevReport,
 }
 
 impl Feeder {
-    /// Gives readers the time to read the remaining frames: without the interface their sockets fail. A user who
-    /// asked for the end does not wait.
+    /// Gives readers time for the remaining frames, because their sockets fail once the interface is gone. After a
+    /// signal it does not wait.
     fn wait_for_readers(&mut self) {
         let begin = Instant::now();
         while begin.elapsed() < READERS_TIME
@@ -142,25 +142,25 @@ impl Feeder {
         self.netdev.feed(frame).map_err(failed)
     }
 
-    /// Has the interface receive what waits, and counts it.
+    /// Passes buffered frames to the interface, and counts them.
     fn let_out(&mut self) -> Result<(), ConsumerError> {
         let result = self.netdev.flush();
         self.count();
         result.map_err(failed)
     }
 
-    /// Counts frames that were received or refused; others go on waiting.
+    /// Counts frames that were received or refused since the last call. Pending ones stay in `waiting`.
     fn count(&mut self) {
         let Counts { received, refused, pending, .. } = self.netdev.counts();
         let refused_now = refused - std::mem::replace(&mut self.refused, refused);
         let Count { frames, wire_bytes } = self.waiting;
-        // Segments are refused, and pending, each for itself; there are no more frames than wait.
+        // `refused` and `pending` count segments, so both are limited by the number of waiting frames.
         let lost = refused_now.min(frames);
         let left = pending.min(frames - lost);
         let kept = frames - lost - left;
         self.report.received = received;
         self.report.refused += lost;
-        // Nobody says which ones were refused: the bytes are those of the average.
+        // Which frames were refused is unknown, so bytes are computed from their average length.
         let bytes_of = |some: u64| wire_bytes * some / frames.max(1);
         self.kept.frames += kept;
         self.kept.wire_bytes += bytes_of(kept);

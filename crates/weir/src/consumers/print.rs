@@ -1,4 +1,4 @@
-//! `--print`: one line a frame on standard output.
+//! `--print`: one line per frame on standard output.
 
 use anyhow::{Context, Result};
 use weir_store::{PrintOptions, Printer};

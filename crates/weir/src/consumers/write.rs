@@ -1,4 +1,4 @@
-//! `--write`: a pcapng file, or one for each link type, or several that follow each other, or a pipe.
+//! `--write`: writes a pcapng file, one for each link type, rotating files, or a pipe.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(super) fn open(input: &Input<'_>, path: &Path) -> Result<Box<dyn RunConsumer
     };
     let rotation = input.plan.outputs.rotation;
     let create = || FilesByLinkType::rotating(path, mode, rotation, say);
-    // Those that follow are made once the rights are given up: a folder that is closed then is found to be so now.
+    // Later files will be created after capabilities are dropped, so the directory is checked without them.
     let files = if rotation.is_asked_for() { privileges::without(create)? } else { create()? };
     Ok(input.ordered(files.with_names(names)))
 }

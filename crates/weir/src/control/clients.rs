@@ -1,4 +1,4 @@
-//! Connections to the socket of a capture, a thread each, and who has to go when all places are taken.
+//! Clients of the control socket, with a thread for each. At the limit, a silent client is disconnected for a new one.
 
 use std::io;
 use std::net::Shutdown;
@@ -26,11 +26,11 @@ struct Client {
 
 #[derive(Clone, Copy)]
 enum ClientState {
-    /// No whole message has come since.
+    /// Waiting for a whole message since this time.
     Waits(Instant),
-    /// A change is being made for it.
+    /// A request of the client is being executed.
     Busy,
-    /// Its place was given away: further messages are not read any more.
+    /// Disconnected for another client. No more of its messages are read.
     Gone,
 }
 
@@ -39,8 +39,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Clients {
-    /// Serves a connection with `answer`, in a thread of its own; if there is no place, in that of the client that
-    /// has kept one waiting for the longest time.
+    /// Serves a connection with `answer` on a thread of its own.
+    ///
+    /// At the limit of clients, the one that has been silent for the longest time is disconnected first. If all
+    /// are busy, the new client is refused.
     pub fn admit(
         &self,
         stream: UnixStream,
@@ -62,7 +64,7 @@ impl Clients {
         }
         let (clients, own) = (self.clone(), Arc::clone(&client));
         let spawned = thread::Builder::new().name("weir-client".into()).spawn(move || {
-            // A client that goes in the middle of a message has sent nothing.
+            // An error ends the connection. An incomplete message is discarded.
             let _ = own.talk(answer);
             clients.leave(&own);
         });
@@ -76,8 +78,7 @@ impl Clients {
     }
 }
 
-/// Disconnects the client that has been silent for the longest time; `false` if all are being
-/// served.
+/// Disconnects the client that has been silent for the longest time. Returns `false` if all are busy.
 fn make_room(all: &mut Vec<Arc<Client>>) -> bool {
     let since = |client: &Arc<Client>| match *locked(&client.state) {
         ClientState::Waits(since) => Some(since),
@@ -87,10 +88,10 @@ fn make_room(all: &mut Vec<Arc<Client>>) -> bool {
         let waiting = all.iter().enumerate().filter_map(|(at, client)| Some((since(client)?, at)));
         let Some((_, at)) = waiting.min() else { return false };
         let mut state = locked(&all[at].state);
-        // Unless its message came just now.
+        // A message may have come meanwhile.
         if matches!(*state, ClientState::Waits(_)) {
             *state = ClientState::Gone;
-            // Its thread wakes up to the end of the connection.
+            // Its thread's read then returns the end of the stream.
             let _ = all[at].stream.shutdown(Shutdown::Both);
             drop(state);
             all.swap_remove(at);
@@ -114,7 +115,7 @@ impl Client {
                 *state = ClientState::Busy;
             }
             let answer = answer(&message);
-            // A client that does not read its answer counts as waiting, too.
+            // A client that does not read its response also counts as waiting.
             *locked(&self.state) = ClientState::Waits(Instant::now());
             if let Some(answer) = answer {
                 rpc::send(&mut stream, &answer)?;

@@ -1,4 +1,4 @@
-//! The messages of the control socket: JSON-RPC 2.0, each behind its length.
+//! The messages of the control socket: JSON-RPC 2.0, each preceded by its length.
 
 use std::io::{self, Read, Write};
 
@@ -9,19 +9,19 @@ use weir_plug::framing;
 use weir_plug::limits::MESSAGE_BYTES_MAX;
 use weir_plug::message::{Message, NO_METHOD, NO_PARAMS, NO_REQUEST, REFUSED, RpcError};
 
-/// Request to a capture.
+/// A request to a capture.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "method", content = "params", rename_all = "snake_case")]
 pub enum Method {
-    /// Have the feeds of a name choose by another filter from here on.
+    /// Changes the filter of the feeds with a name.
     SetFilter(SetFilter),
-    /// Have the feeds of a name leave out, or not leave out any more, frames by these entries; gives the list.
+    /// Adds and removes entries of the block list of the feeds with a name, and returns the list.
     Block(Block),
-    /// Give the ledgers of all feeds.
+    /// Returns the ledgers of all feeds.
     Ledgers(Ledgers),
-    /// Tell how the capture goes: the JSON object of `--json-every`.
+    /// Returns the JSON object of `--json-every`.
     Status(Status),
-    /// Record what lies around now.
+    /// Triggers the recorder.
     Trigger(Trigger),
 }
 
@@ -47,7 +47,7 @@ pub struct SetFilter {
     /// The name; empty where feeds have none.
     #[serde(default)]
     pub feed: String,
-    /// The filter; empty takes every frame.
+    /// The filter; if empty, all frames pass.
     pub filter: String,
 }
 
@@ -58,18 +58,18 @@ pub struct Block {
     /// The name; empty where feeds have none.
     #[serde(default)]
     pub feed: String,
-    /// Entries to block from here on.
+    /// Entries to block.
     #[serde(default)]
     pub add: Vec<String>,
     /// Entries to unblock.
     #[serde(default)]
     pub remove: Vec<String>,
-    /// For how long those of `add` are left out; without an end if nothing is said.
+    /// Time after which the entries of `add` expire, in milliseconds; `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
 }
 
-/// The answer to a message, once `carry_out` has carried it out; `None` to a notification, which wants none.
+/// Parses a message, executes it with `carry_out`, and returns the response; `None` for a notification.
 pub fn answer(
     message: &[u8],
     carry_out: impl FnOnce(Method) -> anyhow::Result<Value>,
@@ -112,7 +112,7 @@ fn method(name: &str, params: Option<&Value>) -> Result<Method, (i32, String)> {
     }
 }
 
-/// The request for it.
+/// The JSON-RPC request for a method.
 pub fn request(method: &Method) -> serde_json::Result<Value> {
     let mut request = serde_json::to_value(method)?;
     request["jsonrpc"] = json!("2.0");
@@ -120,12 +120,12 @@ pub fn request(method: &Method) -> serde_json::Result<Value> {
     Ok(request)
 }
 
-/// An answer that says what went wrong.
+/// An error response.
 pub fn failed(id: Value, code: i32, message: &str) -> Value {
     Message::response(id, Err(RpcError::new(code, message))).to_value(0)
 }
 
-/// One message, or `None` if the other side has no more.
+/// Receives one message; `None` at the end of the stream.
 pub fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     framing::receive(stream, MESSAGE_BYTES_MAX)
 }

@@ -1,7 +1,7 @@
-//! The changes that a capture allows, and their results.
+//! Changes to a running capture, and their results.
 //!
-//! A change goes to all feeds of a name, which are several sources': to all of them or to none. One that refuses has it
-//! taken back from those that had taken it.
+//! A change applies to all feeds with the same name, one of each source: to all of them or to none. If one feed refuses
+//! the change, it is undone at the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -33,16 +33,16 @@ pub struct Served {
     subscriptions: Arc<Subscriptions>,
     so_far: Arc<SoFar>,
     lists: BlockLists,
-    /// Message to a recorder that waits for a trigger.
+    /// Flags of a recorder that waits for a trigger.
     asked: Option<Asked>,
-    /// By feed. Held while anything changes: two changes at a time would not know of each other.
+    /// The state of each feed. Locked during a change, so that changes come one after the other.
     state: Mutex<Vec<Now>>,
 }
 
-/// Present state of a feed.
+/// The current state of a feed.
 struct Now {
     in_force: InForce,
-    /// Its source has ended: nothing more comes that a change would be for.
+    /// Its source has ended, so a change has no effect.
     has_ended: bool,
 }
 
@@ -50,7 +50,7 @@ struct Now {
 enum FeedChange {
     Filter(Option<Arc<Filter>>),
     Block(ListChange),
-    /// Its block list, back to its former state.
+    /// Restores the former state of its block list.
     Unblock(Undo),
 }
 
@@ -100,7 +100,7 @@ impl Served {
         Ok(json!({ "triggered": true }))
     }
 
-    /// The JSON object of `--json-every`, by now.
+    /// The current JSON object, as `--json-every` prints it.
     fn status(&self) -> Result<Value> {
         if !self.so_far.has_begun() {
             bail!(
@@ -111,7 +111,7 @@ impl Served {
         Ok(serde_json::from_str(&self.so_far.result(in_force).report().json())?)
     }
 
-    /// The ledgers so far. While frames come, the counts of one are not of one instant.
+    /// The current ledgers. While frames come, the counts of a ledger are not read at one instant.
     fn ledgers(&self) -> Result<Value> {
         self.so_far.count()?;
         let of_one = |feed: &Subscribed| {
@@ -139,7 +139,7 @@ impl Served {
 
     fn set_filter(&self, name: &str, text: &str) -> Result<Value> {
         let own = self.named(name)?;
-        // All of them compile before any changes.
+        // The filter is compiled for all feeds before any feed is changed.
         let compiled = own.iter().map(|&at| Ok((at, compile(text, self.link_type(at))?)));
         let compiled: BTreeMap<_, _> = compiled.collect::<Result<_>>()?;
         let change = |at| FeedChange::Filter(compiled[&at].clone());
@@ -173,15 +173,17 @@ impl Served {
         Ok(result)
     }
 
-    /// Entries that these feeds block: one list, unless a change could not be undone. Then `blocked` is what all of
-    /// them block, and each has its own in `sources`. `left_ms` says for how long yet, of entries that end.
+    /// The entries that these feeds block, as JSON.
+    ///
+    /// `blocked` has the entries that all of them block. If a change could not be undone and the lists differ,
+    /// `sources` has the list of each. `left_ms` has the remaining time of entries that expire.
     fn blocked(&self, state: &[Now], own: &[usize], changed: usize) -> Value {
         let now = Instant::now();
         let alive: Vec<usize> = own.iter().copied().filter(|&at| !state[at].has_ended).collect();
         let shown = if alive.is_empty() { own } else { &alive };
         let list_of = |at: usize| {
             let mut list = self.lists.of(self.feeds()[at].subscription);
-            // Those are about to be taken out, of one list after the other.
+            // Expired entries are removed from one list after the other, so some may still have them.
             list.retain(|_, end| end.is_none_or(|end| end > now));
             list
         };
@@ -210,12 +212,13 @@ impl Served {
         result
     }
 
-    /// As the user named it, with the part that the feed is of.
+    /// The name of the feed's source and part, as the user wrote it.
     fn source(&self, at: usize) -> String {
         self.subscriptions.name_of(&self.feeds()[at])
     }
 
-    /// The feeds of this name: one of each source. None of them shares its rings with one of another name.
+    /// Indexes of the feeds with this name, one of each source. It is an error if one shares its rings with a feed of
+    /// another name.
     fn named(&self, name: &str) -> Result<Vec<usize>> {
         let all = self.feeds().iter().enumerate();
         let own: Vec<usize> = all.filter(|(_, feed)| feed.name == name).map(|(at, _)| at).collect();
@@ -241,13 +244,14 @@ impl Served {
         Ok(own)
     }
 
-    /// Another feed that reads the same rings.
+    /// The name of another feed that reads the same rings.
     fn sharing(&self, feed: &Subscribed) -> Option<&str> {
         let is_same = |other: &&Subscribed| other.output == feed.output && other.name != feed.name;
         self.feeds().iter().find(is_same).map(|other| other.name.as_str())
     }
 
-    /// Changes all of the feeds whose sources have not ended, or none; gives those with what takes each change back.
+    /// Changes all of the feeds whose sources have not ended, or none. Returns the changed feeds, each with the change
+    /// that undoes it.
     fn change_all(
         &self,
         state: &mut [Now],
@@ -265,7 +269,7 @@ impl Served {
         if made.is_empty() { Err(CaptureError::Ended.into()) } else { Ok(made) }
     }
 
-    /// Changes one of them; gives the change that takes this one back.
+    /// Changes one feed, and returns the change that undoes it.
     fn change(
         &self,
         now: &mut Now,
@@ -294,15 +298,14 @@ impl Served {
         };
         let changed = changed.map_err(|error| match error {
             ProbeError::Capture(error) => error,
-            // Whatever it is that is not there any more.
+            // All other errors of the probe mean that the source has ended.
             _ => CaptureError::Ended,
         });
         now.has_ended = matches!(changed, Err(CaptureError::Ended));
         changed
     }
 
-    /// Undoes the changes in `made` after one source refused, the last first; returns the error that describes the
-    /// result.
+    /// Undoes the changes in `made`, the last first, after one source has refused. Returns the error to report.
     fn take_back(
         &self,
         state: &mut [Now],
@@ -317,7 +320,7 @@ impl Served {
         let mut stuck = Vec::new();
         for (at, back) in made.into_iter().rev() {
             match self.change(&mut state[at], at, back) {
-                // Whatever an ended source chooses by, it chooses no more.
+                // The filter or list of an ended source has no effect.
                 Ok(_) | Err(CaptureError::Ended) => {}
                 Err(error) => stuck.push(format!("{} ({})", self.source(at), error_text(&error))),
             }

@@ -1,5 +1,5 @@
-//! The end of the demo, where Docker is there: a container that has nothing but the daemon's socket reads what this
-//! machine captures. Nothing is pulled: the image is this program and the libraries that it needs.
+//! The last part of the demo, if Docker is installed: a container that has only the daemon's socket reads what this
+//! machine captures. No image is pulled: the image has this program and the libraries that it needs.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -17,14 +17,14 @@ use weir_lab::testbed::pack_image;
 
 use crate::units::grouped;
 
-/// The image's name; it is removed at the end.
+/// The name of the image, which is removed at the end.
 const IMAGE: &str = "weir-demo";
-/// Nobody, who has no right to anything.
+/// The user id of `nobody`, without any privileges.
 const NOBODY: u32 = 65_534;
 const FRAMES: u64 = 50_000;
 const RATE_PPS: f64 = 50_000.0;
 
-/// Shows it; says so if there is no Docker. Gives whether the container had every frame.
+/// Runs this part, or prints that there is no Docker. Returns whether the container received every frame.
 pub fn run(bed: &Testbed) -> Result<bool> {
     let answers = quiet(Command::new("docker").arg("version"));
     println!();
@@ -35,7 +35,7 @@ pub fn run(bed: &Testbed) -> Result<bool> {
     let dir = TempDir::new().context("making a folder among the temporary files")?;
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
     let _image = Image::new(dir.path())?;
-    // A folder of its own: it is all that the container gets.
+    // A directory of its own, because the container gets all of it.
     let shared = dir.path().join("run");
     fs::create_dir(&shared)?;
     let config = dir.path().join("weir.toml");
@@ -55,7 +55,7 @@ pub fn run(bed: &Testbed) -> Result<bool> {
     read
 }
 
-/// Sends frames, and has a container count them.
+/// Sends frames while a container counts them.
 fn read_in_container(bed: &Testbed, shared: &Path) -> Result<bool> {
     let volume = format!("{}:/run/weir", shared.display());
     let (user, frames) = (NOBODY.to_string(), FRAMES.to_string());
@@ -92,7 +92,7 @@ fn read_in_container(bed: &Testbed, shared: &Path) -> Result<bool> {
     Ok(is_whole)
 }
 
-/// An image of this program, until dropped.
+/// An image of this program. Dropping it removes the image.
 struct Image;
 
 impl Image {
@@ -111,7 +111,7 @@ impl Drop for Image {
     }
 }
 
-/// Runs a command without output; whether it succeeded.
+/// Runs a command without output, and returns whether it succeeded.
 fn quiet(command: &mut Command) -> bool {
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
@@ -122,7 +122,7 @@ fn quietly(mut command: Command) -> Command {
     command
 }
 
-/// Waits until a child says this on standard error, and lets it talk on.
+/// Waits until a child prints this on standard error, and goes on reading that on another thread.
 fn wait_for_line(child: &mut Child, wanted: &str) -> Result<()> {
     let talk = child.stderr.take().context("it has standard error")?;
     let mut lines = BufReader::new(talk).lines();
@@ -130,7 +130,7 @@ fn wait_for_line(child: &mut Child, wanted: &str) -> Result<()> {
     for line in lines.by_ref() {
         last = line?;
         if last.contains(wanted) {
-            // A program that writes there must not find it closed.
+            // If the pipe were closed, a later write of the child would fail.
             std::thread::spawn(move || lines.for_each(drop));
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Answers in extcap's words: a sentence a line, values in braces.
+//! Output in extcap's syntax: one sentence per line, with values in braces.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) fn stored_interface() -> String {
     format!("interface {{value={}}}{{display=Weir: stored traffic}}\n", STORED)
 }
 
-/// Wireshark counts link types as libpcap does within programs (DLT), files as LINKTYPE; the two differ for raw IP.
+/// The link type as a DLT value, which extcap requires. It differs from the LINKTYPE value in files for raw IP.
 pub(super) fn link_types(link_type: u16) -> String {
     let (number, name, display) = match link_type {
         1 => (1, "EN10MB".to_owned(), "Ethernet".to_owned()),
@@ -40,7 +40,7 @@ pub(super) fn link_types(link_type: u16) -> String {
 pub(super) fn options(snaplen_max: u32, socket: &Path) -> String {
     let mut text = String::new();
     let mut argument = |number: u32, call: &str, display: &str, tooltip: &str, rest: &str| {
-        // Into memory: nothing can fail.
+        // Writing into memory cannot fail.
         let _ = writeln!(
             text,
             "arg {{number={number}}}{{call=--{call}}}{{display={display}}}{{tooltip={tooltip}}}{rest}"
@@ -73,7 +73,7 @@ pub(super) fn options(snaplen_max: u32, socket: &Path) -> String {
     text
 }
 
-/// The options of stored traffic; `stores` are the directories that are named at first, `from` the first time.
+/// The options of recorded files. `stores` is the default of the directories, `from` that of the first time.
 pub(super) fn stored_options(stores: &str, from: &str) -> String {
     // A brace would end the value.
     let stores = if stores.contains(['{', '}']) { "" } else { stores };

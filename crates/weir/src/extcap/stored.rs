@@ -1,4 +1,4 @@
-//! Stored traffic as one of Wireshark's interfaces: `weir extract` into the fifo.
+//! Recorded files as an interface of Wireshark: runs `weir extract` into the FIFO.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -10,20 +10,20 @@ use super::{answers, one_line, release_reader};
 use crate::cli::{ExtcapArgs, ExtractArgs, FormatName};
 use crate::{EXIT_RAN, extract, feeds, signals};
 
-/// Directories that the dialog names at first, separated by colons.
+/// Environment variable with the default directories of the dialog, separated by colons.
 const STORES: &str = "WEIR_STORES";
-/// The word for no limit of time: Wireshark may leave out a field that was emptied.
+/// The value for no time limit. An empty value would not do, because Wireshark may leave out an empty field.
 const ALL: &str = "all";
 const OWNER_ONLY: u32 = 0o600;
 
-/// Answers a question about the interface, or extracts.
+/// Answers a query about the interface, or extracts.
 pub(super) fn run(args: &ExtcapArgs) -> Result<u8> {
     if args.capture {
         return capture(args);
     }
     let asks_more = args.dlts || args.config || args.reload_option.is_some();
     if args.dlts {
-        // Each interface in the output has its own; this one is for Wireshark's list.
+        // For Wireshark's list only. Each interface in the output has its own link type.
         print!("{}", answers::link_types(weir_frame::pcapng::LINKTYPE_ETHERNET));
     }
     if args.config {
@@ -54,7 +54,7 @@ fn capture(args: &ExtcapArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// The arguments that `weir extract` would be started with.
+/// The corresponding arguments of `weir extract`.
 fn extract_args(args: &ExtcapArgs, stores: Option<&OsStr>) -> Result<ExtractArgs> {
     let typed = args.dirs.as_deref().filter(|dirs| !dirs.is_empty());
     let dirs = typed.or(stores).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The flow that `--flow` names: a line of `weir flows --json`, or a Community ID.
+//! Parses the value of `--flow`: a line of `weir flows --json`, or a Community ID.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,15 +11,15 @@ use weir_frame::flow::FlowKey;
 use weir_frame::headers::Addresses;
 use weir_store::extract::Flow;
 
-/// Time before the first and behind the last frame of a record: it may have been counted by another clock.
+/// Margin before the first and after the last frame of a record, because the record's clock may be another one.
 const MARGIN_NS: u64 = 1_000_000_000;
-/// By flow and, of ICMP, type and code: whether it is the one.
+/// Whether a flow has the wanted Community ID, by flow key and, for ICMP, type and code.
 type Known = HashMap<(FlowKey, Option<(u8, u8)>), bool>;
 
-/// Flows whose Community ID is kept.
+/// The most flows whose result is kept.
 const KNOWN_MAX: usize = 1 << 20;
 
-/// The needed fields of a record of `weir flows`. Names are those of docs/flows.md.
+/// The needed fields of a record of `weir flows`. Source: docs/flows.md.
 #[derive(Deserialize)]
 struct Line {
     src_ip: IpAddr,

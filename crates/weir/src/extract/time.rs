@@ -1,15 +1,14 @@
-//! Times as they are typed.
+//! Parses times of the command line.
 
 use anyhow::{Result, bail};
 use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, TimeZone};
 
 use crate::units;
 
-/// Nanoseconds since the Unix epoch of a time as it was typed; `now` is the reference for relative
-/// times.
+/// Parses a time into nanoseconds since the Unix epoch. `now` is the reference for relative times.
 ///
 /// # Errors
-/// How to write it.
+/// The text is not a time; the message shows the forms.
 pub fn parse(text: &str, now: DateTime<Local>) -> Result<u64> {
     let text = text.trim();
     if let Some(ago) = text.strip_prefix('-').or_else(|| text.strip_suffix(" ago"))
@@ -40,7 +39,7 @@ fn nanoseconds<Z: TimeZone>(time: DateTime<Z>) -> u64 {
     time.timestamp_nanos_opt().and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0)
 }
 
-/// Seconds with a fraction, as tshark and tcpdump print them: to the nanosecond.
+/// Seconds since the Unix epoch with a fraction of up to nine digits, as tshark and tcpdump print them.
 fn since_epoch(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

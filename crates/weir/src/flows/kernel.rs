@@ -1,4 +1,4 @@
-//! `weir flows --in-kernel`: the table is in the kernel, and no frame comes here.
+//! `weir flows --in-kernel`: the flow table is in the kernel, and no frames are copied to user space.
 
 mod plan;
 mod report;
@@ -23,13 +23,13 @@ use crate::cli::FlowsArgs;
 use crate::interruptible_writer::Stop;
 use crate::signals::End;
 
-/// How long nobody looks at a table whose flows seldom end.
+/// Longest pause between two passes over the table, when few flows end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// And at one whose flows end by the thousand: their records wait in a ring of the kernel's.
+/// Shortest pause, when thousands of flows end: their records wait in a ring buffer of the kernel.
 const LOOK_SOON: Duration = Duration::from_millis(1);
-/// Parts of a view between two looks.
+/// Parts of the table that are reported to viewers between two passes.
 const PARTS: usize = 32;
-/// How often the sources are told of.
+/// Interval of reports on the sources to viewers.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// Runs the command.
@@ -73,7 +73,7 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>, end: &End) -> Result<u8> {
     let seconds = begin.elapsed().as_secs_f64();
     out.wait_for_exports();
     let finished = table.finish(&mut |record| out.take(&record));
-    // The terminal is the report's again.
+    // Restores the terminal for the report.
     drop(show);
     let (exports, failure) = out.finish();
     let error = finished.err().map(|error| error_text(&error));
@@ -81,7 +81,7 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>, end: &End) -> Result<u8> {
         .conclude(error, failure, stop)
 }
 
-/// A run.
+/// The state of a run.
 struct Counting<'a> {
     plan: &'a KernelPlan,
     table: KernelTable,
@@ -91,7 +91,7 @@ struct Counting<'a> {
 }
 
 impl Counting<'_> {
-    /// Until it is to end, or the reader of standard output has gone.
+    /// Counts until the run is to end, or the reader of standard output has left.
     fn count(&mut self, stop: &Stop) {
         let mut told = None;
         while !stop.is_asked_for() && !self.out.has_lost_stdout() {
@@ -109,7 +109,7 @@ impl Counting<'_> {
             self.report();
             let is_busy = ended > self.plan.records_max() / 16;
             let pause = if is_busy { LOOK_SOON } else { LOOK_EVERY };
-            // Unparked by signals.
+            // A signal unparks this thread.
             thread::park_timeout(pause.min(stop.left().unwrap_or(pause)));
         }
     }
@@ -129,12 +129,12 @@ impl Counting<'_> {
         watch.tell(Sources { sources: vec![source], lapped: 0 });
     }
 
-    /// Tells those who look on.
+    /// Reports to viewers.
     fn report(&mut self) {
         let Counting { table, out, reporter: Some(reporter), .. } = self else { return };
         let snapshot = || {
             let counters = table.counters().table;
-            // Bytes are counted by flow.
+            // The kernel counts bytes per flow only.
             out.snapshot(counters, table.capacity(), counters.frames, None)
         };
         reporter.go_on(PARTS, table.buckets(), |buckets| table.live_part(buckets), snapshot);

@@ -1,4 +1,4 @@
-//! Destinations of flows that have ended: the largest ones are kept for the table, all of them go to the exports.
+//! Destinations of flow records: the largest ones are kept for the table, all of them go to the exports.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -34,23 +34,23 @@ use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::privileges;
 use crate::signals::End;
 
-/// How long a record waits for others that go with it.
+/// The longest time that a record waits until its batch is handed over.
 const BATCH_WAIT: Duration = Duration::from_millis(100);
-/// Records a second that are sent to a collector by UDP at most: its socket's buffer is all that it has where many
-/// flows end at once.
+/// The most records per second that are sent to a collector by UDP. If many flows end at once, the collector has
+/// only its socket's buffer.
 const UDP_PACE: NonZeroU32 = NonZeroU32::new(500_000).unwrap();
-/// The same where they come as fast as a file is read, and wait.
+/// The same for a trace, which is read faster than real time and waits for its exports.
 const UDP_PACE_OF_TRACES: NonZeroU32 = NonZeroU32::new(50_000).unwrap();
-/// Permissions of files of lines.
+/// Permissions of files of JSON lines.
 const FILE_MODE: u32 = 0o600;
 /// Name of the export on standard output.
 const STDOUT: &str = "standard output";
 
-/// Where flows go that have ended.
+/// The table and the exports of a run.
 pub struct Outlets {
     top: Top,
     exports: Vec<Queue>,
-    /// The first of them writes on standard output, whose reader ends the run when it goes.
+    /// The first export writes to standard output. If its reader leaves, the run ends.
     has_stdout: bool,
     batch: Vec<FlowRecord>,
     handed_over: Instant,
@@ -59,7 +59,7 @@ pub struct Outlets {
     is_biflow: bool,
     records: u64,
     packets: u64,
-    /// Exports that were said to have failed.
+    /// For each export, whether its failure was reported to the user.
     told: Vec<bool>,
     watch: Option<Watch>,
     is_live: bool,
@@ -70,27 +70,27 @@ pub struct Outlets {
 /// An export that has ended.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ExportReport {
-    /// As it was asked for.
+    /// Its name on the command line.
     pub name: String,
     /// Records that were sent.
     pub sent: u64,
-    /// Records that could not be sent: the other end was too slow, or not there, or it failed with `error`.
+    /// Records that could not be sent, because the other end was too slow or missing, or because of `error`.
     pub unsent: u64,
-    /// How often its disk was found full, and tried again.
+    /// How often its disk was full and the write was retried.
     pub disk_full: u64,
-    /// Why it could not go on.
+    /// The error that ended it.
     pub error: Option<String>,
 }
 
-/// How an outlet is to be.
+/// Settings of [`Outlets`].
 pub struct OutletPlan<'a> {
     pub args: &'a FlowMonitorArgs,
-    /// Lines go to standard output.
+    /// Write JSON lines to standard output.
     pub json: bool,
-    /// Frames come when they come; otherwise they wait until their flows are sent.
+    /// Frames do not wait for slow exports. Those of a trace do.
     pub is_live: bool,
     pub stop: &'a Stop,
-    /// How its end is made short.
+    /// The end of the run, which a second signal makes short.
     pub end: &'a End,
     pub watch: Option<&'a Watch>,
 }
@@ -124,7 +124,7 @@ impl Outlets {
                         is_biflow: args.biflow,
                         ..parquet::Config::default()
                     };
-                    // Its files are made once the rights are given up.
+                    // Its files will be created after capabilities are dropped, so the check runs without them.
                     let parquet = privileges::without(|| Parquet::open(path, config))?;
                     start(parquet, plan)?
                 }
@@ -159,7 +159,7 @@ impl Outlets {
         })
     }
 
-    /// Learns of the next interface.
+    /// Adds the next interface, to which flow records refer by its number.
     pub fn describe(&mut self, interface: &Interface) {
         let owner = interface.description.as_deref().and_then(netns::Owner::described);
         let owner = owner.map(|netns::Owner { kind, name, id, .. }| Owner {
@@ -168,11 +168,11 @@ impl Outlets {
             id,
         });
         let origin = Origin { interface: interface.name.clone(), owner };
-        // Waiting records belong to the former origins.
+        // A batch that was handed over keeps the former list.
         Arc::make_mut(&mut self.origins).push(origin);
     }
 
-    /// Takes a flow that has ended.
+    /// Takes the record of a flow.
     pub fn take(&mut self, record: &FlowRecord) {
         self.records += 1;
         self.packets += record.packets();
@@ -186,7 +186,7 @@ impl Outlets {
         }
     }
 
-    /// Hands over what has waited long enough.
+    /// Hands records over to the exports if they have waited long enough.
     pub fn flush(&mut self) {
         if !self.batch.is_empty() && self.handed_over.elapsed() >= BATCH_WAIT {
             self.hand_over();
@@ -208,8 +208,10 @@ impl Outlets {
         self.exports.iter_mut().for_each(|export| export.push(&batch));
     }
 
-    /// No frame is lost any more by waiting for exports: they have some seconds from now on. Those of a trace have as
-    /// long as they need, unless it was stopped. A signal from now on ends them at once.
+    /// Begins the end of the run: no more frames come, so exports may take some time.
+    ///
+    /// Those of a trace may take as long as they need, unless the run was stopped; others have
+    /// [`FINISH_TIME_MAX`]. A further signal ends them at once.
     pub fn wait_for_exports(&mut self) {
         self.end.begins();
         if self.is_live || self.stop.is_signalled() {
@@ -218,18 +220,18 @@ impl Outlets {
         }
     }
 
-    /// Whether the reader of standard output wants no more, or it has failed.
+    /// Whether the reader of standard output has left, or writing to it has failed.
     pub fn has_lost_stdout(&self) -> bool {
         self.has_stdout && self.exports.first().is_some_and(Queue::has_ended)
     }
 
-    /// Waits until everything is sent, or cannot be; returns the result of each, and why standard output could
-    /// not go on.
+    /// Waits until all records are sent or have failed. Returns the report of each export, and the error of standard
+    /// output.
     pub fn finish(&mut self) -> (Vec<ExportReport>, Option<ExportError>) {
         if !self.batch.is_empty() {
             self.hand_over();
         }
-        // All at once, so that none waits for the time of another.
+        // All exports are closed first, so that they finish at the same time.
         self.exports.iter_mut().for_each(Queue::close);
         let (mut reports, mut of_stdout) = (Vec::new(), None);
         for (at, mut export) in std::mem::take(&mut self.exports).into_iter().enumerate() {
@@ -238,7 +240,7 @@ impl Outlets {
             let Counts { sent, unsent } = counts;
             let mut report = ExportReport { name, sent, unsent, disk_full: full, error };
             if at == 0 && self.has_stdout {
-                // Its failure is the run's.
+                // The failure of standard output is an error of the run.
                 (of_stdout, report.error) = (failure, None);
             }
             reports.push(report);
@@ -256,7 +258,7 @@ impl Outlets {
         self.records
     }
 
-    /// Data for viewers beside the flows of a table: its counters, how many fit into it, and the frames that came.
+    /// Data for viewers, except the flows: counters of the flow table, its capacity in flows, and the received frames.
     pub fn snapshot(
         &self,
         counters: Counters,
@@ -282,7 +284,7 @@ impl Outlets {
         }
     }
 
-    /// Those with most bytes, as a table of text; none where lines have them all.
+    /// The flows with the most bytes, as a text table. Empty if all flows were written to standard output.
     pub fn table(&self) -> String {
         if self.has_stdout {
             return String::new();
@@ -292,14 +294,14 @@ impl Outlets {
     }
 }
 
-/// Whether the reader of standard output wanted no more.
+/// Whether the export failed because its reader left or stalled.
 pub fn is_readers_choice(failure: &ExportError) -> bool {
     let is_gone = failure.source.kind() == io::ErrorKind::BrokenPipe;
     is_gone || Stalled::is_why(&failure.source)
 }
 
 fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> {
-    // A trace waits for the reader of its flows, and a link does not.
+    // A trace waits for a slow export; live frames do not, so records are dropped.
     let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
     let (name, watch) = (export.name(), plan.watch.cloned());
     let on_full = move || {
@@ -312,8 +314,8 @@ fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> 
     Queue::start_with(export, when_full, patience).context("starting a thread")
 }
 
-/// A file that others may follow, for its owner only: lines are appended to it. A named pipe is waited for no longer
-/// than the run lasts.
+/// Opens a file for its owner only, to append lines to it. For a named pipe it waits for a reader, until the run is
+/// to end.
 fn create(path: &Path, stop: &Stop) -> Result<Box<dyn Write + Send>> {
     if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
         let waits = || eprintln!("weir: {}: waiting for its reader", path.display());

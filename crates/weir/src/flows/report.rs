@@ -1,30 +1,30 @@
-//! Report on the flows of a run, wherever its table was.
+//! The report on the flows of a run, whose table was in user space or in the kernel.
 
 use serde::Serialize;
 use weir_flow::Counters;
 
 use super::outlets::{ExportReport, Outlets};
 
-/// Report on the flows.
+/// The report on flows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FlowsReport {
-    /// Records: of flows that ended, and of each active time-out.
+    /// Records of flows that ended, and of each active time-out.
     pub records: u64,
     /// Flows that began.
     pub began: u64,
-    /// Flows that ended early, so that another could begin.
+    /// Flows that were ended early to make room for another.
     pub evicted: u64,
     /// Frames that belong to no flow, by reason.
     pub not_flows: NotFlowsReport,
-    /// Later fragments whose ports are known, and those that are not: they are flows without ports.
+    /// Fragments after the first whose ports are known, and those whose ports are not: these are flows without ports.
     pub fragments_attributed: u64,
     pub fragments_unattributed: u64,
     /// Steps of the frames' clock.
     pub clock_steps_ahead: u64,
     pub clock_steps_back: u64,
-    /// Where records went.
+    /// The exports of the records.
     pub exports: Vec<ExportReport>,
-    /// Those with most bytes, as a table of text.
+    /// The flows with the most bytes, as a text table.
     #[serde(skip)]
     pub table: String,
 }
@@ -37,12 +37,12 @@ pub struct NotFlowsReport {
     pub cut_off: u64,
     pub malformed: u64,
     pub too_many_vlans: u64,
-    /// Of interfaces whose frames are neither Ethernet nor raw IP.
+    /// Frames of interfaces whose link type is neither Ethernet nor raw IP.
     pub other_link_type: u64,
 }
 
 impl FlowsReport {
-    /// Of a table that has ended, and what became of its records.
+    /// The report of a finished table and its exports.
     pub fn new(counters: &Counters, exports: Vec<ExportReport>, out: &Outlets) -> FlowsReport {
         let Counters { began, evicted, not_flows, .. } = *counters;
         FlowsReport {

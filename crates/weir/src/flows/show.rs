@@ -1,4 +1,4 @@
-//! Those who look on while flows are counted: the live table, the page.
+//! Displays of running flows: the live table and the web page.
 
 use std::io;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use weir_monitor::{Latest, Maker, terminal};
 use super::watch::Watch;
 use crate::cli::ShowArgs;
 
-/// How long the table waits for the first view at a time.
+/// How long each wait for the first view lasts.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Settings of the display. Dropping it ends it: the terminal is as it was.
+/// The running displays. Dropping it ends them, and restores the terminal.
 pub struct Show {
-    /// First to go: viewers see that it is over.
+    /// Dropped first, which tells the displays that the run is over.
     maker: Option<Maker>,
     _page: Option<Page>,
     screen: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Show {
-    /// Starts the requested displays, and returns the channel for the run's messages; nothing if nobody watches.
-    /// `is_screens`: the run says nothing on standard output while it goes on, and takes long enough for a table.
+    /// Starts the requested displays, and returns the run's channel to them; `None` without displays. `is_screens`: the
+    /// live table may be shown, because the run prints nothing on standard output and lasts long enough.
     pub fn start(
         args: &ShowArgs,
         is_screens: bool,
@@ -56,8 +56,7 @@ impl Show {
     }
 }
 
-/// The live table, once there is something to show: a source that cannot be opened is told of on the terminal as it
-/// was.
+/// Starts the live table once there is something to show, so that an error of opening a source stays on the terminal.
 fn screen(latest: Latest, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<io::Result<()>>> {
     let main = thread::current();
     let quit = move || {
@@ -76,7 +75,7 @@ fn screen(latest: Latest, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<io::Re
 impl Drop for Show {
     fn drop(&mut self) {
         self.maker = None;
-        // A panic was told where it happened.
+        // A panic was already reported.
         if let Some(Ok(Err(error))) = self.screen.take().map(JoinHandle::join) {
             eprintln!("weir: the live table cannot be drawn: {error}; --plain goes without it");
         }

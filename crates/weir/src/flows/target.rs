@@ -1,4 +1,4 @@
-//! Where flows go that have ended.
+//! Parses the targets of `--export`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,18 +7,18 @@ use std::str::FromStr;
 use thiserror::Error;
 use weir_export::ipfix;
 
-/// An export, as it is asked for.
+/// A requested export of flow records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExportTarget {
-    /// A collector.
+    /// An IPFIX collector.
     Ipfix(ipfix::target::Target),
     /// A directory of Parquet files.
     Parquet(PathBuf),
-    /// A file of lines.
+    /// A file of JSON lines.
     Json(PathBuf),
 }
 
-/// Why this is no export.
+/// Why a text is not an export target.
 #[derive(Debug, Error)]
 pub enum TargetError {
     #[error(transparent)]

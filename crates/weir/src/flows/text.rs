@@ -1,4 +1,4 @@
-//! Flows as a table of text.
+//! Flow records as a text table.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use weir_frame::headers::Addresses;
 
 use crate::units::grouped;
 
-/// The records in this order, a line each, columns as wide as they need be; nothing if there is none.
+/// The records in this order, one per line, with aligned columns. Empty without records.
 pub fn table<'a>(
     records: impl Iterator<Item = &'a FlowRecord>,
     interface: impl Fn(u32) -> Option<&'a str>,
@@ -35,7 +35,7 @@ pub fn table<'a>(
     for row in [&head].into_iter().chain(&rows) {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Numbers end under each other.
+            // Numbers are right-aligned.
             let _ = match column == 1 || column >= 6 {
                 true => write!(line, "{cell:>width$}  "),
                 false => write!(line, "{cell:<width$}  "),
@@ -69,7 +69,7 @@ fn row(record: &FlowRecord, interface: Option<&str>, is_biflow: bool) -> Vec<Str
     row
 }
 
-/// Both ends, with their ports where there are some.
+/// Source and destination, with their ports if they have any.
 fn ends(record: &FlowRecord) -> [String; 2] {
     let key = &record.key;
     let [source, destination] = addresses_text(&key.addresses);

@@ -1,14 +1,14 @@
-//! The flows with most bytes, of all that have ended.
+//! The flow records with the most bytes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use weir_flow::FlowRecord;
 
-/// So many records, those with most bytes; of equal ones, the earlier ones.
+/// Keeps a number of records with the most bytes. Of equal ones, the earlier are kept.
 pub struct Top {
     most: usize,
-    /// By bytes, and by when they came: the first is the next to go.
+    /// Ordered by bytes, then by arrival. The first is the next to be dropped.
     kept: BTreeMap<(u64, Reverse<u64>), FlowRecord>,
     taken: u64,
 }
@@ -31,7 +31,7 @@ impl Top {
         }
     }
 
-    /// Those with most bytes first.
+    /// The kept records, those with the most bytes first.
     pub fn records(&self) -> impl Iterator<Item = &FlowRecord> {
         self.kept.values().rev()
     }

@@ -1,16 +1,16 @@
-//! Messages of a run to viewers while it goes on.
+//! Messages of a running command to its viewers.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_monitor::{Reporter, SourceReporter, Sources};
 
-/// Those who look on: a table in the terminal, a page. Clones are the same.
+/// The viewers: the live table in the terminal, and the web page. Clones share them.
 #[derive(Clone)]
 pub struct Watch {
     sources: SourceReporter,
     reporter: Arc<Mutex<Option<Reporter>>>,
-    /// The terminal is theirs: nothing else may be written there.
+    /// The live table has the terminal, so nothing else may be written there.
     has_screen: bool,
 }
 
@@ -19,27 +19,27 @@ impl Watch {
         Watch { sources, reporter: Arc::new(Mutex::new(Some(reporter))), has_screen }
     }
 
-    /// The reporter by which the monitor reports its flows; there is one monitor.
+    /// Takes the reporter of flows, which only one consumer can have.
     pub fn take_reporter(&self) -> Option<Reporter> {
         self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether lines that are not for it would spoil a screen.
+    /// Whether the live table has the terminal.
     pub fn has_screen(&self) -> bool {
         self.has_screen
     }
 
-    /// How the sources are.
+    /// Reports the state of the sources.
     pub fn tell(&self, sources: Sources) {
         self.sources.tell(sources);
     }
 
-    /// Nothing more is to be seen: the terminal is as it was a moment later, however long the run takes to end.
+    /// Ends the displays. The terminal is restored soon after, however long the run takes to end.
     pub fn end(&self) {
         self.sources.end();
     }
 
-    /// Says a line that a person should see.
+    /// Shows a message to the user, on standard error too unless the live table has the terminal.
     pub fn say(&self, line: &str) {
         if !self.has_screen {
             eprintln!("weir: {line}");
@@ -54,7 +54,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// Says a line that a person should see, where they are.
+/// Shows a message to the user: by the viewers if there are any, else on standard error.
 pub fn say(watch: Option<&Watch>, line: &str) {
     match watch {
         Some(watch) => watch.say(line),

@@ -1,4 +1,4 @@
-//! Where `weir gen` sends: addresses that were asked for, and those that the kernel knows.
+//! The addresses of the frames of `weir gen`: given on the command line, or found through the kernel.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::cli::AddressArgs;
 pub struct JsonAddresses {
     src_mac: String,
     dst_mac: String,
-    /// Not if it is the flow's.
+    /// `None` if each flow has its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     src_ip: Option<IpAddr>,
     dst_ip: IpAddr,
@@ -43,8 +43,8 @@ impl JsonAddresses {
     }
 }
 
-/// Where the frames go; `None` if nothing was said about it. `is_sized`: whether a size was asked for, which a
-/// payload is filled up to.
+/// The addresses of the frames; `None` if no flag names any. `is_sized`: a size was given, up to which a payload is
+/// padded.
 pub fn addressing(iface: &str, args: &AddressArgs, is_sized: bool) -> Result<Option<Addressing>> {
     if args.is_empty() {
         return Ok(None);
@@ -93,7 +93,7 @@ pub fn addressing(iface: &str, args: &AddressArgs, is_sized: bool) -> Result<Opt
     }))
 }
 
-/// `None`: there is none, and none is needed.
+/// The kernel's route to an address. `None`: there is none, and none is needed.
 fn route(iface: &str, ifindex: u32, to: IpAddr, args: &AddressArgs) -> Result<Option<Route>> {
     match neighbour::route(ifindex, to) {
         Ok(Route { cast: Cast::Local, .. }) if args.dst_mac.is_none() => bail!(

@@ -1,4 +1,4 @@
-//! `weir gen --file TRACE`: the frames of a file out of an interface.
+//! `weir gen --file TRACE`: sends the frames of a file out of an interface.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub(super) fn run(iface: &str, path: &Path, args: &GenArgs) -> Result<u8> {
     Ok(EXIT_LOSS)
 }
 
-/// How many frames were not sent, and why.
+/// A text with the number of frames that were not sent, and the reasons.
 fn not_sent(iface: &str, report: &ReplayReport) -> String {
     let why = |name| match name {
         "too_long" => format!(

@@ -1,4 +1,4 @@
-//! The way to the host's daemon: one session over the port or a vsock, which all feeds share.
+//! The connection to the host's daemon: one session over the port or a vsock, which all feeds share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,24 +23,22 @@ use weir_plug::{PlugError, Transport as _, vsock};
 
 use super::region::GuestRegion;
 
-/// Where the kernel names ports. Source: drivers/char/virtio_console.c.
+/// The kernel's list of virtio ports, with their names. Source: drivers/char/virtio_console.c.
 const PORTS: &str = "/sys/class/virtio-ports";
-/// Where the kernel names the subsystem of each character device.
+/// The kernel's list of character devices, with the subsystem of each.
 const DEVICES: &str = "/sys/dev/char";
-/// How long readers have for the remaining frames of a session that has ended. The host leaves it there
-/// as long.
+/// How long readers may read the remaining frames of a session that has ended. The host keeps the memory as long.
 const UNREAD_WITHIN: Duration = Duration::from_secs(5);
-/// How long the host has to begin a session.
+/// How long the host may take to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a host that is at nothing else has to answer, or else it has ended. A vsock does not always tell of its
-/// end:
-/// `vhost-device-vsock` 0.3 says nothing to the guest when the daemon is killed. Shorter than the time that a later
-/// daemon leaves to readers (5 s).
+/// How long the host may take to answer while no other request is under way. After that its daemon is taken to have
+/// ended, because a vsock does not always report that: `vhost-device-vsock` 0.3 does not tell the guest when the
+/// daemon is killed. It is shorter than the time that the next daemon leaves to readers (5 s).
 const ALIVE_WITHIN: Duration = Duration::from_secs(3);
-/// How long it has in addition to other requests of this guest: opening a feed may take 10 s.
+/// How long the host may take to answer while it may handle other requests of this guest: to open a feed may take 10 s.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
 
-/// The way to the host's daemon.
+/// The connection to the host's daemon.
 pub struct Link {
     channel: Channel,
     region: Arc<GuestRegion>,
@@ -48,7 +46,7 @@ pub struct Link {
     news: Arc<News>,
 }
 
-/// Notifies the thread that made the link of news from the host: it is unparked.
+/// Notifies the thread that made the link of news from the host, by unparking it.
 struct News {
     is_due: AtomicBool,
     thread: Thread,
@@ -69,9 +67,9 @@ impl News {
 
 /// The channel of a session.
 enum Channel {
-    /// A serial port, which is there as long as this machine, and one session behind the other on it.
+    /// A virtio-serial port, which exists as long as this machine. Its sessions follow one another.
     Port { path: PathBuf, port: Arc<Port> },
-    /// A stream for each session, to this port of the host's.
+    /// A vsock stream for each session, to this port of the host.
     Vsock(u32),
 }
 
@@ -80,15 +78,17 @@ struct Session {
     current: Option<(Connection, Arc<PortTransport>)>,
     /// The host's sources at the last request.
     sources: BTreeMap<String, Source>,
-    /// The last one, and when its end was found, until nobody reads its remaining frames.
+    /// The last session and the time at which its end was found, until nobody reads its remaining frames.
     ended: Option<(Connection, Instant)>,
-    /// Sessions that were begun.
+    /// Number of sessions that were begun.
     begun: u64,
 }
 
 impl Session {
-    /// Whether somebody in this machine reads what an ended session has left. The next one may let the host take its
-    /// memory away, and other memory may appear in its place (Linux 6.1 keeps mappings of removed memory).
+    /// Whether a reader in this machine still reads the remaining frames of an ended session.
+    ///
+    /// The next session must wait for that: with it, the host may remove the memory of the last one, and other memory
+    /// may appear in its place (Linux 6.1 keeps mappings of removed memory).
     fn is_read_yet(&mut self, region: &GuestRegion) -> bool {
         let is_read = self.ended.as_ref().is_some_and(|(ended, since)| {
             let _ = ended.let_go_of_unread();
@@ -108,12 +108,12 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Takes a port of the host's vsock, whether the host is there or not.
+    /// Uses this vsock port of the host. It is not connected to yet.
     pub fn by_vsock(port: u32) -> Link {
         Link::over(Channel::Vsock(port), Arc::default())
     }
 
-    /// Opens the port. A port can be open once.
+    /// Opens the port. Only one process can have a port open.
     pub fn open(given: Option<&Path>) -> Result<Link> {
         let path = match given {
             Some(path) => path.to_owned(),
@@ -136,17 +136,17 @@ impl Link {
         Link { channel, region, session: Mutex::default(), news: Arc::default() }
     }
 
-    /// Whether there is something new of the host since the last call: it is to be asked for its sources.
+    /// Whether there is news from the host since the last call, so that its sources must be requested again.
     pub fn take_news(&self) -> bool {
         self.news.is_due.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether a host that has gone is news by itself. A port is closed when the host's daemon ends.
+    /// Whether the channel reports the end of the host's daemon. A port does: it is closed then.
     pub fn tells_of_end(&self) -> bool {
         matches!(self.channel, Channel::Port { .. })
     }
 
-    /// Gives the host the memory back that nobody reads any more; whether some of it is read yet.
+    /// Gives memory that nobody reads any more back to the host. Returns whether some of it is still read.
     pub fn let_go_of_unread(&self) -> bool {
         let current = self.session().current.clone();
         current.is_some_and(|(connection, _)| connection.let_go_of_unread())
@@ -171,13 +171,13 @@ impl Link {
     }
 }
 
-/// One end of what carries a session, whose bells wake those who read the region.
+/// The guest's end of the channel. A notification from the host wakes the readers of the region.
 fn port_of(region: &Arc<GuestRegion>, fd: OwnedFd) -> std::io::Result<Arc<Port>> {
     let rung = Arc::clone(region);
     Port::new(fd, move || rung.ring())
 }
 
-/// Why a port cannot be opened, and what to do.
+/// The error for a port that cannot be opened, with advice.
 fn no_port(path: &Path, error: std::io::Error) -> anyhow::Error {
     let way = match error.kind() {
         ErrorKind::ResourceBusy => {
@@ -190,8 +190,8 @@ fn no_port(path: &Path, error: std::io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("the port to the host, {}: {way}", path.display()))
 }
 
-/// The kernel's subsystem of a character device that is no port of virtio-serial. A file of which the kernel tells
-/// nothing is not judged.
+/// The kernel's subsystem of a character device that is not a virtio-serial port. `None` if it is one, or if the
+/// subsystem is unknown.
 fn other_device(path: &Path, devices: &Path) -> Option<String> {
     let device =
         std::fs::metadata(path).ok().filter(|meta| meta.file_type().is_char_device())?.rdev();
@@ -201,8 +201,8 @@ fn other_device(path: &Path, devices: &Path) -> Option<String> {
     (name != "virtio-ports").then_some(name)
 }
 
-/// The device of the port to the host, of those that a folder of the kernel names. No link of udev's is needed, which
-/// small systems do not have.
+/// Finds the device of the port to the host in the kernel's list. This needs no symbolic links of udev, which small
+/// systems do not have.
 fn own_port(ports: &Path) -> Result<PathBuf> {
     let entries = std::fs::read_dir(ports).into_iter().flatten().flatten();
     let is_own = |port: &PathBuf| {
@@ -232,7 +232,7 @@ impl HostLink for Link {
                 session.current = Some((connection.clone(), transport));
                 return Ok(connection);
             }
-            // For its feeds, which hear of it that the host's daemon has ended.
+            // This tells its feeds that the host's daemon has ended.
             transport.hang_up();
             self.region.end_session();
             session.ended = Some((connection, Instant::now()));
@@ -243,7 +243,7 @@ impl HostLink for Link {
             return Err(no_host(io::Error::other(what)).into());
         }
         session.begun += 1;
-        // Not one that an earlier broker has drawn.
+        // A number that no earlier broker has used.
         let number = u64::from(std::process::id()) << 32 | session.begun;
         let port = match &self.channel {
             Channel::Port { port, .. } => Ok(Arc::clone(port)),
@@ -264,7 +264,7 @@ impl HostLink for Link {
     fn path(&self) -> PathBuf {
         match &self.channel {
             Channel::Port { path, .. } => path.clone(),
-            // As people read it: it is no file.
+            // For messages only: it is not a file.
             Channel::Vsock(port) => format!("vsock:{port}").into(),
         }
     }

@@ -1,4 +1,4 @@
-//! The devices that the host has plugged in, as long as there are feeds.
+//! The PCI devices of the host's memory, which are plugged in as long as there are feeds.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use weir_region::Token;
 use weir_ring::wake::Waker;
 use weir_ring::{Mapping, Ring};
 
-/// Where the kernel shows devices.
+/// The kernel's list of PCI devices.
 const PCI: &str = "/sys/bus/pci/devices";
-/// How long a device that the host has plugged in takes to appear.
+/// How long to wait until a device that the host has plugged in appears.
 const APPEARS_WITHIN: Duration = Duration::from_secs(5);
 
 /// The devices, if any feed is open.
 pub struct GuestRegion {
-    /// The folder of PCI devices.
+    /// The directory of PCI devices.
     pci: PathBuf,
     state: Mutex<State>,
 }
@@ -29,7 +29,7 @@ struct State {
     plugged: Option<Plugged>,
     sleepers: BTreeMap<u64, BellId>,
     numbered: u64,
-    /// Of the devices that were there last.
+    /// The note about the devices that were found last.
     note: Option<String>,
 }
 
@@ -47,10 +47,10 @@ impl State {
 struct Plugged {
     token: Token,
     devices: Devices,
-    /// None once the session has ended: the devices may go, and then their words must not be touched.
+    /// `None` once the session has ended: the host may then unplug the devices, so the words must not be accessed.
     bells: Option<Bells>,
-    /// Lines of the feeds that have a ring there, and how many: one of an ended session may be read yet while the host
-    /// has given its line to the next.
+    /// Number of rings by line (slot). A ring of an ended session may still be read after the host has given its line
+    /// to a ring of the next session.
     slots: BTreeMap<u32, usize>,
 }
 
@@ -65,30 +65,30 @@ impl Default for GuestRegion {
 }
 
 impl GuestRegion {
-    /// Note for users of the devices.
+    /// A note to the user about the devices.
     pub fn note(&self) -> Option<String> {
         lock(&self.state).note.clone()
     }
 
-    /// Whether the memory of any feed is read yet.
+    /// Whether the memory of any feed is still read.
     pub fn is_read(&self) -> bool {
         lock(&self.state).plugged.is_some()
     }
 
-    /// A bell came from the host.
+    /// Wakes readers after a bell from the host.
     pub fn ring(&self) {
         if let Some(bells) = lock(&self.state).bells() {
             bells.ring();
         }
     }
 
-    /// Nobody is woken any more for the feeds that there are: the session with the host has ended.
+    /// Stops waking readers of the current feeds, because the session with the host has ended.
     pub fn end_session(&self) {
         let mut state = lock(&self.state);
         state.sleepers.clear();
         let bells = state.plugged.as_mut().and_then(|plugged| plugged.bells.take());
         drop(state);
-        // Waits for a thread.
+        // Outside the lock, because this joins a thread.
         drop(bells);
     }
 }
@@ -98,10 +98,10 @@ impl Region for GuestRegion {
         let token: Token = at.token.parse()?;
         let is_there = |state: &State| state.plugged.as_ref().is_some_and(|own| own.token == token);
         let find = || Devices::find(&self.pci, token, APPEARS_WITHIN);
-        // Not under the lock, which readers of the host's memory take at each bell.
+        // Outside the lock, which is taken at each bell.
         let found = if is_there(&lock(&self.state)) { None } else { Some(find()?) };
         let mut state = lock(&self.state);
-        // Another feed may have found them meanwhile, or the last one may have released them.
+        // Meanwhile, another feed may have found the devices, or the last feed may have released them.
         if !is_there(&state) {
             let devices = found.map_or_else(find, Ok)?;
             let bandwidth = devices.bandwidth();
@@ -158,7 +158,7 @@ impl Region for GuestRegion {
     fn let_go(&self, at: &InRegion) {
         let mut state = lock(&self.state);
         let Some(plugged) = own(&mut state, at) else { return };
-        // One that could not be had has none.
+        // A feed whose ring could not be mapped has no entry.
         let Some(count) = plugged.slots.get_mut(&at.place.slot) else { return };
         *count -= 1;
         if *count > 0 {

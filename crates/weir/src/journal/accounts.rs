@@ -1,7 +1,7 @@
-//! The ledgers of a run's feeds, and which of their frames no consumer's rings tell of.
+//! The ledgers of a run's feeds, and the frames of feeds that a consumer never joined.
 //!
-//! A source that is followed has other feeds each time it comes back. Of a feed that is closed nothing is kept but its
-//! share in the sums, once each consumer has joined it or never will.
+//! With `--follow`, a source has new feeds each time it comes back. Once each consumer has joined a closed feed, or
+//! never will, its ledger is kept only in the sums.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,22 +9,22 @@ use weir_capture::InterfaceLedger;
 use weir_probe::{ConsumerId, FeedId, SubscriptionId};
 use weir_ring::Ledger;
 
-/// Accounts of feeds, and of consumers that have not joined some of them.
+/// Ledgers of feeds, and counts of the frames that consumers missed because they did not join a feed.
 #[derive(Default)]
 pub(super) struct Accounts {
     feeds: BTreeMap<FeedId, Known>,
-    /// Of feeds that are closed.
+    /// Sums over closed feeds.
     sums: BTreeMap<SubscriptionId, Ledger>,
-    /// The shares of interfaces in those, of sources by pattern.
+    /// Ledgers of the interfaces of sources by pattern.
     interfaces: BTreeMap<SubscriptionId, Vec<InterfaceLedger>>,
     consumers: BTreeMap<ConsumerId, Reader>,
 }
 
-/// A feed that there is, or that some consumer may still join.
+/// A feed that is open, or that some consumer may still join.
 #[derive(Default)]
 struct Known {
     readers: BTreeSet<SubscriptionId>,
-    /// Its counts at the last request.
+    /// Its last known ledger.
     latest: Ledger,
     /// Frames that it captured, once it is closed.
     captured: Option<u64>,
@@ -42,17 +42,17 @@ struct Reader {
 /// Frames of feeds that a consumer did not join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotJoined {
-    /// Of feeds that it could not be attached to.
+    /// Frames of feeds that it could not be attached to.
     pub refused: u64,
-    /// Of feeds that were closed before it came to them.
+    /// Frames of feeds that were closed before it joined them.
     pub left: u64,
-    /// Counts of past lives' feeds that were dropped because it was too slow: by a subscription that read
-    /// them.
+    /// Frames of past lives' feeds that were dropped because the consumer was too slow, by a subscription that read
+    /// the feed.
     pub let_go: BTreeMap<SubscriptionId, u64>,
 }
 
-/// Adds the shares of another life. An interface is known by its name and its owner; its number is that of its last
-/// life.
+/// Adds the interfaces' ledgers of another life. An interface is identified by name and owner; it has the number of
+/// its last life.
 fn add(all: &mut Vec<InterfaceLedger>, life: &[InterfaceLedger]) {
     let is_same = |known: &InterfaceLedger, one: &InterfaceLedger| {
         let has_owner = match (&known.owner, &one.owner) {
@@ -72,12 +72,12 @@ fn add(all: &mut Vec<InterfaceLedger>, life: &[InterfaceLedger]) {
 }
 
 impl Accounts {
-    /// A subscription reads this feed from here on.
+    /// Records that a subscription reads this feed from now on.
     pub(super) fn reads(&mut self, subscription: SubscriptionId, feed: FeedId) {
         self.feeds.entry(feed).or_default().readers.insert(subscription);
     }
 
-    /// Takes the counts of feeds so far.
+    /// Records the current ledgers of open feeds.
     pub(super) fn count(&mut self, ledgers: Vec<(FeedId, Ledger)>) {
         for (feed, ledger) in ledgers {
             if let Some(known) = self.feeds.get_mut(&feed).filter(|known| known.captured.is_none())
@@ -94,7 +94,7 @@ impl Accounts {
         }
     }
 
-    /// A feed is closed. A feed whose ledger could not be read has its last known ledger.
+    /// Records that a feed is closed. `None`: its ledger could not be read, and the last known one is used.
     pub(super) fn closed(&mut self, feed: FeedId, ledger: Option<Ledger>) {
         let Some(known) = self.feeds.get_mut(&feed) else { return };
         let ledger = ledger.unwrap_or_else(|| std::mem::take(&mut known.latest));
@@ -113,18 +113,18 @@ impl Accounts {
         self.settle(feed);
     }
 
-    /// There is this consumer; none of the feeds is closed.
+    /// Adds a consumer. Called before any feed is closed.
     pub(super) fn add_consumer(&mut self, id: ConsumerId, name: &'static str) {
         let reader = Reader { name, has_ended: false, not_joined: NotJoined::default() };
         self.consumers.insert(id, reader);
     }
 
-    /// A consumer cannot be attached to this feed.
+    /// Records that a consumer cannot be attached to this feed.
     pub(super) fn refused(&mut self, consumer: ConsumerId, feed: FeedId) {
         self.feeds.entry(feed).or_default().refused.insert(consumer);
     }
 
-    /// A consumer has joined this feed. Gives the subscriptions that read it.
+    /// Records that a consumer has joined this feed. Returns the subscriptions that read the feed.
     pub(super) fn joined(&mut self, consumer: ConsumerId, feed: FeedId) -> Vec<SubscriptionId> {
         let Some(known) = self.feeds.get_mut(&feed) else { return Vec::new() };
         known.settled.insert(consumer);
@@ -133,7 +133,9 @@ impl Accounts {
         readers
     }
 
-    /// A consumer is not told of this feed, which had so many frames, because it is too slow. Gives its name.
+    /// Records that this feed, with so many frames, was dropped before a slow consumer joined it.
+    ///
+    /// Returns the consumer's name; `None` if that was recorded before.
     pub(super) fn let_go(
         &mut self,
         id: ConsumerId,
@@ -151,7 +153,7 @@ impl Accounts {
         Some(name)
     }
 
-    /// A consumer joins no feed any more.
+    /// Records that a consumer will join no more feeds.
     pub(super) fn consumer_ended(&mut self, id: ConsumerId) {
         let Some(consumer) = self.consumers.get_mut(&id) else { return };
         consumer.has_ended = true;
@@ -165,7 +167,7 @@ impl Accounts {
         feeds.into_iter().for_each(|feed| self.settle(feed));
     }
 
-    /// Of all feeds that a subscription has read, one after the other, as far as they have counted.
+    /// Sum over all feeds that a subscription has read, with the last known counts of open feeds.
     pub(super) fn ledger(&self, subscription: SubscriptionId) -> Ledger {
         let mut sum = self.sums.get(&subscription).cloned().unwrap_or_default();
         let own = self.feeds.values().filter(|known| known.readers.contains(&subscription));
@@ -185,7 +187,7 @@ impl Accounts {
         sum
     }
 
-    /// Forgets a feed that is closed, once no consumer can join it any more.
+    /// Forgets a closed feed once no consumer can join it any more.
     fn settle(&mut self, feed: FeedId) {
         let Some(known) = self.feeds.get(&feed) else { return };
         let is_settled = self.consumers.keys().all(|consumer| known.settled.contains(consumer));
@@ -194,7 +196,7 @@ impl Accounts {
         }
     }
 
-    /// Feeds of which more than sums is known.
+    /// Number of feeds that are not forgotten.
     #[cfg(test)]
     pub(super) fn feeds(&self) -> usize {
         self.feeds.len()

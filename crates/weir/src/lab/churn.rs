@@ -1,7 +1,7 @@
-//! `weir lab churn`: feeds and consumers that come and go while a source runs at full rate.
+//! `weir lab churn`: adds and removes feeds, and attaches and detaches consumers, while a source runs at full rate.
 //!
-//! One feed stays all the time and takes everything; whatever the others do, it must lose nothing. Each of the others
-//! is read to its end, and compared with its ledger.
+//! One feed without a filter stays all the time, and must lose nothing. Each other feed is read to its end and compared
+//! with its ledger.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -27,25 +27,25 @@ use weir_ring::{Ledger, Mapping, Poll, Reader, Ring, Start, Tally};
 
 use crate::cli::{ChurnArgs, ChurnSource};
 
-/// Rings of one feed: small, because a thousand are made.
+/// Size of the rings of one feed: small, because up to a thousand feeds are made.
 const RING_BYTES: u64 = 16 << 20;
-/// Feeds that are there at the same time, beside the one that stays.
+/// Number of feeds that are open at the same time, besides the one that stays.
 const TOGETHER: usize = 4;
-/// Feeds and consumers that come and go before descriptors and memory are counted, so that one-time allocations
-/// are made before.
+/// Number of feeds and consumers that are added and removed before descriptors and memory are counted, so that
+/// one-time allocations are not counted.
 const WARM_UP: u64 = 8;
-/// The filter of the churning feeds, `ip proto 17`: all that is generated.
+/// The filter of the other feeds, `ip proto 17`: all generated frames pass.
 const FILTER: &str = "6,40 0 0 12,21 0 3 2048,48 0 0 23,21 0 1 17,6 0 0 262144,6 0 0 0";
 const SNAPLEN: u32 = 128;
-/// A feed that has no frame after this long gets none.
+/// How long a feed or a consumer is given to receive a frame.
 const FIRST_FRAME: Duration = Duration::from_secs(2);
-/// A detached feed is released within this time; a feed that is still open then is left behind.
+/// How long descriptors may take to be closed after a detach. Those still open then are counted as leaked.
 const LET_GO_LIMIT: Duration = Duration::from_secs(2);
-/// A consumer sleeps for this many frames.
+/// Number of frames after which a sleeping consumer is woken.
 const WAKE_FRAMES: u64 = 256;
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Milliseconds of one kind of call.
+/// Durations of one kind of call, in milliseconds.
 #[derive(Debug, Default, Serialize)]
 struct Times {
     calls: usize,
@@ -59,24 +59,24 @@ pub struct Churned {
     add: Times,
     remove: Times,
     attach: Times,
-    /// Feeds whose ledger does not close, or is not what their rings held.
+    /// Feeds whose ledger does not close, or differs from the number of frames in their rings.
     open_ledgers: u64,
-    /// Feeds that were there for two seconds without a frame, and consumers that slept as long.
+    /// Feeds that received no frame for two seconds, and consumers that slept as long.
     without_frames: u64,
-    /// Of the feed that stays.
+    /// Counts of the feed that stays.
     offered: u64,
     captured: u64,
-    /// Frames that it was offered and has not, or has twice; against the generator's own count where there is one.
+    /// Offered frames, or those that the generator sent if there is one, minus captured frames.
     missing: i64,
     descriptors_more: i64,
     kib_more: i64,
-    seconds: f64,
+    duration_s: f64,
 }
 
-/// Churns as told.
+/// Runs the command.
 ///
 /// # Errors
-/// If the source fails, or a feed is refused.
+/// The source fails, or a feed is refused.
 pub fn run(args: &ChurnArgs) -> Result<Churned> {
     let (text, link_type) = (FILTER.to_owned(), LINKTYPE_ETHERNET);
     let filter = Arc::new(Filter { text, link_type, program: Program::parse(FILTER)? });
@@ -135,8 +135,8 @@ fn feed(name: &str, filter: Option<Arc<Filter>>, snaplen: u32) -> Feed {
 /// A source, and the end of the testbed in whose network namespace it was opened.
 type Opened<'a> = (Box<dyn Source>, Option<&'a End>);
 
-/// Runs the source on a thread of its own, and adds, removes, attaches and detaches on this one. `generating` is set
-/// when nothing is to be sent any more; `started` is called once frames are captured.
+/// Runs the source on its own thread, and adds, removes, attaches and detaches on this one. `generating` is set to
+/// stop the generator; `started` is called once frames are captured.
 fn churn(
     args: &ChurnArgs,
     filter: &Arc<Filter>,
@@ -171,7 +171,7 @@ fn churn(
         let mut churned = Churned::default();
         let worked = come_and_go(args, filter, &*control, &stays, &mut churned);
         generating.store(true, Ordering::Release);
-        // Frames that are on the link still arrive.
+        // Frames on the link still arrive.
         thread::sleep(Duration::from_millis(300));
         stop.store(true, Ordering::Release);
         pumping.join().expect("a source does not panic")?;
@@ -181,12 +181,12 @@ fn churn(
         (churned.offered, churned.captured) = (ledger.offered, ledger.captured);
         churned.missing = ledger.offered as i64 - ledger.captured as i64;
         churned.open_ledgers += u64::from(!ledger.closes() || read != ledger.captured);
-        churned.seconds = begin.elapsed().as_secs_f64();
+        churned.duration_s = begin.elapsed().as_secs_f64();
         Ok((churned, ledger))
     })
 }
 
-/// Reads rings to their ends: frames that they ever held, read or not.
+/// Reads rings to their ends. Returns the number of frames that were ever written to them, read or not.
 fn read(rings: &[Ring<Mapping>], mut progress: impl FnMut(u64)) -> Result<u64> {
     let readers = rings.iter().map(|ring| Reader::new(ring, Start::Oldest));
     let mut readers = readers.collect::<Result<Vec<_>, _>>()?;
@@ -202,7 +202,7 @@ fn read(rings: &[Ring<Mapping>], mut progress: impl FnMut(u64)) -> Result<u64> {
             progress(reader.ordinal());
         }
         if closed == readers.len() {
-            // Frames that were overwritten before a reader came have numbers as well.
+            // `joined_at` is the number of frames that were overwritten before the reader joined.
             let held = |reader: &Reader<Mapping>| {
                 reader.joined_at() + reader.delivered() + reader.lapped()
             };
@@ -240,7 +240,7 @@ fn come_and_go(
     Ok(())
 }
 
-/// Descriptors and KiB of this process.
+/// Open descriptors, and memory in KiB, of this process.
 fn held() -> Result<(i64, i64)> {
     let descriptors = fs::read_dir("/proc/self/fd").context("counting descriptors")?.count();
     let footprint = Footprint::of(std::process::id()).context("reading /proc/self/smaps")?;

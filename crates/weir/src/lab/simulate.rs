@@ -1,4 +1,4 @@
-//! `weir lab simulate`: runs of the simulator, a line each.
+//! `weir lab simulate`: runs the simulator, and prints one line per run.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use weir_simulator::{Counts, Failure, events_of, play_many, shrunk};
 use crate::cli::SimulateArgs;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
-/// Something did not hold.
+/// A check of the simulator failed.
 const EXIT_BROKEN: u8 = 1;
 
 /// Runs the command.
@@ -48,9 +48,9 @@ fn text(counts: &Counts) -> String {
     )
 }
 
-/// Prints the events that are left.
+/// Prints the shortest found list of events that still fails.
 fn shrink(events: &[weir_simulator::Event], failure: &Failure) {
-    // A panic would say the same a hundred times.
+    // Without the hook, each try would print the same panic.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
     let short = shrunk(events, None);

@@ -1,5 +1,4 @@
-//! Which flags of `weir capture` a run heeds. A flag that applies to none of a run's sources is refused,
-//! because the user relies on it.
+//! Refuses flags of `weir capture` that apply to none of a run's sources, because the user relies on their effect.
 
 use anyhow::{Result, bail};
 use weir_capture::af_xdp::Queues;
@@ -18,15 +17,15 @@ use crate::source_name::SourceName;
 /// The sources to which a flag applies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
-    /// Sources that do not say how their frames are taken.
+    /// Sources whose name does not determine the engine.
     Engine,
-    /// Interfaces and devices, whatever takes their frames.
+    /// Interfaces and devices, with any engine.
     Live,
-    /// Sources that may go and come back.
+    /// Sources that may vanish and come back.
     Followed,
-    /// Sources whose rings are this process's.
+    /// Sources whose rings belong to this process.
     Rings,
-    /// Engines whose declarations list it.
+    /// Engines whose declarations list the flag.
     Engines,
     /// Sources whose frames have a direction.
     Directed,
@@ -34,8 +33,8 @@ enum For {
     Merging,
 }
 
-/// Refuses flags that mean nothing in this run, and what engines refuse. Gives the flags that were given and that not
-/// every engine heeds.
+/// Refuses flags without effect in this run, and options that the engines refuse. Returns the given flags that only
+/// some engines support.
 pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
     let any = |is: fn(&SourceName) -> bool| args.input.sources.iter().any(is);
     let interfaces = any(SourceName::is_of_interfaces);
@@ -84,12 +83,12 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
     Ok(of_engines)
 }
 
-/// Whether `--engine` says what this device says itself.
+/// Whether `--engine` names the engine that this device has anyway.
 fn is_its_own(source: &SourceName, args: &CaptureArgs) -> bool {
     matches!(source, SourceName::Device { engine, .. } if args.input.engine.0 == Some(engine))
 }
 
-/// Whether some source's engine heeds the flag, and whose flag it is.
+/// Whether the engine of some source supports the flag; if not, also the kind of source that the flag is for.
 fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'static str)> {
     // The engine that `auto` prefers.
     let best_for = |source: &SourceName| {
@@ -122,8 +121,7 @@ fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'s
     Ok((false, "interfaces"))
 }
 
-/// The flags that were given. A flag that says what would be so without it changes nothing and is not
-/// looked at.
+/// The flags that were given. A flag with its default value changes nothing, and is not listed.
 fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
     let default_slack = args.input.merge_slack == InputArgs::MERGE_SLACK;
     let flags = [

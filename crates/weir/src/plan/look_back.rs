@@ -9,10 +9,10 @@ use weir_store::recorder::look_back::{Asked, Began, Clock, LookBack, Span, Watch
 use crate::cli::{CaptureArgs, TriggerName};
 use crate::feeds;
 
-/// How much is saved from a trigger on, if nothing is said.
+/// Default time that is saved after a trigger.
 const AFTER: Span = Span::Time(Duration::from_secs(10));
 
-/// The settings in the arguments, if any; frames have stamps of the machine's clock or of their own.
+/// The settings in the arguments, if any. `has_clock_stamps`: frames are stamped by this machine's clock.
 pub(super) fn of(
     args: &CaptureArgs,
     is_recorder: bool,

@@ -1,4 +1,4 @@
-//! Memory that a run takes, and whether it is there.
+//! The memory that a run needs, and the check that it is free.
 
 use anyhow::{Result, bail};
 use weir_capture::generator::{GenSpec, Rate};
@@ -11,17 +11,17 @@ use super::{CapturePlan, FeedPlan, PlannedSource};
 use crate::source_name::SourceName;
 use crate::units::grouped;
 
-/// Memory of the rings of links: 50 ms of 10 Gbit/s.
+/// Default size of the rings of a feed: about 50 ms of 10 Gbit/s.
 const DEFAULT: u64 = 64 << 20;
 
 /// Bytes of a feed's rings: the requested size, or a default that gives every CPU its minimum.
 ///
-/// The rings of a file that waits for its readers need not bridge a pause of theirs, and are small enough to stay in a
-/// cache. Of several files each must bridge the pauses of the others, or they would be merged out of order; and a feed
-/// that joins must bridge the time until its reader comes.
+/// A single file waits for its readers, so its rings need not buffer frames during a reader's pause, and are small
+/// enough to stay in a cache. With several files, the rings of each must buffer frames during the pauses of the others,
+/// or frames would be merged out of order. If feeds may change, rings must buffer frames until a reader joins.
 ///
-/// Frames that are made in memory as fast as they go come ten times as fast as a link's, and another program that the
-/// kernel gives the consumer's CPU takes it for 4 ms at a time: 64 MiB are full in six.
+/// Frames generated at full speed come ten times as fast as those of a link, and fill 64 MiB in 6 ms. The kernel may
+/// give the consumer's CPU to another program for 4 ms at a time.
 pub(super) fn ring_bytes(
     asked: Option<u64>,
     sources: &[PlannedSource],
@@ -46,7 +46,7 @@ pub(super) fn ring_bytes(
     }
 }
 
-/// Whether a source makes more frames than the usual ring has room for, and nothing holds it back.
+/// Whether a source is a generator without a rate limit, and generates more frames than fit into a default ring.
 fn goes_at_full_speed(name: &SourceName) -> bool {
     let SourceName::Gen(text) = name else { return false };
     text.parse::<GenSpec>().is_ok_and(|spec| {
@@ -56,13 +56,13 @@ fn goes_at_full_speed(name: &SourceName) -> bool {
     })
 }
 
-/// The kernel would allocate memory until others have none: rings are refused that would not fit into the
-/// free memory.
+/// Refuses rings that do not fit into the free memory, because the kernel would allocate them and other programs would
+/// run out of memory.
 pub(super) fn check(plan: &CapturePlan) -> Result<()> {
     let named = plan.feeds.named.len().max(1) as u64;
     let changes = plan.control.is_some();
-    // Feeds that are derived come from rings of their own: those that a hook has no place for, or that have a filter
-    // which the kernel does not take: then that may be all of them.
+    // Derived feeds are copied in user space from further rings: feeds for which the hook has no room, or whose
+    // filter the kernel does not accept. These may be all feeds.
     let derives = plan.feeds.are_filtered() || changes;
     let fronts = if changes { (named << 18) + (8 << 20) } else { 0 };
     let feeds_of = |source: &PlannedSource| named * source.parts.len() as u64;
@@ -76,7 +76,7 @@ pub(super) fn check(plan: &CapturePlan) -> Result<()> {
     };
     let mut wanted = plan.sources.iter().map(need).fold(0, u64::saturating_add);
     if plan.ring_pages == Pages::Reserved {
-        // Without derived feeds: rings of BPF programs are never of these pages.
+        // Without the rings of derived feeds: rings of BPF programs are never in reserved huge pages.
         let pages = |source: &PlannedSource| {
             let rings = source.request.memory(&source.target).rings;
             let each = (plan.ring_bytes / rings.max(1)).saturating_add(u64::from(BLOCK_BYTES));
@@ -103,7 +103,7 @@ pub(super) fn check(plan: &CapturePlan) -> Result<()> {
     }
 }
 
-/// The same of huge pages that are reserved: nothing else is made of them.
+/// Refuses rings that do not fit into the free reserved huge pages.
 fn check_huge_pages(pages: u64) -> Result<()> {
     let Some(free) = memory_limit::free_huge_pages() else {
         bail!("--hugepages: this kernel has no huge pages of 2 MiB; leave it out")

@@ -1,4 +1,4 @@
-//! Names that are invalid for their kind.
+//! Checks of the names of sources and outputs.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) fn check(args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
-/// Refuses outputs that cannot be or that nobody can mean.
+/// Refuses outputs that are impossible or certainly a mistake.
 pub(super) fn check_output(args: &CaptureArgs) -> Result<()> {
     let Some(path) = args.write.first() else { return Ok(()) };
     if is_recorder(args) {
@@ -66,7 +66,7 @@ fn is_directory(path: &Path) -> bool {
     path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
-/// Writing into the file that is being read would empty it first.
+/// Refuses to write into a file that is being read, which would be truncated first.
 fn check_not_a_source(path: &Path, sources: &[SourceName]) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));

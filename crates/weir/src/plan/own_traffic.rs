@@ -1,5 +1,4 @@
-//! Interfaces that this machine itself lives by are not consumed: taking their frames away from the stack would cut it
-//! off.
+//! Refuses to consume interfaces that carry this machine's own traffic, which would cut it off from the network.
 
 use std::net::IpAddr;
 
@@ -38,21 +37,21 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
     Ok(())
 }
 
-/// Facts about the interface of a source.
+/// Whether this machine's own traffic depends on the interface of a source.
 #[derive(Debug)]
 pub enum Found {
-    /// Frames are taken from none, or from one that this machine does not live by.
+    /// No: frames are taken from no interface, or from one that has no address and no default route.
     Harmless,
-    /// This machine lives by it: why.
+    /// Yes, with the reason.
     Needed(String),
-    /// Its interface, or its network namespace, is not there, or cannot be looked at.
+    /// Unknown: the interface or its network namespace is missing or cannot be queried.
     Unknown(CaptureError),
 }
 
-/// Refuses a source whose frames this machine lives by.
+/// Refuses a source that carries this machine's own traffic.
 ///
 /// # Errors
-/// What depends on it, or that the kernel does not say.
+/// This machine's traffic depends on it, or the kernel's answer cannot be read.
 pub fn check_one(source: &PlannedSource) -> Result<Found> {
     let name = &source.name;
     match look(source).with_context(|| format!("{name}; --yes consumes it without asking"))? {
@@ -64,10 +63,10 @@ pub fn check_one(source: &PlannedSource) -> Result<Found> {
     }
 }
 
-/// Whether this machine lives by the frames of a source.
+/// Determines whether this machine's own traffic depends on a source.
 ///
 /// # Errors
-/// That the kernel does not say.
+/// The addresses or routes cannot be read from the kernel.
 pub fn look(source: &PlannedSource) -> Result<Found> {
     let PlannedSource { target, request, .. } = source;
     let iface = request.candidates(target).find_map(|engine| (engine.taken_from)(target));
@@ -86,16 +85,16 @@ pub fn look(source: &PlannedSource) -> Result<Found> {
     Ok(reason(&own, ssh.as_deref().and_then(ssh_address)).map_or(Found::Harmless, Found::Needed))
 }
 
-/// This machine's end of the connection that the command was typed on.
+/// The server address of an SSH connection, from the value of SSH_CONNECTION.
 ///
-/// Source: sshd(8): client address, client port, server address, server port.
+/// Source: ssh(1), SSH_CONNECTION: client address, client port, server address, server port.
 fn ssh_address(connection: &str) -> Option<IpAddr> {
     let address = connection.split_whitespace().nth(2)?;
-    // A link-local one has its interface behind it.
+    // A link-local address is followed by `%` and its interface.
     address.split('%').next()?.parse().ok()
 }
 
-/// The traffic that depends on the interface, worst first; `None` if nothing does.
+/// Why this machine depends on the interface, the default route first; `None` if it does not.
 fn reason(own: &OwnTraffic, ssh: Option<IpAddr>) -> Option<String> {
     let by_ssh = own.addresses.iter().find(|(_, address)| Some(*address) == ssh);
     let address = by_ssh.or(own.addresses.first()).map(|(name, address)| {

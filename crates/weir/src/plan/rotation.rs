@@ -1,4 +1,4 @@
-//! Rotation of written files: the possible settings for each output.
+//! The rotation of written files, and checks of its settings for each output.
 
 use std::num::NonZero;
 use std::path::Path;
@@ -13,13 +13,13 @@ use super::names::is_recorder;
 use crate::cli::CaptureArgs;
 use crate::source_name::SourceName;
 
-/// A quota has room for so many files: the remaining files never go below half of it.
+/// The number of files that must fit into a quota, so that at least half of the quota is always kept.
 const FILES_MIN: u64 = 2;
 
-/// Rotation of a plain file. The settings of a recorder are only checked: it has the arguments.
+/// The rotation of a plain file. For a recorder, which reads the arguments itself, the settings are only checked.
 ///
 /// # Errors
-/// What makes no sense, or is not for this output, with the way out.
+/// The settings contradict each other or do not apply to this output; the text says what to change.
 pub(super) fn of(args: &CaptureArgs) -> Result<Rotation> {
     let (Some(path), Some(flag)) = (args.write.first(), args.rotate.given()) else {
         return Ok(Rotation::default());
@@ -111,7 +111,7 @@ fn check_combination(path: &Path, rotation: &Rotation) -> Result<()> {
     Ok(())
 }
 
-/// A file that is read is not to be replaced, whichever name comes next.
+/// Refuses a name by which rotation could overwrite a file that is being read.
 fn check_not_a_source(path: &Path, args: &CaptureArgs) -> Result<()> {
     let folder = |path: &Path| {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));

@@ -1,4 +1,4 @@
-//! The sources of a run, each once, with its engine.
+//! Plans the sources of a run, each once, with its engine.
 
 use anyhow::{Result, bail};
 use weir_capture::af_xdp::Queues;
@@ -10,7 +10,7 @@ use super::{PlannedSource, engine_options};
 use crate::cli::CaptureArgs;
 use crate::source_name::{Part, SourceName};
 
-/// `flags`: those that were given and that not every engine heeds.
+/// The planned sources. `flags` are the given flags that only some engines support.
 pub(super) fn of(args: &CaptureArgs, flags: &[&'static str]) -> Result<Vec<PlannedSource>> {
     by_source(&args.input.sources)
         .into_iter()
@@ -39,7 +39,7 @@ fn plan(
     })
 }
 
-/// The engine that takes a source, where `asked` is to take interfaces; `None`: `auto` chooses.
+/// The engine of a source; `asked` is the engine for interfaces. `None`: `auto` chooses.
 pub fn engine_of(
     name: &SourceName,
     asked: Option<&'static Declaration>,
@@ -52,7 +52,7 @@ pub fn engine_of(
     }
 }
 
-/// The same, as the command line asks for it.
+/// The engine of a source, with the engine for interfaces from the command line.
 pub(super) fn engine(name: &SourceName, args: &CaptureArgs) -> Option<&'static Declaration> {
     engine_of(name, args.input.engine.0)
 }
@@ -73,7 +73,7 @@ pub fn target(name: &SourceName) -> Target {
     }
 }
 
-/// Each source once, with the parts of it that were named.
+/// Each source once, with its named parts.
 fn by_source(sources: &[SourceName]) -> Vec<(SourceName, Vec<Part>)> {
     let mut all: Vec<(SourceName, Vec<Part>)> = Vec::new();
     for source in sources {
@@ -87,7 +87,9 @@ fn by_source(sources: &[SourceName]) -> Vec<(SourceName, Vec<Part>)> {
     all
 }
 
-/// Which queues an engine that takes frames from one range of them is to take, and which parts are left to choose.
+/// The queues from which the engine captures, and the parts that feeds still have to select.
+///
+/// Some engines can capture from one range of queues only. A single named queue is then passed to the engine.
 fn queues_of(
     engine: Option<&'static Declaration>,
     queues: Queues,

@@ -3,12 +3,11 @@
 use super::Report;
 use crate::units::bit_rate;
 
-/// Where less than this share of the frames was lapped, the consumer was fast enough on the whole.
+/// If less than this share of the frames was lapped, the consumer was fast enough on average, except for bursts.
 const BURSTS: f64 = 0.05;
 
 impl Report<'_> {
-    /// For a run in which frames were lapped: the captured frames, those that the consumer took, and a
-    /// remedy.
+    /// Lines for a run with lapped frames: the rates of captured and delivered frames, and a remedy.
     pub(super) fn advice(&self) -> Vec<String> {
         let (total, main) = (self.total(), self.main());
         if main.delivered.lapped == 0 || total.captured == 0 || self.is_of_a_moment() {

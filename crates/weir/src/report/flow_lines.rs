@@ -1,4 +1,4 @@
-//! Lines about the flows of a run, and where their records went.
+//! Lines about the flows of a run and the exports of their records.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! The ledger as one JSON object.
+//! The report as one JSON object.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl From<&Ledger> for Counts {
     }
 }
 
-/// The counts of a ledger, in the form that reports have in JSON.
+/// The counts of a ledger as JSON, in the form of reports.
 pub fn counts(ledger: &Ledger) -> serde_json::Value {
     serde_json::to_value(Counts::from(ledger)).expect("numbers and names")
 }
@@ -207,7 +207,7 @@ struct JsonSource<'a> {
     counts: Counts,
     lives: u64,
     downs: u64,
-    /// This and `ended`: only while the run goes on.
+    /// This and `ended` are present only while the run lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     is_open: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,7 +239,7 @@ struct JsonFeed<'a> {
     untriggered: Option<u64>,
 }
 
-/// An interface of a pattern. It has no drops if they are only counted for the whole feed.
+/// An interface of a pattern. It has no drops if these are counted only for the whole feed.
 #[derive(Serialize)]
 struct JsonInterface<'a> {
     name: &'a str,

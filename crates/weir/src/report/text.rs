@@ -1,4 +1,4 @@
-//! The ledger as a few lines for people.
+//! The report as text for people.
 
 use std::fmt::Write;
 
@@ -18,11 +18,11 @@ use crate::source_name::Part;
 use crate::sources::Subscribed;
 use crate::units::{bit_rate, counted, grouped, packet_rate};
 
-/// In front of the interfaces of a source that has several.
+/// Indentation of the interfaces of a pattern.
 const INDENT: &str = "  ";
 
 impl Report<'_> {
-    /// A few lines for people.
+    /// The report as text for people.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let (total, main) = (self.total(), self.main());
@@ -53,7 +53,7 @@ impl Report<'_> {
             packet_rate(self.mpps() * 1e6),
             bit_rate(self.gbps() * 1e9)
         );
-        // Of a few milliseconds they would say how fast memory is.
+        // Rates over a few milliseconds would only show the speed of memory.
         let rates = if self.duration.as_millis() < 10 { "" } else { &rates };
         line(format!("{:.3} s{rates}", self.duration.as_secs_f64()));
         self.rates.map(|rates| rates.text()).into_iter().for_each(&mut line);
@@ -129,7 +129,7 @@ impl Report<'_> {
     }
 }
 
-/// What was recorded, and what of it is not there any more.
+/// Lines about recorded and deleted files.
 fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     let RecorderReport { files, bytes, torn_blocks, .. } = *recorder;
     let mut lines =
@@ -182,7 +182,7 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     lines
 }
 
-/// Line about frames that the interface received, and that were sent into it.
+/// A line about frames that the interface received, and that were sent into it.
 fn into_netdev(netdev: &NetdevReport) -> String {
     let NetdevReport { name, received, segmented, unsegmented, cut, sent_into, .. } = netdev;
     let mut text = format!("  {name} received {}", grouped(*received));
@@ -199,7 +199,7 @@ fn into_netdev(netdev: &NetdevReport) -> String {
     text
 }
 
-/// How often a source came, and its interface went down, if that is worth a line.
+/// A line on how often a source was opened and its interface went down, if there is something to report.
 fn comings(source: &SourceResult) -> Option<String> {
     let times = |count: u64| match count {
         1 => "once".to_owned(),
@@ -216,7 +216,7 @@ fn comings(source: &SourceResult) -> Option<String> {
     }
 }
 
-/// The filter of a feed, and the place where it runs, if the feed has or had one.
+/// The filter of a feed and its location, if the feed has or had a filter.
 fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
     let what = match &feed.takes.filter {
         Some(filter) => format!("filter '{}'", filter.text),
@@ -239,7 +239,7 @@ fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
     Some(format!("  {}{what}{place}{changes}", whose(feed)))
 }
 
-/// The feed whose rings a feed shares: the rows then add up to more than the totals.
+/// A line on the feed whose rings a feed shares. The rows then add up to more than the totals.
 fn sharing(feed: &Subscribed) -> Option<String> {
     let other = match feed.shares.as_deref()? {
         "" => "what was named before".to_owned(),
@@ -251,7 +251,7 @@ fn sharing(feed: &Subscribed) -> Option<String> {
     ))
 }
 
-/// The part and the name of a feed, as its lines begin.
+/// The beginning of a feed's lines: its part and its name.
 fn whose(feed: &Subscribed) -> String {
     match (feed.part, feed.name.as_str()) {
         (Part::Whole, "") => String::new(),
@@ -262,7 +262,7 @@ fn whose(feed: &Subscribed) -> String {
 }
 
 impl Report<'_> {
-    /// A row a consumer, under what its columns are.
+    /// A heading, and one row per consumer.
     fn consumer_rows(&self) -> Vec<String> {
         let row = |cells: [&str; 5]| {
             let [name, delivered, lapped, after_limit, drops] = cells;
@@ -292,7 +292,7 @@ impl Report<'_> {
         })
     }
 
-    /// A row a feed, under what its columns are.
+    /// A heading, and one row per feed.
     fn rows(&self) -> Vec<String> {
         let name = |FeedResult { asked, .. }: &FeedResult, source: &SourceResult| {
             let space = if asked.name.is_empty() { "" } else { " " };
@@ -326,7 +326,7 @@ impl Report<'_> {
                 let [offered, filtered, captured] =
                     [ledger.offered, filtered, ledger.captured].map(grouped);
                 let name = format!("{INDENT}{name}");
-                // If interfaces share a buffer, its losses belong to none of them.
+                // Losses of a buffer that interfaces share are not counted for any of them.
                 let dropped = match ledger.drops.is_empty() {
                     true => String::new(),
                     false => grouped(ledger.dropped()),
@@ -348,7 +348,7 @@ impl Report<'_> {
     }
 }
 
-/// How many frames were left out, as far as somebody counted them.
+/// The number of filtered frames as text. Some filters run where filtered frames are not counted.
 fn left_out(counted: u64, ledger: &Ledger) -> String {
     match (counted, ledger.filtered_uncounted) {
         (0, true) => "uncounted".to_owned(),

@@ -1,14 +1,15 @@
-//! Sources whose frames end here (`consume = true`).
+//! Checks for sources with `consume = true`, whose frames are taken away from the network stack.
 
 use weir_capture::error::error_text;
 
 use crate::plan::PlannedSource;
 use crate::plan::own_traffic::{Found, look};
 
-/// The flag of `weir capture` that `consume = true` stands for.
+/// The flag of `weir capture` that corresponds to `consume = true`.
 pub const FLAG: &str = "--consume";
 
-/// Refuses to consume what cannot be, or what this machine lives by. It is asked again whenever the source is opened.
+/// Refuses a source that cannot be consumed, or that carries this machine's own traffic. Called when the file is read,
+/// and at each opening of the source.
 pub fn check(source: &PlannedSource) -> Result<(), String> {
     let PlannedSource { name, target, request, .. } = source;
     if !name.is_of_interfaces() {

@@ -1,6 +1,6 @@
-//! Messages to the service manager: readiness, reloads, the end, and that the daemon is alive.
+//! Messages to the service manager: readiness, reloads, the end, and the watchdog.
 //!
-//! Source: sd_notify(3), sd_watchdog_enabled(3). Without a manager nothing is told.
+//! Source: sd_notify(3), sd_watchdog_enabled(3). Without a manager, nothing is sent.
 
 use std::time::Duration;
 
@@ -8,39 +8,39 @@ use sd_notify::NotifyState;
 
 /// The service manager.
 pub struct Manager {
-    /// How often it wants to hear that the daemon is alive.
+    /// Interval of watchdog messages; `None`: the manager wants none.
     alive_every: Option<Duration>,
 }
 
 impl Manager {
-    /// The one that started this process, if one did.
+    /// The manager that started this process, if there is one.
     pub fn new() -> Manager {
         let limit = sd_notify::watchdog_enabled();
         // Half of the limit, as the manual page advises.
         Manager { alive_every: limit.map(|limit| limit / 2) }
     }
 
-    /// How long the daemon may wait until it says that it is alive.
+    /// Interval at which the daemon must send a watchdog message.
     pub fn alive_every(&self) -> Option<Duration> {
         self.alive_every
     }
 
-    /// The daemon serves, or serves by its new file.
+    /// The daemon is ready, or has reloaded its file.
     pub fn ready(&self, status: &str) {
         tell(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// It reads its file again.
+    /// The daemon reloads its file.
     pub fn reloading(&self) {
         tell(&[NotifyState::Reloading]);
     }
 
-    /// It ends.
+    /// The daemon ends.
     pub fn stopping(&self) {
         tell(&[NotifyState::Stopping]);
     }
 
-    /// It is alive.
+    /// The daemon is alive: sends a watchdog message, if the manager wants one.
     pub fn alive(&self) {
         if self.alive_every.is_some() {
             tell(&[NotifyState::Watchdog]);
@@ -49,6 +49,6 @@ impl Manager {
 }
 
 fn tell(states: &[NotifyState]) {
-    // Without a manager there is nobody to tell; one that has gone need not hear.
+    // Without a manager this does nothing, and a manager that has gone is no error.
     let _ = sd_notify::notify(states);
 }

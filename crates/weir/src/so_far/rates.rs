@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use crate::run_result::Rates;
 
-/// Rates are of at least so long, if there is a reading that is as old: shorter times are mostly noise.
+/// The shortest time over which rates are computed, if there is a reading as old: shorter times give noise.
 const OVER_MIN: Duration = Duration::from_millis(500);
 
-/// Counters whose rates are told. `delivered` and `lapped` are the main consumer's.
+/// Counters from which rates are computed. `delivered` and `lapped` are those of the main consumer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     pub offered: u64,
@@ -28,7 +28,7 @@ impl Readings {
         self.0 = [self.0[1], Some((at, totals))];
     }
 
-    /// Rates since the last reading that is old enough, to these counters. `None` before the first reading.
+    /// Rates from the last reading that is old enough to these counters. `None` before the first reading.
     pub fn rates(&self, now: Instant, totals: Totals) -> Option<Rates> {
         let [older, newer] = self.0;
         let age = |(at, _): &(Instant, Totals)| now.saturating_duration_since(*at);
@@ -37,7 +37,7 @@ impl Readings {
         if over_s <= 0.0 {
             return None;
         }
-        // Counters are read one after the other, and one that is behind for a moment is no negative rate.
+        // Counters are not read at one instant, so a difference may be negative for a moment; it counts as 0.
         let rate =
             |count: fn(&Totals) -> u64| count(&totals).saturating_sub(count(&then)) as f64 / over_s;
         Some(Rates {

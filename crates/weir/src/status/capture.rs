@@ -1,4 +1,4 @@
-//! What a capture that runs tells at its control socket, for people.
+//! The status of a running capture, from its control socket, as text for people.
 
 use std::fmt::Write;
 
@@ -10,10 +10,10 @@ use super::{captured_with, ledger, quoted};
 use crate::run_result::Rates;
 use crate::units::{bit_rate, counted, grouped, packet_rate};
 
-/// The answer to `status`, for people. Fields that it lacks are left out.
+/// The response to `status` as text for people. Missing fields are left out.
 pub fn text(status: &Value) -> String {
     let mut text = String::new();
-    // Into memory: nothing can fail.
+    // Writing into memory cannot fail.
     let _ = write_text(&mut text, status);
     text
 }
@@ -88,7 +88,7 @@ fn write_feed(text: &mut String, feed: &Value) -> std::fmt::Result {
     )
 }
 
-/// Every place where frames were lost.
+/// Each place where frames were lost, with the count.
 fn places(ledger: &Ledger) -> Vec<String> {
     let lost = ledger.drops.iter().filter(|(_, count)| **count > 0);
     lost.map(|(place, count)| format!("{place} {}", grouped(*count))).collect()
@@ -128,7 +128,7 @@ fn write_consumer(text: &mut String, consumer: &Value) -> std::fmt::Result {
     )
 }
 
-/// Counts that are told only if they are not 0.
+/// The counts with these names that are not 0.
 fn rest(of: &Value, names: &[&str]) -> String {
     let counts = names.iter().map(|name| (name, count(of, name))).filter(|(_, count)| *count > 0);
     counts.map(|(name, count)| format!(", {} {}", name.replace('_', " "), grouped(count))).collect()
@@ -146,7 +146,7 @@ fn count(of: &Value, name: &str) -> u64 {
     of[name].as_u64().unwrap_or_default()
 }
 
-/// The counts of a feed, as the daemon's status has them.
+/// The counts of a feed, in the form of the daemon's status.
 fn ledger_of(feed: &Value) -> Ledger {
     let drops = feed["drops"].as_object().into_iter().flatten();
     Ledger {

@@ -26,7 +26,7 @@ pub fn run(args: &CheckArgs) -> Result<u8> {
     Ok(if is_well { EXIT_RAN } else { EXIT_LOSS })
 }
 
-/// Findings, made one by one.
+/// The collected findings.
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 
@@ -78,7 +78,7 @@ fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
             found.as_ref().is_ok_and(|(state, ..)| state.is_on())
         }
         Some(Machine::Qemu { found, .. }) => found.is_some(),
-        // Only the daemon can say.
+        // Only the daemon knows.
         None => true,
     };
     if let Some(guest) = guest.filter(|_| runs) {
@@ -88,7 +88,7 @@ fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
     all.0
 }
 
-/// The guest as the daemon has it.
+/// Adds findings about the daemon, and returns the daemon's state of the guest.
 fn of_daemon<'a>(all: &mut Findings, name: &str, facts: &'a Facts) -> Option<&'a Guest> {
     let guests = match &facts.daemon {
         Err(why) => {
@@ -154,7 +154,7 @@ fn no_source(all: &mut Findings, name: &str, path: &str) {
     );
 }
 
-/// Sources of the file, if that can be read, and those that the daemon has in force.
+/// Compares the sources in the file, if it can be read, with those that the daemon has in force.
 fn of_sources(all: &mut Findings, name: &str, path: &str, file: Option<&[String]>, guest: &Guest) {
     let differ = |these: &[String], those: &[String]| {
         these.iter().filter(|one| !those.contains(one)).cloned().collect::<Vec<_>>().join(", ")
@@ -233,9 +233,9 @@ fn parts(all: &mut Findings, lacks: Lacks, [channel, ports]: [String; 2]) {
     }
 }
 
-/// How an error of the kernel's at the daemon's own sockets ends, EACCES: Rust's words, not ours.
+/// The end of Rust's text for EACCES, in errors of the daemon's own system calls.
 const KERNEL_DENIES: &str = "(os error 13)";
-/// The same where QEMU or libvirt says it: strerror's words.
+/// The text of strerror(3) for EACCES, in errors of QEMU or libvirt.
 const QEMU_DENIES: &str = "Permission denied";
 
 fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
@@ -248,7 +248,7 @@ fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
         GuestState::Detached => {
             all.no("monitor", "the guest is detached, and opens no feed", format!("weir vm attach {name}"));
         }
-        // At the sockets, which QEMU makes for its own user.
+        // At the sockets, which QEMU creates for its own user.
         _ if reason.contains(KERNEL_DENIES) => all.no(
             "monitor",
             reason,
@@ -288,7 +288,7 @@ fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
             "broker",
             "no `weir guest` in the guest has a session",
             match is_by_vsock {
-                // The daemon's log has it if the daemon cannot listen.
+                // If the daemon cannot listen, its log has the reason.
                 true => format!("journalctl -u weir --grep 'guest {name}'; in the guest, as root: weir guest --vsock"),
                 false => "in the guest: systemctl enable --now weir-guest, or as root: weir guest".to_owned(),
             },

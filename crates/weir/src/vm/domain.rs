@@ -1,38 +1,41 @@
-//! A libvirt domain's XML: the missing parts for feeds are added to the text, and nothing else is changed.
+//! Adds the parts that feeds need to a libvirt domain's XML. Nothing else of the text is changed.
 //!
-//! Root ports for the region stand among QEMU's own options (`qemu:commandline`), not among libvirt's controllers:
-//! libvirt has no word for `pref64-reserve`, and would plug devices of its own into controllers that it knows.
+//! The root ports for the region are QEMU options (`qemu:commandline`), not controllers of libvirt: libvirt has no
+//! element for `pref64-reserve`, and would plug its own devices into controllers that it manages.
 //!
 //! Source: libvirt, docs/formatdomain.rst, "Channel"; docs/drvqemu.rst, "Pass-through of arbitrary QEMU commands".
 
 use roxmltree::{Document, Node};
 
-/// Where machines without libvirt have their sockets, each in a folder of its own.
+/// Directory for the sockets of machines without libvirt, which have a subdirectory each.
 pub const FOLDER: &str = "/run/weir-guests";
-/// The group of those folders. The daemon's unit has it (packaging/weir.sysusers); no user is a member.
+/// The group of these subdirectories. The daemon's unit has it (packaging/weir.sysusers); no user is a member.
 pub const GROUP: &str = "weir-guests";
-/// The port's name, by which a guest finds it.
+/// The name by which a guest finds the port.
 pub const PORT: &str = weir_plug::port::NAME;
-/// The channel that is the port; libvirt chooses the path of its socket.
+/// The XML of the port. libvirt chooses the path of its socket.
 pub const CHANNEL: &str =
     "    <channel type='unix'>\n      <target type='virtio' name='org.weir.0'/>\n    </channel>\n";
-/// XML's name of QEMU's own options.
+/// The XML namespace of QEMU options.
 const QEMU: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
-/// MiB that a root port reserves for a region of so many: it fits wherever the firmware places the window.
+/// MiB that a root port reserves for a region of this size: twice as much, so that the region fits wherever the
+/// firmware places the window.
 pub fn reserve_mib(region_mib: u64) -> u64 {
     region_mib.saturating_mul(2)
 }
 
-/// The options of two root ports, of the region and of the words, in a slot of the root bus or where QEMU puts them.
-/// `pair` counts from 0: ids and chassis are those of no other pair.
+/// The options of two root ports, one for the region and one for the guest's page of words (`weir-region`).
+///
+/// `slot` is the slot of the root bus; `None`: QEMU chooses. `pair` counts from 0; each pair has its own ids and
+/// chassis numbers.
 pub fn ports(region_mib: u64, slot: Option<u8>, pair: u8) -> [String; 2] {
     let reserve = reserve_mib(region_mib);
     let at = |function: u8, more: &str| {
         slot.map(|slot| format!(",addr={slot:#x}.{function}{more}")).unwrap_or_default()
     };
     let (first, second) = (at(0, ",multifunction=on"), at(1, ""));
-    // Numbers that neither libvirt nor people give: they count from 1.
+    // libvirt and people number from 1 on, so these chassis numbers are free.
     let (one, two) = (2 * pair, 2 * pair + 1);
     let chassis = |number: u8| 201 + u16::from(number);
     [
@@ -47,7 +50,7 @@ pub fn ports(region_mib: u64, slot: Option<u8>, pair: u8) -> [String; 2] {
     ]
 }
 
-/// The first pair of ports whose names the domain does not have: ports of an earlier, smaller region stay.
+/// The first pair of ports whose ids and chassis numbers are free. Ports of an earlier, smaller region stay.
 fn free_pair(root: Node<'_, '_>) -> anyhow::Result<u8> {
     let options = root.descendants().filter(|node| node.has_tag_name((QEMU, "arg")));
     let options: Vec<&str> = options.filter_map(|node| node.attribute("value")).collect();
@@ -66,12 +69,12 @@ fn free_pair(root: Node<'_, '_>) -> anyhow::Result<u8> {
     })
 }
 
-/// Slots of the root bus that are tried for the root ports, in this order: libvirt gives slots from 1 on, and those
-/// from 0x1d on to devices of the chipset.
+/// Slots of the root bus for the root ports, tried from the last to the first. libvirt assigns slots from 1 on, and
+/// those from 0x1d on to devices of the chipset.
 const SLOTS: std::ops::RangeInclusive<u8> = 0x10..=0x1c;
 
-/// A slot of the root bus that no device of the domain has. QEMU makes what stands among its own options before
-/// libvirt's devices: without a slot the ports would take one of theirs.
+/// A slot of the root bus that no device of the domain has. QEMU creates devices of its own options before those of
+/// libvirt, so that ports without a slot could take one of theirs.
 fn free_slot(root: Node<'_, '_>) -> Option<u8> {
     let is_taken = |slot: u8| {
         root.descendants().any(|node| {
@@ -89,7 +92,7 @@ fn free_slot(root: Node<'_, '_>) -> Option<u8> {
     SLOTS.rev().find(|slot| !is_taken(*slot) && !is_in_option(*slot))
 }
 
-/// MiB that an option of a root port reserves; `None` if it is none that takes a region.
+/// MiB that a root port reserves by this option; `None` if it is not a root port that reserves memory.
 pub fn reserved_mib(option: &str) -> Option<u64> {
     let rest = option.strip_prefix("pcie-root-port,")?;
     let value = rest.split(',').find_map(|option| option.strip_prefix("pref64-reserve="))?;
@@ -105,32 +108,32 @@ pub fn reserved_mib(option: &str) -> Option<u64> {
     })
 }
 
-/// A text that is added to a domain.
+/// Text that is added to a domain.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Added {
-    /// Where, for people.
+    /// The place, for people.
     pub place: &'static str,
     /// Lines of XML.
     pub text: String,
 }
 
-/// A domain that has everything that it needs.
+/// A domain with all parts that it needs.
 #[derive(Debug)]
 pub struct Change {
-    /// The whole of it.
+    /// The whole XML.
     pub xml: String,
     /// Elements that were not there before.
     pub added: Vec<Added>,
-    /// The channel is among it.
+    /// Whether the channel was added.
     pub adds_channel: bool,
-    /// Root ports are among it.
+    /// Whether root ports were added.
     pub adds_ports: bool,
 }
 
-/// Adds the parts that a domain lacks for a region of so many MiB.
+/// Adds the parts that a domain lacks for a region of this size.
 ///
 /// # Errors
-/// It is no XML of a domain.
+/// The XML is not that of a domain, or no slot or pair of ports is free.
 pub fn change(xml: &str, region_mib: u64) -> anyhow::Result<Change> {
     let document = Document::parse(xml)?;
     let root = document.root_element();
@@ -179,7 +182,7 @@ pub fn change(xml: &str, region_mib: u64) -> anyhow::Result<Change> {
         }
     }
     let mut changed = xml.to_owned();
-    // From the end, so that the places before stay where they are.
+    // From the end, so that earlier offsets stay valid.
     inserts.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     for (at, text) in inserts {
         changed.insert_str(at, &text);
@@ -197,7 +200,7 @@ fn is_channel(node: Node<'_, '_>) -> bool {
     node.has_tag_name("channel") && node.children().any(is_port)
 }
 
-/// Where lines are put in as an element's last ones: before the white space of its closing tag.
+/// The offset at which lines are inserted at the end of an element: before the indentation of its closing tag.
 fn end_of(xml: &str, node: Node<'_, '_>) -> anyhow::Result<usize> {
     let range = node.range();
     let Some(close) = xml[range.clone()].rfind("</") else {
@@ -207,7 +210,7 @@ fn end_of(xml: &str, node: Node<'_, '_>) -> anyhow::Result<usize> {
     Ok(before.trim_end_matches([' ', '\t']).len())
 }
 
-/// Whether devices cannot be plugged into its root bus.
+/// Whether the machine's root bus is PCIe, into which devices cannot be hot-plugged.
 fn needs_ports(root: Node<'_, '_>) -> bool {
     let machine = root.children().find(|node| node.has_tag_name("os"));
     let machine = machine.and_then(|os| os.children().find(|node| node.has_tag_name("type")));
@@ -215,7 +218,7 @@ fn needs_ports(root: Node<'_, '_>) -> bool {
     machine == "q35" || machine.contains("-q35") || machine.starts_with("virt")
 }
 
-/// Whether it has a root port with room for the region, and another one.
+/// Whether the domain has a root port with room for the region, and another one.
 fn has_ports(root: Node<'_, '_>, region_mib: u64) -> bool {
     let arguments = root.descendants().filter(|node| node.has_tag_name((QEMU, "arg")));
     let options = arguments.filter_map(|node| node.attribute("value"));
@@ -223,7 +226,7 @@ fn has_ports(root: Node<'_, '_>, region_mib: u64) -> bool {
     has_room(ports, region_mib)
 }
 
-/// Whether of these options of root ports one has room for the region, and there is another one.
+/// Whether one of these root ports has room for the region, and there is another one.
 pub fn has_room<'a>(ports: impl Iterator<Item = &'a str>, region_mib: u64) -> bool {
     let reserved: Vec<Option<u64>> = ports.map(reserved_mib).collect();
     let has_one = reserved.iter().flatten().any(|mib| *mib >= reserve_mib(region_mib));

@@ -1,4 +1,4 @@
-//! Facts of the daemon, its file and the machine, which are collected before they are judged.
+//! Collects facts about the daemon, its file and the machine, for the check of a guest.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -29,7 +29,7 @@ pub struct Facts {
     pub machine: Option<Machine>,
 }
 
-/// Why the daemon's list of guests cannot be had. The texts are for people.
+/// Why the daemon's list of guests is not available. The texts are for people.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoList {
     /// No daemon listens.
@@ -38,21 +38,21 @@ pub enum NoList {
     /// This user may not connect, or may not ask.
     #[error("{0}")]
     Denied(String),
-    /// It is another program, that of a guest, or the connection broke.
+    /// Another program answers, such as a guest's broker, or the connection broke.
     #[error("{0}")]
     Other(String),
 }
 
-/// Why the daemon's file says nothing. The texts are for people.
+/// Why the daemon's file is not available. The texts are for people.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoFile {
-    /// There is none.
+    /// It does not exist.
     #[error("{0}")]
     Missing(String),
     /// This user may not read it.
     #[error("{0}")]
     Denied(String),
-    /// It is no file of the daemon's, or cannot be read.
+    /// It is not TOML, or cannot be read.
     #[error("{0}")]
     Other(String),
 }
@@ -71,38 +71,37 @@ pub enum NoDomain {
 /// A guest in the daemon's file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InFile {
-    /// It has a section.
+    /// Whether the guest has a section.
     pub is_named: bool,
-    /// The domain and libvirt's address, if it is one of libvirt.
+    /// The domain and the libvirt URI, if libvirt runs the machine.
     pub libvirt: Option<(String, String)>,
-    /// The socket of the monitor.
+    /// Path of the QMP socket.
     pub qmp: Option<String>,
-    /// It is reached by a vsock, and needs no port.
+    /// Whether it is reached over a vsock, and needs no port.
     pub is_by_vsock: bool,
-    /// MiB of its region.
+    /// Size of its region in MiB.
     pub region_mib: u64,
     /// Sources that it may open.
     pub sources: Vec<String>,
 }
 
-/// A machine as this host shows it.
+/// A virtual machine, as seen from this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// From libvirt: its state, the parts that the running domain lacks, and those that its next
-    /// start will lack.
+    /// A domain of libvirt.
     Domain {
         /// Its name.
         name: String,
-        /// State of the domain, and parts that it lacks; or an error of libvirt or virsh.
+        /// Its state, the parts that the running domain lacks, and those that it will lack at its next start.
         found: Result<(DomainState, Lacks, Lacks), NoDomain>,
-        /// libvirt's address.
+        /// The libvirt URI.
         uri: String,
     },
-    /// A QEMU that was given a monitor at this path.
+    /// A QEMU that was started by other means, found by the path of its monitor.
     Qemu {
-        /// The path.
+        /// Path of the QMP socket.
         qmp: String,
-        /// Its process and what its command line lacks; `None`: there is none.
+        /// Its process, and the parts that its command line lacks; `None`: no such process runs.
         found: Option<(u32, Lacks)>,
     },
 }
@@ -110,14 +109,14 @@ pub enum Machine {
 /// Parts that a machine lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lacks {
-    /// The port org.weir.0; or a vsock, if the file says that.
+    /// The port org.weir.0, or the vsock device if the file names a vsock.
     pub channel: bool,
     /// Root ports with room for the region.
     pub ports: bool,
 }
 
 impl Facts {
-    /// Asks all of them.
+    /// Collects the facts about a guest.
     pub fn gather(args: &CheckArgs) -> Facts {
         let daemon = super::host_daemon(args.socket.as_deref())
             .and_then(|connection| Ok(connection.guests()?))
@@ -128,7 +127,7 @@ impl Facts {
     }
 }
 
-/// By the kind of the error, not by its words.
+/// Classifies an error by its type, not by its text.
 fn no_list(error: anyhow::Error) -> NoList {
     let text = format!("{error:#}");
     let refused = |error: &ClientError| matches!(error, ClientError::Plug(PlugError::Refused(_)));
@@ -153,7 +152,7 @@ fn in_file(path: &Path, name: &str) -> Result<InFile, NoFile> {
     Ok(of_table(&file, name))
 }
 
-/// The daemon judges its file; this uses the daemon's result.
+/// Reads a guest's settings without validation, which is left to the daemon.
 fn of_table(file: &Table, name: &str) -> InFile {
     let sources = file.get("sources").and_then(Value::as_table).into_iter().flatten();
     let lets_in = |source: &Value| {
@@ -182,7 +181,7 @@ impl Machine {
             let virsh = Virsh { uri: uri.clone(), domain: domain.clone() };
             let found = of_domain(&virsh, file.region_mib).map_err(|error| {
                 let text = format!("{error:#}");
-                // Only a child that cannot be started has an error of the kernel.
+                // An `io::Error` comes only from starting virsh.
                 let is_missing =
                     error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
                 match is_missing.into_iter().any(|cause| cause.kind() == ErrorKind::NotFound) {
@@ -208,7 +207,7 @@ fn of_domain(virsh: &Virsh, region_mib: u64) -> Result<(DomainState, Lacks, Lack
     Ok((state, if state.is_on() { lacks(true)? } else { next }, next))
 }
 
-/// The QEMU whose monitor is at this path, and what its options lack.
+/// The process id of the QEMU whose monitor is at this path, and the parts that its options lack.
 fn qemu_of(qmp: &str, guest: &InFile) -> Option<(u32, Lacks)> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -222,7 +221,7 @@ fn qemu_of(qmp: &str, guest: &InFile) -> Option<(u32, Lacks)> {
     })
 }
 
-/// `None`: it is no QEMU with a monitor there.
+/// The parts that a command line lacks; `None` if it is not a QEMU with its monitor at this path.
 fn lacks_of(words: &[&str], qmp: &str, guest: &InFile) -> Option<Lacks> {
     let program = words.first()?.rsplit('/').next()?;
     let monitor = format!("unix:{qmp}");

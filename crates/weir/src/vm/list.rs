@@ -18,7 +18,7 @@ pub fn run(args: &ListArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// A word for people.
+/// The state as a word for people.
 pub fn state(state: GuestState) -> &'static str {
     match state {
         GuestState::Absent => "absent",
@@ -29,7 +29,7 @@ pub fn state(state: GuestState) -> &'static str {
     }
 }
 
-/// A row for each guest, and below it why, where something is wrong.
+/// One row per guest, followed by the reason if something is wrong.
 fn text(guests: &[Guest]) -> String {
     if guests.is_empty() {
         return "no guest: the daemon's file has no [guests.NAME]; `weir vm prepare NAME` prints one\n".to_owned();

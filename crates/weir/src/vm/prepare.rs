@@ -44,14 +44,14 @@ pub fn run(args: &PrepareArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Where a label of a security module stands in the way.
+/// Notes about labels of security modules.
 const LABELS: &str = "\
 # AppArmor and SELinux: libvirt makes the port's socket itself and labels it. The memory has no path: the daemon hands
 # QEMU descriptors of it. AppArmor does not judge files without a path. If SELinux refuses it (`ausearch -m avc -c
 # qemu`), let it: `ausearch -m avc -c qemu --raw | audit2allow -M weir-vm`, then `semodule -i weir-vm.pp`.
 ";
 
-/// The lines that are added.
+/// The added lines, as text for people.
 fn shown(change: &Change, sign: &str) -> String {
     let mut text = String::new();
     for added in &change.added {
@@ -126,21 +126,22 @@ fn in_file(args: &PrepareArgs) -> String {
     text
 }
 
-/// As it stands behind `[guests.`.
+/// The name as a TOML key, for `[guests.NAME]`.
 fn toml_key(name: &str) -> String {
     let is_bare = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     if is_bare && !name.is_empty() { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// The folder of the guest's sockets.
+/// The directory of the guest's sockets.
 fn folder_of(name: &str) -> String {
     format!("{FOLDER}/{name}")
 }
 
-/// How that folder is made. Its group is not that of the daemon's clients (weir): they could control QEMU.
+/// The commands that create the directory. Its group is not that of the daemon's clients (weir), who could otherwise
+/// control QEMU.
 fn folder(args: &PrepareArgs) -> String {
     let folder = folder_of(&args.name);
-    // The daemon makes a socket of its own there.
+    // With a vsock, the daemon creates its own socket there, so its group may write.
     let mode = if args.vsock { "2770" } else { "2750" };
     let mut text = format!(
         "# QEMU makes its sockets in a folder of this guest, which belongs to QEMU's user and to the daemon's group \

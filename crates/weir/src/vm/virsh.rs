@@ -1,4 +1,4 @@
-//! A domain of libvirt's, by its own client, virsh, which weir-vm runs.
+//! Access to a libvirt domain with virsh, libvirt's client.
 
 use anyhow::{Result, bail};
 use weir_vm::limits::VIRSH_COMMAND_TIME_MAX;
@@ -6,7 +6,7 @@ use weir_vm::{Domain, VmError};
 
 /// A domain, and the libvirt that has it.
 pub struct Virsh {
-    /// libvirt's address.
+    /// The libvirt URI.
     pub uri: String,
     /// The domain's name.
     pub domain: String,
@@ -15,24 +15,24 @@ pub struct Virsh {
 /// State of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DomainState {
-    /// It has a QEMU, paused or not.
+    /// It has a QEMU process, paused or not.
     On,
-    /// It has none.
+    /// It has no QEMU process.
     Off,
 }
 
 impl DomainState {
-    /// Whether it has a QEMU.
+    /// Whether it has a QEMU process.
     pub fn is_on(self) -> bool {
         self == DomainState::On
     }
 }
 
 impl Virsh {
-    /// Output of a command.
+    /// Runs a virsh command, and returns its output.
     ///
     /// # Errors
-    /// There is no virsh, it does not end in time, or its own error.
+    /// virsh is not installed, does not end in time, or fails.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let domain = Domain::new(Some(&self.uri), &self.domain);
         let result = match domain.run("virsh", arguments, VIRSH_COMMAND_TIME_MAX) {
@@ -51,7 +51,7 @@ impl Virsh {
         Ok(result.output.trim().to_owned())
     }
 
-    /// Its XML, with passwords: as it runs, or as it will be when it is started next.
+    /// Its XML with passwords: of the running domain, or of its next start.
     ///
     /// # Errors
     /// As [`run`](Virsh::run).
@@ -63,7 +63,7 @@ impl Virsh {
     /// Its state.
     ///
     /// # Errors
-    /// As [`run`](Virsh::run); there is no such domain.
+    /// As [`run`](Virsh::run), also if there is no such domain.
     pub fn state(&self) -> Result<DomainState> {
         Ok(match &*self.run(&["domstate", &self.domain])? {
             "shut off" | "crashed" => DomainState::Off,

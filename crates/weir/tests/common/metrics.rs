@@ -2,13 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
-/// An address that nobody listens at.
-pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address")
+use super::Run;
+
+/// The address that a run with `--metrics 127.0.0.1:0` serves its metrics at.
+pub fn address_of(run: &mut Run) -> String {
+    const BEFORE: &str = "weir: metrics at http://";
+    let address = |says: &str| {
+        let line = says.lines().find_map(|line| line.strip_prefix(BEFORE));
+        line.and_then(|line| line.strip_suffix("/metrics")).map(str::to_owned)
+    };
+    run.wait_for("the address of its metrics", |run| address(&run.stderr()).is_some());
+    address(&run.stderr()).expect("it was there")
 }
 
 /// The answer of an endpoint, with its head.

@@ -1,4 +1,4 @@
-//! The blocks that a packet socket shares with the kernel, and whose turn it is with each.
+//! The blocks that a packet socket shares with the kernel, and their ownership.
 
 use std::ffi::c_void;
 use std::io;
@@ -12,25 +12,26 @@ use crate::limits::BUFFER_BYTES_MAX;
 
 /// Bytes of all blocks of a socket.
 pub(super) const BLOCKS_BYTES: usize = BUFFER_BYTES_MAX as usize;
-/// Fewest and most bytes of a block.
+/// Smallest and largest size of a block.
 const BLOCK_BYTES_MIN: usize = 128 << 10;
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a block beside its longest frame: its own header, the frame's, and the link-layer header.
+/// Bytes of a block in addition to its longest frame: its own header, the frame's, and the link-layer
+/// header.
 const HEADERS_BYTES: usize = 4096;
 const _: () = assert!(CAPLEN_MAX as usize + HEADERS_BYTES <= BLOCK_BYTES_MAX);
 /// Offset of `tpacket_hdr_v1.block_status` in a block. Source: linux/if_packet.h.
 const STATUS_AT: usize = 8;
 
-/// Bytes of a block, the unit that the kernel hands over: a power of two that the longest frame fits. The kernel cuts
-/// frames that are longer.
+/// Size of a block, the unit that the kernel hands over: a power of two that holds the longest frame. The
+/// kernel cuts longer frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockBytes(usize);
 
 impl BlockBytes {
-    /// For frames of so many bytes. No larger than they need: a block is handed over at the latest when its time-out
-    /// has passed, full or not, so this thread may be away for one time-out a block before frames are lost (a second
-    /// with the 256 blocks of the smallest size, 128 ms with the 32 of the largest), and small blocks are still in
-    /// the processor's cache when they are read.
+    /// The size for frames of up to `frame_bytes`, no larger than needed. The kernel hands a block over
+    /// after a time-out at the latest, even if it is not full; so before frames are lost, this thread may
+    /// be delayed by one time-out for each block: a second with the 256 blocks of the smallest size, 128 ms
+    /// with the 32 of the largest. Small blocks are also still in the processor's cache when they are read.
     pub(super) fn for_frames_of(frame_bytes: u32) -> BlockBytes {
         let bytes = (frame_bytes as usize).saturating_add(HEADERS_BYTES).min(BLOCK_BYTES_MAX);
         BlockBytes(bytes.next_power_of_two().max(BLOCK_BYTES_MIN))
@@ -40,17 +41,17 @@ impl BlockBytes {
         self.0
     }
 
-    /// Blocks of a socket.
+    /// Number of blocks of a socket.
     pub(super) fn count(self) -> usize {
         BLOCKS_BYTES / self.0
     }
 }
 
-/// The mapping.
+/// The mapping of all blocks of a socket.
 pub(super) struct Blocks {
     base: NonNull<u8>,
     block_bytes: BlockBytes,
-    /// The block that the kernel hands over next: it fills them in turn.
+    /// The block that the kernel hands over next. It fills the blocks in order.
     next: usize,
 }
 
@@ -79,12 +80,13 @@ impl Blocks {
         Ok(Blocks { base, block_bytes, next: 0 })
     }
 
-    /// The next block, if the kernel has handed it over. It goes back when the result is dropped.
+    /// The next block, if the kernel has handed it over. It is given back when the result is dropped.
     pub(super) fn next(&mut self) -> Option<Block<'_>> {
         // Pairs with the kernel's write barrier before it sets the status (`prb_flush_block`,
         // net/packet/af_packet.c): the frames are whole before the block is ours.
         let ours = self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0;
-        // Not `then_some`: it would make a `Block` in any case and drop it, and dropping gives back.
+        // Not `then_some`, which would always make a `Block` and drop it, and dropping gives the block
+        // back.
         if ours { Some(Block { blocks: self }) } else { None }
     }
 
@@ -111,7 +113,7 @@ impl Drop for Blocks {
     }
 }
 
-/// One block while it is ours.
+/// A block while this process owns it.
 pub(super) struct Block<'a> {
     blocks: &'a mut Blocks,
 }

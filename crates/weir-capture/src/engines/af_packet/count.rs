@@ -1,4 +1,4 @@
-//! The socket's filter: which frames are offered, and a count of them that the socket does not make.
+//! The socket's filter, which also counts the offered frames, independently of the socket's own statistics.
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skel {
@@ -24,24 +24,26 @@ use crate::feed::location::FilterLocation;
 use crate::kernel::map_options;
 use crate::setup::Setup;
 
-/// Entries of the map of `bpf/af_packet.bpf.c`: incoming, outgoing, unwanted of both.
+/// Entries of the map of `bpf/af_packet.bpf.c`: received frames, sent frames, and the unwanted ones among
+/// each.
 const ENTRIES: u32 = 4;
 const OFFERED: std::ops::Range<u32> = 0..2;
 const UNWANTED: std::ops::Range<u32> = 2..4;
 
 /// Counter of offered frames.
 pub(super) enum Counter {
-    /// Runs of the eBPF filter on frames of a wanted direction, by CPU.
+    /// The eBPF filter, which counts its runs on frames of a wanted direction, by CPU.
     Filter(MapHandle),
-    /// The socket itself, where eBPF is refused: frames that pass its filter.
+    /// The socket's statistics, if eBPF is refused: frames that pass its classic filter.
     Socket {
-        /// Frames were left out that nobody counted.
+        /// Whether a filter may have rejected frames that are not counted.
         has_left_out: Arc<AtomicBool>,
     },
 }
 
 impl Counter {
-    /// Puts the filter on the socket: the eBPF one, or a classic one and the reason why.
+    /// Attaches the eBPF filter to the socket or, if that is refused, a classic one; then also returns a
+    /// note with the reason.
     pub(super) fn attach(
         socket: &Arc<Socket>,
         setup: &Setup,
@@ -72,26 +74,26 @@ impl Counter {
         sum(counts, OFFERED)
     }
 
-    /// Frames among them that no feed wanted, and that the socket did not take.
+    /// Number of offered frames that no feed wanted and that the socket did not take.
     pub(super) fn unwanted(&self) -> Result<u64, CaptureError> {
         let Counter::Filter(counts) = self else { return Ok(0) };
         sum(counts, UNWANTED)
     }
 
-    /// Whether frames were left out that are in neither count.
+    /// Whether frames may have been rejected that are in neither count.
     pub(super) fn has_uncounted(&self) -> bool {
         matches!(self, Counter::Socket { has_left_out } if has_left_out.load(Ordering::Relaxed))
     }
 }
 
-/// A socket, and what decides at it.
+/// A socket and its filter.
 pub(super) enum AtSocket {
     Sieve(Arc<Socket>, Sieve),
     Classic(Arc<Socket>, Classic),
 }
 
 impl AtSocket {
-    /// State of the feeds' filters, if it is worth a note.
+    /// A note for the user about the feeds' filters, if there is something to say.
     pub(super) fn note(&self, may_change: bool) -> Option<String> {
         let AtSocket::Classic(_, classic) = self else { return None };
         classic.note(may_change)
@@ -113,7 +115,7 @@ impl Prefilter for AtSocket {
     }
 }
 
-/// All CPUs' counts of some entries.
+/// The sum of these entries over all CPUs.
 fn sum(counts: &MapHandle, entries: std::ops::Range<u32>) -> Result<u64, CaptureError> {
     let failed = |source| CaptureError::Bpf { what: "reading a counter".into(), source };
     let count = |bytes: Vec<u8>| bytes.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
@@ -125,7 +127,7 @@ fn sum(counts: &MapHandle, entries: std::ops::Range<u32>) -> Result<u64, Capture
     Ok(all)
 }
 
-/// Has the socket take nothing any more, and returns when no frame is under way in the kernel.
+/// Makes the socket reject all frames, and returns when no earlier run of its filter is in progress.
 pub(super) fn reject_all(socket: &Socket) -> Result<(), CaptureError> {
     attach_classic(socket.as_fd(), &REJECT_ALL).map_err(CaptureError::os("ending the offering"))?;
     crate::kernel::rcu::synchronize()
@@ -133,8 +135,8 @@ pub(super) fn reject_all(socket: &Socket) -> Result<(), CaptureError> {
 
 fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<(MapHandle, Sieve), libbpf_rs::Error> {
     let direction = setup.direction();
-    // The map comes first, and alone: without rights it is refused in silence, where libbpf would
-    // have a long complaint about the program.
+    // The map is made first and by itself: without privileges this fails with one error, whereas libbpf
+    // would print a long message about the program.
     let options = map_options(0);
     let offered =
         MapHandle::create(MapType::PercpuArray, Some("offered"), 4, 8, ENTRIES, &options)?;
@@ -155,7 +157,8 @@ fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<(MapHandle, Sieve), lib
     Ok((offered, sieve))
 }
 
-/// Lets a program decide which frames the socket accepts, and later others of its template.
+/// Attaches a program that decides which frames the socket accepts. Later, programs of its template can
+/// replace it.
 pub(super) fn put_on(
     socket: &Socket,
     template: Template,

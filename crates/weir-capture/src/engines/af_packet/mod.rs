@@ -37,7 +37,7 @@ use socket::{Socket, Waited};
 /// Length of the longest link-layer header, without tags: that of Ethernet.
 const ETHERNET_BYTES: u32 = 14;
 
-/// Every frame is of the interface to which the socket is bound.
+/// The origin of all frames: the interface to which the socket is bound.
 struct OneLink {
     link_bytes: u32,
 }
@@ -68,7 +68,7 @@ impl AfPacket {
     /// Makes the socket for `iface` and its ring; nothing is received yet.
     ///
     /// # Errors
-    /// [`CaptureError`]: the interface, no CAP_NET_RAW, or no memory.
+    /// [`CaptureError`]: no such interface, no CAP_NET_RAW, or no memory.
     pub fn open(iface: &str, mut setup: Setup) -> Result<AfPacket, CaptureError> {
         setup.check()?;
         setup.refuse_queues("a packet socket")?;

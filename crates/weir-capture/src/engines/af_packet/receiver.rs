@@ -1,4 +1,4 @@
-//! Takes the kernel's blocks and turns them into records.
+//! Copies frames from the kernel's blocks to rings.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,7 +91,7 @@ impl<O: Origins> Receiver<O> {
         &mut self.copier.origins
     }
 
-    /// To be called before this thread waits, ends its turn or ends.
+    /// As [`Fanout::leave`]: call it before this thread waits, returns from `pump` or ends.
     pub(super) fn leave(&mut self) {
         self.copier.fanout.leave();
     }
@@ -102,7 +102,7 @@ impl<O: Origins> Receiver<O> {
     }
 }
 
-/// Turns kernel blocks into records.
+/// Copies the frames of blocks.
 struct Copier<O> {
     fanout: Fanout,
     origins: O,

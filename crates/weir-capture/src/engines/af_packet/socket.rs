@@ -12,8 +12,8 @@ use super::blocks::{BLOCKS_BYTES, BlockBytes};
 use crate::error::CaptureError;
 use crate::feed::direction::Direction;
 
-/// After this time the kernel retires a block that has a frame. The timer is periodic, so a frame waits at most this
-/// long; on kernels before 6.18, up to a jiffy (at most 10 ms) longer.
+/// After this time the kernel retires a block that contains a frame. The timer is periodic, so a frame
+/// waits at most this long; on kernels before 6.18, up to a jiffy (at most 10 ms) longer.
 const RETIRE_MS: u32 = 4;
 /// `PACKET_IGNORE_OUTGOING`, linux/if_packet.h.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
@@ -21,9 +21,9 @@ const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 /// Result of [`Socket::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// A block, or nothing, or a signal.
+    /// There may be a block; or the time is over, or a signal came.
     Look,
-    /// The interface went down or away.
+    /// The interface went down or was removed.
     Down,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Waited {
 pub(super) struct Statistics {
     /// Frames that the filter accepted, including lost ones.
     pub(super) packets: u64,
-    /// Frames among them that found no room in the blocks.
+    /// Number of these frames that were lost because no block had space.
     pub(super) drops: u64,
 }
 
@@ -149,7 +149,7 @@ impl Socket {
         if !wait[0].revents().contains(PollFlags::ERR) {
             return Ok(Waited::Look);
         }
-        // Reading the error clears it: the next wait really waits.
+        // Reading the error clears it; otherwise the next wait would return at once.
         match self.take_error() {
             None => Ok(Waited::Look),
             Some(error) => match error.raw_os_error() {

@@ -154,7 +154,7 @@ fn u16_at<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
 mod tests {
     use super::*;
 
-    /// A block with these frames in it, laid out as the kernel does.
+    /// A block with these frames, in the kernel's layout.
     fn block(frames: &[(&[u8], u32, u8, Option<Tag>)]) -> Vec<u8> {
         let mut block = vec![0; 48];
         block[12..16].copy_from_slice(&(frames.len() as u32).to_ne_bytes());

@@ -1,4 +1,4 @@
-//! The copying half: frames from a socket's chunks into a Weir ring, one copy, a stamp each.
+//! Copies frames from a socket's chunks to a ring, and stamps frames that the hook has not stamped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,36 +16,37 @@ use crate::error::CaptureError;
 use crate::feed::fanout::Fanout;
 use crate::kernel::vlan::{self, TAG_BYTES};
 
-/// Descriptors taken in one turn: their frames become visible together.
+/// Most descriptors of one turn. Their frames become visible together.
 const BATCH: u32 = 64;
-/// A long frame is fetched while the one this far before it is copied: the processor's own fetching begins anew with
-/// each chunk. 512 bytes come 1.2 times as fast so; short ones gain nothing.
+/// A long frame is prefetched this many frames ahead of its copy, because the processor's prefetcher starts
+/// again at each chunk. This makes frames of 512 bytes 1.2 times as fast; short frames gain nothing.
 const AHEAD: u32 = 2;
 const LONG_BYTES: u32 = 256;
-/// A copier that has found nothing looks again after this pause; after some, it sleeps in the kernel.
+/// A copier without frames checks again after this pause; after `PAUSES_MAX` pauses, it sleeps in the
+/// kernel.
 const PAUSE: Duration = Duration::from_micros(20);
 const PAUSES_MAX: u32 = 8;
-/// The longest sleep: how soon a copier sees that it is to stop.
+/// Longest sleep, which is also the longest time until a copier sees that it must stop.
 const SLEEP: Duration = Duration::from_millis(20);
 
-/// A queue: its socket, its rings, its memory, and how its copiers share them.
+/// A queue: its socket, rings and memory, and their division among copiers.
 pub(super) struct Queue {
     pub(super) rings: Rings,
     pub(super) umem: Area,
     pub(super) chunk_bytes: u32,
-    /// The hook writes words before frames.
+    /// Whether the hook writes words before frames.
     pub(super) has_words: bool,
     pub(super) segments: Segments,
-    /// None where the RX ring is synthetic.
+    /// `None` if the RX ring is synthetic.
     pub(super) socket: Option<Socket>,
-    /// No frame will come any more.
+    /// Whether no more frames will come.
     pub(super) ending: AtomicBool,
-    /// Frames whose descriptor pointed to nowhere.
+    /// Number of frames whose descriptor was invalid.
     pub(super) unreadable: AtomicU64,
 }
 
 impl Queue {
-    /// The bytes that a descriptor tells of; `None` if they do not lie in one chunk.
+    /// The bytes of a descriptor; `None` if they are not within one chunk.
     ///
     /// # Safety
     /// The descriptor's index is between `released` and `filled`, and the caller's own (`Segments`).
@@ -55,21 +56,21 @@ impl Queue {
         if offset + u64::from(descriptor.len) > u64::from(self.chunk_bytes) {
             return None;
         }
-        // SAFETY: within one chunk, which from `filled` to `released` nobody but the caller touches.
+        // SAFETY: within one chunk, to which only the caller has access from `filled` to `released`.
         unsafe { self.umem.bytes(descriptor.address, descriptor.len) }
     }
 
-    /// Has the processor fetch the frame at this index.
+    /// Prefetches the frame at this index.
     #[inline]
     fn prefetch(&self, index: u32) {
         let Descriptor { address, len, .. } = self.rings.descriptor(index);
-        // Whatever the descriptor says: no more than a chunk.
+        // At most one chunk, whatever the descriptor contains.
         let lines = (0..u64::from(len.min(self.chunk_bytes))).step_by(64);
         lines.for_each(|at| self.umem.prefetch(address.wrapping_add(at)));
     }
 
-    /// Takes the words that the hook wrote before the frame, once: when a chunk comes again, it must
-    /// not have old words.
+    /// Takes the words that the hook wrote before the frame, and clears them, so that the next frame in
+    /// this chunk does not get old words.
     ///
     /// # Safety
     /// As [`frame`](Queue::frame).
@@ -88,7 +89,7 @@ impl Queue {
         words
     }
 
-    /// Gives back what all copiers are done with.
+    /// Gives the kernel the slots and chunks that all copiers have finished.
     #[inline]
     fn release(&self) {
         let given = self.segments.release(|index| self.rings.release(index));
@@ -106,23 +107,23 @@ pub(super) struct Copier {
     pub(super) queue: Arc<Queue>,
     pub(super) segment: OwnSegment,
     pub(super) fanout: Fanout,
-    /// The most that any feed wants of a frame.
+    /// The most bytes of a frame that any feed needs.
     pub(super) bytes_needed: usize,
-    /// Written as an option, if so.
+    /// The queue number to write as an option of each frame, if any.
     pub(super) queue_option: Option<u32>,
     pub(super) partial: Partial,
-    /// Up to where the kernel had filled, when last looked.
+    /// The index up to which the kernel had filled, when last read.
     pub(super) filled: u32,
 }
 
-/// A frame that lies in several chunks, put together.
+/// Assembles a frame that is in several chunks.
 #[derive(Default)]
 pub(super) struct Partial {
     bytes: Vec<u8>,
     wire_len: u32,
     words: Option<Words>,
     is_open: bool,
-    /// A part was nowhere.
+    /// A descriptor of a part was invalid.
     is_bad: bool,
 }
 
@@ -130,7 +131,7 @@ impl Copier {
     /// Copies until the queue ends, then closes the ring.
     ///
     /// # Errors
-    /// If the kernel refuses to wait. The ring is closed all the same.
+    /// Waiting for frames failed. The ring is closed nevertheless.
     pub(super) fn run(mut self) -> Result<(), CaptureError> {
         let result = self.copy_all();
         self.fanout.close();
@@ -141,7 +142,7 @@ impl Copier {
         let queue = Arc::clone(&self.queue);
         let mut pauses = 0;
         loop {
-            // Checked before the ring: frames before the end are then seen.
+            // Read before the ring, so that all frames before the end are seen.
             let ending = queue.ending.load(Ordering::Acquire);
             if self.turn(&queue) > 0 {
                 pauses = 0;
@@ -165,30 +166,32 @@ impl Copier {
         }
     }
 
-    /// Whether there is nothing for any copier: then the socket can be waited for.
+    /// Whether no copier has a descriptor to copy, so that waiting for the socket makes sense.
     fn is_ring_empty(&self) -> bool {
         self.queue.segments.is_released(self.queue.rings.filled())
     }
 
-    /// Copies the available descriptors of this copier, up to a batch; returns how many. `queue` is the copier's
-    /// own, held by the caller: a count of holders that moves at every turn would sit beside the words that all
-    /// copiers read.
+    /// Copies the available descriptors of this copier, at most one batch; returns their number. `queue` is
+    /// the copier's own queue, passed as a reference: cloning the `Arc` in each turn would write its
+    /// reference count, which shares a cache line with words that all copiers read.
     #[inline]
     pub(super) fn turn(&mut self, queue: &Queue) -> u32 {
         let mut count = self.segment.ready(self.filled, BATCH);
         if count == 0 {
-            // Only now: the kernel writes that line at every flush, and who looks at it takes it away.
+            // Read only if necessary: the kernel writes this cache line at every flush, and a read takes
+            // the line away from it.
             self.filled = queue.rings.filled();
             count = self.segment.ready(self.filled, BATCH);
         }
         if count == 0 {
-            // What was done since the last end of a segment, or was missed there because another was at it.
+            // Releases the progress since the last end of a segment, and what an earlier call did not
+            // release because another copier was releasing.
             queue.release();
             return 0;
         }
         let chunk_mask = !u64::from(queue.chunk_bytes - 1);
         let first = self.segment.at();
-        // The next ones are about as long as the first.
+        // The first frame's length is taken as an estimate for the batch.
         let is_long = queue.rings.descriptor(first).len >= LONG_BYTES;
         let ahead = if is_long { AHEAD } else { BATCH };
         for index in 0..count {
@@ -201,8 +204,9 @@ impl Copier {
             queue.rings.give_back(index, descriptor.address & chunk_mask);
         }
         self.fanout.publish();
-        // By the segment, not by the batch: the words that say so are the kernel's and all copiers'. Two segments of
-        // each copier fit any ring, so the kernel has chunks meanwhile.
+        // Released once for each segment instead of each batch, because these words are shared with the
+        // kernel and all copiers. A ring has space for two segments of each copier, so that the kernel
+        // still has chunks.
         if queue.segments.advance(&mut self.segment, count) {
             queue.release();
         }
@@ -215,7 +219,7 @@ impl Copier {
         if descriptor.continues || self.partial.is_open {
             return self.take_part(queue, descriptor);
         }
-        // SAFETY: of a descriptor between `released` and `filled`, the chunk is ours until `advance`,
+        // SAFETY: the descriptor is between `released` and `filled`, so the chunk is ours until `advance`,
         // which follows the whole batch; only this copier has this index (`Segments`).
         let (bytes, words) = unsafe { (queue.frame(descriptor), queue.take_words(descriptor)) };
         match bytes {
@@ -277,7 +281,7 @@ impl Copier {
     }
 }
 
-/// The wall clock.
+/// The realtime clock.
 #[inline]
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)

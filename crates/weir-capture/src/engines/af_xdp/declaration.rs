@@ -66,8 +66,7 @@ fn own_options(options: &EngineOptions) -> AfXdpOptions {
         copiers: options.copiers,
         mode: options.xdp_mode,
         stamps: match options.timestamp {
-            // Other sources of the run may have stamps of their NIC. Of this engine's stamps, the hook's are
-            // closest to it.
+            // `Nic` is for other sources of the run. Of this engine's stamps, the hook's are closest to it.
             Timestamp::Hook | Timestamp::Nic => Stamps::Hook,
             Timestamp::Copy => Stamps::Copier,
         },

@@ -72,7 +72,8 @@ impl AfXdp {
     /// Makes the sockets for `iface`, their rings and the program. The program is not attached yet.
     ///
     /// # Errors
-    /// [`CaptureError`]: the interface, rights, contradicting options, queues that are taken.
+    /// [`CaptureError`]: no such interface, missing privileges, contradictory options, or queues that are
+    /// in use.
     pub fn open(
         iface: &str,
         mut setup: Setup,
@@ -296,7 +297,7 @@ impl Source for AfXdp {
 
     fn stop(&mut self) -> Result<(), CaptureError> {
         self.feeds.end();
-        // When the driver releases the program, no frame may be on its way to a socket.
+        // No frame may be on its way to a socket when the driver releases the program.
         self.control.close();
         let waited = rcu::synchronize();
         program::lock(&self.at_hook).detach();

@@ -14,8 +14,8 @@ use crate::limits::COPIERS_MAX;
 use crate::memory::Memory;
 use crate::setup::{Setup, refuse_queue};
 
-/// Chunks of one socket, and bytes of all sockets of a source together, unless those are the fewest chunks of
-/// more queues.
+/// Most and fewest chunks of one socket, and most bytes of all sockets of a source together. More queues
+/// may exceed the latter with the fewest chunks for each.
 const CHUNKS_MAX: u32 = 8192;
 const CHUNKS_MIN: u32 = 128;
 const MEMORY_MAX: u32 = 32 << 20;
@@ -49,7 +49,7 @@ pub struct AfXdpOptions {
     pub copiers: u32,
     /// Zero-copy or copy mode.
     pub mode: Mode,
-    /// Where frames are stamped.
+    /// The place where frames are stamped.
     pub stamps: Stamps,
     /// Write the queue of every frame as an option.
     pub record_queue: bool,

@@ -26,13 +26,13 @@ use crate::kernel::interface::Interface;
 pub(super) struct Program {
     pub(super) control: MapHandle,
     sockets: MapHandle,
-    /// The program asks the driver for VLAN tags.
+    /// Whether the program asks the driver for VLAN tags.
     pub(super) sees_tags: bool,
 }
 
 enum Xdp {
     Plain(OwnedFd),
-    /// Feeds have filters, or may get some.
+    /// Whether feeds have filters, or may get them.
     Sieve(Sieve),
 }
 
@@ -43,9 +43,9 @@ pub(super) struct Needs {
     pub(super) queues: u32,
     /// Number of possible CPUs.
     pub(super) cpus: u32,
-    /// The program puts words in front of frames.
+    /// Whether the program writes words before frames.
     pub(super) with_words: bool,
-    /// Feeds have filters, or may get some.
+    /// Whether feeds have filters, or may get them.
     pub(super) has_filters: bool,
 }
 
@@ -55,7 +55,7 @@ impl Program {
         interface: &Interface,
         needs: Needs,
     ) -> Result<(Program, OnInterface), CaptureError> {
-        // As in the engine bpf: the kernel may well refuse this; then the plain program is loaded.
+        // As in the engine bpf: the kernel often refuses this, and the plain program is loaded instead.
         if needs.with_words
             && xdp::metadata_possible(interface)
             && let Ok(program) = load(interface, needs, true)
@@ -127,8 +127,8 @@ pub(super) fn lock(at_hook: &Mutex<OnInterface>) -> MutexGuard<'_, OnInterface> 
     at_hook.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether frames in several parts can be redirected to a socket: since Linux 6.6. Before, this was impossible even if
-/// the frame fits one chunk of the socket.
+/// Whether frames in several parts can be redirected to a socket, as since Linux 6.6. Before, this was
+/// impossible even if the frame fitted into one chunk of the socket.
 fn takes_parts() -> bool {
     let kernel = rustix::system::uname();
     is_at_least(&kernel.release().to_string_lossy(), (6, 6))
@@ -158,7 +158,8 @@ fn load(
     open.maps.control.set_max_entries(1 + needs.cpus).map_err(refuse)?;
     open.progs.weir_xsk.set_autoload(!tags);
     open.progs.weir_xsk_tags.set_autoload(tags);
-    // A program that is bound to a device is not loaded by libbpf, which gives it no room to grow (decision 0020).
+    // libbpf does not load programs that are bound to a device, because it would give them no space to grow
+    // (decision 0020).
     let by_us = tags || needs.has_filters;
     let template = match by_us {
         true => Some(template(&mut open, tags.then_some(interface.index)).map_err(refuse)?),

@@ -12,11 +12,11 @@ use super::area::Area;
 /// A filled chunk, or a part of a frame in one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
-    /// Where the bytes begin in the UMEM.
+    /// Offset of the bytes in the UMEM.
     pub(super) address: u64,
     /// The number of bytes.
     pub(super) len: u32,
-    /// The frame goes on in the next descriptor.
+    /// Whether the frame continues in the next descriptor.
     pub(super) continues: bool,
 }
 
@@ -138,8 +138,8 @@ pub(super) mod kernel {
 
     /// The kernel's operations.
     impl Rings {
-        /// Takes the next empty chunk, has `write` fill it, and adds a descriptor to the RX ring: `len` bytes, `offset`
-        /// bytes into the chunk. False if there is no chunk or no slot.
+        /// Takes the next empty chunk, calls `write` to fill it, and adds a descriptor to the RX ring:
+        /// `len` bytes, `offset` bytes into the chunk. False if there is no chunk or no slot.
         pub(in crate::engines::af_xdp) fn receive(
             &self,
             len: u32,

@@ -7,7 +7,7 @@
 //!            | k=0     | k=1     | k=0     | k=1     |
 //!  done[0] ─────▲                              (k=0 is here, and has copied everything of its own below)
 //!  done[1] ─────────────────▲
-//!            └──┴ released: up to the lower of both; the kernel has got these slots and chunks back
+//!            └──┴ released: up to the lower of both; these slots and chunks were given back to the kernel
 //! ```
 //!
 //! A copier begins its segment as soon as that has a frame, and goes on as more frames come, so frames of a quiet

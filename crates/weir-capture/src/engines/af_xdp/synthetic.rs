@@ -1,8 +1,8 @@
-//! Copiers on an RX ring that no NIC fills: for measuring how copying scales, and for testing that nothing
-//! is lost or doubled, on a machine with any number of queues.
+//! Copiers on an RX ring without a NIC. With it, a machine with any number of queues can measure how
+//! copying scales, and test that no frame is lost or duplicated.
 //!
-//! The copiers, the segments and both rings are those of the engine. Only the kernel is not there: the
-//! chunks are full, and what goes back is full again.
+//! The copiers, the segments and both rings are those of the engine. Only the kernel is replaced: chunks
+//! that are given back are full again at once.
 
 use std::io;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::segments::Segments;
 use crate::error::CaptureError;
 use crate::feed::fanout::Fanout;
 
-/// Bytes of a chunk, and where the kernel puts the frame in it.
+/// Bytes of a chunk, and the offset at which the kernel puts the frame.
 const CHUNK_BYTES: u32 = 2048;
 const OFFSET: u32 = 256;
-/// Batches between two looks at the clock.
+/// Batches between two readings of the clock.
 const LOOK_BATCHES: u32 = 64;
 
 /// Properties of the RX ring.
@@ -32,18 +32,18 @@ pub struct SyntheticSpec {
     pub frame_bytes: u32,
     /// Slots of the RX ring, a power of two.
     pub slots: u32,
-    /// Threads that share it.
+    /// Number of threads that share it.
     pub copiers: u32,
-    /// MiB of each copier's ring.
+    /// Size of each copier's ring, in MiB.
     pub ring_mib: u64,
 }
 
-/// One thread's share.
+/// The copier of one thread.
 pub struct SyntheticCopier {
     copier: Copier,
 }
 
-/// Makes the ring and its copiers, to be given a thread each; beside each the ring that it fills.
+/// Makes the RX ring and its copiers, each for a thread of its own, with the ring that it fills.
 ///
 /// # Errors
 /// No memory.
@@ -72,15 +72,15 @@ fn ring(mib: u64) -> Result<Ring<Mapping>, CaptureError> {
 }
 
 impl SyntheticCopier {
-    /// Copies for this long, every frame with a stamp of its own; says how many frames.
+    /// Copies for this long, and stamps every frame. Returns the number of frames.
     pub fn copy_for(&mut self, time: Duration) -> u64 {
         let queue = Arc::clone(&self.copier.queue);
         let before = self.copier.fanout.frames();
         let begin = Instant::now();
         while begin.elapsed() < time {
             for _ in 0..LOOK_BATCHES {
-                // None of its own: the others are behind. One of them may need this CPU, as an engine's copier,
-                // which sleeps then, would leave it.
+                // This copier has no frames, because others are behind. One of them may need this CPU,
+                // which the engine's copier would leave by sleeping.
                 if self.copier.turn(&queue) == 0 {
                     std::thread::yield_now();
                 }
@@ -127,7 +127,8 @@ mod tests {
 
     use super::*;
 
-    /// A frame that says its number, with the words of the hook before it: its number is its stamp, too.
+    /// Writes a frame that contains its number, with the hook's words before it. The stamp is the number
+    /// too.
     fn write_frame(umem: &Area, address: u64, number: u64, len: u32) {
         let kind = 0x5765_6970u64 << 32;
         let words = umem.u64s(address as usize - 16, 2);
@@ -138,7 +139,7 @@ mod tests {
         }
     }
 
-    /// All frames of a ring: stamp, length, and whether the bytes say the same number.
+    /// All frames of a ring: stamp and length. Checks that the bytes contain the same number.
     fn read_all(ring: &Ring<Mapping>) -> Vec<(u64, u32)> {
         let mut reader = Reader::new(ring, Start::Oldest).unwrap();
         let (mut batch, mut frames) = (Batch::new(), Vec::new());
@@ -156,7 +157,7 @@ mod tests {
         }
     }
 
-    /// Runs `frames` frames through `copiers` threads on a small ring, so that it wraps often.
+    /// Copies `frames` frames by `copiers` threads on a small ring, which wraps often.
     fn run(copiers: u32, frames: u64, parts: u32) -> (Vec<Vec<(u64, u32)>>, u64) {
         let queue = Arc::new(queue(1024, copiers).unwrap());
         let rings: Vec<_> = (0..copiers).map(|_| ring(32).unwrap()).collect();
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn a_descriptor_to_nowhere_is_counted_and_harms_nothing() {
         let queue = Arc::new(queue(1024, 1).unwrap());
-        // Past its chunk, past everything, and well.
+        // Beyond the chunk, beyond the UMEM, and valid.
         for len in [CHUNK_BYTES, u32::MAX, 64] {
             assert!(queue.rings.receive(len, OFFSET, false, |at| {
                 if len == 64 {

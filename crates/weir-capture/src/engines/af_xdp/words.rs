@@ -4,7 +4,7 @@ use crate::kernel::vlan::Tag;
 
 /// Bytes of `struct weir_words` { u64 ts_ns; u32 tag; u32 kind }.
 pub(super) const WORDS_BYTES: u32 = 16;
-/// Where `kind` stands in them.
+/// Offset of `kind` in `struct weir_words`.
 pub(super) const KIND_AT: usize = 12;
 /// `WEIR_WORDS`: the value of `kind` if the words are there, and its bit for "and a tag".
 const KIND: u32 = 0x5765_6970;
@@ -18,7 +18,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// The words before a frame, if there are any: a frame that came with too little room has none.
+    /// The words before a frame, if there are any. A frame with too little headroom has none.
     #[inline]
     pub(super) fn parse(bytes: &[u8; WORDS_BYTES as usize]) -> Option<Words> {
         let [t0, t1, t2, t3, t4, t5, t6, t7, p0, p1, c0, c1, kind @ ..] = *bytes;

@@ -1,5 +1,5 @@
-//! Feeds that join, leave and change at the hook. Each time the programs are made anew and put in the place of those
-//! that run; a frame meets the one or the other (docs/decisions/0017-feeds-at-run-time.md).
+//! Feeds that join, leave and change at the hook. Each change loads new programs, which replace the running
+//! ones; each frame is handled by either the old or the new one (docs/decisions/0017-feeds-at-run-time.md).
 
 use std::thread;
 
@@ -17,8 +17,8 @@ use crate::feed::location::FilterLocation;
 use crate::kernel::rcu;
 
 impl Shared {
-    /// Has the programs serve these feeds, by place. False if the kernel does not take such programs; then nothing has
-    /// changed.
+    /// Makes the programs write these feeds, by place. False if the kernel does not accept the new
+    /// programs; nothing has changed then.
     fn install(&self, state: &mut State, places: Vec<Option<Feed>>) -> Result<bool, CaptureError> {
         let words = self.free_words(state)?;
         let Some(programs) = state.programs.with_feeds(&places, &state.lists, words)? else {
@@ -28,7 +28,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Puts these programs in the place of those that run, at all sides or at none. They count in `words`.
+    /// Replaces the running programs, on all sides or on none. The new programs count in `words`.
     fn put(
         &self,
         state: &mut State,
@@ -36,7 +36,7 @@ impl Shared {
         words: usize,
         programs: AtHook,
     ) -> Result<(), CaptureError> {
-        // Before any frame meets them.
+        // Before the new programs handle any frame.
         self.served().generations.begin(words, taken_places(&places), self);
         if state.has_begun && !state.is_over {
             self.exchange(state, words, &programs)?;
@@ -56,7 +56,7 @@ impl Shared {
         let Err(error) = attach::exchange(programs, attachments) else {
             return Ok(());
         };
-        // One of two sides may have the new one already.
+        // One of two sides may have the new program already.
         let back = attach::exchange(&state.programs.at, attachments);
         let Err(undoing) = back else { return Err(error) };
         self.served().generations.stuck(words);
@@ -68,7 +68,7 @@ impl Shared {
         )))
     }
 
-    /// Words for programs to count in.
+    /// Words that no running program counts in.
     fn free_words(&self, state: &mut State) -> Result<usize, CaptureError> {
         if let Some(words) = self.served().generations.free_words() {
             return Ok(words);
@@ -77,7 +77,7 @@ impl Shared {
         self.served().generations.free_words().ok_or_else(refused_by_kernel)
     }
 
-    /// Returns when no program that was replaced runs any more.
+    /// Waits until no replaced program runs any more.
     fn settle(&self, _state: &mut State) -> Result<(), CaptureError> {
         rcu::synchronize()?;
         self.served().generations.end_replaced(self);
@@ -92,7 +92,7 @@ impl Shared {
         change: Change,
     ) -> Result<FilterLocation, CaptureError> {
         let mut state = self.state_for_change();
-        // Only now: the place may have become another feed's while this waited for the lock.
+        // Checked again under the lock: the place may belong to another feed by now.
         self.served().find(feed)?;
         let filter = match change {
             Change::Filter(filter) => filter,
@@ -114,8 +114,8 @@ impl Shared {
         Ok(FilterLocation::Hook)
     }
 
-    /// Takes a place at the hook for a feed that joins. `None` if there is none, or the kernel does not take its
-    /// filter.
+    /// Takes a place at the hook for a new feed. `None` if no place is free, or the kernel does not accept
+    /// the feed's filter.
     pub(super) fn join_at_hook(
         &self,
         state: &mut State,
@@ -125,14 +125,15 @@ impl Shared {
             return Ok(None);
         }
         self.free_left_places(state)?;
-        // One stays free for feeds that move to other rings.
+        // One place stays free, for feeds that move to other rings.
         if self.free_places(state).count() < 2 {
             return Ok(None);
         }
         self.take_place(state, feed, None)
     }
 
-    /// Places that no program writes, and no feed has: those that have rings yet were left without a wait.
+    /// Places that no program writes and no feed has. A place without a feed that still has rings is not
+    /// free: the wait for its programs failed.
     fn free_places(&self, state: &State) -> impl Iterator<Item = usize> + use<> {
         let served = self.served();
         let is_free = |(place, feed): (usize, &Option<Feed>)| {
@@ -142,7 +143,7 @@ impl Shared {
         free.into_iter()
     }
 
-    /// Frees places that their feeds have left where the wait for the programs failed.
+    /// Frees the places whose feeds have left, but for which the wait for the programs failed.
     fn free_left_places(&self, state: &mut State) -> Result<(), CaptureError> {
         let left: Vec<usize> = {
             let served = self.served();
@@ -161,7 +162,7 @@ impl Shared {
         left.into_iter().try_for_each(|place| self.free_place(state, place, None).1)
     }
 
-    /// Has a feed join in a free place; the feed of the place `leaves` leaves in the same instant.
+    /// Adds a feed in a free place. At the same instant, the feed of the place `leaves` leaves.
     fn take_place(
         &self,
         state: &mut State,
@@ -177,7 +178,7 @@ impl Shared {
             lists.swap(leaves, place);
         }
         let words = self.free_words(state)?;
-        // Rings wait for RCU, in the kernel, while the verifier is at work.
+        // Concurrently: making rings waits for RCU, and loading takes the verifier's time.
         let (programs, rings) = thread::scope(|scope| {
             let load = scope.spawn(|| state.programs.with_feeds(&places, &lists, words));
             let rings = self.make_rings(state, place, feed);
@@ -201,7 +202,7 @@ impl Shared {
         Ok(Some(place))
     }
 
-    /// Makes rings that the programs may write in a place.
+    /// Makes the rings of a place and gives them to the programs.
     fn make_rings(
         &self,
         state: &State,
@@ -215,7 +216,7 @@ impl Shared {
             && let Err(error) =
                 members.describe_all(&state.programs, place * self.cpus, &rings, feed)
         {
-            // Nobody would free them before the next feed takes the place.
+            // Otherwise the rings would be freed only when the next feed takes the place.
             self.forget_rings(state, place)?;
             return Err(error);
         }
@@ -227,7 +228,7 @@ impl Shared {
         state.programs.forget_rings(first as u32..end as u32)
     }
 
-    /// The counts of a place begin anew, with a new feed's rings.
+    /// Sets up a place for a new feed: its rings, and counts of 0.
     fn begin_place(&self, place: usize, rings: Vec<Ring<Mapping>>, feed: &Feed) {
         self.control.clear(place);
         if let Some(members) = &self.members {
@@ -243,8 +244,8 @@ impl Shared {
         served.places[place] = HookPlace { missed_before, missed_by_interface, ..new };
     }
 
-    /// Closes and frees the rings of a place whose programs no longer run, and returns its ledger, and whether all
-    /// could be closed and freed. `feed`: which one leaves the source.
+    /// Closes and frees the rings of a place whose programs no longer run. Returns its ledger, and whether
+    /// all rings could be closed and freed. `feed`: the feed that leaves the source, if one does.
     fn free_place(
         &self,
         state: &mut State,
@@ -267,7 +268,7 @@ impl Shared {
         (ledger, closed.into_iter().chain([unblocked, freed]).collect())
     }
 
-    /// Takes a feed out of its place at the hook.
+    /// Removes a feed from its place at the hook.
     pub(super) fn leave_hook(&self, feed: FeedSlot, place: usize) -> Result<Ledger, CaptureError> {
         let mut state = self.state_for_change();
         self.served().find(feed)?;
@@ -301,8 +302,8 @@ impl Shared {
         let own = state.places[place].clone().ok_or(CaptureError::NoFeed)?;
         self.free_left_places(state)?;
         let to = self.take_place(state, &own, Some(place))?.ok_or_else(refused_by_kernel)?;
-        // From here on the feed is in the other place, as every frame is in exactly one: there is no way back that
-        // loses none.
+        // The feed is in the other place from now on. Each frame is in exactly one of the two, so this
+        // cannot be undone without a loss.
         let slot = state.next_feed();
         let handle = {
             let mut served = self.served();
@@ -311,15 +312,15 @@ impl Shared {
             self.handle(&served, &served.feeds[at])
         };
         let ledger = match self.settle(state) {
-            // A place that cannot be freed costs memory, and no frame.
+            // If the place cannot be freed, that costs memory, but no frames.
             Ok(()) => self.free_place(state, place, None).0,
-            // Programs on other CPUs may be at their last frame there. The next change frees the place.
+            // Programs on other CPUs may still write a last frame there. The next change frees the place.
             Err(_) => self.ledger_of(&self.served(), place),
         };
         Ok((handle, ledger))
     }
 
-    /// A relay, which needs memory at the hook, and frames in it.
+    /// Starts the relay, if it does not run, and makes the hook write its rings.
     pub(super) fn open_relay(&self, state: &mut State) -> Result<(), CaptureError> {
         if self.members.is_some() {
             return Err(plan::no_relay());
@@ -345,7 +346,7 @@ impl Shared {
         Ok(())
     }
 
-    /// The relay is there only once its thread is: feeds would join it, and get no frames.
+    /// The relay is published only when its thread runs; otherwise feeds could join it and get no frames.
     fn begin_relay(
         &self,
         state: &State,
@@ -363,14 +364,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Has the programs leave the relay's place alone, once no feed needs it.
+    /// Stops writing the relay's place, if no feed needs it.
     pub(super) fn shut_relay(&self, state: &mut State) {
         let is_needed = self.served().feeds.iter().any(|own| matches!(own.by, By::Relay));
         if !is_needed && state.programs.may_change() {
             let mut places = state.places.clone();
             places.pop();
             places.push(None);
-            // If the place stays as it is, that costs a copy, and nothing else.
+            // If this fails, frames are still copied to the relay's rings, with no other effect.
             let _ = self.install(state, places);
         }
     }
@@ -384,7 +385,7 @@ fn refused_by_kernel() -> CaptureError {
 }
 
 impl State {
-    /// Places that feeds may have: all but the relay's.
+    /// The places for feeds: all except the relay's.
     fn feed_places(&self) -> &[Option<Feed>] {
         &self.places[..self.places.len() - 1]
     }

@@ -1,9 +1,10 @@
 //! Attaches programs to an interface, and detaches them.
 //!
-//! At TC in two steps: opening a source takes a place at the hook, starting it puts the capturing program there.
+//! At TC this is done in two steps: opening a source attaches a placeholder to the hook, and starting it
+//! replaces the placeholder by the capturing program.
 //!
-//! Links (tcx, XDP) belong to a descriptor, so they always end with this process. Only clsact filters can outlive it;
-//! see [`super::clsact`].
+//! Links (tcx, XDP) are held by a descriptor, so they always end with this process. Only clsact filters can
+//! outlive it; see [`super::clsact`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,7 +17,7 @@ use super::xdp;
 use crate::error::CaptureError;
 use crate::kernel::interface::{Interface, InterfaceQuery};
 
-/// A place at one hook of an interface, released when dropped.
+/// A program that is attached to one hook of an interface. Detached when dropped.
 pub(super) struct Attachment {
     interface: Arc<Interface>,
     held: Held,
@@ -55,8 +56,8 @@ pub(super) fn sweep(programs: &Programs) {
     clsact::sweep(programs.at.program(any).as_fd());
 }
 
-/// Takes places at the wanted TC hooks, with a program that passes every frame. A full hook fails now, while another
-/// engine can still be chosen. At XDP no places are taken.
+/// Attaches a placeholder, which passes every frame, to the wanted TC hooks. If a hook is full, this fails
+/// while another engine can still be chosen. Does nothing for XDP.
 pub(super) fn take_places(
     interface: &Arc<Interface>,
     programs: &Programs,
@@ -75,7 +76,7 @@ fn take_place(
 ) -> Result<Attachment, CaptureError> {
     let attachment = |held| Attachment { interface: Arc::clone(interface), held };
     if how == TcAttach::Best {
-        // Before all other programs, so that frames are seen which a later program drops or redirects.
+        // Before all other programs, to capture frames that a later program drops or redirects.
         match link(program.as_fd(), interface.index, side.tcx(), libbpf_sys::BPF_F_BEFORE) {
             Ok(fd) => return Ok(attachment(Held::Link { fd, side: Some(side) })),
             // Linux before 6.6 has no tcx.
@@ -105,7 +106,7 @@ fn refused(interface: &Interface, side: Side, source: io::Error) -> CaptureError
     CaptureError::Attach { iface, hook, source }
 }
 
-/// Starts the capture: puts the programs into the places that were taken at TC, or attaches them at XDP.
+/// Starts the capture: replaces the placeholders at TC, or attaches the program at XDP.
 pub(super) fn begin(
     interface: &Arc<Interface>,
     at: &AtHook,
@@ -140,7 +141,7 @@ pub(super) fn attach_tc(
 pub(super) fn exchange(at: &AtHook, attachments: &mut [Attachment]) -> Result<(), CaptureError> {
     for attachment in attachments {
         let exchanged = attachment.exchange(at);
-        // If the interface is gone, its attachments are gone, too.
+        // If the interface was removed, its programs were detached with it.
         if exchanged.is_err() && is_there(attachment.interface.index) {
             return exchanged;
         }
@@ -149,7 +150,7 @@ pub(super) fn exchange(at: &AtHook, attachments: &mut [Attachment]) -> Result<()
 }
 
 pub(super) fn is_there(ifindex: u32) -> bool {
-    // If that cannot be found out, the first error is returned.
+    // If the query fails, assume that the interface exists; callers then return their own error.
     InterfaceQuery::new().map_or(true, |query| query.exists(ifindex))
 }
 

@@ -1,4 +1,4 @@
-//! Programs of other crates at the hooks of an interface.
+//! Attaches programs of other crates to the hooks of an interface.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -10,16 +10,18 @@ use super::xdp;
 use crate::error::CaptureError;
 use crate::kernel::interface::Interface;
 
-/// A program at a hook, detached when dropped: programs that were running go on until [`crate::kernel::rcu`] says so.
+/// A program that is attached to a hook. Detached when dropped; after that it may still run until
+/// [`synchronize`](crate::kernel::rcu::synchronize) returns.
 ///
-/// XDP and tcx links end with the process, whatever ends it. A clsact filter (TC before Linux 6.6) outlives a process
-/// that is killed; the next [`at_tc`](Self::at_tc) in that network namespace removes it.
+/// XDP and tcx links end with the process, for whatever reason it ends. A clsact filter (TC before Linux
+/// 6.6) outlives a process that is killed; the next [`at_tc`](Self::at_tc) in that network namespace
+/// removes it.
 pub struct AttachedProgram {
     _attachment: Attachment,
 }
 
 impl AttachedProgram {
-    /// Attaches at XDP: in the driver where it can, else in the stack.
+    /// Attaches at XDP: in the driver if it supports that, otherwise in the stack.
     ///
     /// # Errors
     /// [`CaptureError::XdpBusy`], [`CaptureError::XdpRefused`], [`CaptureError::Os`].
@@ -30,7 +32,7 @@ impl AttachedProgram {
         Ok(AttachedProgram { _attachment: attach_xdp(interface, program)? })
     }
 
-    /// Attaches at TC, before all other filters: for sent frames, or for received ones.
+    /// Attaches at TC, before all other filters, for sent or for received frames.
     ///
     /// # Errors
     /// [`CaptureError::Attach`], [`CaptureError::Bpf`].

@@ -1,9 +1,9 @@
 //! Block lists in the kernel: the maps of `bpf/block.h`, and their only writer.
 //!
-//! One set of maps serves all feeds of a source. Programs may read while a list changes, so the order of stores
-//! matters: an entry is added to its map before its bits are set in the front, and its bits are cleared in the front
-//! before it is removed from the map. Other entries are not affected: the users of each bit are counted, and a bit is
-//! cleared with the last entry that needs it.
+//! All feeds of a source share one set of maps. Programs may read while a list changes, so the order of
+//! stores matters: an entry is added to its map before its bits are set in the front, and its bits are
+//! cleared in the front before it is removed from the map. Other entries are not affected: each bit has a
+//! use count, and is cleared with the last entry that needs it.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,13 +28,13 @@ const ADDRESS_BYTES: usize = 24;
 const FLOW_BYTES: usize = 40;
 const PREFIX_BYTES: usize = 24;
 
-/// Why a list was not changed.
+/// The reason why a list was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum BlockError {
-    /// The feed's own list has no room.
+    /// The feed's own list is full.
     #[error(transparent)]
     Full(#[from] Full),
-    /// The lists of all feeds together have no room.
+    /// The maps, which the lists of all feeds share, are full.
     #[error(
         "the block lists of this source have room for {max} {kind}; take some out of any of them"
     )]
@@ -77,9 +77,9 @@ impl Kind {
 
 /// The block lists of a source's feeds, in the maps of its programs.
 pub struct Blocks {
-    /// By feed: the entries in the maps.
+    /// For each feed, the entries in the maps.
     lists: Vec<BlockList>,
-    /// Number of entries in each map, by [`Kind`].
+    /// Number of entries in each map, indexed by [`Kind`].
     held: [usize; 3],
     maps: [MapHandle; 3],
     front: MapHandle,
@@ -103,11 +103,11 @@ pub struct Maps<'a> {
 }
 
 impl Blocks {
-    /// Makes the maps for this many feeds; all lists are empty. They take 384 KiB a feed, and 2 MiB more for each of
-    /// the first four.
+    /// Makes the maps for this many feeds, with empty lists. They take 384 KiB for each feed, and 2 MiB
+    /// more for each of the first four.
     ///
     /// # Errors
-    /// [`CaptureError`]: rights, memory, or a kernel that refuses.
+    /// [`CaptureError`]: missing privileges, no memory, or a kernel that refuses.
     pub fn new(feeds: usize) -> Result<Blocks, CaptureError> {
         Blocks::with_room(feeds, (feeds * ENTRIES_MAX).min(ENTRIES_OF_A_KIND_MAX))
     }
@@ -149,11 +149,11 @@ impl Blocks {
         &self.lists[feed]
     }
 
-    /// Adds an entry to a feed's list; false if it was there already. It blocks frames that come to the hook from now
-    /// on.
+    /// Adds an entry to a feed's list; false if it was in the list already. It applies to frames that come
+    /// to the hook from now on.
     ///
     /// # Errors
-    /// [`BlockError`]; then the list is as it was.
+    /// [`BlockError`]; the list is unchanged then.
     pub fn add(&mut self, feed: usize, entry: Entry) -> Result<bool, BlockError> {
         let kind = Kind::of(&entry);
         if self.lists[feed].has(&entry) {
@@ -173,10 +173,10 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Removes an entry from a feed's list; false if it was not there.
+    /// Removes an entry from a feed's list; false if it was not in the list.
     ///
     /// # Errors
-    /// [`BlockError::Kernel`]; then the list is as it was.
+    /// [`BlockError::Kernel`]; the list is unchanged then.
     pub fn remove(&mut self, feed: usize, entry: &Entry) -> Result<bool, BlockError> {
         let kind = Kind::of(entry);
         if !self.lists[feed].remove(entry) {
@@ -192,12 +192,12 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Makes a feed's list the wanted one. Entries of both lists stay blocked all the time. So do frames
-    /// that other entries of the new list block, as long as both lists together have room.
+    /// Changes a feed's list to `wanted`. Entries that are in both lists block without interruption. A
+    /// frame that an old and a new entry block stays blocked too, if there is space for both lists at once.
     ///
     /// # Errors
-    /// [`BlockError`]; then the list is on its way: more may be blocked than either list says, and nothing
-    /// less than both say.
+    /// [`BlockError`]; the list is partly changed then: it contains all entries that are in both lists, and
+    /// may contain entries of either.
     pub fn set(&mut self, feed: usize, wanted: &BlockList) -> Result<(), BlockError> {
         let has = |list: &BlockList, entry: &&Entry| list.has(entry);
         let list = &self.lists[feed];
@@ -221,8 +221,8 @@ impl Blocks {
     fn show(&self, feed: usize, entry: &Entry) {
         let (words, from) = (self.words.words(), self.lists[feed].front_words());
         for word in touched_words(entry) {
-            // In `add` this store must come after the change of the map. It does: the system call comes first, and
-            // programs load the word before they look into the map.
+            // In `add`, this store must come after the change of the map. It does: the system call comes
+            // first, and programs load the word before they look up the map.
             words[feed * FRONT_WORDS + word].store(from[word], Ordering::Release);
         }
     }
@@ -295,7 +295,8 @@ fn mapped(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The list numbers of the places at the start. A feed that moves to another place keeps the number of its list.
+/// The list numbers of the places when a source is opened. A feed that moves to another place keeps the
+/// number of its list.
 pub(super) fn first_lists(places: usize) -> Vec<u32> {
     (0..places as u32).collect()
 }
@@ -312,7 +313,7 @@ mod tests {
         text.parse().expect("an entry")
     }
 
-    /// Two feeds, the first of which has all the addresses that there is room for.
+    /// Two feeds. The list of the first has as many addresses as the map can hold.
     fn full() -> (Blocks, Entry) {
         let mut blocks = Blocks::with_room(2, ROOM).expect("maps");
         for n in 0..ROOM {
@@ -321,7 +322,7 @@ mod tests {
         (blocks, entry("10.0.0.99"))
     }
 
-    /// The words that the programs read of a feed's front.
+    /// The words of a feed's front, as the programs read them.
     fn seen(blocks: &Blocks, feed: usize) -> Vec<u64> {
         let words = &blocks.words.words()[feed * FRONT_WORDS..][..FRONT_WORDS];
         words.iter().map(|word| word.load(Ordering::Acquire)).collect()
@@ -337,7 +338,8 @@ mod tests {
         assert!(matches!(error, BlockError::SourceFull { max: ROOM, .. }), "{error:?}");
         assert!(error.to_string().contains("4 addresses"), "{error}");
         assert!(blocks.list(1).is_empty() && seen(&blocks, 1).iter().all(|word| *word == 0));
-        // Other kinds have room; entries that are there already need none; removed entries make room.
+        // The maps of other kinds are not full. An entry that is in the list already needs no space, and
+        // removing an entry frees its space.
         assert!(blocks.add(1, entry("10.0.0.0/24")).expect("a prefix"));
         assert!(!blocks.add(0, entry("10.0.0.1")).expect("it is there"));
         assert!(blocks.remove(0, &entry("10.0.0.1")).expect("it goes"));
@@ -351,7 +353,7 @@ mod tests {
         }
         let (mut blocks, one_more) = full();
         let before = seen(&blocks, 0);
-        // The map has no more room than it was made with.
+        // The map itself is limited to the size with which it was made.
         blocks.room += 1;
         let error = blocks.add(0, one_more).expect_err("the kernel has no room");
         assert!(matches!(error, BlockError::Kernel(_)), "{error:?}");

@@ -1,4 +1,4 @@
-//! Whether this kernel's verifier takes the programs.
+//! Checks whether this kernel's verifier accepts the programs.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::setup::Setup;
 /// Result of loading a program.
 #[derive(Debug)]
 pub enum Loaded {
-    /// The kernel takes it.
+    /// The kernel accepted it.
     Yes,
-    /// It does not.
+    /// The kernel refused it.
     Refused(CaptureError),
-    /// Captures do without it here, and why.
+    /// It was not loaded, and captures on this machine do not use it, for this reason.
     Skipped(String),
 }
 
-/// Loads every program of this crate and attaches none: the name of each and how it went. `device` is an
-/// interface of the calling thread's network namespace whose driver has XDP, for the program that is
-/// bound to one to ask it for VLAN tags; or why there is none.
+/// Loads every program of this crate and attaches none. Returns names and results. `device`: an interface
+/// in the calling thread's network namespace whose driver supports XDP, or the reason why there is none.
+/// The programs that ask the driver for VLAN tags are bound to it.
 #[must_use]
 pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
     let lo = loopback();
@@ -69,19 +69,19 @@ pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
 /// Loads the TC programs and attaches none.
 ///
 /// # Errors
-/// What the kernel refuses, and why.
+/// The kernel refused a program.
 pub fn load_tc() -> Result<(), CaptureError> {
     try_one(Choice::Tc, &loopback(), Variant::Plain)
 }
 
-/// Whether an XDP program on this interface may ask its driver for the VLAN tag that it took off.
+/// Whether an XDP program on this interface can ask its driver for the VLAN tag that it removed.
 #[must_use]
 pub fn xdp_has_tags(interface: &Interface) -> bool {
     find(&Ok(&interface.name)).is_ok()
         && try_one(Choice::XdpWithTags, interface, Variant::Plain).is_ok()
 }
 
-/// One that looks into the frame.
+/// A filter that reads the frame.
 pub(crate) fn filter() -> Filter {
     let insns = [Insn::new(LD_H_ABS, 12), Insn::new(RET_A, 0)];
     let program = Program::new(insns).expect("valid");
@@ -92,20 +92,21 @@ fn loopback() -> Interface {
     Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 }
 }
 
-/// Features that a program needs: the others are dead code, which the verifier does not check.
+/// The features of a program under test. Code of other features is dead, and the verifier does not check
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
-    /// One feed that takes all.
+    /// One feed that takes all frames.
     Plain,
-    /// The same, with the queue in each record.
+    /// One feed that takes all frames, with the queue in each record.
     Queues,
-    /// One feed with a filter and a block list: its writer is inline.
+    /// One feed with a filter and a block list. The writer's code is inline.
     Changing,
-    /// Two feeds with all that a feed can have.
+    /// Two feeds, one of which has all kinds of conditions.
     Feeds,
-    /// One feed that takes all, of several interfaces.
+    /// One feed that takes all frames of several interfaces.
     Pattern,
-    /// Two feeds with all that a feed can have, of several interfaces.
+    /// As `Feeds`, for several interfaces.
     PatternFeeds,
 }
 
@@ -147,7 +148,7 @@ fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<()
     load(choice, interface.index, &setup, &options, maps).map(|_| ())
 }
 
-/// The device to bind to, on kernels where XDP can ask for tags.
+/// The device for the bound programs; or why there is none, or why this kernel does not support them.
 fn find(device: &Result<&str, String>) -> Result<Interface, String> {
     const ASKS_FOR_TAGS: &str = "bpf_xdp_metadata_rx_vlan_tag";
     let btf = Btf::from_vmlinux().map_err(|error| format!("this kernel shows no BTF: {error}"))?;

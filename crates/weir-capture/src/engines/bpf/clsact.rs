@@ -1,7 +1,7 @@
-//! TC filters on the clsact qdisc, by which programs are attached before Linux 6.6.
+//! TC filters on the clsact qdisc, by which programs are attached on kernels before 6.6.
 //!
-//! Unlike a link, a filter outlives the process that made it. So a record of each is written before it is attached
-//! ([`record`]), and the next start removes filters whose process is gone.
+//! Unlike a link, a filter outlives the process that made it. So a record of each filter is written before
+//! it is attached ([`record`]), and the next start removes filters whose process has ended.
 
 mod record;
 
@@ -20,8 +20,8 @@ use crate::kernel::interface::{Interface, hooks_qdisc};
 pub(super) use record::Lock;
 use record::{FilterPlace, Record};
 
-/// Priorities to try: far before tc's automatic ones (49152 and down), so that this filter sees frames before others.
-/// The kernel refuses a priority that a filter of another kind or protocol has.
+/// Priorities to try. They are lower than those that tc assigns (49152 and less), so that this filter runs
+/// before others. The kernel refuses the priority of a filter of another kind or protocol.
 const PRIORITIES: std::ops::RangeInclusive<u32> = 1..=16;
 
 /// Side of an interface: ingress or egress.
@@ -70,8 +70,8 @@ pub(super) struct Filter {
     ifindex: u32,
     side: Side,
     priority: u32,
-    /// `None` if this user may not write records: then the filter is removed at the end, but not after SIGKILL.
-    /// Dropped last.
+    /// `None` if this user cannot write records: the filter is then removed at the end, but not after
+    /// SIGKILL. Dropped last.
     _record: Option<Record>,
 }
 
@@ -98,7 +98,8 @@ impl Filter {
             };
             let record = match netns.as_ref().map(|&netns| make(&place(netns))) {
                 Ok(Ok(record)) => Some(record),
-                // Another source of this process has it, or a process with the same id in another PID namespace.
+                // Another source of this process has this place, or a process with the same id in another
+                // PID namespace.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 _ => None,
             };
@@ -141,7 +142,7 @@ impl Filter {
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // It fails only if the interface is gone, and the filter with it.
+        // This fails only if the interface was removed, and the filter with it.
         let mut hook = hook(self.program.as_fd(), self.ifindex, self.side);
         let _ = hook.handle(std::process::id()).priority(self.priority).detach();
         ATTACHED.fetch_sub(1, Ordering::AcqRel);
@@ -154,7 +155,7 @@ fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     hook
 }
 
-/// Makes the qdisc that filters are attached to, if it is not there. `doing`: text for errors.
+/// Makes the qdisc to which filters are attached, if it does not exist. `doing`: text for errors.
 fn make_qdisc(
     hook: &mut TcHook,
     interface: &Interface,
@@ -171,8 +172,9 @@ fn make_qdisc(
     Ok(())
 }
 
-/// Removes filters of this network namespace whose process is gone. Costs nothing if no clsact filter was ever
-/// attached. `program` may be any program: it does not matter for removal, but making a hook requires one.
+/// Removes the filters of this network namespace whose process has ended. Returns at once if no clsact
+/// filter was ever attached. `program` may be any program: removal does not use it, but a hook cannot be
+/// made without one.
 pub(super) fn sweep(program: BorrowedFd<'_>) {
     let Ok(netns) = netns() else { return };
     record::sweep(netns, |place| {

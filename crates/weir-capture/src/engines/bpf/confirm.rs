@@ -1,7 +1,8 @@
-//! Confirmations for consumers that sleep without a timer: the wait that the programs' missing fence asks for.
+//! Confirmations for consumers that sleep without a timer. The programs have no memory fence, so a wait for
+//! all running programs takes its place.
 //!
-//! The argument is in `weir_ring::doorbell`, letters Q to T. The wait takes tens of milliseconds, so a thread of
-//! its own does it: the source's thread goes on answering wake-ups.
+//! The proof is in `weir_ring::doorbell`, letters Q to T. The wait takes tens of milliseconds, so it runs
+//! on a thread of its own, while the source's thread continues to wake readers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,16 +15,17 @@ use crate::error::CaptureError;
 use crate::feed::wakers::Wakers;
 use crate::kernel::rcu;
 
-/// One wait for all programs at a time, and its purpose.
+/// Waits for all programs, one wait at a time.
 pub(super) struct Confirmer {
     /// `None` before the first wait.
     thread: Option<(Sender<()>, Receiver<bool>)>,
-    /// Readable when a wait is over. Shared with the thread: a first wait opens no descriptor.
+    /// Readable when a wait is over. Opened in advance and shared with the thread, so that the first wait
+    /// needs no new descriptor.
     over: Arc<OwnedFd>,
     is_waiting: bool,
-    /// The doorbell was armed otherwise since the last wait began.
+    /// Whether the doorbell was armed for another number since the last wait began.
     is_changed: bool,
-    /// No wait is allowed here: nothing is confirmed, and sleepers look by themselves.
+    /// Whether waiting failed. Nothing is confirmed then, and sleeping consumers poll by a timer.
     is_refused: bool,
 }
 
@@ -40,12 +42,12 @@ impl Confirmer {
         })
     }
 
-    /// The doorbell of some ring waits for another ordinal now.
+    /// Call when the doorbell of a ring has been armed for another ordinal.
     pub(super) fn armed_otherwise(&mut self) {
         self.is_changed = true;
     }
 
-    /// Whether a wait has come to its end. The caller looks at all rings next, and wakes (S); then it calls
+    /// Whether a wait has ended. The caller then checks all rings and wakes readers (S), and calls
     /// [`confirm`](Confirmer::confirm).
     pub(super) fn take_end(&mut self) -> bool {
         let Some((_, ends)) = self.thread.as_ref().filter(|_| self.is_waiting) else {
@@ -58,12 +60,12 @@ impl Confirmer {
         worked
     }
 
-    /// Tells those whose thresholds the programs see by now.
+    /// Sends the confirmations to the consumers whose thresholds all programs now see.
     pub(super) fn confirm<'a>(&self, wakers: impl Iterator<Item = &'a mut Wakers>) {
         wakers.for_each(Wakers::finish_confirmations);
     }
 
-    /// Begins a wait if somebody wants one. The doorbells are armed for all thresholds that were asked for (Q).
+    /// Begins a wait if a consumer needs one. The doorbells must be armed for all requested thresholds (Q).
     pub(super) fn begin<'a>(&mut self, wakers: impl Iterator<Item = &'a mut Wakers>) {
         if self.is_waiting || self.is_refused {
             return;
@@ -84,7 +86,7 @@ impl Confirmer {
         }
     }
 
-    /// The thread, which ends with this.
+    /// The thread, which is started at the first call and ends with the `Confirmer`.
     fn thread(&mut self) -> Option<&(Sender<()>, Receiver<bool>)> {
         if self.thread.is_none() {
             let ((begin, begins), (end, ends)) = (channel(), channel());
@@ -94,7 +96,7 @@ impl Confirmer {
                     if end.send(rcu::synchronize().is_ok()).is_err() {
                         return;
                     }
-                    // One at a time: it never runs full.
+                    // There is only one wait at a time, so the counter cannot overflow.
                     let _ = rustix::io::write(&over, &1u64.to_ne_bytes());
                 }
             };

@@ -1,4 +1,4 @@
-//! The words between this process and its programs (`bpf/control.h`): the TAI offset, thresholds, and
+//! Memory that this process shares with its programs (`bpf/control.h`): the TAI offset, thresholds, and
 //! counts of frames at the hook.
 
 use std::ops::{Add, Sub};
@@ -11,7 +11,7 @@ use weir_ring::{AtomicU64, Mapping, Words};
 
 use crate::error::CaptureError;
 
-/// Words of `struct weir_control`.
+/// Length of `struct weir_control` in words; then the offsets of its fields.
 const LINE_WORDS: usize = 48;
 const TAI_OFFSET: usize = 0;
 const ARMED: usize = 1;
@@ -35,9 +35,9 @@ pub(super) const GENERATIONS: usize = 8;
 /// Frames that came to the hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Came {
-    /// Those that the feeds could choose among.
+    /// Frames that were offered to the feeds.
     pub(super) judged: u64,
-    /// Those that came while another was under way on their CPU.
+    /// Frames that came while the program was handling another frame on the same CPU.
     pub(super) reentry: u64,
 }
 
@@ -59,7 +59,7 @@ impl Sub for Came {
 
 pub(crate) struct Control {
     map: Mapping,
-    /// Rings of one feed.
+    /// Number of rings of each feed.
     cpus: usize,
     feeds: usize,
 }
@@ -78,27 +78,29 @@ impl Control {
         Ok(control)
     }
 
-    /// Has the doorbell rung once this ring holds `ordinal` frames. True if it was to be rung at another number before.
+    /// Arms the doorbell for the time when this ring holds `ordinal` frames. True if it was armed for
+    /// another number before.
     pub(crate) fn arm(&self, ring: usize, ordinal: u64) -> bool {
         self.word(1 + ring, ARMED).swap(ordinal, Ordering::SeqCst) != ordinal
     }
 
-    /// Has the programs of `af_xdp` take no more frames; true of those that run after a grace period.
+    /// Tells the programs of `af_xdp` to take no more frames. It holds for all of them after an RCU grace
+    /// period.
     pub(crate) fn close(&self) {
         self.word(0, CLOSED).store(1, Ordering::SeqCst);
     }
 
-    /// Frames that came to the hook, on all CPUs.
+    /// Number of frames that came to the hook, on all CPUs.
     pub(crate) fn offered(&self) -> u64 {
         self.sum(0, OFFERED) + self.reentry()
     }
 
-    /// Frames among them that came while another was under way on their CPU.
+    /// Number of these frames that came while the program was handling another frame on the same CPU.
     pub(crate) fn reentry(&self) -> u64 {
         self.sum(0, OFFERED_NESTED)
     }
 
-    /// Frames that came to one generation of the program of `bpf`.
+    /// Number of frames that came to one generation of the programs of `bpf`.
     pub(super) fn came(&self, generation: usize) -> Came {
         Came {
             judged: self.sum(0, OFFERED_BY + generation),
@@ -106,7 +108,7 @@ impl Control {
         }
     }
 
-    /// Makes the words of a place those of a new feed. No program may write frames of it.
+    /// Clears the words of a place for a new feed. No program may be writing the place.
     pub(super) fn clear(&self, feed: usize) {
         for ring in feed * self.cpus..(feed + 1) * self.cpus {
             self.arm(ring, weir_ring::doorbell::AWAKE);
@@ -116,43 +118,43 @@ impl Control {
         }
     }
 
-    /// Frames among those that a feed chose.
+    /// Number of offered frames that a feed selected.
     pub(crate) fn chosen(&self, feed: usize) -> u64 {
         self.sum(feed, CHOSEN)
     }
 
-    /// Frames among those that sampling left out.
+    /// Number of selected frames that sampling excluded.
     pub(crate) fn sampled(&self, feed: usize) -> u64 {
         self.sum(feed, SAMPLED)
     }
 
-    /// Frames among those that a block list left out.
+    /// Number of selected frames that a block list excluded.
     pub(crate) fn blocked(&self, feed: usize) -> u64 {
         self.sum(feed, BLOCKED)
     }
 
-    /// Frames among those offered that the kernel would not have taken into a socket.
+    /// Number of offered frames that the kernel cannot redirect to a socket, because they have fragments.
     pub(crate) fn in_parts(&self) -> u64 {
         self.sum(0, IN_PARTS)
     }
 
-    /// Frames among those offered that no feed's filter took, and that went into no socket.
+    /// Number of offered frames that no feed's filter took, and that were not redirected to a socket.
     pub(crate) fn unwanted(&self) -> u64 {
         self.sum(0, UNWANTED)
     }
 
-    /// Whether the driver had no answer when it was asked for a VLAN tag.
+    /// Whether the driver could not answer a request for a VLAN tag.
     pub(crate) fn tags_unknown(&self) -> bool {
         self.word(0, TAGS_UNKNOWN).load(Ordering::Relaxed) != 0
     }
 
-    /// Stamps are CLOCK_TAI minus this, so that they follow clock steps; the offset itself changes
-    /// with a leap second, or when a time daemon first sets it.
+    /// Updates the TAI offset. Stamps are CLOCK_TAI minus this offset, so that they follow clock steps; the
+    /// offset changes at a leap second, or when a time daemon first sets it.
     pub(crate) fn follow_tai(&self) {
         self.word(0, TAI_OFFSET).store(tai_offset_ns(), Ordering::Relaxed);
     }
 
-    /// A word of all lines of a feed.
+    /// The sum of a word over all lines of a feed.
     fn sum(&self, feed: usize, word: usize) -> u64 {
         debug_assert!(feed < self.feeds);
         let rings = feed * self.cpus..(feed + 1) * self.cpus;
@@ -164,7 +166,8 @@ impl Control {
     }
 }
 
-/// CLOCK_TAI - CLOCK_REALTIME: whole seconds, so the time between the two readings rounds away.
+/// CLOCK_TAI - CLOCK_REALTIME, which is a whole number of seconds. Rounding removes the time between the
+/// two readings.
 fn tai_offset_ns() -> u64 {
     const SECOND: i128 = 1_000_000_000;
     let seconds =

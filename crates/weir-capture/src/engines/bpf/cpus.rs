@@ -1,4 +1,4 @@
-//! The CPUs that programs may run on, now or after hot-plugging.
+//! The CPUs on which programs may run, now or after hot-plugging.
 
 use std::io;
 
@@ -7,11 +7,12 @@ use crate::error::CaptureError;
 /// Source: the kernel's Documentation/ABI/testing/sysfs-devices-system-cpu.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// Entries of an array by CPU id: the highest possible id plus one. Not the number of CPUs: ids have gaps
-/// where sockets are empty or threads switched off, and the programs look up their own.
+/// Number of entries of an array that is indexed by CPU id: the highest possible id plus one. This may be
+/// more than the number of CPUs, because ids have gaps if sockets are empty or hardware threads are
+/// disabled.
 ///
 /// # Errors
-/// [`CaptureError::Os`]: the kernel does not say.
+/// [`CaptureError::Os`]: the kernel does not report the ids.
 pub fn entries() -> Result<u32, CaptureError> {
     let unreadable = |source| CaptureError::Os { doing: format!("reading {POSSIBLE}"), source };
     let text = std::fs::read_to_string(POSSIBLE).map_err(unreadable)?;
@@ -21,7 +22,7 @@ pub fn entries() -> Result<u32, CaptureError> {
     })
 }
 
-/// For a list such as `0-3,8,10-11`.
+/// Parses a list such as `0-3,8,10-11`.
 fn entries_for(list: &str) -> Option<u32> {
     let last_of = |range: &str| match range.split_once('-') {
         None => range.parse::<u32>().ok(),

@@ -19,7 +19,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     is_of_daemon: false,
     fills_bpf_arrays: true,
     flags: &["--hook", "--consume", "--record-queue", "--tc-attach"],
-    // Promiscuous mode, which is the default, takes CAP_NET_RAW of every engine.
+    // Promiscuous mode, which is the default, needs CAP_NET_RAW with every engine.
     rights: &[BPF, PERFMON, NET_ADMIN, NET_RAW],
     queues: QueueUse::PerFrame,
     memory: |target, _| {

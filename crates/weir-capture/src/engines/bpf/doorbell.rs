@@ -14,8 +14,8 @@ pub(super) struct Doorbell {
     _map: MapHandle,
 }
 
-// SAFETY: libbpf's ring buffer is tied to no thread; it must only not be used by two at once, and
-// all use is through `&mut self` or reads of its descriptor.
+// SAFETY: libbpf's ring buffer may be used by any thread, but not by two at once, and all use is through
+// `&mut self` or reads of its descriptor.
 unsafe impl Send for Doorbell {}
 
 extern "C" fn ignore(_: *mut c_void, _: *mut c_void, _: libbpf_sys::size_t) -> c_int {
@@ -40,7 +40,7 @@ impl Doorbell {
         Ok(Doorbell { buffer, _map: map })
     }
 
-    /// Discards the rings of the bell so far.
+    /// Discards all entries so far.
     pub(super) fn drain(&mut self) {
         // SAFETY: `buffer` came from ring_buffer__new and is freed only in `Drop`.
         unsafe { libbpf_sys::ring_buffer__consume(self.buffer.as_ptr()) };

@@ -1,4 +1,4 @@
-//! Changes the source from any thread.
+//! Implements [`FeedControl`] for `bpf`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::feed::location::FilterLocation;
 use crate::feed::{FEEDS_MAX, Feed};
 use crate::setup::Setup;
 
-/// A handle on the shared state of the source.
+/// A reference to the shared state of the source.
 pub(super) struct BpfControl(pub(super) Arc<Shared>);
 
 impl FeedControl for BpfControl {
@@ -61,7 +61,7 @@ impl FeedControl for BpfControl {
         let slot = state.next_feed();
         let relay = {
             let served = shared.served();
-            // The feed counts from here on.
+            // The feed's counts begin now.
             shared.count_for_relay(&served);
             served.relay().control()
         };

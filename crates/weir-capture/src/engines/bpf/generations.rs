@@ -1,25 +1,26 @@
-//! Frames that came to the hook while a feed was there, exact to the frame.
+//! Counts the frames that came to the hook while a feed was there, exact to the frame.
 //!
-//! Each program that is put at the hook is a generation, and counts its frames in words of its own. Each frame is
-//! handled by one program, so the number of frames offered to a feed is the sum over the generations that it is a
-//! member of. A generation that is replaced counts on until no program of it runs any more: its words are used again
-//! only after a wait for that.
+//! Each set of programs that is attached is a generation, and counts its frames in its own words. Each
+//! frame is handled by one program, so the number of frames offered to a feed is the sum over the
+//! generations of which it is a member. A replaced generation may still count until none of its programs
+//! runs any more; its words are reused only after a wait for that.
 
 use super::control::{Came, GENERATIONS};
 
-/// All interfaces together, among the numbers of interfaces in rings: no frame is of it where there are several.
+/// The interface number that stands for all interfaces. In a source with several interfaces, no frame has
+/// this number.
 pub(super) const ALL: usize = 0;
 
-/// Where to read what came: the programs' words.
+/// Reads the programs' words.
 pub(super) trait Words {
-    /// All frames that a generation has counted, for [`ALL`] or one of several interfaces.
+    /// All frames that a generation has counted, for [`ALL`] or for one of several interfaces.
     fn came(&self, generation: usize, interface: usize) -> Came;
 
-    /// The numbers in use, that of all included.
+    /// How many interface numbers are in use, including [`ALL`].
     fn numbers(&self) -> usize;
 }
 
-/// Frames by interface. The list may be shorter: no frame came of an interface that joined later.
+/// Frames by interface. Interfaces that joined later, after the end of the list, have 0.
 #[derive(Clone, Debug, Default)]
 struct ByInterface(Vec<Came>);
 
@@ -40,24 +41,24 @@ impl ByInterface {
     }
 }
 
-/// One program at the hook, or on its way there or from there.
+/// One generation of programs that is attached, is being attached, or was replaced and may still run.
 struct Generation {
-    /// Which words it counts in.
+    /// The words in which it counts.
     words: usize,
-    /// Places of its feeds, a bit each.
+    /// The places of its feeds, one bit each.
     members: u32,
-    /// Counts of earlier generations there.
+    /// The counts of earlier generations in the same words.
     before: ByInterface,
-    /// It could not be taken away everywhere.
+    /// It could not be replaced on every side.
     is_stuck: bool,
 }
 
-/// The generations that may still count, and what those before them did.
+/// The generations that may still count, and the counts of earlier ones.
 pub(super) struct Generations {
     live: Vec<Generation>,
-    /// The words of the one at the hook.
+    /// The words of the attached generation.
     current: usize,
-    /// By place: of generations that are over.
+    /// For each place, the counts of generations that have ended.
     over: Vec<ByInterface>,
 }
 
@@ -68,38 +69,38 @@ impl Generation {
 }
 
 impl Generations {
-    /// Of a source whose first program counts in the first words.
+    /// For a source whose first generation counts in the first words.
     pub(super) fn new(places: usize, members: u32) -> Generations {
         let before = ByInterface::default();
         let first = Generation { words: 0, members, before, is_stuck: false };
         Generations { live: vec![first], current: 0, over: vec![ByInterface::default(); places] }
     }
 
-    /// Words for one more; `None` until [`Generations::end_replaced`].
+    /// Unused words for a new generation; `None` if there are none until [`Generations::end_replaced`].
     pub(super) fn free_words(&self) -> Option<usize> {
         (0..GENERATIONS).find(|words| self.live.iter().all(|own| own.words != *words))
     }
 
-    /// One more, which is about to be put at the hook.
+    /// Adds a generation that is about to be attached.
     pub(super) fn begin(&mut self, words: usize, members: u32, counts: &impl Words) {
         let before = ByInterface::read(words, counts);
         self.live.push(Generation { words, members, before, is_stuck: false });
     }
 
-    /// It is at the hook, and no other.
+    /// The generation with these words is attached everywhere, and no other is.
     pub(super) fn replaced_by(&mut self, words: usize) {
         self.current = words;
         self.live.iter_mut().for_each(|own| own.is_stuck = false);
     }
 
-    /// It was to replace the one at the hook, and is at a part of it.
+    /// The generation with these words was attached on one side only, and could not be detached again.
     pub(super) fn stuck(&mut self, words: usize) {
         for own in self.live.iter_mut().filter(|own| own.words == words) {
             own.is_stuck = true;
         }
     }
 
-    /// No program of a replaced generation runs any more: its counts are final.
+    /// Call when no program of a replaced generation runs any more: its counts are final.
     pub(super) fn end_replaced(&mut self, counts: &impl Words) {
         let (current, over) = (self.current, &mut self.over);
         self.live.retain(|own| {
@@ -116,12 +117,12 @@ impl Generations {
         });
     }
 
-    /// A place is another feed's from here on. No live generation has it as a member.
+    /// Clears the counts of a place for another feed. No live generation has the place as a member.
     pub(super) fn clear(&mut self, place: usize) {
         self.over[place] = ByInterface::default();
     }
 
-    /// Frames of an interface that came while this place's feed was at the hook.
+    /// Number of frames of an interface that came while this place's feed was at the hook.
     pub(super) fn came(&self, place: usize, interface: usize, counts: &impl Words) -> Came {
         let live = self.live.iter().filter(|own| own.members >> place & 1 != 0);
         let live = live.map(|own| own.came(interface, counts));
@@ -147,7 +148,7 @@ mod tests {
     impl Words for Counts {
         fn came(&self, generation: usize, interface: usize) -> Came {
             let all = self.0[generation].get();
-            // A third of them is of the one interface.
+            // A third of the frames belongs to one interface.
             Came { judged: if interface == ALL { all } else { all / 3 }, reentry: 0 }
         }
 
@@ -166,12 +167,12 @@ mod tests {
         counts.count(0, 10);
         counts.count(second, 1);
         all.replaced_by(second);
-        // The first one still runs on another CPU.
+        // The first generation still runs on another CPU.
         counts.count(0, 5);
         assert_eq!((judged(&all, 0), judged(&all, 1), judged(&all, 2)), (116, 1, 0));
         all.end_replaced(&counts);
         assert_eq!((judged(&all, 0), judged(&all, 1)), (116, 1));
-        // The words of the first are used again.
+        // The words of the first generation are reused.
         let third = all.free_words().unwrap();
         assert_eq!(third, 0);
         all.begin(third, 0b101, &counts);
@@ -180,7 +181,7 @@ mod tests {
         counts.count(third, 7);
         all.end_replaced(&counts);
         assert_eq!((judged(&all, 0), judged(&all, 1), judged(&all, 2)), (125, 3, 7));
-        // Thirds of 115, 3 and 122, of which the last begins at a third of 115.
+        // Thirds of 115, 3 and 122; the last starts at a third of 115, which is subtracted.
         assert_eq!([0, 1, 2].map(|place| all.came(place, 1, &counts).judged), [38 + 1 + 2, 1, 2]);
         all.clear(1);
         assert_eq!(judged(&all, 1), 0);

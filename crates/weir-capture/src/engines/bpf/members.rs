@@ -1,5 +1,4 @@
-//! State of a source by pattern for its interfaces: their numbers, and the counts of the programs for
-//! each.
+//! The interfaces of a source by pattern: their numbers, and the programs' counts for each.
 
 mod counts;
 
@@ -15,13 +14,13 @@ use crate::feed::interfaces::Interfaces;
 
 pub(super) use counts::{Counts, Share, bytes_max};
 
-/// State of a source for its interfaces.
+/// The interfaces of a source by pattern.
 pub(super) struct Members {
     pub(super) interfaces: Interfaces,
     pub(super) counts: Counts,
-    /// Numbers, by the kernel's index.
+    /// The map from the kernel's index to the number.
     members: MapHandle,
-    /// Losses that the interfaces themselves report, by number.
+    /// Losses that the interfaces report, by number.
     missed: Mutex<Vec<Option<u64>>>,
 }
 
@@ -40,8 +39,8 @@ impl Members {
         })
     }
 
-    /// Has the rings of a feed that joins describe the interfaces so far. None joins meanwhile: the caller has the lock
-    /// of the state.
+    /// Adds the descriptions of all interfaces so far to the rings of a new feed. The caller holds the lock
+    /// of the state, so that no interface joins meanwhile.
     pub(super) fn describe_all(
         &self,
         programs: &Programs,
@@ -57,19 +56,21 @@ impl Members {
         Ok(())
     }
 
-    /// From here on the programs take frames of this interface, under this number.
+    /// From now on the programs take frames of this interface, under this number.
     pub(super) fn insert(&self, ifindex: u32, number: u32) -> Result<(), CaptureError> {
         let (key, value) = (ifindex.to_ne_bytes(), number.to_ne_bytes());
         self.members.update(&key, &value, MapFlags::ANY).map_err(refused)
     }
 
-    /// From here on, no more. Programs that run may write a frame yet.
+    /// From now on the programs take no frames of this interface. Programs that are running may still write
+    /// one.
     pub(super) fn remove(&self, ifindex: u32) {
-        // It is there, or was never put there.
+        // This fails only if the interface was never inserted.
         let _ = self.members.delete(&ifindex.to_ne_bytes());
     }
 
-    /// Takes over what an interface says that it lost; gives what all of them do, `None` if nobody can tell.
+    /// Stores the losses that interfaces report, by number. Returns the sum over all interfaces; `None` if
+    /// none reports any.
     pub(super) fn set_missed(&self, of: impl Iterator<Item = (u32, Option<u64>)>) -> Option<u64> {
         let mut missed = self.missed();
         for (number, frames) in of {
@@ -77,18 +78,18 @@ impl Members {
             if missed.len() <= at {
                 missed.resize(at + 1, None);
             }
-            // One that is gone cannot be asked, and says no more than others did before it.
+            // An interface that was removed cannot be read; its number keeps the last known count.
             missed[at] = missed[at].max(frames);
         }
         missed.iter().flatten().copied().reduce(|a, b| a + b)
     }
 
-    /// Losses that the interfaces of one number reported.
+    /// Losses that the interfaces with this number have reported.
     pub(super) fn missed_of(&self, number: u32) -> Option<u64> {
         self.missed().get(number as usize).copied().flatten()
     }
 
-    /// Plain numbers: valid even if a thread panicked while holding them.
+    /// The data is valid even if a thread panicked while holding it.
     pub(super) fn missed(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,8 @@
-//! Rings in mmapable BPF arrays, one per CPU.
+//! Rings in memory-mappable BPF arrays, one for each CPU.
 //!
-//! The order is what makes them safe: map writable, write the header, unmap, freeze. From then on user
-//! space can map the array read-only and not otherwise, whatever descriptor it holds; BPF programs go on
-//! writing. (A descriptor opened `BPF_F_RDONLY` could not be mapped at all.)
+//! The order makes them safe: map writable, write the header, unmap, freeze. After that, user space can map
+//! the array read-only only, by any descriptor, while BPF programs can still write. (A descriptor opened
+//! with `BPF_F_RDONLY` cannot be mapped at all.)
 
 use std::os::fd::AsFd;
 
@@ -17,8 +17,8 @@ use crate::error::CaptureError;
 use crate::kernel::map_options;
 use crate::setup::Setup;
 
-/// Makes, formats and freezes an array for each CPU that there may be, in the order of their ids; those of
-/// the first of these feeds first.
+/// Makes, formats and freezes an array for each of these feeds and each possible CPU, in the order of feeds
+/// and then of CPU ids.
 pub(super) fn create(
     setup: &Setup,
     feeds: std::ops::Range<usize>,
@@ -38,7 +38,7 @@ fn create_one(setup: &Setup, feed: usize, cpus: u32, cpu: u32) -> Result<MapHand
     let map = match setup.ring_node {
         Some(numa_node) => {
             let map_flags = anywhere.map_flags | libbpf_sys::BPF_F_NUMA_NODE;
-            // A node that is not online is refused; rings lie somewhere else then.
+            // The kernel refuses a node that is not online; the ring is then allocated on any node.
             make(&bpf_map_create_opts { map_flags, numa_node, ..anywhere })
                 .or_else(|_| make(&anywhere))
         }
@@ -55,7 +55,7 @@ fn create_one(setup: &Setup, feed: usize, cpus: u32, cpu: u32) -> Result<MapHand
     Ok(map)
 }
 
-/// Maps the rings as any reader would.
+/// Maps the rings read-only, as a reader does.
 pub(super) fn attach(arrays: &[MapHandle]) -> Result<Vec<Ring<Mapping>>, CaptureError> {
     let attach = |map: &MapHandle| {
         let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
@@ -72,13 +72,13 @@ fn no_ring(cpu: u32, mib: u64, source: libbpf_rs::Error) -> CaptureError {
     refused(&what)(source)
 }
 
-/// libbpf-rs keeps the error number to itself, but says it.
+/// libbpf-rs does not expose the error number, so it is read from the text.
 pub(super) fn is(error: &libbpf_rs::Error, errno: i32) -> bool {
     format!("{error:#}").contains(&format!("(os error {errno})"))
 }
 
-/// Meaning of the kernel's refusal. EPERM is about rights; EACCES is the verifier's no, though both
-/// are "permission denied" to the standard library.
+/// Translates an error of the kernel. EPERM means missing privileges, EACCES a rejection by the verifier.
+/// The standard library calls both "permission denied".
 pub(crate) fn refused(what: &str) -> impl Fn(libbpf_rs::Error) -> CaptureError + Copy + use<'_> {
     move |source| {
         if is(&source, libc::EPERM) {

@@ -1,8 +1,8 @@
-//! The `bpf` engine: TC or XDP programs write pcapng records straight into per-CPU rings, in the kernel.
+//! The `bpf` engine: TC or XDP programs in the kernel write pcapng records directly into per-CPU rings.
 //!
-//! The life of a frame: driver buffer or skb (kernel) → copied once into the ring of the CPU that
-//! handles it (BPF array, frozen: only these programs write) → readers map the same pages. This thread
-//! touches no frame: it follows the clock, answers the doorbell and watches the interface.
+//! The path of a frame: driver buffer or skb (kernel) → copied once into the ring of the CPU that handles
+//! it (a frozen BPF array, which only these programs write) → readers map the same pages. The source's
+//! thread touches no frame: it follows the clock, answers the doorbell and checks the interface.
 
 mod at_hook;
 pub(crate) mod attach;
@@ -53,31 +53,32 @@ use crate::source::{Info, Pumped, Source};
 use serving::Serving;
 use shared::{Served, State};
 
-/// Where in the kernel frames are taken.
+/// The place in the kernel where frames are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// TC ingress and egress, before all other filters: the traffic goes on as if nobody looked.
+    /// TC ingress and egress, before all other filters. The traffic is not affected.
     Tc,
-    /// XDP: in the driver, received frames only.
+    /// XDP, in the driver. Received frames only.
     Xdp,
 }
 
 /// How TC programs are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TcAttach {
-    /// tcx links where the kernel has them (6.6), which end with the process; else a clsact filter.
+    /// By tcx links, which end with the process, if the kernel has them (6.6); otherwise by a clsact
+    /// filter.
     #[default]
     Best,
-    /// A clsact filter, as on kernels before 6.6.
+    /// By a clsact filter, as on kernels before 6.6.
     Clsact,
 }
 
 /// Options of this engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BpfOptions {
-    /// Where frames are taken.
+    /// The hook.
     pub hook: Hook,
-    /// XDP: frames end here instead of going on to the stack.
+    /// XDP: drop frames after the capture instead of passing them to the stack.
     pub consume: bool,
     /// Write the NIC queue of every frame as an option.
     pub record_queue: bool,
@@ -92,20 +93,21 @@ impl Default for BpfOptions {
     }
 }
 
-/// Stops libbpf from writing to standard error by itself: important messages come back as errors, and
-/// the verifier's log is for `weir lab load-bpf`.
+/// Stops libbpf from writing to standard error. Important messages are also returned as errors, and the
+/// verifier's log is needed only by `weir lab load-bpf`.
 pub fn quiet_libbpf() {
     libbpf_rs::set_print(None);
 }
 
-/// The least `ring_bytes` that this machine's CPUs can share.
+/// The smallest possible `ring_bytes` for the number of CPUs of this machine.
 #[must_use]
 pub fn least_ring_bytes() -> u64 {
     let rings = u64::from(cpus::entries().unwrap_or(1));
     (rings * weir_ring::geometry::DATA_BLOCKS_MIN) << 20
 }
 
-/// A turn of answering takes this long, if only by waiting at its end: sleepers are woken before that.
+/// Shortest duration of a turn of `answer`, which sleeps at its end if necessary. Readers are woken before
+/// that.
 const TURN_MIN: Duration = wake::RING_GAP;
 
 /// The source.
@@ -120,11 +122,13 @@ pub struct Bpf {
 }
 
 impl Bpf {
-    /// Loads the programs for `iface`, makes their rings, and takes places at TC hooks; frames are let
-    /// in by `start`. XDP is attached only then: some drivers restart their queues for it.
+    /// Loads the programs for `iface`, makes their rings, and attaches placeholders at TC hooks. The
+    /// capture begins at `start`. XDP is attached only then, since some drivers restart their queues for
+    /// it.
     ///
     /// # Errors
-    /// [`CaptureError`]: the interface, rights, contradicting options, or a kernel that refuses.
+    /// [`CaptureError`]: no such interface, missing privileges, contradictory options, or a kernel that
+    /// refuses.
     pub fn open(iface: &str, mut setup: Setup, options: BpfOptions) -> Result<Bpf, CaptureError> {
         check_options(iface, &setup, &options)?;
         check_kernel()?;
@@ -166,14 +170,14 @@ impl Bpf {
         Ok(Bpf { info, interface, presence, promiscuous, serving, promiscuity: None, missed })
     }
 
-    /// Says why this engine was chosen.
+    /// Sets the reason for this engine.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
     }
 }
 
-/// On PREEMPT_RT softirqs are threads and programs of one CPU could interleave: one writer per ring
-/// would no longer hold.
+/// Refuses PREEMPT_RT kernels. There, softirqs run in threads and programs on one CPU may preempt each
+/// other, so that a ring would have more than one writer at a time.
 pub(crate) fn check_kernel() -> Result<(), CaptureError> {
     if rcu::is_real_time() { Err(CaptureError::RealTimeKernel) } else { Ok(()) }
 }
@@ -196,7 +200,7 @@ fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(),
     Ok(())
 }
 
-/// The warning for feeds of an RX queue at TC.
+/// A warning for feeds of an RX queue at TC.
 fn queue_warning(driver: Option<Driver>) -> String {
     let what = match driver {
         Some(driver) if driver.name == "veth" => {
@@ -248,7 +252,8 @@ impl Source for Bpf {
             relay.finish()?;
         }
         self.serving.shared.count(self.missed.frames());
-        // Every time: until it is followed, stamps are off by the change that a time daemon made.
+        // In every turn: after a time daemon has changed the offset, stamps are wrong by that change until
+        // it is followed.
         self.serving.shared.control.follow_tai();
         self.presence.check()?;
         Ok(Pumped::More)

@@ -1,4 +1,4 @@
-//! The block lists of feeds at the hook, by place.
+//! Changes to the block lists of feeds at the hook.
 
 use weir_filter::block::{BlockList, Entry};
 
@@ -15,7 +15,7 @@ impl State {
     fn set_blocks(&mut self, place: usize, wanted: &BlockList) -> Result<(), CaptureError> {
         let Some(blocks) = &mut self.blocks else { return Ok(()) };
         if place + 1 == self.places.len() {
-            // The relay's place has none.
+            // The relay's place has no block list.
             return Ok(());
         }
         let set = blocks.set(self.lists[place] as usize, wanted);
@@ -36,7 +36,7 @@ impl State {
             .map_err(|full| CaptureError::Options(full.to_string()))?;
         let before = blocks.list(at).clone();
         if let Err(error) = blocks.set(at, &wanted) {
-            // Entries that were removed find their room again.
+            // This has the space that the removed entries have left.
             let error = error_text(&error);
             return Err(CaptureError::Options(match blocks.set(at, &before) {
                 Ok(()) => format!("{error}; the list is as it was"),
@@ -47,7 +47,7 @@ impl State {
                 ),
             }));
         }
-        // Programs that had looked up the old list have ended when this returns.
+        // When this returns, programs that had looked up the old list have ended.
         rcu::synchronize()
     }
 }

@@ -1,4 +1,4 @@
-//! Which feeds the hook serves, and which are derived from its rings.
+//! Decides which feeds the hook writes, and which are derived from a feed that it writes.
 
 use weir_filter::ebpf::Target;
 
@@ -9,20 +9,20 @@ use crate::feed::filters::Filters;
 use crate::limits::{FEEDS_MAX, HOOK_FEEDS_MAX};
 use crate::setup::Setup;
 
-/// Which feeds the hook serves, and which are made from one of its own in user space.
+/// The feeds that the hook writes, and those that are derived in user space.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Numbers of the feeds that the hook chooses for.
+    /// Numbers of the feeds that the hook writes.
     pub(super) at_hook: Vec<usize>,
-    /// And of those that are derived: the hook has no place for them, the kernel does not take their filters, or their
-    /// rings are to be sealed.
+    /// Numbers of the derived feeds: the hook has no place for them, the kernel does not accept their
+    /// filters, or their rings must be sealed.
     pub(super) derived: Vec<usize>,
-    /// There are filters at the hook.
+    /// Whether filters run at the hook.
     pub(super) has_filters: bool,
 }
 
 impl Hook {
-    /// Where filters run that are called there.
+    /// The target for which filters of this hook are compiled.
     pub(super) fn target(self) -> Target {
         match self {
             Hook::Tc => Target::Tc,
@@ -32,14 +32,14 @@ impl Hook {
 }
 
 impl Plan {
-    /// Distributes the feeds by the places at the hook and by the filters that the kernel accepts.
+    /// A plan by the number of places at the hook and the filters that the kernel accepts.
     pub(super) fn of(hook: Hook, setup: &Setup, places: usize) -> Plan {
         Plan::with(&setup.feeds, places, setup.may_change, |feeds| {
             Filters::of(hook.target(), feeds).is_some_and(|filters| filters.are_taken())
         })
     }
 
-    /// The same, where the kernel takes no filters.
+    /// A plan if the kernel accepts no filters.
     pub(super) fn without_filters(setup: &Setup, places: usize) -> Plan {
         Plan::with(&setup.feeds, places, setup.may_change, |_| false)
     }
@@ -58,12 +58,12 @@ impl Plan {
         }
         let alone = |&feed: &usize| {
             let needs_none = !is_filtered(&feed) && !may_change;
-            // The hook writes into BPF arrays, which other programs can write, too.
+            // The hook writes to BPF arrays, which other BPF programs can write too.
             !feeds[feed].is_sealed && (needs_none || takes(std::slice::from_ref(&feeds[feed])))
         };
         let (mut at_hook, mut derived): (Vec<_>, Vec<_>) = all.into_iter().partition(alone);
         loop {
-            // Derived feeds need a place, too: one for all of them, also for those that join later.
+            // The derived feeds, including later ones, together need one place.
             let needs_base = may_change || !derived.is_empty();
             let most = if needs_base { places - 1 } else { places };
             if at_hook.len() > most {
@@ -75,20 +75,20 @@ impl Plan {
             }
             let mut chosen: Vec<Feed> = at_hook.iter().map(|&feed| feeds[feed].clone()).collect();
             if needs_base {
-                // The feed from which they are derived takes all frames.
+                // The base feed, from which they are derived, takes all frames.
                 chosen.push(Feed::default());
             }
             if takes(&chosen) {
                 derived.sort_unstable();
                 return Plan { at_hook, derived, has_filters: true };
             }
-            // Each for itself would do, and all are too much: the last makes room.
+            // Each filter alone is accepted, but all together are too long: the last one is derived.
             derived.extend(at_hook.pop());
         }
     }
 }
 
-/// Refuses a feed of a pattern that the hook has no place for.
+/// The error for a feed of a pattern that would have to be derived.
 pub(super) fn no_relay() -> CaptureError {
     CaptureError::Options(format!(
         "--engine bpf serves a pattern with at most {HOOK_FEEDS_MAX} feeds (one less with --control), whose filters \
@@ -96,7 +96,7 @@ pub(super) fn no_relay() -> CaptureError {
     ))
 }
 
-/// Refuses a feed of an RX queue that the hook has no place for.
+/// The error for a feed of an RX queue that would have to be derived.
 pub(super) fn no_place_by_queue(source: &str) -> CaptureError {
     CaptureError::Options(format!(
         "{source}: no place in the kernel for another feed of an RX queue (@q): it has places for {HOOK_FEEDS_MAX} \
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::feed::Filter;
 
-    /// Feeds with filters of so many instructions; 0 is none.
+    /// Feeds with filters of these numbers of instructions; 0: no filter.
     fn feeds(lengths: &[usize]) -> Vec<Feed> {
         let filter = |&length: &usize| {
             let insns = vec![Insn::new(weir_filter::insn::RET_K, 1); length];
@@ -128,7 +128,7 @@ mod tests {
         lengths.iter().map(one).collect()
     }
 
-    /// With a kernel that takes `most` instructions.
+    /// The plan for a kernel that accepts `most` instructions.
     fn plan(lengths: &[usize], places: usize, most: usize) -> Plan {
         let length = |feed: &Feed| feed.filter.as_ref().map_or(0, |f| f.program.insns().len());
         let takes = |feeds: &[Feed]| feeds.iter().map(length).sum::<usize>() <= most;
@@ -143,7 +143,7 @@ mod tests {
     fn feeds_are_at_the_hook_as_far_as_it_has_places() {
         assert_eq!(plan(&[0], 16, 9), planned(&[0], &[], false));
         assert_eq!(plan(&[1, 0, 2], 16, 9), planned(&[0, 1, 2], &[], true));
-        // One place is for all that are derived.
+        // The derived feeds together take one place.
         assert_eq!(plan(&[0, 0, 0, 0], 3, 9), planned(&[0, 1], &[2, 3], false));
         assert_eq!(plan(&[1, 1, 1], 3, 9), planned(&[0, 1, 2], &[], true));
     }
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(plan(&[50], 16, 9), planned(&[], &[0], false));
         assert_eq!(plan(&[0, 50], 16, 9), planned(&[0], &[1], false));
         assert_eq!(plan(&[1, 1, 50, 1], 3, 9), planned(&[0, 1], &[2, 3], true));
-        // Where it takes none at all.
+        // A kernel that accepts no filters.
         let none = |may_change| Plan::with(&feeds(&[0, 1]), 16, may_change, |_| false);
         assert_eq!(none(false), planned(&[0], &[1], false));
         assert_eq!(none(true), planned(&[], &[0, 1], false));

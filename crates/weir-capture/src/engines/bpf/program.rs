@@ -1,4 +1,4 @@
-//! The capture programs, as they are in the kernel.
+//! The capture programs in the kernel.
 
 mod constants;
 mod object;
@@ -31,22 +31,23 @@ use crate::setup::Setup;
 use constants::Constants;
 pub(super) use object::load;
 
-/// The descriptors that remain once the skeleton is gone. They keep everything in the kernel alive.
+/// The descriptors that are kept after the skeleton is freed. They keep the programs and maps in the kernel
+/// alive.
 pub(super) struct Programs {
     pub(super) at: AtHook,
-    /// Some feed leaves frames out, and they count what each of them chose.
+    /// The programs count the frames that each feed selected, because a feed may reject frames.
     pub(super) count_chosen: bool,
-    /// At TC: lets frames by until the capture starts.
+    /// The placeholder at TC, which passes every frame until the capture starts.
     pub(super) wait: Option<Arc<OwnedFd>>,
-    /// By number.
+    /// The map of rings, by number.
     rings: MapHandle,
     close: OwnedFd,
     store: OwnedFd,
     pub(super) control: MapHandle,
     pub(super) doorbell: MapHandle,
-    /// Of a source of several interfaces.
+    /// For a source with several interfaces.
     pub(super) members: Option<MemberMaps>,
-    /// The programs for the hook, with a place for filters; empty where there are none.
+    /// The programs for the hook, with a function that filters replace; empty if the source has no filters.
     templates: Vec<Template>,
     constants: Constants,
 }
@@ -61,34 +62,34 @@ pub(super) struct MemberMaps {
     pub(super) shares: MapHandle,
 }
 
-/// Maps that are there before the programs.
+/// Maps that are made before the programs.
 #[derive(Clone, Copy)]
 pub(super) struct Maps<'a> {
-    /// Feeds that are written, by place.
+    /// The feeds to write, by place.
     pub(super) places: &'a [Option<Feed>],
-    /// The rings of the places that are taken, one after the other.
+    /// The rings of the taken places, one after the other.
     pub(super) rings: &'a [MapHandle],
-    /// CPUs that there may be, each with a ring in every place.
+    /// Number of possible CPUs. Each has a ring in every place.
     pub(super) cpus: u32,
-    /// Feeds have filters at the hook, or may get some.
+    /// Whether feeds have filters at the hook, or may get them.
     pub(super) has_filters: bool,
-    /// Block lists, if feeds may have any.
+    /// The block lists, if feeds may have any.
     pub(super) blocks: Option<block::Maps<'a>>,
-    /// The source has several interfaces, each with counts of its own.
+    /// Whether the source has several interfaces, each with its own counts.
     pub(super) several: bool,
 }
 
-/// Which programs of the object to load.
+/// The programs of the object to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     Tc,
     Xdp,
-    /// XDP bound to the device, which may ask it for the VLAN tag it took off (Linux 6.8).
+    /// XDP bound to the device, which may ask the driver for the VLAN tag that it removed (Linux 6.8).
     XdpWithTags,
 }
 
 impl Choice {
-    /// Where filters of its programs run.
+    /// The target for which filters are compiled.
     fn target(self) -> Target {
         match self {
             Choice::Tc => Target::Tc,
@@ -97,7 +98,7 @@ impl Choice {
         }
     }
 
-    /// The function that filters come in the place of, in `bpf/bpf.bpf.c`.
+    /// The function of `bpf/bpf.bpf.c` that filters replace.
     fn judge(self) -> &'static CStr {
         match self {
             Choice::Tc => c"weir_judge_tc",
@@ -107,7 +108,7 @@ impl Choice {
 }
 
 impl AtHook {
-    /// Sides at TC that have a program, or `None` for XDP.
+    /// The sides at TC that have a program, or `None` for XDP.
     pub(super) fn sides(&self) -> impl Iterator<Item = Option<Side>> {
         self.0.iter().map(|(side, _)| *side)
     }
@@ -120,8 +121,8 @@ impl AtHook {
 }
 
 impl Programs {
-    /// Loads the programs for the hook; also returns notes on what it cannot see. `interface`: the
-    /// one for XDP.
+    /// Loads the programs for the hook; also returns notes for the user on frames or tags that it cannot
+    /// see. `interface`: needed for XDP.
     pub(super) fn load(
         interface: Option<&Interface>,
         setup: &Setup,
@@ -133,13 +134,13 @@ impl Programs {
         let Some(interface) = interface.filter(|_| options.hook == Hook::Xdp) else {
             return Ok((load(Choice::Tc, maps)?, Vec::new()));
         };
-        // A refusal is likely here (old kernel, driver without metadata, generic mode only) and the
-        // plain program is the answer to all of them; its own refusal is the one to report.
+        // The kernel often refuses this program (old kernel, driver without metadata, generic mode only).
+        // In all these cases the plain program is loaded, and only its error is reported.
         if super::xdp::metadata_possible(interface) {
             let without = Maps { has_filters: false, ..maps };
             match load(Choice::XdpWithTags, maps) {
                 Ok(programs) => return Ok((programs, Vec::new())),
-                // Filters that are too much for it cost nobody the tags.
+                // If only the filters are too long, report that, rather than lose the tags.
                 Err(error) if maps.has_filters && load(Choice::XdpWithTags, without).is_ok() => {
                     return Err(error);
                 }
@@ -149,11 +150,11 @@ impl Programs {
         Ok((load(Choice::Xdp, maps)?, vec![super::xdp::unbound_note(interface, "--hook tc")]))
     }
 
-    /// The programs for the hook, with these feeds and the numbers of their block lists by place, counting in the
-    /// words of this generation; `None` if the kernel does not take such programs.
+    /// Loads the programs for the hook with these feeds and the numbers of their block lists, by place.
+    /// They count in the words of this generation. `None` if the kernel does not accept them.
     ///
     /// # Errors
-    /// No rights, or no memory for their constants.
+    /// Missing privileges, or no memory for their constants.
     pub(super) fn with_feeds(
         &self,
         places: &[Option<Feed>],
@@ -169,7 +170,7 @@ impl Programs {
         let (named, map) = (self.constants.named(), constants.as_fd());
         let filters = &filters;
         let with = move |template: &Template| template.with_map(filters, named, map);
-        // The sides at the same time: the verifier looks at each by itself.
+        // Load both sides concurrently: the verifier checks each by itself.
         thread::scope(|scope| {
             let threads: Vec<_> =
                 self.templates.iter().map(|template| scope.spawn(move || with(template))).collect();
@@ -178,7 +179,7 @@ impl Programs {
             for (side, made) in self.at.sides().zip(made) {
                 match made.map_err(libbpf_rs::Error::from) {
                     Ok(program) => programs.push((side, Arc::new(program))),
-                    // No word about the programs: none would be taken.
+                    // EPERM says nothing about this program: any would be refused.
                     Err(error) if is(&error, libc::EPERM) => return Err(refused(error)),
                     Err(_) => return Ok(None),
                 }
@@ -187,25 +188,25 @@ impl Programs {
         })
     }
 
-    /// Whether what runs at the hook can be exchanged.
+    /// Whether the programs at the hook can be replaced.
     pub(super) fn may_change(&self) -> bool {
         !self.templates.is_empty()
     }
 
-    /// Has the programs write rings that had no memory before, from this number on: all of them, or none.
+    /// Adds rings to the map of rings, from this number on: all of them or, on failure, none.
     pub(super) fn put_rings(&self, first: u32, arrays: &[MapHandle]) -> Result<(), CaptureError> {
         let numbers = first..first + arrays.len() as u32;
         let keys: Vec<u8> = numbers.flat_map(u32::to_ne_bytes).collect();
         let fds = arrays.iter().map(|ring| ring.as_fd().as_raw_fd());
         let values: Vec<u8> = fds.flat_map(i32::to_ne_bytes).collect();
-        // The kernel waits for RCU after each change of a map of maps, but once for all in a batch.
+        // The kernel waits for RCU after each update of a map of maps, but only once for a whole batch.
         let count = arrays.len() as u32;
         if self.rings.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
             return Ok(());
         }
         for (number, (key, value)) in (first..).zip(keys.chunks(4).zip(values.chunks(4))) {
             if let Err(error) = self.rings.update(key, value, MapFlags::ANY) {
-                // Rings that stay there keep their memory.
+                // If this fails too, the remaining rings keep their memory.
                 let _ = self.forget_rings(first..number);
                 return Err(super::memory::refused("a ring")(error));
             }
@@ -213,10 +214,10 @@ impl Programs {
         Ok(())
     }
 
-    /// Frees rings that no program writes any more, except for memory that readers hold.
+    /// Removes rings that no program writes any more. Their memory is freed when no reader maps it.
     pub(super) fn forget_rings(&self, numbers: Range<u32>) -> Result<(), CaptureError> {
         let forget = |number: u32| self.rings.delete(&number.to_ne_bytes());
-        // At the same time, since each waits for RCU (as above), and there are no batches.
+        // Concurrently, since each deletion waits for RCU, and there are no batches of deletions.
         let freed: Vec<_> = thread::scope(|scope| {
             let threads: Vec<_> =
                 numbers.map(|number| scope.spawn(move || forget(number))).collect();
@@ -226,23 +227,24 @@ impl Programs {
         freed.map_err(super::memory::refused("freeing a ring"))
     }
 
-    /// Ends the open block of a ring and closes it; no program may write it any more.
+    /// Ends the open block of a ring and closes the ring. No program may write it any more.
     pub(super) fn close_ring(&self, ring: u32) -> Result<(), CaptureError> {
         run(&self.close, &mut ring.to_ne_bytes(), || format!("closing ring {ring}"))
     }
 
-    /// Describes one more interface in the rings of a feed, which are frozen; gives its id there. `first`: the number
-    /// of the first of them. Programs may write frames of it once this has returned.
+    /// Adds the description of an interface to the rings of a feed, which are frozen, and returns its id
+    /// there. `first`: the number of the first ring. Programs may write frames of the interface once this
+    /// has returned.
     pub(super) fn append_interface(
         &self,
         first: usize,
         rings: &[Ring<Mapping>],
         interface: &weir_frame::pcapng::Interface,
     ) -> Result<u32, CaptureError> {
-        // The rings of a feed say the same of its interfaces.
+        // All rings of a feed describe the same interfaces.
         let append = header::append(rings[0].memory().words(), interface)?;
         for number in (first as u32..).take(rings.len()) {
-            // The count comes last: `header::Append`.
+            // The count is stored last: `header::Append`.
             for (index, value) in append.stores.iter().chain([&append.count]) {
                 let mut context = [0; 16];
                 context[..4].copy_from_slice(&number.to_ne_bytes());
@@ -256,12 +258,12 @@ impl Programs {
     }
 }
 
-/// A thread's result, or its panic.
+/// Waits for a thread; returns its result, or continues its panic.
 pub(super) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Runs a program that is no hook's, with its argument.
+/// Runs a program that is not attached to a hook, with this argument.
 fn run(
     program: &OwnedFd,
     context: &mut [u8],

@@ -1,8 +1,8 @@
-//! Feeds that the hook does not choose for: a thread reads a ring that the hook writes for all of them, and passes the
-//! frames on.
+//! Derived feeds: those that the hook does not write itself. A thread reads the rings of one feed that the
+//! hook writes for all of them, and forwards the frames.
 //!
-//! It costs one more copy, and the reader can be lapped: frames that it misses are the drop `relay` of every feed
-//! behind it.
+//! This costs one more copy, and the thread can be lapped: the frames that it misses are counted as the
+//! drop `relay` of every derived feed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,12 +22,13 @@ use crate::feed::feeds::Feeds;
 use crate::feed::location::FilterLocation;
 use crate::setup::{Setup, refuse_queue};
 
-/// Pauses without a frame, each twice as long as the one before, before the relay sleeps: 1.6 ms in all. Consumers
-/// make pauses of their own behind these (`weir_ring::idle`), and a frame waits for both.
+/// Without frames, the relay pauses this many times, each pause twice as long as the one before, 1.6 ms in
+/// total, before it sleeps. Consumers pause in the same way (`weir_ring::idle`), so that the delays of a
+/// frame add up.
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
 const PAUSES: u32 = 5;
 
-/// Passes frames on to feeds.
+/// Forwards frames to the derived feeds.
 pub(super) struct Relay {
     feeds: Feeds,
     fanouts: Vec<Fanout>,
@@ -39,12 +40,13 @@ pub(super) struct Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // Of a source that did not start, or was not stopped.
+        // For a source that was not started, or not stopped.
         let _ = self.finish();
     }
 }
 
-/// The feed that the hook writes for those that are derived: all that any of them could want, and any that joins later.
+/// The base feed, which the hook writes for the derived feeds: all frames that any of them, including later
+/// ones, could select.
 pub(super) fn base(setup: &Setup) -> Feed {
     Feed {
         name: "relay".into(),
@@ -60,8 +62,8 @@ pub(super) fn base(setup: &Setup) -> Feed {
 }
 
 impl Relay {
-    /// Makes the rings of the derived feeds, `setup.feeds`; `base` are those that they are derived from. `slots`: the
-    /// source's feeds that they are.
+    /// Makes the rings of the derived feeds, `setup.feeds`. `base`: the rings of the base feed. `slots`:
+    /// the slots of the derived feeds.
     pub(super) fn new(
         setup: &Setup,
         base: &[Ring<Mapping>],
@@ -96,12 +98,12 @@ impl Relay {
         handles.filter(|own| own.slot == feed).flat_map(|own| own.rings).collect()
     }
 
-    /// Where the derived feeds' frames are chosen.
+    /// The places where the filters of the derived feeds run.
     pub(super) fn locations(&self) -> Vec<FilterLocation> {
         self.feeds.locations()
     }
 
-    /// Begins to pass frames on; gives what wakes it when the base rings have some.
+    /// Starts the thread. Returns the waker that wakes it when the base rings have frames.
     pub(super) fn start(&mut self) -> Result<Waker, CaptureError> {
         let sleeper = Sleeper::new(self.readers.len())?;
         let waker = sleeper.waker()?;
@@ -123,25 +125,25 @@ impl Relay {
         Ok(waker)
     }
 
-    /// Whether it has come to an end of its own, which it says in [`finish`](Relay::finish).
+    /// Whether the thread has ended by itself; [`finish`](Relay::finish) returns its error.
     pub(super) fn is_over(&self) -> bool {
         self.thread.as_ref().is_some_and(|(thread, _)| thread.is_finished())
     }
 
-    /// Waits until all that is in the base rings, which nobody writes any more, has passed.
+    /// Waits until all frames of the base rings, which have no writer any more, are forwarded.
     pub(super) fn finish(&mut self) -> Result<(), CaptureError> {
         self.ending.store(true, Ordering::Release);
-        // Of a source that never began.
+        // For a source that was never started.
         self.fanouts.iter_mut().for_each(Fanout::close);
         let Some((thread, interrupter)) = self.thread.take() else { return Ok(()) };
         interrupter.interrupt();
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Takes over the counts of the hook for all derived feeds.
+    /// Sets the hook's counts, for all derived feeds.
     pub(super) fn count(&self, base: &Ledger) {
         let mut all = base.clone();
-        // The counts of the fan-outs for each feed.
+        // The fan-outs count these for each feed.
         (all.captured, all.kept_bytes, all.wire_bytes, all.super_frames) = (0, 0, 0, 0);
         all.drops.insert("relay", self.lapped.load(Ordering::Acquire));
         self.feeds.count(all);
@@ -160,8 +162,8 @@ impl Work {
     fn run(&mut self, sleeper: &Sleeper) -> Result<(), RingError> {
         let mut pauses = 0;
         loop {
-            // Checked before the rings: frames before the end are then seen. A ring that could not be closed is at its
-            // end, too.
+            // Read before the rings, so that all frames before the end are seen. This also ends the loop
+            // for a ring that could not be closed.
             let ending = self.ending.load(Ordering::Acquire);
             let Turn { moved, closed } = self.turn()?;
             if moved {
@@ -172,14 +174,14 @@ impl Work {
                 thread::sleep(PAUSE_FIRST * (1 << pauses));
                 pauses += 1;
             } else {
-                // A frame wakes it, and the end does. A thread that changes the feeds finds the
-                // fan-outs parked.
+                // A frame or the end wakes this thread. Meanwhile the fan-outs are parked, so that other
+                // threads can change the feeds.
                 sleeper.sleep(&self.readers, 1, SLEEP_MAX)?;
             }
         }
     }
 
-    /// Passes on the available frames of each ring, up to a batch.
+    /// Forwards the available frames of each ring, at most one batch.
     fn turn(&mut self) -> Result<Turn, RingError> {
         let mut turn = Turn::default();
         for (reader, fanout) in self.readers.iter_mut().zip(&mut self.fanouts) {
@@ -193,8 +195,8 @@ impl Work {
                     self.lapped.fetch_add(missed, Ordering::Release);
                     turn.moved = true;
                 }
-                // The next frame of this ring may be long in coming, though others have some all the time: a
-                // thread that changes the feeds does not wait for it.
+                // Park the fan-out, so that a thread that changes the feeds need not wait for the next
+                // frame of this ring.
                 Poll::Empty => fanout.leave(),
                 Poll::Closed => {
                     fanout.leave();
@@ -274,11 +276,11 @@ mod tests {
             (relaying.join().expect("no panic"), begin.elapsed())
         });
         assert!(switches < 20, "{switches} times off its CPU in a silence of 250 ms");
-        // By itself it would sleep for 750 ms more.
+        // Without the interruption it would sleep for 750 ms more.
         assert!(took < Duration::from_millis(650), "{took:?}");
     }
 
-    /// How often this thread gave up its CPU to wait.
+    /// Number of voluntary context switches of this thread.
     fn switches_of_this_thread() -> i64 {
         // SAFETY: `usage` is plain data, zeroed, and the kernel fills it.
         unsafe {
@@ -288,7 +290,7 @@ mod tests {
         }
     }
 
-    /// One CPU has frames all the time, and another none any more.
+    /// One CPU has frames continuously, and another has none.
     #[test]
     fn a_feed_leaves_though_one_ring_is_silent_and_the_other_never() {
         let setup = Setup {

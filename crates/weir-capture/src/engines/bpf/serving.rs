@@ -1,4 +1,4 @@
-//! Programs, rings and counts of a source, whatever it is attached to, and who is woken for them.
+//! The programs, rings, counts and wakers of a source, for one interface or several.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -33,17 +33,17 @@ pub(super) struct Serving {
     pub(super) shared: Arc<Shared>,
     doorbell: Doorbell,
     confirmer: Confirmer,
-    /// Looks at all rings so far.
+    /// Number of turns of `answer` so far.
     #[cfg(test)]
     pub(super) turns: u64,
 }
 
 impl Serving {
-    /// Loads the programs and makes their rings; attaches nothing. Also notes for the user. `interface`: `None` if
-    /// there are several, and `source` is their pattern.
+    /// Loads the programs and makes their rings; attaches nothing. Also returns notes for the user.
+    /// `interface`: `None` for a source by pattern; `source` is then the pattern.
     ///
     /// # Errors
-    /// [`CaptureError`]: rights, memory, or a kernel that refuses.
+    /// [`CaptureError`]: missing privileges, no memory, or a kernel that refuses.
     pub(super) fn open(
         source: &str,
         interface: Option<&Interface>,
@@ -53,7 +53,7 @@ impl Serving {
         let prepare = |plan| Prepared::new(source, interface, &setup, &options, plan);
         let plan = Plan::of(options.hook, &setup, HOOK_FEEDS_MAX);
         let prepared = match (plan.has_filters, prepare(plan)) {
-            // Filters can be too much together with the program that they are in.
+            // The filters may be too long together with the program that contains them.
             (true, Err(first @ CaptureError::Bpf { .. })) => {
                 let plan = Plan::without_filters(&setup, HOOK_FEEDS_MAX);
                 let mut prepared = prepare(plan).map_err(|_| first)?;
@@ -108,12 +108,13 @@ impl Serving {
         Ok((serving, notes))
     }
 
-    /// Changes the source from any thread.
+    /// The interface for changing the source from any thread.
     pub(super) fn control(&self) -> Arc<dyn FeedControl> {
         Arc::new(BpfControl(Arc::clone(&self.shared)))
     }
 
-    /// Answers the doorbell and consumers for about `limit`, or until `also` is readable: then it gives true.
+    /// Answers the doorbell and the consumers' messages for about `limit`. Returns true at once if `also`
+    /// is readable.
     pub(super) fn answer(
         &mut self,
         limit: Duration,
@@ -148,7 +149,8 @@ impl Serving {
             let has_news = also.is_some() && !wait[3].revents().is_empty();
             self.doorbell.drain();
             self.shared.wake();
-            // Thresholds and messages of a hostile consumer cost a turn each, and the programs a doorbell.
+            // Limits the cost of a hostile consumer: each of its thresholds and messages costs a turn, and
+            // may make the programs ring the doorbell.
             std::thread::sleep(TURN_MIN.saturating_sub(turn.elapsed()));
             if has_news || Instant::now() >= deadline {
                 return Ok(has_news);
@@ -159,12 +161,12 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // Its control may outlive it, and has all that is attached.
+        // The control may outlive the source, and holds the attachments.
         let _ = self.shared.end();
     }
 }
 
-/// Notes on what the hook cannot see, and on side effects.
+/// Notes for the user on frames that the hook cannot see, and on side effects.
 fn notes_on(setup: &Setup, options: &BpfOptions) -> Vec<String> {
     let mut notes = Vec::new();
     if options.hook == Hook::Xdp && setup.direction() == Direction::Both {
@@ -180,10 +182,10 @@ fn notes_on(setup: &Setup, options: &BpfOptions) -> Vec<String> {
     notes
 }
 
-/// Objects in the kernel before the capture starts.
+/// The objects in the kernel, made before anything is attached.
 struct Prepared {
     plan: Plan,
-    /// The feeds that are derived.
+    /// The derived feeds.
     derived: Setup,
     /// The feeds that the hook serves, and the one that those come from; by place.
     places: Vec<Option<Feed>>,
@@ -224,7 +226,7 @@ impl Prepared {
         if plan.derived.iter().any(|feed| setup.feeds[*feed].queue.is_some()) {
             return Err(plan::no_place_by_queue(source));
         }
-        // The relay's place has no list.
+        // The relay's place has no block list.
         let blocks = setup.may_change.then(|| Blocks::new(places.len() - 1)).transpose()?;
         let lists = blocks.as_ref().map(Blocks::maps);
         let cpus = cpus::entries()?;
@@ -236,7 +238,7 @@ impl Prepared {
     }
 }
 
-/// Where each feed's frames are chosen.
+/// The place where each feed's filter runs.
 fn locations(setup: &Setup, plan: &Plan, relay: Option<&Relay>) -> Vec<FilterLocation> {
     let one_way = setup.is_of_one_direction();
     let location = |(number, feed): (usize, &Feed)| {

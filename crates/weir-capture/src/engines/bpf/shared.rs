@@ -1,8 +1,9 @@
-//! State that the source's thread shares with the threads that change its feeds.
+//! The state that the source's thread shares with the threads that change its feeds.
 //!
-//! Two locks. `state` is held throughout a change, which may take as long as loading a program; the source's thread
-//! waits for it at its start and stop only; where interfaces join by pattern it tries in between whether it is free.
-//! A thread that takes both locks takes `state` first. `served` is held for moments, by everybody.
+//! There are two locks. `state` is held during a whole change, which may take as long as loading a program.
+//! The source's thread waits for it only at its start and stop; for interfaces that join by pattern, it
+//! only tries the lock. `served` is held briefly, by any thread. A thread that takes both locks takes
+//! `state` first.
 
 mod by_interface;
 
@@ -41,33 +42,33 @@ pub(super) struct Parts {
     pub(super) options: BpfOptions,
     pub(super) setup: Setup,
     pub(super) plan: Plan,
-    /// Feeds that the programs write, by place; the last is that of the relay.
+    /// Feeds that the programs write, by place. The last place is the relay's.
     pub(super) places: Vec<Option<Feed>>,
     pub(super) blocks: Option<Blocks>,
-    /// The rings of those that are taken, one after the other.
+    /// The rings of the taken places, one after the other.
     pub(super) written: Vec<Ring<Mapping>>,
     pub(super) relay: Option<Relay>,
     pub(super) programs: Programs,
     pub(super) control: Control,
     pub(super) channels: Arc<ChannelPoll>,
-    /// Of a source by pattern.
+    /// For a source by pattern.
     pub(super) members: Option<Members>,
     pub(super) locations: Vec<FilterLocation>,
     pub(super) cpus: usize,
 }
 
-/// Shared by the source and its control.
+/// The state of a source and of its control.
 pub(super) struct Shared {
     pub(super) options: BpfOptions,
     pub(super) control: Control,
     pub(super) channels: Arc<ChannelPoll>,
     pub(super) setup: Setup,
-    /// Of a source by pattern: its interfaces.
+    /// The interfaces, for a source by pattern.
     pub(super) members: Option<Members>,
-    /// Rings of one feed.
+    /// Number of rings of each feed.
     pub(super) cpus: usize,
     state: Mutex<State>,
-    /// An interface joins or leaves as soon as nobody changes feeds.
+    /// An interface waits to join or leave until no change of feeds is in progress.
     join_waits: AtomicBool,
     served: Mutex<Served>,
 }
@@ -78,18 +79,19 @@ pub(super) struct State {
     pub(super) attachments: Vec<Attachment>,
     pub(super) has_begun: bool,
     pub(super) is_over: bool,
-    /// By place in the programs; the last is the relay's, if there is one or may be. `None`: it is free.
+    /// The feeds by place in the programs; `None`: the place is free. The last place is the relay's, if
+    /// there may be a relay.
     pub(super) places: Vec<Option<Feed>>,
     pub(super) blocks: Option<Blocks>,
-    /// By place: the number of its block list.
+    /// For each place, the number of its block list.
     pub(super) lists: Vec<u32>,
     pub(super) feeds_ever: u32,
     pub(super) wakers_ever: u32,
 }
 
-/// Whom the programs serve, and the state that others may read.
+/// The rings that the programs write with their wakers, and other state that any thread may read.
 pub(super) struct Served {
-    /// By place in the programs: the rings, and who sleeps on them.
+    /// By place in the programs: rings and wakers.
     pub(super) places: Vec<HookPlace>,
     pub(super) generations: Generations,
     pub(super) feeds: Vec<Own>,
@@ -98,16 +100,16 @@ pub(super) struct Served {
     pub(super) missed_before: Option<u64>,
 }
 
-/// The rings of one feed that the programs write; none in a free place.
+/// The rings of one feed that the programs write. A free place has no rings.
 #[derive(Default)]
 pub(super) struct HookPlace {
     pub(super) rings: Vec<Ring<Mapping>>,
     pub(super) wakers: Wakers,
-    /// The feed's own: of a source by pattern the pattern.
+    /// The feed's own interface; for a source by pattern, the pattern.
     pub(super) interface: Interface,
     /// Frames that the NIC had missed when the feed joined.
     pub(super) missed_before: u64,
-    /// The same by the numbers of the interfaces, of a source by pattern: as they were last asked, before that.
+    /// The same by interface number, for a source by pattern, as last read before the feed joined.
     pub(super) missed_by_interface: Vec<Option<u64>>,
 }
 
@@ -179,8 +181,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same for a change of feeds, behind an interface that waits to join: nothing else orders those who ask for a
-    /// lock, and feeds can be changed without a pause.
+    /// The same lock for a change of feeds. An interface that waits to join goes first: the lock is not
+    /// fair, and continuous changes of feeds could keep the interface waiting.
     pub(super) fn state_for_change(&self) -> MutexGuard<'_, State> {
         let begin = Instant::now();
         while self.join_waits.load(Ordering::Acquire) && begin.elapsed() < GIVE_WAY {
@@ -189,7 +191,8 @@ impl Shared {
         self.state()
     }
 
-    /// The same, unless a change is under way: then the next one waits for this caller.
+    /// The same lock, if no change is in progress. Otherwise `None`, and the next change waits for this
+    /// caller.
     pub(super) fn try_state(&self) -> Option<MutexGuard<'_, State>> {
         let state = match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -200,12 +203,12 @@ impl Shared {
         state
     }
 
-    /// As above.
+    /// As [`state`](Shared::state).
     pub(super) fn served(&self) -> MutexGuard<'_, Served> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The feeds that there are.
+    /// Handles of the present feeds.
     pub(super) fn handles(&self) -> Vec<FeedHandle> {
         let served = self.served();
         served.feeds.iter().map(|own| self.handle(&served, own)).collect()
@@ -219,9 +222,9 @@ impl Shared {
         FeedHandle { slot: own.slot, rings, from: Vec::new(), location: own.location, pace: None }
     }
 
-    /// Counts of the programs in a place.
+    /// The ledger of a place, from the programs' counts.
     pub(super) fn ledger_of(&self, served: &Served, place: usize) -> Ledger {
-        // Read once, and before the counts of what became of these frames.
+        // Read once, and before the counts of the frames that were filtered, blocked, sampled and captured.
         let Came { judged, reentry } = served.generations.came(place, ALL, self);
         let mut ledger = Ledger { offered: judged + reentry, ..Ledger::default() };
         if served.count_chosen {
@@ -248,12 +251,12 @@ impl Shared {
 
     pub(super) fn count_for_relay(&self, served: &Served) {
         if let Some(relay) = &served.relay {
-            // Its place is the last one.
+            // The relay's place is the last one.
             relay.count(&self.ledger_of(served, served.places.len() - 1));
         }
     }
 
-    /// Lets the relay begin to pass on frames of its place.
+    /// Starts the relay, which forwards the frames of its place.
     pub(super) fn start_relay(
         &self,
         relay: &mut Relay,
@@ -263,7 +266,7 @@ impl Shared {
         self.add_waker(base, RELAY_WAKER, waker, 0)
     }
 
-    /// Wakes a sleeper on the rings of a place from now on, and confirms its thresholds.
+    /// Adds a waker for the rings of a place, and confirms its thresholds from now on.
     pub(super) fn add_waker(
         &self,
         place: &mut HookPlace,
@@ -275,7 +278,7 @@ impl Shared {
         place.wakers.add_polled(slot, waker, first_line, &self.channels)
     }
 
-    /// Wakes all sleepers that have reached their thresholds.
+    /// Wakes all readers whose thresholds are reached.
     pub(super) fn wake(&self) {
         for HookPlace { rings, wakers, .. } in &mut self.served().places {
             for (cpu, ring) in rings.iter().enumerate() {
@@ -284,8 +287,8 @@ impl Shared {
         }
     }
 
-    /// Wakes all sleepers that have reached their thresholds, and arms the doorbell for the next.
-    /// False if there is more to answer already.
+    /// Wakes all readers whose thresholds are reached, and arms the doorbell for the next thresholds. False
+    /// if another threshold has been reached meanwhile.
     pub(super) fn answer(&self, confirmer: &mut Confirmer) -> bool {
         let mut settled = true;
         let mut served = self.served();
@@ -299,8 +302,9 @@ impl Shared {
                 if self.control.arm(place * self.cpus + cpu, threshold) {
                     confirmer.armed_otherwise();
                 }
-                // Frames may have come before the programs saw the new threshold. No second try here:
-                // thresholds that are always one frame ahead would keep it trying for as long as frames come.
+                // Frames may have come before the programs saw the new threshold. This is not repeated
+                // here: with thresholds that are always one frame ahead, the loop would not end while
+                // frames come.
                 settled &= ring.frames_written() < threshold;
             }
         }
@@ -311,8 +315,8 @@ impl Shared {
         settled
     }
 
-    /// Detaches the programs, closes all rings, and lets the relay pass on the remaining frames.
-    /// Once.
+    /// Detaches the programs, closes all rings, and lets the relay forward the remaining frames. Further
+    /// calls do nothing.
     pub(super) fn end(&self) -> Result<(), CaptureError> {
         let mut state = self.state();
         state.attachments.clear();
@@ -328,7 +332,7 @@ impl Shared {
         let places = served.places.iter().enumerate().filter(|(_, place)| !place.rings.is_empty());
         let rings = places.flat_map(|(at, _)| at * self.cpus..(at + 1) * self.cpus);
         let close = |ring| state.programs.close_ring(ring as u32).err();
-        // All of them, whatever becomes of one: a reader waits for every close.
+        // All rings are closed, even if closing one fails: the reader of each ring waits for this.
         let mut errors: Vec<CaptureError> = rings.filter_map(close).collect();
         errors.extend(waited.err());
         served.places.iter().for_each(|place| place.wakers.wake_all());
@@ -353,10 +357,11 @@ impl Words for Shared {
     }
 }
 
-/// How long a change of feeds waits at most for an interface that is to join: its source may be at its end.
+/// Longest time that a change of feeds waits for an interface that is to join. The source may have ended,
+/// so that no interface joins any more.
 const GIVE_WAY: Duration = Duration::from_millis(100);
 
-/// The relay, among the sleepers on its own rings: no consumer has this number.
+/// The slot of the relay's own waker. No consumer has this number.
 const RELAY_WAKER: WakerSlot = WakerSlot::new(u32::MAX);
 
 impl Served {
@@ -365,7 +370,7 @@ impl Served {
         at.ok_or(CaptureError::NoFeed)
     }
 
-    /// The writer of a feed's rings, and the relay's feeds.
+    /// The writer of a feed's rings; and the relay's feeds, if there is a relay.
     pub(super) fn of(&self, slot: FeedSlot) -> Result<(By, Option<Feeds>), CaptureError> {
         let by = self.feeds[self.find(slot)?].by;
         Ok((by, self.relay.as_ref().map(Relay::control)))
@@ -376,7 +381,7 @@ impl Served {
     }
 }
 
-/// The places that are taken, a bit each.
+/// The taken places, one bit each.
 pub(super) fn taken_places(places: &[Option<Feed>]) -> u32 {
     let taken = places.iter().enumerate().filter(|(_, feed)| feed.is_some());
     taken.fold(0, |members, (place, _)| members | 1 << place)

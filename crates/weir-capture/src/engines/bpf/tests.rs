@@ -1,4 +1,5 @@
-//! Compares the BPF writer with the Rust writer, byte for byte, through the kernel's own test runs.
+//! Compares the BPF writer with the Rust writer byte for byte, by the kernel's test runs of programs; tests
+//! changes of feeds and wake-ups.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -34,7 +35,7 @@ fn setup(snaplen: u32) -> Setup {
     }
 }
 
-/// Runs a program once over `frame` on this thread's CPU.
+/// Runs a program once on `frame`, on this thread's CPU.
 fn run(program: BorrowedFd<'_>, frame: &[u8]) {
     run_times(program, frame, 1);
 }
@@ -62,7 +63,7 @@ fn pin_to_cpu_0() {
     }
 }
 
-/// A frame of `len` bytes that no other has.
+/// A frame of `len` bytes whose contents are unique to `number`.
 fn frame(number: u64, len: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes: Vec<u8> = std::iter::repeat_with(|| {
@@ -73,11 +74,11 @@ fn frame(number: u64, len: usize) -> Vec<u8> {
     })
     .take(len)
     .collect();
-    bytes[12..14].copy_from_slice(&[0x88, 0xb5]); // for local experiments: nothing parses further
+    bytes[12..14].copy_from_slice(&[0x88, 0xb5]); // EtherType for local experiments: nothing parses the rest
     bytes
 }
 
-/// Sizes around every border that the writers know, then all sorts.
+/// Sizes around every limit in the writers, then pseudo-random ones.
 fn sizes(min: usize, max: usize) -> impl Iterator<Item = usize> {
     let borders = [14, 15, 16, 17, 60, 61, 62, 63, 64, 127, 128, 129, 135, 136, 137, 1514];
     let classes = [2047, 2048, 2049, 10_239, 10_240, 10_241];
@@ -108,7 +109,7 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
     let mut reader = Reader::new(&bpf.rings()[0], Start::Oldest).unwrap();
     let (mut batch, mut frames) = (Batch::new(), 0);
     let before_ns = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
-    // The kernel makes no skb of a bare header.
+    // The kernel makes no skb from a header without a payload.
     let size_min = if hook == Hook::Tc { 15 } else { 14 };
     for (number, size) in sizes(size_min, size_max).enumerate() {
         let frame = frame(number as u64, size);
@@ -126,7 +127,7 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
                 ts_ns,
                 wire_len: size as u32,
                 flags: (hook == Hook::Tc).then_some(Flags::INBOUND),
-                // A test run's skb has no receive queue.
+                // The skb of a test run has no RX queue.
                 queue: (record_queue && hook == Hook::Xdp).then_some(0),
             },
             kept,
@@ -140,7 +141,7 @@ fn hold_writers_together(hook: Hook, snaplen: u32, record_queue: bool, size_max:
     assert!(ledger.closes());
     let opened = bpf.rings()[0].writer_word(WriterWord::Opened);
     assert!(opened > 4, "the ring wrapped: {opened} blocks");
-    // Block 0 differs in the writer's private words only (they are the BPF writer's own state).
+    // Block 0 may differ only in the private state of the BPF writer.
     let private = 0x10180 / 8..0x10200 / 8;
     let ring = bpf.rings()[0].clone();
     let (ours, theirs) = (rust.ring().memory().words(), ring.memory().words());
@@ -185,7 +186,7 @@ fn root_xdp_with_frags_and_rust_writers_make_the_same_bytes() {
     }
 }
 
-/// Super-frames reach the generic hook as they are, and the kernel gives XDP programs 65,535 bytes of a frame.
+/// Super-frames reach the generic hook whole, but an XDP program can read only 65,535 bytes of a frame.
 #[test]
 fn root_what_xdp_cannot_read_of_a_long_frame_is_cut() {
     if !root("root_what_xdp_cannot_read_of_a_long_frame_is_cut") {
@@ -221,7 +222,7 @@ fn root_a_frozen_ring_cannot_be_mapped_writable() {
     let bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let fd = bpf.rings()[0].memory().as_fd().try_clone_to_owned().unwrap();
     let bytes = bpf.rings()[0].geometry().total_bytes();
-    // SAFETY: a BPF array cannot shrink; were it mapped, nothing would touch it.
+    // SAFETY: a BPF array cannot shrink; if the mapping succeeds, nothing accesses it.
     assert!(unsafe { Mapping::map(fd, bytes, weir_ring::memory::Access::Write) }.is_err());
 }
 
@@ -268,13 +269,13 @@ fn root_a_frozen_ring_is_read_through_a_passed_descriptor() {
     assert_eq!((record.frame, record.meta.flags), (&frame(7, 100)[..64], Some(Flags::OUTBOUND)));
 }
 
-/// The program of the sending side.
+/// The program at egress.
 fn egress(bpf: &Bpf) -> std::os::fd::OwnedFd {
     let state = bpf.serving.shared.state();
     state.programs.at.program(Some(Side::Egress)).try_clone().unwrap()
 }
 
-/// A consumer's wake page with a line for each ring, and the writer's end of its waker.
+/// A consumer's wake page with a line for each ring, its channel, and the waker.
 fn wake_page() -> (Mapping, std::os::unix::net::UnixStream, Waker) {
     use rustix::fs::{MemfdFlags, SealFlags};
     let page = rustix::fs::memfd_create("weir-test", MemfdFlags::ALLOW_SEALING).unwrap();
@@ -316,14 +317,14 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
                 run_times(sent.as_fd(), &frame(7, 60), 10_000);
             }
         });
-        // Sends as soon as the last message was taken.
+        // Sends a message as soon as the last one was taken.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 page.words()[0].store(ring.frames_written() + 1, Ordering::Relaxed);
                 let mut untaken = [PollFd::new(&channels, PollFlags::IN)];
                 let none = rustix::event::Timespec::default();
                 if rustix::event::poll(&mut untaken, Some(&none)).unwrap() == 0 {
-                    // Whatever it says, the owner looks.
+                    // The owner answers any message.
                     let _ = (&waker).write(&[0]);
                     messages.fetch_add(1, Ordering::Relaxed);
                 }
@@ -331,7 +332,7 @@ fn root_a_consumer_that_always_wants_the_next_frame_does_not_hold_the_owner() {
         });
         let (begin, before) = (Instant::now(), bpf.serving.turns);
         let mut calls = 0;
-        // On a busy machine the other thread may be long in coming.
+        // On a busy machine the other thread may start late.
         let has_come = || messages.load(Ordering::Relaxed) > 1;
         while calls < 20 || !has_come() && begin.elapsed() < Duration::from_secs(30) {
             bpf.pump(Duration::from_millis(5)).unwrap();
@@ -395,7 +396,7 @@ fn root_rings_are_put_all_or_none() {
     let own = memory_of_rings(&setup);
     state.programs.put_rings(place * cpus, &own).unwrap();
     state.programs.forget_rings(place * cpus..(place + 1) * cpus).unwrap();
-    // A map of another size is none that the programs were verified with.
+    // The kernel refuses a ring of another size than that with which the programs were verified.
     let larger = Setup { ring_bytes: 2 * setup.ring_bytes, ..setup };
     let mut mixed = own;
     *mixed.last_mut().unwrap() = memory_of_rings(&larger).remove(0);
@@ -416,7 +417,7 @@ fn root_the_rings_of_a_feed_that_cannot_join_are_freed() {
     let source = source.unwrap();
     assert_eq!(source.control().interfaces(FeedSlot::first()).unwrap().len(), 1, "lo");
     let mut feed = setup.feeds[0].clone();
-    // There is room for the pattern, and not for an interface beside it.
+    // The header has space for the description of the pattern, but not for that of an interface.
     feed.interface.description = Some("long".repeat(10_000));
     let error = source.control().add(feed).map(drop).unwrap_err();
     let shared = &source.serving.shared;
@@ -426,7 +427,7 @@ fn root_the_rings_of_a_feed_that_cannot_join_are_freed() {
     assert_eq!(source.control().add(setup.feeds[0].clone()).unwrap().rings[0].interfaces(), 2);
 }
 
-/// Takes all capabilities from this thread, and from those that it starts.
+/// Drops all capabilities of this thread and of threads that it starts later.
 fn drop_capabilities() {
     // _LINUX_CAPABILITY_VERSION_3: two words each of effective, permitted, inheritable.
     let (header, data) = ([0x2008_0522u32, 0], [[0u32; 3]; 2]);
@@ -454,11 +455,11 @@ fn root_without_rights_a_change_says_which_are_missing() {
         };
         scope.spawn(without).join().unwrap();
     });
-    // And with them it is done.
+    // With capabilities it succeeds.
     assert_eq!(control.add(Feed::default()).unwrap().location, FilterLocation::Hook);
 }
 
-/// Has the kernel refuse this thread channels from now on.
+/// Makes socketpair(2) fail on this thread from now on.
 fn refuse_socketpairs() {
     let refuse = libc::SECCOMP_RET_ERRNO | libc::EMFILE as u32;
     // ld call; jeq #socketpair, refuse
@@ -523,14 +524,14 @@ fn root_a_feed_that_moves_loses_no_frame_though_the_programs_cannot_be_waited_fo
     assert_eq!((before.offered, before.captured), (10, 10));
     assert!(!former[0].is_closed(), "programs may be writing there");
     send(20);
-    // Another feed gets another place, and the remaining memory is freed.
+    // Another feed gets another place, and the memory of the left place is freed.
     let joined = control.add(Feed { snaplen: 64, ..Feed::default() }).unwrap();
     assert!(former.iter().all(|ring| ring.is_closed()));
     send(30);
     assert_eq!(former[0].frames_written(), 10);
     assert_eq!(moved.rings[0].frames_written(), 50);
     assert_eq!(joined.rings[0].frames_written(), 30);
-    // One that cannot leave now stays, and its place its own.
+    // A feed that cannot be removed stays, and keeps its place.
     rcu::REFUSED.set(true);
     control.remove(joined.slot).map(drop).unwrap_err();
     rcu::REFUSED.set(false);
@@ -582,7 +583,7 @@ fn root_an_interface_joins_a_frozen_ring() {
     };
     let all = memory::create_memfd("oracle", &spec).unwrap();
     assert_eq!(ring.identity().unwrap(), all.identity().unwrap());
-    // An interface that cannot share the ring is refused before anything is stored.
+    // An interface of another link type is refused before anything is stored.
     let other = PcapInterface { link_type: 101, ..own };
     assert!(bpf.serving.shared.state().programs.append_interface(0, rings, &other).is_err());
     run(program, &frame(2, 100));
@@ -608,12 +609,13 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
     bpf.control().attach(FeedSlot::first(), waker, 0).unwrap();
     let sent = egress(&bpf);
     let over = AtomicBool::new(false);
-    // If it ends, a frame was missed, or the owner is gone.
+    // Reached only if a wake-up was missed, or the owner has ended.
     let limit = Duration::from_secs(20);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                // Longer than a confirmation may take: the owner hears of thresholds by the consumer's messages.
+                // Longer than a confirmation may take: the consumer's messages tell the owner about
+                // thresholds.
                 bpf.pump(Duration::from_secs(3)).unwrap();
             }
         });
@@ -621,19 +623,19 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
             let mut readers: Vec<_> =
                 rings.iter().map(|ring| Reader::new(ring, Start::Oldest).unwrap()).collect();
             let mut batch = Batch::new();
-            // One sleep may end with two of them.
+            // One sleep may end with two new frames.
             while readers[0].ordinal() < 120 {
                 let woken = sleeper.sleep(&readers, 1, limit).unwrap();
                 assert_eq!(woken, Woken::Frames);
                 while readers[0].poll(&mut batch).unwrap() != Poll::Empty {}
             }
-            // As many sleeps as looks would be, if there were looks.
+            // The number of context switches shows whether the consumer polls by a timer.
             let before = switches_of_this_thread();
             let woken = sleeper.sleep(&readers, 1, Duration::from_secs(3)).unwrap();
             (woken, switches_of_this_thread() - before)
         });
         pin_to_cpu_0();
-        // Some before the confirmation, some while it is under way, some long after.
+        // Some frames before the confirmation, some during the wait for it, some long after.
         for number in 0..120u64 {
             let begin = Instant::now();
             while rings[0].frames_written() < number {
@@ -658,7 +660,8 @@ fn root_a_channel_that_its_consumer_holds_on_to_does_not_keep_the_owner_awake() 
     use std::io::Write;
     let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
     let control = bpf.control();
-    // One that hangs up, with a copy of the writer's end in its hands, and one that sends after it was detached.
+    // One consumer hangs up while it holds a duplicate of the writer's end, and one sends after it was
+    // detached.
     let (_page, hangs_up, waker) = wake_page();
     let _copy = waker.as_fd().try_clone_to_owned().unwrap();
     control.attach(FeedSlot::first(), waker, 0).unwrap();
@@ -675,7 +678,7 @@ fn root_a_channel_that_its_consumer_holds_on_to_does_not_keep_the_owner_awake() 
     assert!(switches < 100, "{switches} turns in a silent second");
 }
 
-/// How often this thread gave up its CPU to wait.
+/// Number of voluntary context switches of this thread.
 fn switches_of_this_thread() -> i64 {
     // SAFETY: `usage` is plain data, zeroed, and the kernel fills it.
     unsafe {

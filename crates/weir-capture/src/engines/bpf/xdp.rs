@@ -1,4 +1,4 @@
-//! Program on an interface's XDP hook, and abilities of its driver.
+//! Errors and abilities of an interface's XDP hook.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use crate::feed::filters::are_constants_blinded;
 use crate::kernel::hooks::{XdpMode, attached_at_xdp, query};
 use crate::kernel::interface::Interface;
 
-/// Why a program could not be attached: most often because another is there, which is then named.
+/// The error for a program that could not be attached. If another program is attached, the error names it.
 pub(crate) fn attach_error(interface: &Interface, source: io::Error) -> CaptureError {
     let iface = interface.name.clone();
-    // EEXIST: the other is in the other mode, native or generic.
+    // EEXIST: another program is attached in the other mode, native or generic.
     if matches!(source.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
         && let Some(query) = query(interface.index)
     {
@@ -30,18 +30,18 @@ fn refused(iface: String, source: io::Error) -> CaptureError {
     CaptureError::XdpRefused { iface, try_first, source }
 }
 
-/// The most frequent reason why a driver refuses. It says more in the kernel's log than in its error
-/// number.
+/// A remedy for the most frequent reason of each error number. Drivers often write details to the kernel's
+/// log.
 fn way_out(iface: &str, source: &io::Error) -> String {
     match source.raw_os_error() {
-        // virtio_net, veth and others: a frame must fit a page, or the driver must know fragments.
+        // virtio_net, veth and others: a frame must fit into a page, or the driver must support fragments.
         Some(libc::EINVAL | libc::ERANGE | libc::E2BIG) => {
             format!("a smaller MTU (`ip link set {iface} mtu 1500`; of a veth, its peer's)")
         }
         Some(libc::EOPNOTSUPP) => format!(
             "`ethtool -K {iface} lro off rx-gro-hw off`, a smaller MTU (`ip link set {iface} mtu 1500`)"
         ),
-        // Native XDP takes queues for itself, or one for every CPU.
+        // Native XDP needs additional queues, in some drivers one for each CPU.
         Some(libc::ENOSPC | libc::ENOMEM | libc::EBUSY) => {
             format!(
                 "other queues (`ethtool -L {iface}`; of a veth, no fewer than its peer sends on)"
@@ -62,13 +62,14 @@ pub(crate) fn is_generic(ifindex: u32) -> bool {
         .is_some_and(|(_, mode)| mode == XdpMode::Generic)
 }
 
-/// Whether it is worth trying to bind an XDP program to the device: native XDP is there (a feature bit
-/// that kernels before 6.3 do not report).
+/// Whether an XDP program can possibly be bound to the device: the driver supports native XDP (a feature
+/// flag that kernels before 6.3 do not report).
 pub(crate) fn metadata_possible(interface: &Interface) -> bool {
     query(interface.index).is_some_and(|query| query.feature_flags & 1 != 0)
 }
 
-/// The note on what XDP cannot see where the driver does not tell. `instead`: the flags that keep the tags.
+/// A note that XDP does not see the VLAN tags that the driver removes. `instead`: the flags of a capture
+/// that keeps the tags.
 pub(crate) fn tags_note(interface: &Interface, instead: &str) -> String {
     format!(
         "VLAN tags that the driver takes off do not reach XDP here; to keep them: `ethtool -K {} rxvlan off`, or \
@@ -77,7 +78,8 @@ pub(crate) fn tags_note(interface: &Interface, instead: &str) -> String {
     )
 }
 
-/// The same where the program is not bound to the device, with the reason if it is the kernel's setting.
+/// The same note for a program that is not bound to the device, with the reason if that is a kernel
+/// setting.
 pub(crate) fn unbound_note(interface: &Interface, instead: &str) -> String {
     let note = tags_note(interface, instead);
     match metadata_possible(interface) && are_constants_blinded().unwrap_or(false) {

@@ -1,3 +1,3 @@
-//! The engine `dpdk` in builds without it: its declaration alone.
+//! The engine `dpdk` in builds without it: only its declaration.
 
 pub(crate) mod declaration;

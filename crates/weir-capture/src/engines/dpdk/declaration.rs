@@ -1,4 +1,4 @@
-//! Declaration of the engine `dpdk`, also in builds without it: there it refuses its ports and says why.
+//! Declaration of the engine `dpdk`. In builds without the engine, it refuses all ports with the reason.
 
 use crate::engines::declaration::{Declaration, Patterns, QueueUse, Takes, Target, ethernet};
 use crate::error::CaptureError;
@@ -19,7 +19,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
         "--timestamp nic",
         "--hugepages",
     ],
-    // They depend on the device and its driver: docs/dpdk.md.
+    // The capabilities depend on the device and its driver: docs/dpdk.md.
     rights: &[],
     queues: QueueUse::OneRange,
     memory: built::memory,
@@ -36,7 +36,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     open: built::open,
 };
 
-/// Of DPDK's drivers those on AF_XDP sockets take frames from an interface of the kernel.
+/// The interface from which a device takes frames away: of DPDK's drivers, only `net_af_xdp` does so.
 fn taken_from(device: &str) -> Option<&str> {
     let mut words = device.split(',');
     words.find_map(|word| word.strip_prefix("iface=")).filter(|_| device.contains("net_af_xdp"))
@@ -56,7 +56,7 @@ mod built {
     }
 
     pub(super) fn memory(target: &Target, options: &EngineOptions) -> Memory {
-        // A name that is none is refused before or after.
+        // An invalid name is refused elsewhere.
         device(target.text()).map_or(Memory::BUFFERED, |device| memory_of(&device, options.queues))
     }
 
@@ -94,7 +94,7 @@ mod built {
     use crate::memory::Memory;
     use crate::source::Source;
 
-    /// As good as any: its ports are refused.
+    /// Any value will do, since all ports are refused.
     pub(super) fn memory(_: &Target, _: &EngineOptions) -> Memory {
         Memory::ONE_RING
     }

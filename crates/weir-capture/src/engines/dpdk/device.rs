@@ -1,4 +1,4 @@
-//! Devices as they are typed: `net_af_packet0,iface=eth0`, `0000:03:00.0`.
+//! Devices as users write them: `net_af_packet0,iface=eth0`, `0000:03:00.0`.
 
 use std::path::Path;
 
@@ -6,14 +6,14 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device(String);
 
-/// Devices that take frames away from the stack: those of this driver, and mlx5's sub-functions.
+/// Devices that take frames away from the stack: those of `net_af_xdp`, and mlx5's sub-functions.
 const TAKERS: [&str; 2] = ["net_af_xdp", "mlx5_core.sf"];
 
 impl Device {
-    /// Takes any text; DPDK decides about its meaning.
+    /// Accepts any text that has the form of a device; DPDK decides about its meaning.
     ///
     /// # Errors
-    /// Describes the form of a device, if this cannot be one.
+    /// A description of the form of a device, if this cannot be one.
     pub fn new(text: &str) -> Result<Device, String> {
         let device = Device(text.to_owned());
         let name = device.name();
@@ -29,36 +29,36 @@ impl Device {
         Ok(device)
     }
 
-    /// All of it, for DPDK.
+    /// The whole text, for DPDK.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// Without its arguments.
+    /// The device without its arguments.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.split(',').next().unwrap_or_default()
     }
 
-    /// The first argument of one of these names.
+    /// The value of the first argument with one of these names.
     fn argument(&self, names: &[&str]) -> Option<&str> {
         let arguments = self.0.split(',').skip(1).filter_map(|argument| argument.split_once('='));
         arguments.into_iter().find_map(|(name, value)| names.contains(&name).then_some(value))
     }
 
-    /// The interface that a virtual device takes its frames from.
+    /// The interface from which a virtual device takes frames.
     #[must_use]
     pub fn iface(&self) -> Option<&str> {
         self.argument(&["iface", "rx_iface", "rx_iface_in"])
     }
 
-    /// Bytes of a frame of `net_af_packet`, which an mbuf must have room for.
+    /// Frame size of `net_af_packet`, which must fit into an mbuf.
     pub(super) fn frame_bytes(&self) -> Option<u32> {
         self.argument(&["framesz"])?.parse().ok()
     }
 
-    /// The queues that a virtual device is to have, where its arguments say so.
+    /// Number of queues of a virtual device, if its arguments contain it.
     pub(super) fn queues(&self) -> Option<u32> {
         self.argument(&["qpairs", "queue_count"])?.parse().ok()
     }
@@ -68,15 +68,15 @@ impl Device {
         self.addresses().next().is_some()
     }
 
-    /// PCI addresses in it, as sysfs spells them. DPDK takes `0000:3b:00.0`, `3B:00.0`, `pci:3b:0.0`,
-    /// `bus=pci,addr=3b:00.0`, and lists of devices in brackets.
+    /// The PCI addresses in the text, in the form of sysfs. DPDK accepts `0000:3b:00.0`, `3B:00.0`,
+    /// `pci:3b:0.0`, `bus=pci,addr=3b:00.0`, and lists of devices in brackets.
     fn addresses(&self) -> impl Iterator<Item = String> {
         self.0.split([',', '/', '=', '(', ')']).filter_map(address)
     }
 
-    /// Whether frames that are taken are lost for the kernel's stack: those of `net_af_xdp`, and those of
-    /// a NIC that the kernel's driver keeps beside DPDK's, as mlx5 does. Wherever the text has one of
-    /// these: DPDK knows many spellings, and one `--consume` too many costs nobody frames.
+    /// Whether the kernel's network stack loses the captured frames: true for `net_af_xdp`, and for a NIC
+    /// whose kernel driver stays bound beside DPDK's, as with mlx5. The whole text is searched for these,
+    /// since DPDK accepts many spellings. A false positive only requires an unnecessary `--consume`.
     #[must_use]
     pub fn takes_from_stack(&self) -> bool {
         let kept = |address| Path::new("/sys/bus/pci/devices").join(address).join("net").is_dir();
@@ -84,9 +84,9 @@ impl Device {
     }
 }
 
-/// A PCI address, alone or behind its bus (`pci:`), as sysfs spells it.
+/// Converts a PCI address, with or without the prefix of its bus (`pci:`), to the form of sysfs.
 fn address(text: &str) -> Option<String> {
-    // DPDK skips one character behind the bus, whatever it is.
+    // DPDK skips one character after the bus, whatever it is.
     let text = text.strip_prefix("pci").map_or(Some(text), |rest| rest.get(1..))?;
     let (place, function) = text.rsplit_once('.')?;
     let mut fields = place.rsplit(':');

@@ -1,4 +1,4 @@
-//! DPDK's environment (EAL), which a process has once.
+//! DPDK's environment abstraction layer (EAL), which can be started once in a process.
 
 use std::ffi::CString;
 use std::sync::Mutex;
@@ -7,26 +7,26 @@ use super::device::Device;
 use super::ffi;
 use crate::error::CaptureError;
 
-/// Memory with which the process was started, or the reason why it could not be.
+/// The kind of memory with which DPDK was started in this process, or the reason why it could not be
+/// started.
 static STARTED: Mutex<Option<Result<Memory, String>>> = Mutex::new(None);
 
-/// Where DPDK has its memory from.
+/// The kind of DPDK's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
-    /// Ordinary pages, which are enough for virtual devices. Its most, in MiB; pages never used
-    /// cost nothing.
+    /// Ordinary pages, which are enough for virtual devices.
     Ordinary,
-    /// Huge pages, as NICs need them for their DMA.
+    /// Huge pages, which NICs need for DMA.
     Huge,
 }
 
-/// Most ordinary memory of all sources together.
+/// Most ordinary memory of all sources together. Pages that are never used cost nothing.
 const ORDINARY_MIB: u32 = 512;
 
-/// Starts DPDK unless it runs.
+/// Starts DPDK unless it already runs.
 ///
 /// # Errors
-/// [`CaptureError::Library`] with what DPDK said; a second try gives the same.
+/// [`CaptureError::Library`] with DPDK's messages. A later call returns the same error.
 pub(super) fn start(memory: Memory) -> Result<(), CaptureError> {
     let mut started = STARTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let outcome = started.get_or_insert_with(|| {
@@ -52,15 +52,15 @@ pub(super) fn start(memory: Memory) -> Result<(), CaptureError> {
     }
 }
 
-/// DPDK's own words on what went wrong, on one line; the error's if it said nothing: many drivers return
-/// -1 for whatever it was, which would read as a lack of rights.
+/// DPDK's messages about a failure, in one line; without messages, the text of the error. Messages are
+/// preferred because many drivers return -1 for any error, which would read as EPERM.
 pub(super) fn because(error: &std::io::Error) -> String {
     let said = ffi::said();
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() { error.to_string() } else { lines.join("; ") }
 }
 
-/// The error of a device that DPDK does not open, with what to try.
+/// The error for a device that DPDK could not open, with a remedy.
 pub(super) fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
     let said = because(error);
     let advice = if said.contains("ermission") || said.contains("not permitted") {
@@ -82,15 +82,15 @@ pub(super) fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
 
 fn args(memory: Memory, cpus: &[usize]) -> Vec<CString> {
     let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
-    // One lcore, which we do not use, on all CPUs: otherwise DPDK binds this thread to one.
+    // One unused lcore on all CPUs; otherwise DPDK would bind this thread to one CPU.
     let lcores = format!("--lcores=0@({})", cpus.join(","));
     let size = ORDINARY_MIB.to_string();
     let mut args = vec![
         "weir",
         lcores.as_str(),
-        // No PCI device is ours until its source asks for it: there is none of this address.
+        // Probe no PCI device at the start: there is none with this address. Sources probe theirs later.
         "--allow=ffff:ff:1f.7",
-        // Two of us may run at a time, and nothing stays in /run.
+        // Allows two processes at a time, and leaves nothing in /run.
         "--no-shconf",
         "--no-telemetry",
         "--log-level=error",
@@ -102,7 +102,7 @@ fn args(memory: Memory, cpus: &[usize]) -> Vec<CString> {
     args.into_iter().map(|arg| CString::new(arg).expect("no zeroes in our arguments")).collect()
 }
 
-/// CPUs that this process may use.
+/// The CPUs that this process may use.
 fn allowed_cpus() -> Vec<usize> {
     let set = rustix::thread::sched_getaffinity(None);
     let cpus: Vec<usize> = set.map_or_else(

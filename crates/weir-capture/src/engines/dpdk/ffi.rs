@@ -1,7 +1,7 @@
 //! DPDK through `shim.c`: all `unsafe` of this engine is here and in the files below.
 //!
-//! A [`Port`] owns its device, a [`Rx`] one of its queues, a [`Burst`](rx::Burst) the mbufs of one turn: each has one
-//! `Drop` and no clone.
+//! A [`Port`] owns its device, a [`Rx`] one of its queues, and a [`Burst`](rx::Burst) the mbufs of one
+//! turn. Each of them has one `Drop` and no `Clone`.
 
 #[cfg(test)]
 pub(super) mod made;
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 pub(super) use port::{Facts, Port};
 pub(super) use rx::{BURST, Entered, Frame, Rx};
 
-/// What a frame has beside its bytes: `weir_frame.flags`.
+/// Bits of `weir_frame.flags`: data of a frame in addition to its bytes.
 const STAMPED: u32 = 1;
 const VLAN: u32 = 2;
 const QINQ: u32 = 4;
@@ -50,17 +50,17 @@ struct RawFacts {
 }
 const _: () = assert!(size_of::<RawFacts>() == 148, "as in shim.h");
 
-/// How a port is set up: `struct weir_port_setup`.
+/// Settings of a port: `struct weir_port_setup`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortSetup {
     pub(super) queues: u32,
-    /// Of each queue; [`Port::set_up`] writes back the driver's values.
+    /// Descriptors of each queue. [`Port::set_up`] writes back the driver's value.
     pub(super) descriptors: u32,
     pub(super) mbufs: u32,
-    /// Bytes of a frame that one mbuf takes.
+    /// Bytes of a frame that fit into one mbuf.
     pub(super) room_bytes: u32,
-    /// 1: the driver is to stamp.
+    /// 1: the driver stamps frames.
     pub(super) stamps: u32,
     /// 1: a frame may take several mbufs.
     pub(super) scatter: u32,
@@ -125,13 +125,13 @@ unsafe extern "C" {
     fn weir_free(mbufs: *mut *mut c_void, count: u16);
 }
 
-/// A call into DPDK that gave this.
+/// Converts the result of a call into DPDK.
 fn result(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
 }
 
-/// Starts DPDK in this process with these arguments, the program's name first. Once a process, whatever
-/// comes of it.
+/// Starts DPDK in this process with these arguments, of which the first is the program's name. Only once in
+/// a process, even if it fails.
 pub(super) fn init(args: &[CString]) -> io::Result<()> {
     // DPDK may reorder its arguments, and keeps pointers into them.
     let owned: Vec<CString> = args.to_vec();
@@ -139,8 +139,8 @@ pub(super) fn init(args: &[CString]) -> io::Result<()> {
     let count = pointers.len() as c_int;
     pointers.push(null_mut());
     let argv: &'static mut [*mut c_char] = pointers.leak();
-    // SAFETY: `argv` has `count` terminated strings and a null after them, all of which live for ever: that
-    // is what DPDK, like `main`, may count on. The caller calls once a process (`eal.rs`).
+    // SAFETY: `argv` has `count` terminated strings and a null after them, all of which live forever, as
+    // DPDK requires. The caller calls this once in a process (`eal.rs`).
     result(unsafe { weir_init(count, argv.as_mut_ptr()) })
 }
 
@@ -152,14 +152,14 @@ pub(super) fn said() -> String {
     String::from_utf8_lossy(&text[..bytes.min(text.len())]).into_owned()
 }
 
-/// Has a system call that `thread` sleeps in return, as some drivers sleep up to a second when nothing
-/// comes. A call that it makes later sleeps all the same: repeat until the thread has seen its orders.
+/// Interrupts a system call in which `thread` sleeps; some drivers sleep for up to a second without frames.
+/// Later calls may sleep again, so repeat this until the thread has ended.
 pub(super) fn interrupt<T>(thread: &JoinHandle<T>) {
     extern "C" fn nothing(_signal: c_int) {}
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: `sigaction` is integers and a function's address: all zeroes is a value of it. The handler
-        // does nothing, which is safe at any point; SIGURG means nothing to anybody else here.
+        // SAFETY: `sigaction` is integers and a function's address: all zeroes is a value of it. The
+        // handler does nothing, which is safe at any point; nothing else in this process uses SIGURG.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = nothing as extern "C" fn(c_int) as libc::sighandler_t;

@@ -1,4 +1,4 @@
-/* Frames that no driver here would hand over, for tests: in segments, with tags taken off, with stamps. */
+/* For tests: frames that the available drivers do not produce: in segments, with removed tags, with stamps. */
 #include "shim.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
-//! The `dpdk` engine: whatever DPDK has a poll-mode driver for. For passed-through NICs and virtual
-//! functions, which no kernel interface shows; and for its virtual devices.
+//! The `dpdk` engine: captures from devices for which DPDK has a poll-mode driver: passed-through NICs and
+//! virtual functions, which have no kernel interface, and DPDK's virtual devices.
 //!
-//! The life of a frame: as the driver has it in an mbuf of DPDK's → copied by the poller of its queue into
-//! a ring → mbuf given back. `offered` is the port's statistics, which the driver keeps: docs/dpdk.md says
-//! what those leave out, driver by driver.
+//! The path of a frame: written by the driver or NIC into an mbuf → copied by the poller of its queue into
+//! a ring → the mbuf is given back. `offered` comes from the port's statistics, which the driver keeps;
+//! docs/dpdk.md lists which frames the statistics of each driver do not include.
 
 pub(crate) mod declaration;
 mod device;
@@ -39,11 +39,11 @@ use options::stamp_ns;
 use poller::Poller;
 use queues::{port_setup, queues};
 
-/// Largest packet asked of a NIC.
+/// MTU that is requested of a NIC.
 const MTU: u16 = 9000;
-/// How long a NIC may take to hand over the frames that it has counted.
+/// Longest time for a NIC to hand over the frames that it has counted.
 const DRAIN_LIMIT: Duration = Duration::from_millis(100);
-/// The kernel's ring of `net_af_packet`, in bursts of ours: the most that is thrown away at the start.
+/// Most bursts that are discarded at the start: the kernel's ring of `net_af_packet`.
 const STALE_BURSTS: usize = 1024;
 
 /// The source.
@@ -62,16 +62,16 @@ pub struct Dpdk {
     pollers: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     base: Counts,
-    /// Counts of the port when the run was over: it may go on counting.
+    /// Counts of the port at the end of the run. The port itself may continue to count.
     over: Option<Counts>,
-    /// Frames that a NIC had counted and not handed over when it was stopped.
+    /// Number of frames that a NIC had counted but not handed over when it was stopped.
     at_stop: u64,
-    /// Of that interface.
+    /// Losses that the kernel's interface reports.
     missed: Option<Missed>,
     presence: Option<Presence>,
 }
 
-/// The port: alone before the start, then shared with its pollers.
+/// The port: owned by the source before the start, then shared with its pollers.
 enum Stage {
     Ready(Port),
     Running(Arc<Port>),
@@ -88,12 +88,12 @@ struct Make {
 }
 
 impl Dpdk {
-    /// Starts DPDK if it does not run, has it probe `device`, and sets up its queues. Nothing is received
-    /// yet; a driver on a kernel socket may queue already. Frames that `net_af_packet` has queued are
-    /// discarded at the start; those of other drivers belong to the run.
+    /// Starts DPDK if it does not run yet, probes `device`, and sets up its queues. Nothing is received
+    /// yet, but a driver that uses a kernel socket may already queue frames. Those that `net_af_packet` has
+    /// queued are discarded at the start; those of other drivers belong to the run.
     ///
     /// # Errors
-    /// [`CaptureError`]: the device and what DPDK says of it, a device that is open already, contradicting
+    /// [`CaptureError`]: DPDK's error for the device, a device that is already open, or contradictory
     /// options.
     pub fn open(
         device: &Device,
@@ -108,7 +108,7 @@ impl Dpdk {
             setup.set_link_type(interface.link_type)?;
         }
         eal::start(if options.hugepages { eal::Memory::Huge } else { eal::Memory::Ordinary })?;
-        // Earlier messages are not about this device.
+        // Discard earlier messages, which are not about this device.
         drop(ffi::said());
         let text = CString::new(device.text()).expect("a device's text has no zeroes");
         let probed = Port::probe(&text).map_err(|error| eal::refused(device, &error))?;
@@ -180,9 +180,9 @@ impl Dpdk {
         }
     }
 
-    /// Starts the port; frames from here on count.
+    /// Starts the port. Frames count from now on.
     fn start_port(&mut self, port: &mut Port) -> Result<(), CaptureError> {
-        // Messages so far are not the reason for the failed start.
+        // Discard earlier messages, which would not explain a failed start.
         drop(ffi::said());
         let flagged =
             self.interface.as_ref().is_some_and(|own| self.query.is_promiscuous(&own.name));
@@ -191,14 +191,15 @@ impl Dpdk {
         let started = before.and_then(|before| {
             port.start().map_err(failed("starting it"))?;
             let after = port.counts().map_err(failed("reading its statistics"))?;
-            // Some drivers begin again at their start. Frames that the port counts between the two
-            // are offered.
+            // Some drivers reset their counts at the start. Frames that the port counts between the two
+            // readings are offered.
             Ok(if after.packets < before.packets { Counts::default() } else { before })
         });
         self.base = started.map_err(|(what, error)| self.failed(what, &error))?;
         match &self.interface {
             Some(interface) => {
-                // DPDK's start switches the mode off if it was not DPDK that switched it on: not ours to.
+                // DPDK's start switches promiscuous mode off if another program had switched it on. Restore
+                // it.
                 if flagged && !self.query.is_promiscuous(&interface.name) {
                     let _ = port.set_promiscuous(true);
                 }
@@ -220,9 +221,9 @@ impl Dpdk {
         Ok(())
     }
 
-    /// `net_af_packet` queues from its probing on: frames from before the start do not belong to this run.
-    /// Others do, too; but `net_af_xdp` sleeps up to a second in a look that finds nothing, and what
-    /// `net_pcap` has may be a file.
+    /// Discards frames that came before the start. `net_af_packet` queues frames from its probing on, and
+    /// these do not belong to the run. Other drivers also queue, but polling an empty queue of `net_af_xdp`
+    /// can take a second, and the frames of `net_pcap` may be those of a file.
     fn drop_stale(&mut self, port: &Port, receivers: &mut [Rx]) -> Result<(), CaptureError> {
         if self.facts.driver != "net_af_packet" {
             return Ok(());
@@ -243,13 +244,13 @@ impl Dpdk {
         Ok(now.since(self.base))
     }
 
-    /// Frames that the port has handed out, or counted for that, and that are in no ring.
+    /// Number of frames that the port has counted and that are not in a ring yet.
     fn held(&self) -> Result<u64, CaptureError> {
         Ok(self.counts()?.packets.saturating_sub(self.feeds.seen()))
     }
 
-    /// A NIC counts frames when they come in: ends the arrival, and waits until it has handed over all
-    /// frames that it has counted.
+    /// Takes a NIC's link down, and waits until the NIC has handed over all frames that it has counted. (A
+    /// NIC counts frames on arrival.)
     fn quiesce(&self) -> Result<(), CaptureError> {
         if let Stage::Running(port) = &self.stage
             && !self.facts.is_virtual
@@ -281,14 +282,14 @@ impl Dpdk {
     fn end_pollers(&mut self) {
         self.ending.store(true, Ordering::Release);
         for poller in self.pollers.drain(..) {
-            // A driver may sleep, up to a second, in a call that only a signal ends.
+            // A driver may sleep for up to a second in a system call that only a signal interrupts.
             while !poller.is_finished() {
                 ffi::interrupt(&poller);
                 std::thread::sleep(Duration::from_millis(1));
             }
             poller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
-        // Of a source that was never started.
+        // For a source that was never started.
         for mut fanout in self.fanouts.drain(..) {
             fanout.close();
         }
@@ -301,7 +302,7 @@ impl Drop for Dpdk {
     }
 }
 
-/// Judges a feed.
+/// Checks a feed.
 fn admit(feed: &mut Feed) -> Result<(), CaptureError> {
     refuse_queue(feed, "a socket or poller")?;
     if feed.direction == Direction::Both {
@@ -365,7 +366,7 @@ impl Source for Dpdk {
             _ => false,
         };
         if gone {
-            // By the name that the user gave, which is the device's.
+            // With the name that the user gave.
             return Err(CaptureError::Vanished { iface: self.info.source.clone() });
         }
         self.count()?;
@@ -381,9 +382,10 @@ impl Source for Dpdk {
             missed.ask();
         }
         quiet?;
-        // Once: where the link did not go down, frames still come, and belong to no run.
+        // Read once: if the link could not be taken down, frames still come, but do not belong to the run.
         self.over = Some(self.counts()?);
-        // No more than the NIC's descriptors hold: a larger gap is not of the stop, and shows.
+        // At most as many frames as the NIC has descriptors. A larger difference is not due to the stop,
+        // and must remain visible.
         let held = self.held()?;
         let room = u64::from(self.make.queues) * u64::from(self.make.descriptors);
         if !self.facts.is_virtual && held <= room {

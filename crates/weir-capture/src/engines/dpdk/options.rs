@@ -7,31 +7,32 @@ use crate::error::CaptureError;
 /// Where frames are stamped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
-    /// The poller, when it copies.
+    /// In the poller, when it copies the frame.
     #[default]
     Copier,
-    /// The driver, where its stamps tell the time.
+    /// In the driver, if its stamps are time since 1970.
     Driver,
 }
 
 /// Options of a DPDK port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DpdkOptions {
-    /// How many queues to make: all, or 0 to the last of these.
+    /// Queues to make: all, or 0 to the last of the range.
     pub queues: Queues,
     /// Write the queue of every frame as an option.
     pub record_queue: bool,
-    /// Take memory in huge pages.
+    /// Use huge pages.
     pub hugepages: bool,
     /// Where frames are stamped.
     pub stamps: Stamps,
 }
 
-/// Nanoseconds of a tick of the driver's stamps, where these are time since 1970.
+/// Nanoseconds of one tick of the driver's stamps, if these are time since 1970.
 pub(super) fn stamp_ns(facts: &Facts, stamps: Stamps) -> Result<Option<u64>, CaptureError> {
     match (stamps, facts.driver.as_str()) {
         (Stamps::Copier, _) => Ok(None),
-        // Microseconds, whatever the file has. Source: DPDK 22.11, drivers/net/pcap/pcap_ethdev.c.
+        // The stamps are in microseconds, whatever the file has. Source: DPDK 22.11,
+        // drivers/net/pcap/pcap_ethdev.c.
         (Stamps::Driver, "net_pcap") => Ok(Some(1000)),
         (Stamps::Driver, driver) => Err(CaptureError::Options(format!(
             "--timestamp nic: stamps of {driver} do not tell the time of day{}; leave it out",

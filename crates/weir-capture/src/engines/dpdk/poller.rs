@@ -126,7 +126,7 @@ fn with_tags<'a>(
     scratch
 }
 
-/// The wall clock.
+/// The realtime clock.
 #[inline]
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)

@@ -1,4 +1,4 @@
-//! How many queues a port has, with how many descriptors and mbufs, and what memory those take.
+//! Numbers of queues, descriptors and mbufs of a port, and their memory.
 
 use super::device::Device;
 use super::ffi::{Facts, PortSetup};
@@ -6,31 +6,32 @@ use crate::engines::af_xdp::Queues;
 use crate::error::CaptureError;
 use crate::memory::Memory;
 
-/// Descriptors of a queue: 4,096 frames of 64 bytes last 275 us at 10 Gbit/s.
+/// Most and fewest descriptors of a queue. 4,096 frames of 64 bytes take 275 us at 10 Gbit/s.
 const DESCRIPTORS_MAX: u32 = 4096;
 const DESCRIPTORS_MIN: u32 = 256;
-/// Bytes of frame in an mbuf, at least. Source: DPDK's RTE_MBUF_DEFAULT_DATAROOM.
+/// Smallest room for frame bytes in an mbuf. Source: DPDK's RTE_MBUF_DEFAULT_DATAROOM.
 const ROOM_BYTES: u32 = 2048;
-/// And at most: an mbuf's lengths have 16 bits.
+/// Largest room for frame bytes in an mbuf, whose lengths have 16 bits.
 const ROOM_BYTES_MAX: u32 = 65_000;
-/// Bytes that an mbuf and its place in the pool take beside that.
+/// Bytes of an mbuf and its entry in the pool in addition to the room for frame bytes.
 const MBUF_BYTES: u32 = 384;
-/// Bytes of all mbufs of a source, and mbufs of a queue beside those that its descriptors hold: two
-/// bursts, and the contents of a pool's caches.
+/// Most bytes of all mbufs of a source; and mbufs of a queue in addition to those in its descriptors: two
+/// bursts, and the contents of the pool's caches.
 const MEMORY_MAX: u32 = 32 << 20;
 const SPARE: u32 = 512;
-/// Most queues: DPDK's statistics know no more of a virtual device than 16, and nobody has as many cores.
+/// Most queues of a port, more than common machines have cores. DPDK's statistics of a virtual device cover
+/// only 16 queues.
 const QUEUES_MAX: u32 = 64;
-/// Queues of a virtual device whose arguments do not say, at most: `net_ring` has as many.
+/// Most queues of a virtual device whose arguments do not contain the number; `net_ring` has this many.
 const QUEUES_UNSAID: u32 = 16;
 
-/// CPUs, as far as they are worth a queue.
+/// Number of CPUs, at most [`QUEUES_MAX`].
 fn cores() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     cores.min(QUEUES_MAX)
 }
 
-/// Maximum memory of a source with these options, as far as it is known before DPDK runs.
+/// Most memory of a source with these options, as known before DPDK runs.
 #[must_use]
 pub(crate) fn memory(device: &Device, queues: Queues) -> Memory {
     let queues = match queues {
@@ -43,13 +44,13 @@ pub(crate) fn memory(device: &Device, queues: Queues) -> Memory {
     Memory { rings: queues.into(), buffer_bytes: MEMORY_MAX.max(least).into() }
 }
 
-/// Bytes of frame in an mbuf, of which the driver asks for `least`.
+/// Room for frame bytes in an mbuf; the driver needs at least `least`.
 fn room_bytes(device: &Device, least: u32) -> u32 {
     ROOM_BYTES.max(least).max(device.frame_bytes().unwrap_or(0)).min(ROOM_BYTES_MAX)
 }
 
-/// How many queues to make. A NIC spreads frames over all that it has; a virtual device has as many as its
-/// arguments say, each with its own frames.
+/// Number of queues to make. A NIC spreads frames over all queues that are made. The queues of a virtual
+/// device, whose number is in its arguments, each have their own frames, so all must be made.
 pub(super) fn queues(device: &Device, facts: &Facts, wanted: Queues) -> Result<u32, CaptureError> {
     let have = facts.max_rx_queues.max(1);
     let wrong = |text: String| Err(CaptureError::Options(text));
@@ -69,7 +70,7 @@ pub(super) fn queues(device: &Device, facts: &Facts, wanted: Queues) -> Result<u
     }
 }
 
-/// Queues as large as the memory of a source allows.
+/// Settings with the largest queues that the memory of a source allows.
 pub(super) fn port_setup(device: &Device, facts: &Facts, queues: u32, stamps: bool) -> PortSetup {
     let room_bytes = room_bytes(device, facts.min_rx_bufsize);
     let each = MEMORY_MAX / (room_bytes + MBUF_BYTES) / queues;
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(of(&facts(4, false), Queues::Range(0, 2)), Ok(3));
         assert!(of(&facts(4, true), Queues::Range(0, 4)).unwrap_err().contains("at most 0-3"));
         assert!(of(&facts(4, true), Queues::Range(1, 2)).unwrap_err().contains("--queues 0-2"));
-        // Every request fits the limits of a source, except for the minimum that a queue needs.
+        // Every setup is within the memory limit of a source, except for the minimum that a queue needs.
         for queues in [1, 2, 3, 16] {
             let setup = port_setup(&device, &facts(16, true), queues, false);
             assert!(setup.mbufs * (setup.room_bytes + MBUF_BYTES) <= MEMORY_MAX, "{setup:?}");

@@ -1,4 +1,4 @@
-/* DPDK behind a few plain functions. Frames: weir_burst, weir_gather, weir_free; the rest is set-up. */
+/* An interface of plain functions to DPDK. weir_burst, weir_gather and weir_free handle frames; the others set up. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -19,7 +19,7 @@
 #include <rte_mbuf.h>
 #include <rte_mbuf_dyn.h>
 
-/* What DPDK has said since it was last asked for: its reasons are nowhere else. */
+/* DPDK's log messages since the last weir_said. DPDK reports reasons of errors only there. */
 static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
 static char said[2048];
 static size_t said_bytes;
@@ -28,7 +28,7 @@ static ssize_t said_write(void *cookie, const char *text, size_t bytes)
 {
 	(void)cookie;
 	pthread_mutex_lock(&said_lock);
-	/* The first words tell why; what follows from them may go. */
+	/* The first messages contain the cause. Later ones are discarded if there is no room. */
 	size_t room = sizeof(said) - said_bytes;
 	size_t kept = bytes < room ? bytes : room;
 	memcpy(said + said_bytes, text, kept);
@@ -47,8 +47,8 @@ size_t weir_said(char *text, size_t room)
 	return bytes;
 }
 
-/* DPDK and its drivers print usage and complaints on standard output, where our frames may go. Set-up
- * comes before any of those. */
+/* DPDK and its drivers print usage and errors to standard output, to which weir may write frames. So
+ * standard output is redirected during set-up, before there are frames. */
 static int stdout_away(void)
 {
 	fflush(stdout);
@@ -73,7 +73,7 @@ int weir_init(int argc, char **argv)
 	FILE *stream = fopencookie(NULL, "w", functions);
 	if (stream == NULL)
 		return -errno;
-	/* Whole lines at once, and nothing kept back when the process ends. */
+	/* Line buffering: whole lines, and nothing is lost when the process ends. */
 	setvbuf(stream, NULL, _IOLBF, 512);
 	rte_openlog_stream(stream);
 	int kept = stdout_away();
@@ -91,7 +91,7 @@ int weir_probe(const char *devargs, uint16_t *id)
 		return result;
 	struct rte_dev_iterator iterator;
 	uint16_t port;
-	/* A device of several ports, such as a dual-port mlx4: its first. */
+	/* Of a device with several ports, such as a dual-port mlx4, the first one. */
 	RTE_ETH_FOREACH_MATCHING_DEV(port, devargs, &iterator) {
 		*id = port;
 		rte_eth_iterator_cleanup(&iterator);
@@ -143,7 +143,7 @@ int weir_setup(uint16_t id, struct weir_port_setup *setup, void **pool)
 		if (conf.rx_adv_conf.rss_conf.rss_hf != 0)
 			conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 	}
-	/* Some drivers start with TX queues only, though nothing is ever sent. */
+	/* Some drivers do not start without TX queues, even if nothing is sent. */
 	uint16_t tx_queues = info.max_tx_queues < setup->queues ? info.max_tx_queues : setup->queues;
 	result = rte_eth_dev_configure(id, setup->queues, tx_queues, &conf);
 	if (result < 0)
@@ -173,7 +173,7 @@ int weir_start(uint16_t id, struct weir_port *port)
 		return result;
 	memset(port, 0, sizeof(*port));
 	port->id = id;
-	/* Drivers register these when they first need them, at the start at the latest. */
+	/* Drivers have registered these by now: they do so when they first need them, at the latest at the start. */
 	int bit = rte_mbuf_dynflag_lookup(RTE_MBUF_DYNFLAG_RX_TIMESTAMP_NAME, NULL);
 	port->stamp_offset = rte_mbuf_dynfield_lookup(RTE_MBUF_DYNFIELD_TIMESTAMP_NAME, NULL);
 	if (bit >= 0 && port->stamp_offset >= 0)
@@ -229,7 +229,7 @@ int weir_close(uint16_t id, void *pool)
 	return result;
 }
 
-/* A thread of ours becomes one that the pools keep a cache for. Refused, it is slower, no more. */
+/* Registers the thread, so that the pools have a cache for it. If this fails, it is only slower. */
 void weir_enter(void)
 {
 	(void)rte_thread_register();
@@ -272,7 +272,7 @@ uint16_t weir_burst(const struct weir_port *port, uint16_t queue, void **mbufs, 
 	return count;
 }
 
-/* The first bytes of a frame in several segments, `room` at most. */
+/* Copies the first bytes of a frame in several segments, at most `room`. */
 uint32_t weir_gather(const void *mbuf, uint8_t *bytes, uint32_t room)
 {
 	const struct rte_mbuf *part = mbuf;

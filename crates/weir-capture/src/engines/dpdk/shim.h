@@ -1,15 +1,15 @@
-/* What Rust sees of DPDK, whose receive path is inline C. The mirror of these structs is ffi.rs. */
+/* The interface of DPDK for Rust: DPDK's receive path is inline C. ffi.rs has the same structs. */
 #ifndef WEIR_DPDK_SHIM_H
 #define WEIR_DPDK_SHIM_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a frame has beside its bytes: weir_frame.flags. */
-#define WEIR_STAMPED 1u /* `stamp` is the driver's */
-#define WEIR_VLAN 2u    /* `tci` was taken off the frame */
-#define WEIR_QINQ 4u    /* and `tci_outer`, which stood before it */
-#define WEIR_PARTS 8u   /* `data` is only the first segment: weir_gather */
+/* Bits of weir_frame.flags. */
+#define WEIR_STAMPED 1u /* `stamp` is set by the driver */
+#define WEIR_VLAN 2u    /* `tci` was removed from the frame */
+#define WEIR_QINQ 4u    /* and `tci_outer`, which was before it */
+#define WEIR_PARTS 8u   /* `data` is only the first segment; see weir_gather */
 
 struct weir_frame {
 	const uint8_t *data; /* first segment; valid until weir_free */
@@ -25,7 +25,7 @@ _Static_assert(sizeof(struct weir_frame) == 32, "shared with Rust");
 struct weir_facts {
 	char driver[64];
 	char device[64];
-	uint32_t virtual_device; /* 1: a vdev, which no hardware is behind */
+	uint32_t virtual_device; /* 1: a vdev, without hardware */
 	uint32_t max_rx_queues;
 	uint32_t min_rx_bufsize;
 	uint32_t can_stamp;
@@ -35,10 +35,10 @@ _Static_assert(sizeof(struct weir_facts) == 148, "shared with Rust");
 
 struct weir_port_setup {
 	uint32_t queues;
-	uint32_t descriptors; /* of each queue; what came of it is written back */
+	uint32_t descriptors; /* of each queue; the driver's value is written back */
 	uint32_t mbufs;
 	uint32_t room_bytes; /* for frame bytes in an mbuf */
-	uint32_t stamps;     /* 1: the driver is to stamp */
+	uint32_t stamps;     /* 1: the driver stamps frames */
 	uint32_t scatter;    /* 1: frames may take several mbufs */
 };
 _Static_assert(sizeof(struct weir_port_setup) == 24, "shared with Rust");
@@ -57,7 +57,7 @@ struct weir_counts {
 	uint64_t no_mbuf;
 };
 
-/* All but weir_burst give 0 or more, or a negative errno. What DPDK says meanwhile is for weir_said. */
+/* Functions that return int return 0 or more, or a negative errno. weir_said returns DPDK's messages. */
 int weir_init(int argc, char **argv);
 size_t weir_said(char *text, size_t room);
 
@@ -79,7 +79,7 @@ uint16_t weir_burst(const struct weir_port *port, uint16_t queue, void **mbufs, 
 uint32_t weir_gather(const void *mbuf, uint8_t *bytes, uint32_t room);
 void weir_free(void **mbufs, uint16_t count);
 
-/* For tests: a frame into a ring by name, in segments of `part` bytes. */
+/* For tests: puts a frame into the ring of this name, in segments of `part` bytes. */
 struct weir_made {
 	const uint8_t *data;
 	uint64_t stamp;

@@ -1,5 +1,5 @@
-//! On rings of DPDK's own (`net_ring`), with frames that no driver here would hand over, and on made-up
-//! ones (`net_null`). No rights needed.
+//! Tests on DPDK's own rings (`net_ring`), with frames that no driver available here produces, and on
+//! generated frames (`net_null`). They need no privileges.
 
 use std::ffi::CStr;
 
@@ -27,8 +27,8 @@ fn open(device: &str, snaplen: u32, options: DpdkOptions) -> Result<Dpdk, Captur
     Dpdk::open(&Device::new(device).expect("a device"), setup(snaplen), options)
 }
 
-/// Frames through a ring of DPDK's: the frames that go into queue 0 of `net_ringN`, and those that
-/// come out of ours.
+/// Sends frames through a DPDK ring: puts `made` into queue 0 of `net_ringN`, and returns the frames that a
+/// reader gets, with the ledger.
 fn through(number: u32, snaplen: u32, made: &[Made<'_>]) -> (Vec<(Meta, Vec<u8>)>, Ledger) {
     let options = DpdkOptions { queues: Queues::Range(0, 1), ..DpdkOptions::default() };
     let mut source = open(&format!("net_ring{number}"), snaplen, options).expect("it opens");
@@ -58,7 +58,7 @@ fn frame(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at ^ at >> 8) as u8).collect()
 }
 
-/// The frame with what stands behind its addresses on the wire.
+/// The frame with tags after its addresses, as on the wire.
 fn with(frame: &[u8], tags: &[u8]) -> Vec<u8> {
     [&frame[..12], tags, &frame[12..]].concat()
 }
@@ -181,7 +181,7 @@ fn a_device_has_one_source_and_can_have_the_next() {
     let mut first = open("net_null2").expect("it opens");
     let twice = open("vdev:net_null2,size=64").map(drop).unwrap_err().to_string();
     assert!(twice.contains("named twice"), "{twice}");
-    // The first is none the worse for it.
+    // The first source is not affected.
     first.start().expect("it starts");
     assert!(first.finish().expect("it stops").closes());
     drop(first);
@@ -198,7 +198,7 @@ fn what_a_port_counts_after_the_end_is_not_of_the_run() {
     let (port, mut receivers) = Rx::all(port, 1);
     source.stage = Stage::Running(Arc::clone(&port));
     let ended = source.finish().expect("it stops");
-    // As on a NIC whose link stays up.
+    // Frames still come, as on a NIC whose link stays up.
     assert!(receivers[0].burst().len() > 0);
     assert!(port.counts().expect("its statistics").packets > 0);
     assert_eq!(source.ledger().expect("a ledger"), ended);

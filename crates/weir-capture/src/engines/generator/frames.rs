@@ -1,10 +1,10 @@
-//! The frames themselves: the same as `weir gen IFACE` sends (`weir-lab`, `generator::template`), to
-//! the byte, so that whatever checks those checks these.
+//! Makes the frames. They are byte for byte those that `weir gen IFACE` sends (`weir-lab`,
+//! `generator::template`), so that the same checks work for both.
 //!
 //! ```text
 //!  0  destination, source MAC; EtherType 0x0800
-//! 14  IPv4: no options, TTL 64, DF, id 0; source from the flow, destination 192.0.2.1; right checksum
-//! 34  UDP: source port from the flow, destination port 9 (discard); checksum 0, which is "none"
+//! 14  IPv4: no options, TTL 64, DF, id 0; source from the flow, destination 192.0.2.1; valid checksum
+//! 34  UDP: source port from the flow, destination port 9 (discard); checksum 0, which means none
 //! 42  frame number, u64 big-endian
 //! 50  zeros
 //! ```
@@ -21,23 +21,23 @@ const SADDR_AT: usize = 26;
 const SPORT_AT: usize = 34;
 const NUMBER_AT: usize = 42;
 
-/// Makes some frames at a time.
+/// Makes several frames at a time.
 ///
-/// All of them are numbered before the first is copied out: bytes that were just stored and are loaded
-/// as part of a wider word wait for the store buffer, some 15 cycles each time.
+/// All of them are numbered before the first is copied: a wide load of bytes that were just stored cannot
+/// be forwarded from the store buffer, and waits about 15 cycles each time.
 pub(super) struct Maker {
     frames: Vec<u8>,
     frame_bytes: usize,
     flows: Flows,
-    /// The flow of the next frame; with [`Flows::Multi`] that is its number.
+    /// The flow of the next frame; with [`Flows::Multi`], the number of the frame.
     flow: u32,
     check_base: u32,
-    /// Of frames to addresses of the user's choice.
+    /// For frames with addresses that the user has set.
     datagrams: Option<Datagrams>,
 }
 
 impl Maker {
-    /// Makes `together` frames of this kind at a time, which was checked.
+    /// Makes `together` frames at a time. The spec must have been checked.
     pub(super) fn new(spec: &GenSpec, together: usize) -> Maker {
         let (frame_bytes, flows) = (spec.frame_bytes(), spec.flows);
         if let Some(addressing) = spec.addresses.addressing() {
@@ -61,14 +61,14 @@ impl Maker {
         let check_base = word_sum(&frame[14..34]) as u32;
         let (frames, datagrams) = (frame.repeat(together), None);
         let mut maker = Maker { frames, frame_bytes, flows, flow: 0, check_base, datagrams };
-        // Where all frames are of one flow, that is written once.
+        // If all frames belong to one flow, its fields are written only here.
         for frame in maker.frames.chunks_exact_mut(frame_bytes) {
             set_flow(frame, 0, check_base);
         }
         maker
     }
 
-    /// Frames from `number` on, at most `frames_max` of them.
+    /// The frames from `number` on, at most `frames_max` of them.
     #[inline]
     pub(super) fn make(&mut self, number: u64, frames_max: u64) -> std::slice::ChunksExact<'_, u8> {
         let together = self.frames.len() / self.frame_bytes;

@@ -1,4 +1,5 @@
-//! The `gen` engine: frames made in memory, for all that is behind the NIC. No rights needed.
+//! The `gen` engine: frames made in memory, to test and measure everything except the NIC. Needs no
+//! privileges.
 
 mod addresses;
 pub(crate) mod declaration;
@@ -23,14 +24,14 @@ use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use frames::Maker;
 
-/// Frames that are made, written and published together.
+/// Most frames that are made, written and published together.
 const BURST: u64 = 64;
-/// Frames made together are at most this many bytes, so that they are still in the first-level cache
-/// when they are copied, and open one block at most.
+/// Most bytes of the frames that are made together: they are still in the first-level cache when they are
+/// copied, and open at most one block.
 const BURST_BYTES: usize = 16 * 1024;
-/// Bursts between looks at the clock that `pump` is limited by.
+/// Bursts between two readings of the clock for the limit of `pump`.
 const BURSTS_A_LOOK: u32 = 16;
-/// Synthetic stamps begin here: 2023-11-14 22:13:20 UTC, a round number that tools show as a date.
+/// The first synthetic stamp: 2023-11-14 22:13:20 UTC, a round number of seconds.
 pub const SYNTHETIC_START_NS: u64 = 1_700_000_000_000_000_000;
 
 /// The source.
@@ -40,10 +41,10 @@ pub struct MemGen {
     feeds: Feeds,
     fanout: Fanout,
     maker: Maker,
-    /// The next stamp that no clock is read for.
+    /// The next stamp, unless the clock is read for each frame.
     next_ns: u64,
     step_ns: u64,
-    /// Generated frames, which are the offered ones.
+    /// Number of generated frames, which are all offered.
     made: u64,
     frames_max: u64,
     began: Option<Instant>,
@@ -51,12 +52,12 @@ pub struct MemGen {
 }
 
 impl MemGen {
-    /// A generator and a ring for each feed. `waits`: readers that have joined a feed's [`Pace`](pace::Pace) are
-    /// waited for, for tests and benches that want every frame read; without, as in any capture, who is too slow is
-    /// lapped.
+    /// Makes a generator and a ring for each feed. `waits`: wait for readers that have joined a feed's
+    /// [`Pace`](pace::Pace), for tests and benches in which every frame must be read; otherwise slow
+    /// readers are lapped, as in any capture.
     ///
     /// # Errors
-    /// [`CaptureError::Options`] for what `spec` cannot be; [`CaptureError::Ring`].
+    /// [`CaptureError::Options`] for an invalid `spec`; [`CaptureError::Ring`].
     pub fn open(spec: GenSpec, mut setup: Setup, waits: bool) -> Result<MemGen, CaptureError> {
         spec.check()?;
         let clock = match spec.stamps {
@@ -113,7 +114,7 @@ impl MemGen {
         self.fanout.publish();
     }
 
-    /// How many frames may be made now: as many as the rate has brought, or as many as one likes.
+    /// Number of frames that may be made now, by the rate; without a rate, all that are left.
     fn due(&mut self) -> u64 {
         let left = self.frames_max - self.made;
         let Some(rate_pps) = self.spec.rate_pps() else { return left };
@@ -122,7 +123,7 @@ impl MemGen {
         by_now.saturating_sub(self.made).min(left)
     }
 
-    /// Until the next frame is due, at a rate.
+    /// Time until the next frame is due; 0 without a rate.
     fn until_due(&self) -> Duration {
         let (Some(rate_pps), Some(began)) = (self.spec.rate_pps(), self.began) else {
             return Duration::ZERO;
@@ -133,7 +134,7 @@ impl MemGen {
 }
 
 fn now_ns() -> u64 {
-    // A clock set before 1970 has no stamp.
+    // If the clock is set before 1970, the stamp is 0.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 

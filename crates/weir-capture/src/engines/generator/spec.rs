@@ -1,4 +1,4 @@
-//! Frames to generate, as they are typed behind `gen:`.
+//! The specification of generated frames, which users write after `gen:`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,13 +6,14 @@ use std::str::FromStr;
 use super::Addresses;
 use crate::error::CaptureError;
 
-/// On the wire, never in memory.
+/// The FCS is only on the wire, never in memory.
 const FCS_BYTES: u32 = 4;
-/// The smallest Ethernet frame on the wire.
+/// Size of the smallest Ethernet frame on the wire.
 const SIZE_MIN: u32 = 64;
-/// The largest: an IPv4 packet of 65535 bytes, Ethernet header and FCS.
+/// Size of the largest frame: an IPv4 packet of 65535 bytes, Ethernet header and FCS.
 const SIZE_MAX: u32 = 65_535 + 14 + FCS_BYTES;
-/// Preamble, start of frame and inter-frame gap: the bytes of a frame on the wire beside its own.
+/// Preamble, start-of-frame delimiter and inter-frame gap: the bytes that a frame takes on the wire in
+/// addition to its own.
 const GAP_BYTES: u64 = 20;
 
 /// Frames to generate.
@@ -20,34 +21,34 @@ const GAP_BYTES: u64 = 20;
 pub struct GenSpec {
     /// Bytes of each frame on the wire, with its FCS: 64 is 60 in memory.
     pub size_on_wire: u32,
-    /// How many 5-tuples.
+    /// Number of 5-tuples.
     pub flows: Flows,
-    /// End after this many frames.
+    /// Number of frames; `None`: no limit.
     pub frames: Option<u64>,
-    /// How fast.
+    /// Rate of frames.
     pub rate: Rate,
-    /// Where stamps come from.
+    /// Source of the stamps.
     pub stamps: Stamps,
-    /// Distance of synthetic stamps. `None`: the distance that the rate gives, else that of a full
-    /// link of 10 Gbit/s.
+    /// Distance of synthetic stamps. `None`: that of the rate; without a rate, that of a fully loaded link
+    /// of 10 Gbit/s.
     pub step_ns: Option<u64>,
-    /// Their addresses.
+    /// Addresses of the frames.
     pub addresses: Addresses,
 }
 
-/// How many different 5-tuples the frames have.
+/// Number of different 5-tuples of the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flows {
     /// All frames are of one flow.
     Single,
-    /// Each frame has its own; they repeat after 2^32 frames.
+    /// Each frame has its own flow; flows repeat after 2^32 frames.
     Multi,
-    /// This many (above zero), in turn.
+    /// This many flows (above zero), in turn.
     N(u32),
 }
 
 impl Flows {
-    /// How many there are.
+    /// Number of flows.
     fn count(self) -> u64 {
         match self {
             Flows::Single => 1,
@@ -67,30 +68,30 @@ impl Flows {
     }
 }
 
-/// How fast frames are made.
+/// Rate at which frames are made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
     /// As fast as possible.
     Max,
-    /// Frames a second.
+    /// Frames per second.
     Pps(f64),
-    /// Bits a second of frames with FCS; preamble and gap do not count.
+    /// Bits per second of frames with FCS, without preamble and gap.
     Bps(f64),
 }
 
-/// Where stamps come from.
+/// Source of the stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamps {
-    /// Made up: a fixed step from frame to frame. The same run gives the same bytes.
+    /// Computed: a fixed step from frame to frame. Two runs give the same bytes.
     Synthetic,
-    /// The clock, read for each frame, which halves the rate.
+    /// The realtime clock, read for each frame, which halves the rate.
     PerFrame,
-    /// The clock, read for each burst of up to 64 frames.
+    /// The realtime clock, read for each burst of up to 64 frames.
     PerBurst,
 }
 
 impl Default for GenSpec {
-    /// 64-byte frames of one flow as fast as possible, without end.
+    /// 64-byte frames of one flow, as fast as possible, without a limit.
     fn default() -> Self {
         GenSpec {
             size_on_wire: SIZE_MIN,
@@ -111,7 +112,7 @@ impl GenSpec {
         (self.size_on_wire - FCS_BYTES) as usize
     }
 
-    /// Frames a second, unless it is as fast as possible.
+    /// Frames per second; `None`: as fast as possible.
     #[must_use]
     pub fn rate_pps(&self) -> Option<f64> {
         match self.rate {
@@ -125,7 +126,7 @@ impl GenSpec {
     #[must_use]
     pub fn step_ns(&self) -> u64 {
         let at_rate = || self.rate_pps().map(|rate| (1e9 / rate) as u64);
-        // 10 Gbit/s are 0.8 ns a byte.
+        // At 10 Gbit/s a byte takes 0.8 ns.
         let at_10g = || (u64::from(self.size_on_wire) + GAP_BYTES) * 8 / 10;
         self.step_ns.or_else(at_rate).unwrap_or_else(at_10g)
     }
@@ -138,7 +139,7 @@ impl GenSpec {
     }
 
     /// # Errors
-    /// [`CaptureError::Options`] with what would do.
+    /// [`CaptureError::Options`] with the valid values.
     pub(super) fn check(&self) -> Result<(), CaptureError> {
         let wrong = |text: String| Err(CaptureError::Options(text));
         let addressing = self.addresses.addressing();
@@ -172,9 +173,9 @@ impl GenSpec {
 impl FromStr for GenSpec {
     type Err = CaptureError;
 
-    /// Reads `size=64,flows=1000,frames=1M,rate=1Mpps,clock=real,step=100`, and addresses under the names of the
-    /// flags of `weir gen`: `dst-ip=10.0.0.7,dst-port=514,vlan=5,42`. Any of them may be left out; an empty text is
-    /// the default. Without a size, frames are as long as their headers need.
+    /// Parses `size=64,flows=1000,frames=1M,rate=1Mpps,clock=real,step=100`, and addresses with the names
+    /// of the flags of `weir gen`: `dst-ip=10.0.0.7,dst-port=514,vlan=5,42`. All parts are optional; an
+    /// empty text is the default. Without a size, frames have the smallest size for their headers.
     fn from_str(text: &str) -> Result<GenSpec, CaptureError> {
         let mut spec = GenSpec::default();
         let mut seen = Vec::new();
@@ -197,7 +198,7 @@ impl FromStr for GenSpec {
 }
 
 impl GenSpec {
-    /// Sets one option; the error says how it is written.
+    /// Sets one option. The error describes the format.
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         if let Some(set) = self.addresses.set(name, value) {
             return set;
@@ -243,7 +244,7 @@ impl GenSpec {
     }
 }
 
-/// The options of a text. A second VLAN ID has a comma in front, too.
+/// Splits a text into options. The comma between VLAN IDs does not separate options.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -270,7 +271,7 @@ fn rate(text: &str) -> Option<Rate> {
     scaled(text, &pps).map(Rate::Pps).or_else(|| scaled(text, &bps).map(Rate::Bps))
 }
 
-/// A number above zero with one of these units behind it.
+/// Parses a number above zero with one of these units.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -280,7 +281,7 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 }
 
 impl fmt::Display for GenSpec {
-    /// Text that [`FromStr`] reads, with every option that is not the default.
+    /// Text that [`FromStr`] parses, with the size and every option that is not the default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "size={}", self.size_on_wire)?;
         match self.flows {
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(spec.to_string(), text);
         let addressing = spec.addresses.addressing().unwrap();
         assert_eq!((addressing.vlans, addressing.source), (vec![5, 42], None));
-        // As long as it must be, and a second tag may stand before other options.
+        // Without a size, the smallest possible one. A second VLAN ID may be followed by other options.
         let spec: GenSpec = "vlan=5,42,dst-ip=2001:db8::7,frames=3".parse().unwrap();
         assert_eq!((spec.size_on_wire, spec.frames), (82, Some(3)));
         assert_eq!("dst-ip=10.0.0.7".parse::<GenSpec>().unwrap().size_on_wire, 64);

@@ -1,4 +1,4 @@
-//! The text behind `host:`, and the address of its daemon.
+//! The text after `host:`, and the link type of the source that it names.
 
 use weir_client::{Address, Connection, socket_path};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
@@ -6,12 +6,13 @@ use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use crate::engines::declaration::Target;
 use crate::error::CaptureError;
 
-/// The source of a daemon that a target names.
+/// Parses the address of a daemon's source.
 pub(super) fn address_of(target: &Target) -> Result<Address, CaptureError> {
     Address::parse(target.text()).map_err(|error| CaptureError::Options(error.to_string()))
 }
 
-/// The link type that the daemon of this environment tells; Ethernet, if it is elsewhere or tells nothing.
+/// The source's link type as the daemon at the default socket reports it; Ethernet, if that daemon does not
+/// answer or does not have the source.
 pub(super) fn link_type(address: &Address) -> u16 {
     let told = Connection::open(&socket_path(None)).and_then(|connection| connection.sources());
     let sources = told.unwrap_or_default();

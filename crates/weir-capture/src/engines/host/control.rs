@@ -1,4 +1,4 @@
-//! The feeds of a source of a daemon, as the rest of this process changes and asks them.
+//! The control of the feeds of a daemon's source.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,13 +29,13 @@ pub(super) struct HostControl {
     connection: Connection,
     path: PathBuf,
     address: Address,
-    /// Feeds have rings of their own, so that they can be changed.
+    /// Whether feeds have their own rings, so that they can be changed.
     own: bool,
     feeds: Mutex<BTreeMap<FeedSlot, Arc<HostFeed>>>,
-    /// The end of the feed that ends first: all are of one source, and are opened again together.
+    /// The end of the first feed that ends. All feeds belong to one source and are reopened together.
     ending: Arc<Ending>,
     next: AtomicU32,
-    /// A thread that waits for the end shall return.
+    /// Tells the thread that waits for the end to return.
     is_woken: AtomicBool,
 }
 
@@ -56,7 +56,7 @@ impl HostControl {
         lock(&self.feeds).values().next().map(|feed| feed.remote.opened().clone())
     }
 
-    /// The daemon's refusal.
+    /// The error for a refusal by the daemon.
     pub(super) fn refused(&self, reason: String) -> CaptureError {
         CaptureError::Daemon { feed: self.address.to_string(), path: self.path.clone(), reason }
     }
@@ -68,7 +68,7 @@ impl HostControl {
                 let (feed, path) = (self.address.to_string(), self.path.clone());
                 CaptureError::DaemonBusy { feed, path, reason: error.message }
             }
-            // It ended in the middle of this, and refused nothing: as if it had ended before.
+            // The daemon ended during the request. Report that as if it had ended before.
             cause @ ClientError::Plug(PlugError::Closed) => {
                 CaptureError::NoDaemon { path: self.path.clone(), cause }
             }
@@ -80,12 +80,12 @@ impl HostControl {
         lock(&self.feeds).get(&slot).cloned().ok_or(CaptureError::NoFeed)
     }
 
-    /// Waits for the end of any of its feeds, at most `limit`.
+    /// Waits for the end of any of the feeds, at most `limit`.
     pub(super) fn wait_for_end(&self, limit: Duration) -> Option<EndReason> {
         self.ending.wait(limit, || self.is_woken.load(Ordering::Acquire))
     }
 
-    /// Closes its feeds: nothing more is theirs.
+    /// Closes all feeds.
     pub(super) fn stop(&self) {
         let feeds: Vec<Arc<HostFeed>> = lock(&self.feeds).values().cloned().collect();
         feeds.iter().for_each(|feed| feed.stop());
@@ -117,7 +117,7 @@ impl FeedControl for HostControl {
             sample,
             flows,
             own: self.own,
-            // Without rings of its own it cannot be changed by anybody.
+            // The name is for changes, and a feed without its own rings cannot be changed.
             name: Some(feed.name).filter(|name| self.own && !name.is_empty()),
         };
         let opened = self.connection.open_feed_with(&open, Arc::clone(&self.ending));
@@ -157,7 +157,7 @@ impl FeedControl for HostControl {
             }
         };
         match changed {
-            // Its rings are left, and those that it moves to are not open yet.
+            // The feed has left its rings, and the rings to which it moves are not open yet.
             Err(ClientError::Plug(PlugError::Refused(error)))
                 if feed.remote.ending().reason() == Some(EndReason::Moved) =>
             {
@@ -196,11 +196,11 @@ impl FeedControl for HostControl {
         let sleeper = {
             let mut state = lock(&feed.state);
             let sleeper = state.sleepers.remove(&waker);
-            // Before the feed can stop: its account has the frames that were read.
+            // Before the feed can stop, so that its ledger includes the frames that were read.
             sleeper.iter().for_each(|sleeper| feed.note_read(sleeper));
             sleeper
         };
-        // A daemon that has gone wakes nobody.
+        // Errors do not matter: a daemon that has ended wakes no one.
         sleeper.into_iter().for_each(|sleeper| drop(feed.remote.detach(sleeper.number)));
     }
 
@@ -227,9 +227,9 @@ impl FeedControl for HostControl {
     }
 }
 
-/// The part of the source's frames that a feed has, as the daemon names it; `None` of one that has all.
+/// The daemon's name for the part of the source's frames that a feed takes; `None`: all frames.
 ///
-/// A broker's feeds have parts of their own: its sources are whole ones.
+/// Only the feeds of a broker have parts; its sources are whole.
 fn part_of(feed: &Feed) -> Option<String> {
     match feed.queue {
         Some(queue) => Some(format!("q{queue}")),

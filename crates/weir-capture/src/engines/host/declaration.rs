@@ -15,9 +15,9 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     fills_bpf_arrays: false,
     flags: &["--socket"],
     rights: &[],
-    // The daemon's engine may know a frame's queue; it refuses if it does not.
+    // The daemon's engine may know the queue of a frame. If not, the daemon refuses the feed.
     queues: QueueUse::PerFrame,
-    // The rings are the daemon's.
+    // The rings belong to the daemon.
     memory: |_, _| Memory { rings: 0, buffer_bytes: 0 },
     link_type: |target| Ok(link_type(&address_of(target)?)),
     taken_from: |_| None,

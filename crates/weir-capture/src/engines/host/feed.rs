@@ -1,4 +1,4 @@
-//! One feed of a daemon, and its account when it ends.
+//! One feed of a daemon, and its final ledger.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,20 +23,20 @@ pub(super) struct HostFeed {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// By this process's numbers.
+    /// Wakers by the slots of this process.
     pub(super) sleepers: BTreeMap<WakerSlot, HostSleeper>,
     pub(super) next: u32,
-    /// The ledger as it was read last.
+    /// The last known ledger.
     pub(super) latest: Ledger,
-    /// Once it has stopped: where it ends in its rings, if others go on writing them.
+    /// Set once it has stopped: where it ends in its rings, if another writer still fills them.
     pub(super) end: Option<Option<Vec<u64>>>,
 }
 
 /// A consumer that the daemon wakes.
 pub(super) struct HostSleeper {
-    /// The daemon's number of it.
+    /// The daemon's number for it.
     pub(super) number: u64,
-    /// How far it has read; the line of the first ring.
+    /// How far it has read.
     pub(super) positions: ReadPositions,
     pub(super) first_line: usize,
 }
@@ -45,11 +45,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The drop of frames that the daemon did not copy into a guest's ring.
+/// The drop that counts frames which the daemon did not copy into a guest's ring.
 const RELAY: &str = "relay";
 
 impl HostFeed {
-    /// Closes it, once. A daemon that has gone leaves what its rings have, and the ledger that was read last.
+    /// Closes the feed, once. If the daemon has ended, the result is computed from its rings and the last
+    /// known ledger.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.state);
         if state.end.is_some() {
@@ -77,12 +78,12 @@ impl HostFeed {
         let captured = bound(read.fold(0, u64::saturating_add));
         state.latest = match told {
             Some(mut ledger) => {
-                // Frames that its readers got before the memory was taken away were captured, whatever
-                // the daemon reports.
+                // Frames that readers got before the memory was removed were captured, whatever the daemon
+                // reports.
                 let untold = captured.saturating_sub(ledger.captured);
                 if is_taken_away {
                     ledger.captured = bound(ledger.captured + untold);
-                    // Of those, the daemon may have counted some as not copied in time.
+                    // The daemon may have counted some of these frames as not copied in time.
                     let late = ledger.drops.get_mut(RELAY).map_or(0, |drop| {
                         let late = untold.min(*drop);
                         *drop -= late;
@@ -94,7 +95,7 @@ impl HostFeed {
             }
             None => {
                 let mut ledger = Ledger { captured, ..std::mem::take(&mut state.latest) };
-                // The number of frames that came since and were left out or lost is unknown.
+                // How many frames were filtered or lost since then is not known.
                 ledger.offered = ledger.accounted_for();
                 ledger
             }
@@ -102,29 +103,30 @@ impl HostFeed {
         state.end = Some(until);
     }
 
-    /// Waits for the last frames of rings in a device, whose writer may outlive the daemon here: the machine's host
-    /// closes them when it hears of its end. Where the host has taken the device away, nothing closes them, and
-    /// readers say within the time how far they have read.
+    /// Waits for the last frames of rings in a device, whose writer is on the host and may outlive the
+    /// daemon in this guest: the host closes the rings when it notices that the daemon has ended. If the
+    /// host has removed the device, nothing closes the rings; the wait then gives readers the time to
+    /// report how far they have read.
     fn wait_for_writer(&self, has_daemon_ended: bool) {
         let (rings, begin) = (self.remote.rings(), Instant::now());
         let is_in_device = has_daemon_ended && !self.remote.opened().parts.is_empty();
         let waits = is_in_device || self.is_taken_away();
         while waits && !rings.iter().all(Ring::is_closed) && begin.elapsed() < WRITER_END_MAX {
             thread::sleep(Duration::from_millis(1));
-            // Seen now: the device may be taken away next.
+            // Record the position now, because the device may be removed at any time.
             let _ = self.remote.frames_written();
         }
     }
 
-    /// Whether a ring had frames, and reads as if it never had any: the device that it is in was unplugged.
+    /// Whether a ring that had frames now reads as empty: its device was unplugged.
     fn is_taken_away(&self) -> bool {
         let written = self.remote.frames_written();
         let mut rings = self.remote.rings().iter().zip(written);
         rings.any(|(ring, written)| written > 0 && ring.writer_word(WriterWord::Opened) == 0)
     }
 
-    /// Notes how far a consumer has read. Not in a guest's broker: its consumers are other users' processes, of whom
-    /// none is to change what another is told.
+    /// Records how far a consumer has read. A guest's broker does not do so: its consumers are processes of
+    /// several users, none of which may influence what is reported to another.
     pub(super) fn note_read(&self, sleeper: &HostSleeper) {
         if self.remote.opened().region.is_none() {
             for ring in 0..self.remote.rings().len() {
@@ -140,18 +142,18 @@ impl HostFeed {
     }
 }
 
-/// The greater of each two.
+/// The maximum of each pair.
 fn max_of(these: &[u64], those: &[u64]) -> Vec<u64> {
     let those = those.iter().copied().chain(std::iter::repeat(0));
     these.iter().zip(those).map(|(one, other)| other.max(*one)).collect()
 }
 
-/// A count that another machine tells, so that sums of such counts do not overflow.
+/// Limits a count that another machine reports, so that sums of such counts do not overflow.
 fn bound(count: u64) -> u64 {
     count.min(u64::MAX >> 16)
 }
 
-/// A daemon's ledger. Sums of numbers of a hostile daemon do not overflow.
+/// Converts a daemon's ledger. The numbers of a hostile daemon are limited, so that sums do not overflow.
 pub(super) fn ledger_of(told: protocol::Ledger) -> Ledger {
     let mut drops = BTreeMap::new();
     for (name, count) in told.drops {

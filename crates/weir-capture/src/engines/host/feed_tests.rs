@@ -1,4 +1,4 @@
-//! The account of a feed whose rings, or whose daemon, have gone.
+//! The final ledger of a feed whose rings or whose daemon no longer exist.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use super::control::HostControl;
 use crate::feed::Feed;
 use crate::feed::control::{FeedControl, FeedSlot};
 
-/// A daemon of one ring, whose ledger says this many captured and filtered frames.
+/// A daemon with one ring, whose ledger has these numbers of captured and filtered frames.
 #[derive(Clone)]
 struct Daemon {
     ring: Ring<Mapping>,
@@ -72,7 +72,7 @@ struct Setup {
     _file: socket::SocketFile,
 }
 
-/// A feed that begins with the ring's third frame.
+/// A feed that begins at the ring's third frame.
 fn setup() -> Setup {
     let spec = RingSpec {
         data_blocks: 4,
@@ -109,12 +109,13 @@ fn push(writer: &mut Writer<Mapping>, frames: usize) {
     writer.publish();
 }
 
-/// As a mapping of a device reads that was unplugged.
+/// Makes the ring's memory read as that of an unplugged device.
 fn take_away(ring: &Ring<Mapping>) {
     ring.memory().words().iter().for_each(|word| word.store(0, Ordering::Relaxed));
 }
 
-/// Frames of the feed that were captured by its last ledger, which closes, and where it ends in its ring.
+/// Stops the feed. Returns the captured frames of its final ledger, which must balance, and where it ends
+/// in its ring.
 fn end(setup: &Setup) -> (u64, Option<Vec<u64>>) {
     setup.control.stop();
     let ledger = setup.control.ledger(setup.slot).unwrap();
@@ -122,7 +123,8 @@ fn end(setup: &Setup) -> (u64, Option<Vec<u64>>) {
     (ledger.captured, setup.control.ends(setup.slot))
 }
 
-/// A reader that sleeps says by that how far it has read, as [`Sleeper::note_position`] does of one that is awake.
+/// A sleeping reader reports by its threshold how far it has read; [`Sleeper::note_position`] does so for
+/// one that is awake.
 fn read(setup: &Setup, sleeper: &Sleeper, frames: u64) {
     let waker = sleeper.waker().unwrap();
     setup.control.attach(setup.slot, waker, 1).unwrap();

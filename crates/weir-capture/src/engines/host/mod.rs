@@ -1,7 +1,7 @@
-//! The engine `host`: feeds of a daemon on this machine (`weir serve`), whose rings are read in place.
+//! The `host` engine: feeds of a daemon on this machine (`weir serve`), whose rings are read in place.
 //!
-//! The daemon captures, and its writers wake this process's consumers themselves: no frame passes through this engine.
-//! It opens feeds, hands over what wakes their consumers, and tells what became of their frames since.
+//! The daemon captures, and its writers wake this process's consumers: no frame passes through this engine.
+//! It opens feeds, passes the consumers' wakers to the daemon, and reads the ledgers.
 
 mod address;
 mod control;
@@ -29,23 +29,23 @@ use control::HostControl;
 use names::interned;
 pub use weir_client::Address;
 
-/// A way to a daemon that is no socket of this machine.
+/// A link to a daemon that is not a socket of this machine.
 pub trait HostLink: fmt::Debug + Send + Sync {
-    /// A connection that is open now.
+    /// Returns an open connection.
     ///
     /// # Errors
     /// The daemon does not answer.
     fn connection(&self) -> Result<Connection, ClientError>;
 
-    /// The way to the daemon: a device, say.
+    /// The path of the link, such as a device.
     fn path(&self) -> PathBuf;
 
-    /// Notes on the way to an open feed, for its users.
+    /// Notes for the user about the link to an open feed.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The pcap link type of a source's frames, as the daemon told it last.
+    /// The pcap link type of a source's frames, as the daemon last reported it.
     fn link_type(&self, source: &str) -> u16;
 }
 
@@ -57,8 +57,8 @@ pub struct HostFeeds {
 }
 
 impl HostFeeds {
-    /// Opens feeds of a source of the daemon that listens at `given`, or at the usual place. If it `follows`, a feed
-    /// that the daemon refuses or closes counts as vanished.
+    /// Opens feeds of a source of the daemon that listens at `given`, or at the default socket. With
+    /// `follows`, a feed that the daemon refuses or closes is reported as vanished.
     ///
     /// # Errors
     /// [`CaptureError::NoDaemon`], [`CaptureError::Daemon`], [`CaptureError::Vanished`].
@@ -74,7 +74,7 @@ impl HostFeeds {
         HostFeeds::over(connection, path, address, setup, follows)
     }
 
-    /// The same of a daemon that is reached by no socket of this machine.
+    /// As [`open`](HostFeeds::open), for a daemon that is reached by a link.
     ///
     /// # Errors
     /// As [`open`](HostFeeds::open).
@@ -172,7 +172,7 @@ mod tests {
         stream.read_exact(&mut body).unwrap();
     }
 
-    /// A caller that waits for a daemon then also waits for its successor.
+    /// The error is `NoDaemon`, so that a caller that waits for a daemon also waits for its successor.
     #[test]
     fn a_daemon_that_ends_while_it_opens_a_feed_is_missing() {
         let dir = tempfile::tempdir().unwrap();

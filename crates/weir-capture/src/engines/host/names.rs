@@ -1,16 +1,17 @@
-//! Names that a daemon tells, for ledgers and reports, which know theirs when they are built.
+//! Names of drops that a daemon reports. Ledgers and reports need names of type `&'static str`.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// Names that are kept. A daemon of another version may tell others than this build knows, and a hostile one any.
+/// Most names that are kept. A daemon of another version may report names that this build does not know,
+/// and a hostile one any.
 const NAMES_MAX: usize = 256;
-/// Longest of them.
+/// Longest name that is kept.
 const NAME_BYTES_MAX: usize = 64;
-/// Stands for names that are too many, or too long.
+/// Replaces names that are too long, or above the limit.
 const OTHER: &str = "other";
 
-/// The same text, for as long as the process lives.
+/// The name with a static lifetime. It is leaked at its first use.
 pub(super) fn interned(name: &str) -> &'static str {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

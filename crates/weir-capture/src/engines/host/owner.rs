@@ -21,10 +21,11 @@ impl From<protocol::Owner> for Owner {
     }
 }
 
-/// The kinds that there are.
+/// The known kinds of owners.
 const KINDS: [&str; 5] = ["container", "pod", "vm", "process", "netns"];
 
-/// Most characters that are kept of a name. A daemon may tell anything, and it ends in reports and on terminals.
+/// Most characters of a name that are kept. A daemon may report any text, which is shown in reports and on
+/// terminals.
 const CHARS_MAX: usize = 256;
 
 fn one_line(text: &str) -> String {

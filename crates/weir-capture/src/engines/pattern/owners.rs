@@ -1,5 +1,6 @@
-//! Owners of the interfaces of a pattern: looked for together when the source is opened, and of those that appear later
-//! on a thread of its own, because it takes longer than a thread that moves frames may wait.
+//! Finds the owners of the interfaces of a pattern. Those of the present interfaces are looked up when the
+//! source is opened. Those of later interfaces are looked up on a separate thread, because a thread that
+//! moves frames must not wait that long.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +11,14 @@ use std::time::{Duration, Instant};
 use crate::kernel::interface::Link;
 use crate::kernel::netns::{Owner, OwnerFinder};
 
-/// How long after it was asked for an owner is looked for, again and again: a container engine makes a veth first and
-/// then moves its peer, and a VM is given its tap by another process.
+/// Times after a request at which an owner is looked up. Several are needed because a container engine
+/// first makes a veth and then moves its peer, and a VM gets its tap from another process.
 const LOOK_AFTER_MS: [u64; 5] = [0, 100, 500, 2_000, 8_000];
 
 /// Owners of the interfaces of a pattern.
 #[derive(Default)]
 pub(super) struct Owners {
-    /// By the kernel's index.
+    /// Owners by the kernel's index of the interface.
     known: HashMap<u32, Owner>,
     lookup: Option<Lookup>,
 }
@@ -35,7 +36,8 @@ struct Found {
 }
 
 impl Owners {
-    /// Looks for the owners of these at once. The calling thread is in their network namespace.
+    /// Looks up the owners of these interfaces at once. The calling thread must be in their network
+    /// namespace.
     pub(super) fn open(finder: Option<&OwnerFinder>, links: &[&Link]) -> Owners {
         let Some(finder) = finder else { return Owners::default() };
         let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
@@ -44,20 +46,21 @@ impl Owners {
         let (asked, asks) = channel();
         let (lookup, own) = (Lookup { asked, found: Arc::default() }, finder.clone());
         let into = Arc::clone(&lookup.found);
-        // It is in the network namespace of the thread that starts it. Without it nobody is found later.
+        // The thread inherits the network namespace. If it cannot be started, owners of later interfaces
+        // are not found.
         let thread = std::thread::Builder::new().name("weir-owners".into());
         let started = thread.spawn(move || look(&own, &asks, &into));
         Owners { known: found.collect(), lookup: started.is_ok().then_some(lookup) }
     }
 
-    /// Asks for the owner of an interface that has appeared or come up.
+    /// Requests the owner of an interface that has appeared or come up.
     pub(super) fn ask(&self, link: &Link) {
         if let Some(lookup) = &self.lookup {
             let _ = lookup.asked.send(link.clone());
         }
     }
 
-    /// An interface is gone: its index may be another's.
+    /// Forgets an interface that was removed: its index may be reused.
     pub(super) fn forget(&mut self, index: u32) {
         self.known.remove(&index);
     }
@@ -66,12 +69,13 @@ impl Owners {
         self.known.get(&link.index)
     }
 
-    /// Whether owners were found since they were taken last.
+    /// Whether owners were found since the last [`take_found`](Owners::take_found).
     pub(super) fn has_found(&self) -> bool {
         self.lookup.as_ref().is_some_and(|lookup| lookup.found.is_there.load(Ordering::Acquire))
     }
 
-    /// Takes those that were found, of interfaces that `now` says are there yet; gives these as they are now.
+    /// Records the owners that were found. Returns their interfaces in the present state, which `now`
+    /// returns if the interface still exists.
     pub(super) fn take_found(&mut self, now: impl Fn(&Link) -> Option<Link>) -> Vec<Link> {
         if !self.has_found() {
             return Vec::new();
@@ -93,7 +97,7 @@ impl Owners {
     }
 }
 
-/// An interface whose owner is looked for.
+/// An interface whose owner is wanted.
 struct Wanted {
     link: Link,
     asked: Instant,
@@ -106,13 +110,13 @@ impl Wanted {
     }
 }
 
-/// From the beginning, if it was asked for before.
+/// Adds a request. An earlier one for the same interface starts again.
 fn want(wanted: &mut Vec<Wanted>, link: Link) {
     wanted.retain(|own| own.link.index != link.index);
     wanted.push(Wanted { link, asked: Instant::now(), looks: 0 });
 }
 
-/// Until nobody can ask any more.
+/// Runs until the sender of requests is dropped.
 fn look(finder: &OwnerFinder, asks: &Receiver<Link>, into: &Found) {
     let mut wanted: Vec<Wanted> = Vec::new();
     loop {
@@ -130,7 +134,7 @@ fn look(finder: &OwnerFinder, asks: &Receiver<Link>, into: &Found) {
                 Err(_) => return,
             },
         }
-        // Many come together.
+        // Several requests often come together.
         asks.try_iter().for_each(|link| want(&mut wanted, link));
         let now = Instant::now();
         let is_due = |own: &&mut Wanted| own.due().is_some_and(|due| due <= now);
@@ -165,7 +169,7 @@ mod tests {
         Owner { kind: "vm", name: name.to_owned(), ..Owner::default() }
     }
 
-    /// Waits until owners were found.
+    /// Waits until owners are found.
     fn found(owners: &mut Owners) -> Vec<Link> {
         let begin = Instant::now();
         while !owners.has_found() {
@@ -179,7 +183,7 @@ mod tests {
     fn those_that_are_there_are_known_and_later_ones_are_found_without_waiting() {
         let looks = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&looks);
-        // One of a VM that is not there before the second look.
+        // The owner of one interface is found only at a later lookup.
         let finder = OwnerFinder::new(move |names| {
             let look = counted.fetch_add(1, Ordering::Relaxed);
             names.iter().map(|name| (*name != "v2" || look >= 2).then(|| owner(name))).collect()

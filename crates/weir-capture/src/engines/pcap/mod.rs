@@ -1,8 +1,8 @@
-//! The `pcap` engine: whatever libpcap does here. The baseline of the papers (PF_PACKET through libpcap),
-//! and the way to a patched libpcap, such as PF_RING's.
+//! The `pcap` engine: captures through libpcap. It is the baseline of many papers (PF_PACKET through
+//! libpcap), and supports a patched libpcap, such as PF_RING's.
 //!
-//! The life of a frame: as libpcap has it → copied by this thread into the ring. `offered` is what libpcap
-//! reports: nobody else counts beside it.
+//! The path of a frame: libpcap's buffer → copied by this thread into the ring. `offered` is the count of
+//! libpcap: there is no independent count.
 
 pub(crate) mod declaration;
 
@@ -29,11 +29,12 @@ use crate::limits::{BUFFER_BYTES_MAX, DRAIN_TIME_MAX, LIBPCAP_CAPLEN_MAX};
 use crate::setup::{Setup, refuse_queue};
 use crate::source::{Info, Pumped, Source};
 
-/// How long libpcap may keep a frame back.
+/// Longest time for which libpcap may delay a frame.
 const TIMEOUT_MS: i32 = 4;
-/// Frames of one call.
+/// Most frames of one call.
 const BURST: usize = 256;
-/// Several of its time-outs, each with a jiffy (10 ms) more: after that, an open block has come.
+/// Several of libpcap's time-outs, each a jiffy (10 ms) longer: after this time, a block that was open has
+/// been retired.
 const QUIET: Duration = Duration::from_millis(60);
 
 /// The source.
@@ -45,13 +46,14 @@ pub struct Pcap {
     feeds: Feeds,
     fanout: Fanout,
     counts: Counts,
-    /// Frames that libpcap counts and keeps to itself: the other direction, doubles on loopback.
+    /// Whether libpcap counts frames that it does not deliver: those of the other direction, and duplicates
+    /// on loopback.
     keeps_some: bool,
     missed: Missed,
     closed: bool,
 }
 
-/// Counts that libpcap reports, added up: they are 32 bits wide.
+/// The counts of libpcap, which have 32 bits, extended to 64 bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     last: (u32, u32),
@@ -67,7 +69,7 @@ impl Counts {
     }
 }
 
-/// The libpcap that this program runs with, in its own words.
+/// Version text of the loaded libpcap.
 #[must_use]
 pub fn library() -> String {
     unsafe extern "C" {
@@ -79,10 +81,10 @@ pub fn library() -> String {
 }
 
 impl Pcap {
-    /// Has libpcap open `iface`. It receives from here on, and counts from [`start`](Source::start) on.
+    /// Opens `iface` with libpcap, which receives frames from now on.
     ///
     /// # Errors
-    /// [`CaptureError`]: the interface, or what libpcap says.
+    /// [`CaptureError`]: no such interface, or the error of libpcap.
     pub fn open(iface: &str, mut setup: Setup) -> Result<Pcap, CaptureError> {
         setup.check()?;
         setup.refuse_queues("libpcap")?;
@@ -142,12 +144,12 @@ impl Pcap {
         })
     }
 
-    /// Says why this engine was chosen.
+    /// Sets the reason for this engine.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
     }
 
-    /// Copies what libpcap has into the ring; says how many frames.
+    /// Copies the frames that libpcap has to the ring. Returns their number.
     fn take(&mut self) -> Result<usize, CaptureError> {
         let fanout = &mut self.fanout;
         let taken = self.handle.dispatch(Some(BURST), |packet| offer(fanout, &packet));
@@ -188,16 +190,17 @@ impl Pcap {
         }
     }
 
-    /// Frames that libpcap has counted and not given us yet.
+    /// Number of frames that libpcap has counted but not delivered yet.
     fn held(&self) -> u64 {
         let given = self.feeds.seen() + self.counts.dropped;
         self.counts.received.saturating_sub(given)
     }
 
-    /// Ends the offering if libpcap reads a packet socket, and takes the remaining frames.
+    /// Stops the arrival of frames if libpcap reads a packet socket, and takes the remaining frames.
     fn drain(&mut self) -> Result<(), CaptureError> {
-        // Past libpcap, whose own filters would also apply to earlier frames. For other kinds of
-        // handles this fails, and frames that come meanwhile are counted like the rest.
+        // The filter is attached directly, since a filter by libpcap would also apply to frames that it has
+        // already received. For other kinds of handles this fails, and frames that come meanwhile are
+        // counted like the rest.
         let _ = reject_all(self.handle.as_raw_fd());
         rcu::synchronize()?;
         let deadline = Instant::now() + DRAIN_TIME_MAX;
@@ -208,7 +211,8 @@ impl Pcap {
             if taken > 0 {
                 quiet_since = Instant::now();
             }
-            // Frames that it keeps to itself never come: then the end can only be detected by time.
+            // Frames that libpcap does not deliver never come, so the end can then only be detected by
+            // time.
             let done = self.held() == 0 || (self.keeps_some && quiet_since.elapsed() >= QUIET);
             let left = deadline.saturating_duration_since(Instant::now());
             if done && taken == 0 || left.is_zero() {
@@ -221,7 +225,7 @@ impl Pcap {
     }
 }
 
-/// A socket filter that takes nothing.
+/// Attaches a socket filter that rejects all frames.
 fn reject_all(fd: libc::c_int) -> std::io::Result<()> {
     let mut program =
         [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];

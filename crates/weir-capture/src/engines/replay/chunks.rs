@@ -1,4 +1,4 @@
-//! Bytes of a pipe. A thread reads them, so that the caller waits no longer than it wants to.
+//! Bytes of a pipe. A thread reads them, so that the caller can limit its own waiting.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
@@ -6,22 +6,23 @@ use std::time::Duration;
 
 use crate::limits::{PIPE_CHUNK_BYTES, PIPE_CHUNKS_AHEAD};
 
-/// The bytes.
+/// The bytes of a pipe, in chunks.
 pub struct Chunks {
     chunks: Receiver<io::Result<Vec<u8>>>,
-    /// One that has come while it was waited for.
+    /// A chunk that a wait has already received.
     next: Option<io::Result<Vec<u8>>>,
-    /// The one that is being read, and the place in it.
+    /// The chunk that is being read, and the position in it.
     current: Vec<u8>,
     at: usize,
     waits: bool,
 }
 
 impl Chunks {
-    /// Starts a thread that opens and reads. It ends with its input, or once nobody reads and another chunk has come.
+    /// Starts a thread that opens the input and reads it. The thread ends at the end of its input or, if
+    /// this is dropped, with the next chunk.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// The thread could not be started.
     pub fn start<R: Read>(
         open: impl FnOnce() -> io::Result<R> + Send + 'static,
     ) -> io::Result<Chunks> {
@@ -31,28 +32,29 @@ impl Chunks {
         Ok(Chunks { chunks, next: None, current: Vec::new(), at: 0, waits: true })
     }
 
-    /// Whether reading waits for bytes; if not, it gives [`WouldBlock`](io::ErrorKind::WouldBlock) without any.
+    /// Whether reading waits for bytes; otherwise it returns [`WouldBlock`](io::ErrorKind::WouldBlock) if
+    /// there are none.
     pub fn set_waiting(&mut self, waits: bool) {
         self.waits = waits;
     }
 
-    /// Waits until there is something to read, or the end, or this time is over.
+    /// Waits until there is something to read, the input has ended, or `limit` is over.
     pub fn wait(&mut self, limit: Duration) {
         if self.at == self.current.len() {
             self.wait_for_more(limit);
         }
     }
 
-    /// The same for bytes behind those that are there.
+    /// As [`wait`](Chunks::wait), but for bytes after those that have already arrived.
     pub fn wait_for_more(&mut self, limit: Duration) {
         if self.next.is_some() {
             return;
         }
-        // Of a thread that has ended nothing comes any more, and reading gives the end.
+        // If the thread has ended, this stays `None`, and reading returns the end.
         self.next = self.chunks.recv_timeout(limit).ok();
     }
 
-    /// Reads the beginning, and leaves it there, also what is read before an error.
+    /// Calls `look` with the next bytes, and then restores them, including an error that was read.
     pub fn peek<T>(&mut self, look: impl FnOnce(&mut dyn Read) -> T) -> T {
         let mut copying = Copying { chunks: self, copy: Vec::new(), failed: None };
         let found = look(&mut copying);
@@ -74,7 +76,7 @@ impl Read for Chunks {
                 Err(TryRecvError::Empty) => return Err(io::ErrorKind::WouldBlock.into()),
                 other => other.ok(),
             };
-            // The thread has ended: so have the bytes.
+            // The thread has ended, so there are no more bytes.
             let Some(next) = next else { return Ok(0) };
             (self.current, self.at) = (next?, 0);
         }
@@ -84,7 +86,7 @@ impl Read for Chunks {
     }
 }
 
-/// Keeps what it reads.
+/// Keeps a copy of the bytes that are read.
 struct Copying<'a> {
     chunks: &'a mut Chunks,
     copy: Vec<u8>,

@@ -1,4 +1,5 @@
-//! The bytes of a capture file: from a file, a pipe or standard input, unpacked where they are compressed.
+//! Reads the bytes of a capture file from a file, a pipe or standard input, and decompresses them if
+//! necessary.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -24,29 +25,30 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 
-/// How often whoever waits is asked whether to go on.
+/// Time between two calls of `goes_on`.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Pipes that were looked at, for whoever reads them from the start.
+/// Pipes whose beginning was read by `peek` or `wait_for`. The next `open` reads them from the start.
 static LOOKED_AT: Mutex<BTreeMap<PathBuf, Chunks>> = Mutex::new(BTreeMap::new());
 
 /// Bytes of a capture file.
 pub enum Input {
-    /// They are all there.
+    /// A file; all bytes are available.
     File(Box<dyn Read + Send>),
-    /// Somebody writes them at some time.
+    /// A pipe; bytes arrive at any time.
     Pipe(Chunks),
 }
 
 impl Input {
-    /// From now on, bytes of a pipe that are not there yet are a [`WouldBlock`](io::ErrorKind::WouldBlock).
+    /// From now on, reading from a pipe without available bytes returns
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock).
     pub fn wait_no_more(&mut self) {
         if let Input::Pipe(chunks) = self {
             chunks.set_waiting(false);
         }
     }
 
-    /// Waits for more bytes of a pipe, no longer than this.
+    /// Waits for more bytes of a pipe, at most `limit`.
     pub fn wait(&mut self, limit: Duration) {
         if let Input::Pipe(chunks) = self {
             chunks.wait(limit);
@@ -63,7 +65,7 @@ impl Read for Input {
     }
 }
 
-/// Whether it can be read only once: standard input, a named pipe, a device.
+/// Whether the path can be read only once: standard input, a named pipe, a device.
 pub fn is_pipe(path: &Path) -> bool {
     let is_stream = |meta: Metadata| !meta.is_file() && !meta.is_dir();
     is_standard_input(path) || path.metadata().is_ok_and(is_stream)
@@ -76,7 +78,7 @@ fn is_standard_input(path: &Path) -> bool {
 /// Opens a capture file, or standard input.
 ///
 /// # Errors
-/// What the kernel says; `IsADirectory` for a folder.
+/// The kernel's error; `IsADirectory` for a folder.
 pub fn open(path: &Path) -> io::Result<Input> {
     let known = looked_at().remove(path);
     match known {
@@ -85,7 +87,7 @@ pub fn open(path: &Path) -> io::Result<Input> {
     }
 }
 
-/// Looks at the beginning, and leaves it to whoever opens it next.
+/// Calls `look` with the beginning of the file. The next [`open`] of a pipe reads it again.
 ///
 /// # Errors
 /// As [`open`].
@@ -100,9 +102,9 @@ pub fn peek<T>(path: &Path, look: impl FnOnce(&mut dyn Read) -> T) -> io::Result
     }
 }
 
-/// Waits until the beginning of a pipe is there, or until `goes_on`, which is called every so often, returns false.
-/// Returns whether it is there. `look` says so: it returns false if it read a
-/// [`WouldBlock`](io::ErrorKind::WouldBlock). The beginning is left to whoever opens the pipe next.
+/// Waits until the beginning of a pipe has arrived, or until `goes_on`, which is called regularly, returns
+/// false. Returns whether it has arrived. `look` reads the beginning, and returns false if it got
+/// [`WouldBlock`](io::ErrorKind::WouldBlock). The next [`open`] of the pipe reads the beginning again.
 ///
 /// # Errors
 /// As [`open`].
@@ -135,10 +137,10 @@ fn open_anew(path: &Path) -> io::Result<Input> {
     if is_standard_input(path) {
         return Chunks::start(|| unpacked(Box::new(io::stdin()))).map(Input::Pipe);
     }
-    // A named pipe is opened whether somebody writes to it yet or not; it is the thread that waits.
+    // A named pipe is opened without waiting for a writer; the thread of `Chunks` waits for it.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let kind = file.metadata()?.file_type();
-    // Opening a folder succeeds and reading it fails, with less to say.
+    // A folder can be opened, and reading it would fail with a less clear error.
     if kind.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
@@ -153,7 +155,8 @@ fn open_anew(path: &Path) -> io::Result<Input> {
     .map(Input::Pipe)
 }
 
-/// Waits until there are bytes, or the writer has gone. Before the first writer, a named pipe reads as if it had ended.
+/// Waits until there are bytes, or the writer has closed the pipe. Before the first writer opens it, a read
+/// of a named pipe returns the end of the file.
 fn wait_for_bytes(file: &File) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(file, PollFlags::IN)], None) {
@@ -163,7 +166,7 @@ fn wait_for_bytes(file: &File) -> io::Result<()> {
     }
 }
 
-/// The bytes as they were before they were compressed, if they are.
+/// Decompresses the bytes, if they are compressed.
 fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
     let mut first = Vec::with_capacity(ZSTD.len());
     (&mut input).take(ZSTD.len() as u64).read_to_end(&mut first)?;
@@ -209,7 +212,7 @@ mod tests {
             let cut = &packed[..packed.len() / 2];
             assert!(read(cut).is_err(), "a file that ends in the middle is no whole one");
         }
-        // Two of them in a row are one file, as the tools have it.
+        // Two compressed files in a row are one file, as for the command-line tools.
         for packed in [&gzip, &lz4, &zstd] {
             assert!(read(&packed.repeat(2)).unwrap().len() == 2 * plain.len());
         }

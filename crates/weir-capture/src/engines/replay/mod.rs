@@ -1,7 +1,7 @@
-//! The `replay` engine: the frames of a pcap or pcapng file. No rights needed.
+//! The `replay` engine: reads frames from a pcap or pcapng file. Needs no privileges.
 //!
-//! The only source that can wait: with [`ReplayOptions::waits`] no reader that takes part is lapped.
-//! Stamps are those of the file, whatever the speed.
+//! With [`ReplayOptions::waits`], this source waits for readers that have joined a [`Pace`](pace::Pace),
+//! and does not lap them. Stamps are those of the file at any speed.
 
 mod chunks;
 pub(crate) mod declaration;
@@ -33,12 +33,12 @@ use input::Input;
 /// Options of this engine.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// How fast.
+    /// Speed of the replay.
     pub speed: Speed,
-    /// Readers that have joined a feed's [`Pace`](pace::Pace) are waited for. Without, as in any capture, who is too
-    /// slow is lapped.
+    /// Whether to wait for readers that have joined a feed's [`Pace`](pace::Pace). Otherwise slow readers
+    /// are lapped, as in any capture.
     pub waits: bool,
-    /// How often the file is gone through, 1 or more. Stamps repeat.
+    /// Number of times that the file is replayed, 1 or more. Stamps repeat.
     pub loops: u32,
 }
 
@@ -56,17 +56,19 @@ pub struct Replay {
     info: Info,
     path: PathBuf,
     direction: Direction,
-    /// Most bytes that any feed wants of a frame.
+    /// Most bytes of a frame that any feed needs.
     bytes_needed: usize,
     feeds: Feeds,
     fanout: Fanout,
     file: FrameReader<Input>,
     loops_left: u32,
-    /// Frames of loops that are over.
+    /// Number of frames of earlier loops.
     looped_frames: u64,
-    /// Frames that do not go the wanted way: not offered, as at a hook that only sees the wanted ones.
+    /// Number of frames of an unwanted direction. They are not offered, as at a hook that sees only the
+    /// wanted direction.
     unwanted: u64,
-    /// Frames that ended the replay: read from the file, and not offered.
+    /// Number of frames that ended the replay because of their link type: read from the file, but not
+    /// offered.
     refused: u64,
     link_type: u16,
     pacer: Option<Pacer>,
@@ -80,8 +82,8 @@ impl Replay {
     /// Opens the file and makes a ring for its frames.
     ///
     /// # Errors
-    /// [`CaptureError::File`] for a file that is not there or no capture file,
-    /// [`CaptureError::Options`] for a speed or number of loops that is none.
+    /// [`CaptureError::File`] if the file cannot be opened or is not a capture file;
+    /// [`CaptureError::Options`] for an invalid speed or number of loops.
     pub fn open(
         path: &Path,
         mut setup: Setup,
@@ -135,7 +137,7 @@ impl Replay {
         })
     }
 
-    /// Takes one frame from the file: into the ring, or, where its time has not come, aside.
+    /// Reads one frame from the file, and writes it to the rings or, if it is not due yet, to `pending`.
     fn step(&mut self) -> Result<Stepped, CaptureError> {
         let Replay { file, path, .. } = self;
         let frame = match file.next() {
@@ -177,7 +179,8 @@ impl Replay {
         Ok(Stepped::Frame)
     }
 
-    /// Puts the frame that waits into the ring, if its time comes before `deadline`. False if not.
+    /// Waits for the pending frame's time and writes the frame to the rings. False if it is not due before
+    /// `deadline`.
     fn release_pending(&mut self, deadline: Instant) -> bool {
         let (Some(meta), Some(pacer)) = (self.pending, &mut self.pacer) else { return true };
         let wait = pacer.wait(meta.ts_ns);
@@ -195,7 +198,7 @@ impl Replay {
     }
 
     fn count(&self) {
-        // A frame that waits for its time was not offered yet.
+        // The pending frame has not been offered yet.
         let early = u64::from(self.pending.is_some());
         let read = self.looped_frames + self.file.frames();
         let offered = read - early - self.refused - self.unwanted;
@@ -215,9 +218,9 @@ impl Replay {
 
 enum Stepped {
     Frame,
-    /// A frame whose time has not come is in `pending`.
+    /// The frame is not due yet, and is in `pending`.
     Early,
-    /// The file is a pipe, and the next frame has not come through it yet.
+    /// The file is a pipe, and the next frame has not arrived yet.
     Waits,
     End,
 }
@@ -235,12 +238,12 @@ fn check_options(options: &ReplayOptions) -> Result<(), CaptureError> {
     }
 }
 
-/// Waits until a pipe has brought the beginning of a capture file, or until `goes_on` says to wait no longer. True: the
-/// beginning is there, or something else that [`Replay::open`] has an error for; opening it waits for nothing then. Of
-/// files at once.
+/// Waits until the beginning of a capture file has arrived through a pipe, or until `goes_on` returns
+/// false. True: the beginning has arrived, or something that is not a capture file; in both cases
+/// [`Replay::open`] does not wait. For files, returns at once.
 ///
 /// # Errors
-/// [`CaptureError::File`]: it cannot be opened.
+/// [`CaptureError::File`]: the file cannot be opened.
 pub fn wait_for(path: &Path, goes_on: impl FnMut() -> bool) -> Result<bool, CaptureError> {
     let look = |input: &mut dyn Read| match FrameReader::open(input) {
         Err(error) => !error.is_would_block(),
@@ -254,7 +257,7 @@ pub use input::is_pipe;
 /// The link type of the file's frames.
 ///
 /// # Errors
-/// [`CaptureError::File`] for a file that is not there or no capture file.
+/// [`CaptureError::File`] if the file cannot be opened or is not a capture file.
 pub fn link_type(path: &Path) -> Result<u16, CaptureError> {
     let look = |input: &mut dyn Read| FrameReader::open(input).map(|file| link_type_of(&file));
     let link_type = input::peek(path, look).map_err(|error| cannot_open(path, &error))?;
@@ -275,7 +278,7 @@ fn open_file(path: &Path) -> Result<FrameReader<Input>, CaptureError> {
 
 fn cannot_open(path: &Path, error: &io::Error) -> CaptureError {
     let message = match error.kind() {
-        // `weir capture --write DIR/` leaves this file there.
+        // `weir capture --write DIR/` creates this file in its folder.
         io::ErrorKind::IsADirectory if path.join(".weir-recorder").exists() => format!(
             "is a folder of recorded files; put their frames into one: weir extract {} --write all.pcapng",
             path.display()
@@ -300,17 +303,16 @@ fn link_type_changes(path: &Path, before: u16, frame: &Frame<'_>) -> CaptureErro
     CaptureError::File { path: path.to_owned(), message }
 }
 
-/// Turns the distance of stamps into waiting.
+/// Computes how long to wait for a frame from the distances of stamps.
 #[derive(Debug)]
 struct Pacer {
     schedule: Schedule,
-    /// When the first frame was replayed.
+    /// Time when the first frame was replayed.
     began: Option<Instant>,
 }
 
 impl Pacer {
-    /// How long until a frame with this stamp is due: for stamps that are centuries away the wait
-    /// is split into turns of `pump`.
+    /// Time until a frame with this stamp is due. It may be centuries; `pump` divides the wait into turns.
     fn wait(&mut self, ts_ns: u64) -> Duration {
         let now = Instant::now();
         let began = *self.began.get_or_insert(now);
@@ -335,7 +337,7 @@ impl Source for Replay {
                 break Ok(Pumped::More);
             }
             if !self.fanout.is_open() {
-                // Frames that readers are to catch up with must be visible.
+                // Publish the frames, so that readers can read them and catch up.
                 self.fanout.publish();
                 if Instant::now() >= deadline {
                     break Ok(Pumped::More);

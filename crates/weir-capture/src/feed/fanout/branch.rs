@@ -1,4 +1,4 @@
-//! One feed's ring, as one fan-out fills it: what the feed leaves out is counted by name, the rest is written.
+//! Writes the frames that one feed selects into its ring for one fan-out, and counts the others by reason.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,19 +17,19 @@ use crate::feed::pace::{Gate, Pace};
 use crate::feed::wakers::Wakers;
 use crate::feed::{Feed, Sampler};
 
-/// A position that no fan-out reaches: the branch has not joined, or not left.
+/// A position that no fan-out reaches: the branch has not joined, or has not left.
 const NOT_YET: u64 = u64::MAX;
 
-/// Counts of one branch. One thread counts, any may look.
+/// Counts of one branch. One thread counts; any thread may read.
 #[derive(Debug)]
 pub(crate) struct BranchCounts {
-    /// Frames that the fan-out had seen when the branch joined and left it.
+    /// Number of frames that the fan-out had seen when the branch joined, and when it left.
     pub(super) joined_at: AtomicU64,
     pub(super) left_at: AtomicU64,
     pub(in crate::feed) filtered: AtomicU64,
     pub(in crate::feed) blocked: AtomicU64,
     pub(in crate::feed) sampled: AtomicU64,
-    /// Of a source with several interfaces: the same by interface.
+    /// The counts by interface, for a source with several.
     pub(in crate::feed) by_interface: Option<Tally>,
 }
 
@@ -42,17 +42,17 @@ impl Default for BranchCounts {
 }
 
 impl BranchCounts {
-    /// Of a source with several interfaces.
+    /// Counts for a source with several interfaces.
     pub(in crate::feed) fn by_interface() -> BranchCounts {
         BranchCounts { by_interface: Some(Tally::new()), ..BranchCounts::default() }
     }
 
-    /// Frames that the fan-out had seen when the branch joined; `None` before it has.
+    /// Number of frames that the fan-out had seen when the branch joined; `None` if it has not joined yet.
     pub(in crate::feed) fn joined_at(&self) -> Option<u64> {
         Some(self.joined_at.load(Ordering::Acquire)).filter(|&at| at != NOT_YET)
     }
 
-    /// Frames that the fan-out had seen when the branch left; `None` before it has.
+    /// Number of frames that the fan-out had seen when the branch left; `None` if it has not left yet.
     pub(in crate::feed) fn left_at(&self) -> Option<u64> {
         Some(self.left_at.load(Ordering::Acquire)).filter(|&at| at != NOT_YET)
     }
@@ -62,16 +62,16 @@ impl BranchCounts {
 pub(crate) struct Branch {
     pub(super) slot: FeedSlot,
     writer: Writer<Mapping>,
-    /// Frames that readers see.
+    /// Number of published frames.
     published: u64,
     caplen_max: usize,
     direction: Direction,
     shard: Shard,
     sampler: Sampler,
     pub(super) goes_by_flow: bool,
-    /// But for its filter and block list.
+    /// Whether it takes every frame that passes its filter and its block list.
     pub(super) takes_all: bool,
-    /// Frames that it leaves out.
+    /// The block list: frames to exclude.
     pub(super) blocked: Arc<BlockList>,
     filtered: u64,
     pub(super) blocked_frames: u64,
@@ -82,7 +82,7 @@ pub(crate) struct Branch {
 }
 
 impl Branch {
-    /// `feed.direction`: as far as frames of another one come.
+    /// A branch for this feed. `feed.direction` may be `Both` if no frames of another direction come.
     pub(in crate::feed) fn new(
         slot: FeedSlot,
         feed: &Feed,
@@ -111,13 +111,14 @@ impl Branch {
         }
     }
 
-    /// The same with a writer that does not overtake these readers, of an engine that asks [`Fanout::is_open`].
+    /// Makes [`Fanout::is_open`](super::Fanout::is_open) false while a burst could overtake one of these
+    /// readers.
     pub(in crate::feed) fn that_waits_for(mut self, pace: Option<&Pace>) -> Branch {
         self.gate = pace.map(|pace| Gate::new(pace.clone(), self.writer.ring().clone()));
         self
     }
 
-    /// Ends its ring, and wakes its readers.
+    /// Closes its ring, and wakes its readers.
     pub(in crate::feed) fn close(&mut self) {
         self.publish();
         self.writer.close();
@@ -129,19 +130,19 @@ impl Branch {
         self.writer.frames()
     }
 
-    /// As [`Fanout::is_open`](super::Fanout::is_open), of this ring.
+    /// As [`Fanout::is_open`](super::Fanout::is_open), for this ring.
     #[inline]
     pub(super) fn is_open(&mut self) -> bool {
         self.gate.as_mut().is_none_or(|gate| gate.is_open(self.writer.frames()))
     }
 
-    /// Writes a frame of interface 0, the only one.
+    /// Writes a frame of a source with one interface, which has number 0.
     #[inline]
     pub(super) fn write(&mut self, meta: &Meta, frame: &[u8]) {
         self.writer.push(meta, kept_of(frame, self.caplen_max));
     }
 
-    /// Writes frames of a source with one interface, whatever number they have of it.
+    /// Writes frames of a source with one interface, whatever interface number they have.
     #[inline]
     pub(super) fn write_burst<'a>(&mut self, frames: impl Iterator<Item = (Meta, &'a [u8])>) {
         let caplen_max = self.caplen_max;
@@ -149,10 +150,10 @@ impl Branch {
         self.writer.push_burst(frames.map(kept));
     }
 
-    /// Writes a frame that was chosen.
+    /// Writes a selected frame.
     fn take(&mut self, meta: &Meta, frame: &[u8]) {
         let Some(tally) = &self.counts.by_interface else {
-            // A feed of one interface, whatever its frames' numbers were before.
+            // A source with one interface: the number in `meta` may be that of another source.
             return self.write(&Meta { interface_id: 0, ..*meta }, frame);
         };
         let kept = kept_of(frame, self.caplen_max);
@@ -166,7 +167,7 @@ impl Branch {
         }
     }
 
-    /// A frame that it leaves out.
+    /// Counts a rejected frame by interface.
     #[inline]
     fn leave_out(&self, meta: &Meta, why: Column) {
         if let Some(tally) = &self.counts.by_interface {
@@ -200,10 +201,10 @@ impl Branch {
         }
     }
 
-    /// Adds a sleeper; its line for this ring is the last.
+    /// Adds a waker. `line` is its line for this ring.
     pub(super) fn add_waker(&mut self, number: WakerSlot, waker: Waker, line: usize) {
         self.wakers.add(number, waker, line);
-        // Frames may have come since the sleeper looked.
+        // Frames may have come since the reader last polled.
         self.wakers.published(0, self.published);
     }
 

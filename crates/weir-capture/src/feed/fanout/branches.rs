@@ -1,4 +1,5 @@
-//! The branches of a fan-out: what they have in common is done once a frame, and changes come between two frames.
+//! The branches of a fan-out. Work that they share is done once for each frame. Changes are applied between
+//! two frames.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,18 +21,18 @@ use crate::feed::wakers::AddedWaker;
 pub(crate) enum Update {
     /// One branch leaves, and another takes its place or joins as the last one.
     Exchange { leaves: Option<FeedSlot>, joins: Option<Box<Branch>> },
-    /// The filters of all branches, in their order once the updates before this one are applied; `None` if they have
-    /// none.
+    /// The filters of all branches, in the order that the branches have after the preceding updates; `None`
+    /// if no branch has a filter.
     Filters(Option<UserFilterSet>),
     /// The block list of a branch.
     Block(FeedSlot, Arc<BlockList>),
-    /// A sleeper for a branch; its line for this fan-out's ring is the last.
+    /// A waker for a branch, with its line for this fan-out's ring.
     Attach(FeedSlot, WakerSlot, Waker, usize),
-    /// One less.
+    /// Removes a waker.
     Detach(FeedSlot, WakerSlot),
 }
 
-/// Objects that an update took out of service, to be freed where no frame waits.
+/// Objects that an update has replaced. They are freed by a thread that moves no frames.
 pub(crate) enum Retired {
     Branch(Box<Branch>),
     Filters(#[expect(dead_code, reason = "to be dropped")] Option<UserFilterSet>),
@@ -46,21 +47,21 @@ pub(crate) struct Branches {
     pub(super) list: Vec<Branch>,
     /// `None` if no branch has a filter.
     filters: Option<UserFilterSet>,
-    /// There is one branch, it takes every frame, and nothing is counted by interface.
+    /// Whether there is one branch that takes every frame, and no counts by interface.
     takes_all: bool,
-    /// Some branch goes by the flow's hash.
+    /// Whether a branch selects by flow hash.
     by_flow: bool,
-    /// Some branch has a block list that is not empty.
+    /// Whether a branch has a block list that is not empty.
     pub(super) has_blocks: bool,
-    /// Frames that came, for whatever branches.
+    /// Number of frames that came to this fan-out.
     pub(super) seen: u64,
     seen_visible: Arc<AtomicU64>,
-    /// Of a source with several interfaces: the same by interface.
+    /// `seen` by interface, for a source with several.
     by_interface: Option<Arc<Tally>>,
 }
 
 impl Branches {
-    /// None yet. `seen`: where to say how many frames have come.
+    /// A list without branches. Publishing stores the number of seen frames in `seen`.
     pub(in crate::feed) fn new(seen: Arc<AtomicU64>, by_interface: Option<Arc<Tally>>) -> Branches {
         Branches { seen_visible: seen, by_interface, ..Branches::default() }
     }
@@ -75,7 +76,7 @@ impl Branches {
         }
     }
 
-    /// Offers frames that are all here already: the branch that takes everything is looked up once.
+    /// Offers a burst of frames. If the only branch takes every frame, the whole burst is written at once.
     #[inline]
     pub(crate) fn push_burst<'a>(
         &mut self,
@@ -88,7 +89,7 @@ impl Branches {
         }
     }
 
-    /// Asks each branch whether it wants the frame.
+    /// Offers the frame to each branch.
     fn offer(&mut self, meta: &Meta, frame: &[u8]) {
         if let Some(tally) = &self.by_interface {
             tally.add(meta.interface_id, Column::Seen, 1);
@@ -121,7 +122,7 @@ impl Branches {
     /// As [`Fanout::is_open`](super::Fanout::is_open).
     #[inline]
     pub(super) fn are_open(&mut self) -> bool {
-        // Every gate looks: each follows its own ring's blocks.
+        // No short circuit: every gate must be called, to follow the blocks of its own ring.
         self.list.iter_mut().map(Branch::is_open).fold(true, |all, one| all & one)
     }
 
@@ -133,7 +134,7 @@ impl Branches {
         if let (Some(own), Some(all)) = (&branch.counts.by_interface, &self.by_interface) {
             own.join(all);
         }
-        // Last: a thread that sees it sees the counts by interface, too.
+        // Stored last: a thread that reads this value also sees the counts by interface.
         branch.counts.joined_at.store(self.seen, Ordering::Release);
         self.list.insert(at, *branch);
     }
@@ -142,7 +143,7 @@ impl Branches {
         self.list.iter().position(|branch| branch.slot == slot)
     }
 
-    /// After a change: what the branches have in common.
+    /// Updates the properties that the branches share, after a change.
     pub(super) fn look(&mut self) {
         self.by_flow = self.list.iter().any(|branch| branch.goes_by_flow);
         self.has_blocks = self.list.iter().any(|branch| !branch.blocked.is_empty());

@@ -1,4 +1,4 @@
-//! Changes the feeds from any thread.
+//! Implements [`FeedControl`] for feeds behind fan-outs.
 
 use std::sync::Arc;
 
@@ -40,8 +40,7 @@ impl FeedControl for Feeds {
             ]);
         }
         let ledger = self.finish(&gone);
-        // A filter that stays as it was passes more frames than wanted, and user space rejects
-        // those.
+        // If the old prefilter stays, it passes more frames than needed, and user space rejects those.
         let _ = state.choose(&wanted);
         Ok(ledger)
     }
@@ -64,7 +63,7 @@ impl FeedControl for Feeds {
                 let mut wanted = self.shared.feeds();
                 wanted[at].filter = filter;
                 self.shared.setup.admit(&mut wanted[at])?;
-                // The kernel first: it may refuse.
+                // The filter in the kernel first, because this may fail.
                 let chosen = state.choose(&wanted)?;
                 let sets = self.shared.filters(&wanted);
                 let location = chosen.unwrap_or(self.shared.location(&wanted, &sets[0]));
@@ -118,10 +117,10 @@ impl FeedControl for Feeds {
 }
 
 impl Feeds {
-    /// [`FeedControl::attach`] for a source that numbers its sleepers itself.
+    /// [`FeedControl::attach`] for a source that assigns the slots of its wakers itself.
     ///
     /// # Errors
-    /// As there.
+    /// As [`FeedControl::attach`].
     pub(crate) fn attach_as(
         &self,
         feed: FeedSlot,
@@ -139,7 +138,8 @@ impl Feeds {
         Ok(())
     }
 
-    /// Changes a block list. The new one is made here, beside the old one: of 65,536 entries that takes milliseconds.
+    /// Changes a block list. The new list is made on this thread while the old one is in use: with 65,536
+    /// entries that takes milliseconds.
     fn block(
         &self,
         at: usize,
@@ -153,7 +153,7 @@ impl Feeds {
         let mut list = BlockList::clone(&old);
         change_list(&mut list, remove, add)
             .map_err(|full| CaptureError::Options(full.to_string()))?;
-        // A front is for those who block something.
+        // An emptied list would keep its lookup table (`Front`); a default list has none.
         let new = Arc::new(if list.is_empty() { BlockList::default() } else { list });
         for queue in &self.shared.fanouts {
             queue.post([Update::Block(slot, Arc::clone(&new))]);
@@ -162,7 +162,7 @@ impl Feeds {
         Ok(())
     }
 
-    /// Waits until a feed that was taken out has left every fan-out, closes its rings, and gives its final ledger.
+    /// Waits until a removed feed has left every fan-out, closes its rings, and returns its final ledger.
     pub(super) fn finish(&self, gone: &Entry) -> Ledger {
         for queue in &self.shared.fanouts {
             for retired in queue.settle() {
@@ -175,8 +175,8 @@ impl Feeds {
     }
 }
 
-/// Frees what updates took out of service. A branch among it is one whose asking thread has gone on to wait for it: its
-/// counts are final, and its rings are closed here as well as there.
+/// Frees the objects that updates have replaced. If a branch is among them, another thread is waiting in
+/// `finish` for it to leave: its counts are final, and its rings are closed here instead of there.
 fn close_retired(retired: Vec<Retired>) {
     for one in retired {
         if let Retired::Branch(mut branch) = one {

@@ -1,4 +1,4 @@
-//! The feeds of a source with several interfaces: their rings describe all of them, in the same order.
+//! The feeds of a source with several interfaces. Their rings describe all interfaces, in the same order.
 
 use weir_frame::pcapng::Interface;
 use weir_ring::{Clock, Ledger, Words, header};
@@ -14,14 +14,15 @@ use crate::feed::interfaces::{
 use crate::kernel::netns::Owner;
 use crate::setup::Setup;
 
-/// The interfaces of a source that has several, and what the engine counts of each.
+/// The interfaces of a source that has several, and the engine's counts of each.
 pub(super) struct Several {
     interfaces: Interfaces,
     counts: Box<dyn EngineCounts>,
 }
 
 impl Feeds {
-    /// [`create_one`](Feeds::create_one) for a source of several interfaces, of which none is there yet.
+    /// [`create_one`](Feeds::create_one) for a source with several interfaces, none of which has joined
+    /// yet.
     ///
     /// # Errors
     /// As `create`.
@@ -38,11 +39,11 @@ impl Feeds {
         Ok((feeds, fanouts.pop().expect("one was asked for")))
     }
 
-    /// An interface joins: gives its number in all rings, which describe it when this returns. One that was there
-    /// before has its old number.
+    /// Adds an interface to all rings, and returns its number, which is the same in all of them. An
+    /// interface that was there before gets its old number.
     ///
     /// # Errors
-    /// There have been too many, or a ring has no room for one more description; then no ring has it.
+    /// Too many interfaces, or a ring has no space for another description. No ring has changed then.
     pub(crate) fn add_interface(
         &self,
         name: &str,
@@ -53,7 +54,7 @@ impl Feeds {
         let rings = || entries.iter().flat_map(|entry| entry.rings.iter().map(move |r| (entry, r)));
         interfaces.join(name, owner, |owner| {
             let described = |entry: &Entry| interfaces.describe(&entry.feed.interface, name, owner);
-            // First whether all have room: the number must be the same in each.
+            // First check that all rings have space, since the number must be the same in each.
             for (entry, ring) in rings() {
                 header::append(ring.memory().words(), &described(entry))?;
             }
@@ -64,17 +65,17 @@ impl Feeds {
         })
     }
 
-    /// Whether an interface may have another number once its owner is found.
+    /// Whether an interface may get another number when its owner is found.
     pub(crate) fn may_continue(&self) -> bool {
         self.shared.several().interfaces.may_continue()
     }
 
-    /// The frames of an interface have another number from here on.
+    /// The frames of an interface have another number from now on.
     pub(crate) fn continue_as(&self, old: u32, new: u32) {
         self.shared.several().interfaces.continue_as(old, new);
     }
 
-    /// An interface has left; its number stays its own.
+    /// An interface has left. Its number is not reused.
     pub(crate) fn remove_interface(&self, number: u32) {
         self.shared.several().interfaces.leave(number);
     }
@@ -92,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// The engine's counts by number, that of the source included.
+    /// The engine's counts, indexed by interface number. Number 0 is the source itself.
     pub(super) fn counts_by_interface(&self) -> Result<Vec<EngineCount>, CaptureError> {
         let Some(several) = &self.interfaces else { return Ok(Vec::new()) };
         let numbers = 1..=several.interfaces.count() as u32;
@@ -100,7 +101,7 @@ impl Shared {
         std::iter::once(Ok(EngineCount::default())).chain(counts).collect()
     }
 
-    /// The interfaces so far, as the rings of a feed describe them.
+    /// The descriptions of all interfaces so far, for the rings of a feed.
     pub(super) fn described(&self, feed: &Feed) -> Vec<Interface> {
         let Some(Several { interfaces, .. }) = &self.interfaces else { return Vec::new() };
         let known = interfaces.known();
@@ -110,12 +111,12 @@ impl Shared {
         known.iter().map(of).collect()
     }
 
-    /// Has the rings of a feed that joins describe the interfaces that have joined since they were made. No other joins
-    /// meanwhile: the caller has the lock of the entries.
+    /// Adds to the rings of a new feed the interfaces that have joined since the rings were made. The
+    /// caller holds the lock of the entries, so that no interface joins meanwhile.
     pub(super) fn describe_interfaces(&self, entry: &Entry) -> Result<(), CaptureError> {
         let described = self.described(&entry.feed);
         for ring in &entry.rings {
-            // The first one is the source itself.
+            // The first interface of a ring is the source itself.
             for interface in described.iter().skip(ring.interfaces().saturating_sub(1) as usize) {
                 ring.append_interface(interface)?;
             }
@@ -139,7 +140,8 @@ impl Shared {
                 let tallies = entry.counts.iter().filter_map(|own| own.by_interface.as_ref());
                 tallies.map(|tally| tally.get(number, column)).sum::<u64>()
             };
-            // Until a fan-out takes the feed over, all that has come there came before it.
+            // Until a fan-out has taken the feed over, all frames that came there came before the feed
+            // joined.
             let fanouts = entry.counts.iter().zip(&self.seen_by_interface);
             let seen_before =
                 fanouts.map(|(own, all)| match (own.joined_at(), &own.by_interface) {
@@ -176,8 +178,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use weir_frame::record::Meta;
 
-    /// An engine that has offered ten frames of each, of which no feed wanted the number's own count, and whose
-    /// interfaces say that they missed one frame more each time they are asked.
+    /// An engine that has offered ten frames of each interface. Of interface number N, it rejected N frames
+    /// that no feed wanted. Each reading reports one more missed frame.
     #[derive(Default)]
     struct Ten(AtomicU64);
 
@@ -219,7 +221,7 @@ mod tests {
         assert_eq!(["v1", "v2"].map(|name| feeds.add_interface(name, None).unwrap()), [1, 2]);
         feeds.remove_interface(1);
         let late = feeds.add(feed("same")).unwrap();
-        // It comes back, and another comes.
+        // One interface joins again, and another joins.
         assert_eq!(["v1", "v3"].map(|name| feeds.add_interface(name, None).unwrap()), [1, 3]);
         let handles = feeds.handles();
         assert_eq!((handles.len(), names(&late).len()), (3, 4));
@@ -275,7 +277,7 @@ mod tests {
         };
         let first = [line("v1", (10, 1, 4)), line("v2", (10, 2, 4))];
         assert_eq!(lines(FeedSlot::first()), first);
-        // Without what had come, and what had been left out, when it joined.
+        // The counts do not include frames that had come or been rejected before the feed joined.
         assert_eq!(lines(late.slot), [line("v1", (6, 0, 1)), line("v2", (8, 0, 4))]);
     }
 
@@ -285,7 +287,7 @@ mod tests {
         feeds.add_interface("v1", None).unwrap();
         let meta = Meta { interface_id: 1, wire_len: 60, ..Meta::default() };
         (0..9).for_each(|_| fanout.push(&meta, &[0; 60]));
-        // The thread holds the fan-out, and looks for updates when the next frame comes.
+        // The thread has taken the fan-out over, and checks for updates at the next frame.
         let late = feeds.add(feed("late")).unwrap();
         let offered = || feeds.interfaces(late.slot).unwrap()[0].ledger.offered;
         assert_eq!(offered(), 0, "nine came, and one no feed wanted");

@@ -18,7 +18,7 @@ impl Feeds {
     /// Adds a feed with this slot.
     ///
     /// # Errors
-    /// See [`FeedControl::add`].
+    /// See [`FeedControl::add`](crate::FeedControl::add).
     pub(crate) fn insert(
         &self,
         slot: FeedSlot,
@@ -51,8 +51,8 @@ impl Feeds {
         Ok(entries[at].handle())
     }
 
-    /// Makes the feed's rings, and adds it to every fan-out. `replaces`: a feed that leaves between the same two
-    /// frames. Returns its place among the entries.
+    /// Makes the feed's rings, and adds it to every fan-out. `replaces`: a feed that leaves between the
+    /// same two frames. Returns its index among the entries.
     pub(super) fn join(
         &self,
         slot: FeedSlot,
@@ -142,10 +142,11 @@ impl Feeds {
         Ok((handle, self.finish(&gone)))
     }
 
-    /// [`FeedControl::replace_rings`] for a source that numbers its feeds itself.
+    /// [`FeedControl::replace_rings`](crate::FeedControl::replace_rings), for a source that numbers the slots of
+    /// its feeds itself.
     ///
     /// # Errors
-    /// As [`FeedControl::replace_rings`].
+    /// As [`FeedControl::replace_rings`](crate::FeedControl::replace_rings).
     pub(crate) fn replace(
         &self,
         feed: FeedSlot,

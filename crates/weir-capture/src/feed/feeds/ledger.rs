@@ -1,4 +1,4 @@
-//! Counts of a feed, over all fan-outs and by the engine.
+//! The ledger of a feed: the counts of all fan-outs and of the engine.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};

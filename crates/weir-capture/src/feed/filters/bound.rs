@@ -1,10 +1,10 @@
-//! Loads programs that are bound to a device in such a way that the kernel does not move them.
+//! Loads programs that are bound to a device so that the kernel does not move them.
 //!
-//! The kernel has two pointers to such a program: one with its descriptor, one with the device. While it verifies a
-//! program it adds instructions. A program that outgrows its pages is moved, and the pointer of the device is not
-//! updated. If the device is removed before the program, the kernel then reads freed memory while it holds the lock
-//! of its network configuration (docs/decisions/0020-bound-programs.md). So a program gets room to grow, and is
-//! released at once if it was moved nevertheless.
+//! The kernel has two pointers to such a program: one with its descriptor, one with the device. While it
+//! verifies a program it adds instructions. A program that outgrows its pages is moved, and the pointer of
+//! the device is not updated. If the device is removed before the program, the kernel then reads freed
+//! memory while it holds the lock of its network configuration (docs/decisions/0020-bound-programs.md). To
+//! prevent this, a program gets space to grow, and is released at once if it was moved nevertheless.
 
 use std::ffi::CStr;
 use std::fs;
@@ -16,8 +16,8 @@ use weir_filter::ebpf::{EbpfInsn, Target};
 use super::load;
 use super::splice::Code;
 
-/// Instructions in front of a program that are never run. The verifier removes them, which makes room for the
-/// instructions that it adds. They are at least as many as the program has.
+/// Instructions in front of a program that never run. The verifier removes them, which leaves space for the
+/// instructions that it adds. There are at least as many as the program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     /// Number of instructions in front of the program, including the jump over them.
@@ -62,8 +62,9 @@ impl Room {
 /// Loads a program that is bound to the device with this index.
 ///
 /// # Errors
-/// Those of the kernel; or the kernel blinds constants, the program is too long for the jump, the kernel has moved
-/// it, or /proc does not tell. Engines then keep the former program, or use one that is not bound.
+/// The kernel's error; or the kernel blinds constants, the program is too long for the jump, the kernel has
+/// moved it, or /proc does not show its size. Engines then keep the former program, or use one that is not
+/// bound.
 pub(super) fn load_bound(
     device: u32,
     target: Target,
@@ -89,10 +90,11 @@ fn moved(why: &str) -> io::Error {
     io::Error::other(format!("a program bound to a device would be moved in the kernel: {why}"))
 }
 
-/// Whether the kernel blinds constants in our programs: it replaces each by several instructions, in a copy of the
-/// program, which kernels without the fix of CVE-2026-53094 also lose track of. This is tested with a small program
-/// that has one constant, because the sysctl `net.core.bpf_jit_harden` (2: in all programs; 1: except those of
-/// CAP_BPF) is visible only in the first network namespace.
+/// Whether the kernel blinds constants in our programs: it replaces each by several instructions, in a copy
+/// of the program, and kernels without the fix of CVE-2026-53094 do not update the device's pointer to that
+/// copy either. This is tested with a small program that has one constant, because the sysctl
+/// `net.core.bpf_jit_harden` (2: in all programs; 1: except those of CAP_BPF) is visible only in the first
+/// network namespace.
 pub(crate) fn are_constants_blinded() -> io::Result<bool> {
     const CODE: [EbpfInsn; 2] = [0x0123_4567 << 32 | R0_IS_0, 0x95];
     let code = Code { insns: CODE.to_vec(), functions: Vec::new() };

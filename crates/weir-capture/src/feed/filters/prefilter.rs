@@ -1,17 +1,18 @@
-//! Homes of filters in front of user space.
+//! Filters in front of user space.
 
 use crate::error::CaptureError;
 use crate::feed::Feed;
 use crate::feed::location::FilterLocation;
 
-/// A place that frames come through before user space chooses for each feed, and that can leave out what none of them
-/// wants: the filter of a packet socket, the program that steers frames into AF_XDP sockets. A NIC that filters
-/// (ethtool ntuple rules, flower, `rte_flow`) would be one more.
+/// A filter that frames pass before user space selects for each feed, and that can reject frames that no
+/// feed wants: the filter of a packet socket, or the program that redirects frames to AF_XDP sockets.
+/// Filters in the NIC (ethtool ntuple rules, flower, `rte_flow`) could be another.
 pub(crate) trait Prefilter {
-    /// From now on, leaves out what it can of what none of these feeds wants, and nothing else; what it cannot tell,
-    /// passes. If just what the only feed wants gets through, that feed's frames are chosen there, and this says where.
+    /// From now on, rejects frames that none of these feeds wants, and no others. Frames that it cannot
+    /// decide pass. If there is one feed and exactly its frames pass, returns the place where that feed's
+    /// filter runs.
     ///
     /// # Errors
-    /// It cannot be changed, and goes on as before.
+    /// The filter could not be changed; the old one stays.
     fn choose(&mut self, feeds: &[Feed]) -> Result<Option<FilterLocation>, CaptureError>;
 }

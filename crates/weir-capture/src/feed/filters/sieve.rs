@@ -1,4 +1,4 @@
-//! Before user space chooses for each feed: what none of them wants does not get there.
+//! A prefilter in the kernel: frames that no feed wants do not come to user space.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,24 +6,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::{Filters, Template};
 use crate::feed::Feed;
 
-/// A program that leaves out what no feed's filter takes.
+/// A program that rejects frames that no feed's filter takes.
 pub(crate) struct Sieve {
     template: Template,
-    /// It takes everything.
+    /// The program without filters. It takes every frame.
     plain: OwnedFd,
-    /// It takes what the feeds want, if the kernel can tell.
+    /// The program with the feeds' filters, if the kernel accepted it.
     chosen: Option<OwnedFd>,
 }
 
 impl Sieve {
-    /// `plain`: the program of the template as it is without filters.
+    /// `plain`: the program of the template without filters.
     pub(crate) fn new(template: Template, plain: OwnedFd) -> Sieve {
         Sieve { template, plain, chosen: None }
     }
 
-    /// Makes the program for these feeds and has `put` put it where it runs. True if it takes just what the only one of
-    /// them wants. If it is not taken there (a socket has little memory for programs), the one that takes everything is
-    /// put there; if that is refused as well, the old one stays.
+    /// Loads the program for these feeds, and lets `put` attach it. Returns true if it takes exactly the
+    /// frames that the only feed wants. If it cannot be attached (a socket has little memory for programs),
+    /// the program that takes every frame is attached instead; if that fails too, the old one stays.
     pub(crate) fn choose(
         &mut self,
         feeds: &[Feed],
@@ -41,7 +41,7 @@ impl Sieve {
         Ok(false)
     }
 
-    /// The program to run.
+    /// The program to attach.
     pub(crate) fn program(&self) -> BorrowedFd<'_> {
         self.chosen.as_ref().unwrap_or(&self.plain).as_fd()
     }

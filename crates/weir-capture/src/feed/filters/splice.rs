@@ -1,4 +1,4 @@
-//! One function of a program exchanged for other code.
+//! Replaces one function of a program by other code.
 
 use weir_filter::ebpf::EbpfInsn;
 
@@ -9,23 +9,24 @@ pub(super) struct Code {
     pub(super) functions: Vec<Function>,
 }
 
-/// Where a function begins, and its type. As the kernel wants it (`struct bpf_func_info`, linux/bpf.h).
+/// Beginning and type of a function, in the kernel's format (`struct bpf_func_info`, linux/bpf.h).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     /// Its first instruction.
     pub(super) begin: u32,
-    /// Number of its type in the program's BTF.
+    /// Id of its type in the program's BTF.
     pub(super) type_id: u32,
 }
 
 impl Code {
-    /// The same with `body`, which calls no function of the program, in the place of one of them.
+    /// The code with `body` in the place of the function of this type; `None` if there is no such function.
+    /// `body` calls no function of the program.
     pub(super) fn with_body(&self, of_type: u32, body: &[EbpfInsn]) -> Option<Code> {
         let number = self.functions.iter().position(|function| function.type_id == of_type)?;
         let begin = self.functions[number].begin as usize;
         let end = self.functions.get(number + 1).map_or(self.insns.len(), |f| f.begin as usize);
-        // Where an instruction that is not replaced comes to stand.
+        // The new position of an instruction that is not replaced.
         let moved = |at: usize| if at < end { at } else { at - end + begin + body.len() };
         let kept = |range: std::ops::Range<usize>| {
             range.map(|at| match target(self.insns[at]) {
@@ -47,10 +48,10 @@ impl Code {
         Some(Code { insns, functions: functions.collect() })
     }
 
-    /// The same with these instructions, which call nothing, run first.
+    /// The code with these instructions in front, which call no function.
     pub(super) fn with_ahead(&self, ahead: &[EbpfInsn]) -> Code {
         let moved = self.functions.iter().enumerate().map(|(number, function)| {
-            // They are part of the program itself.
+            // The instructions in front become part of the first function.
             let begin = if number == 0 { 0 } else { function.begin + ahead.len() as u32 };
             Function { begin, ..*function }
         });
@@ -58,7 +59,7 @@ impl Code {
     }
 }
 
-/// How far away the function is, counted from the next instruction, if one is called here or its address is taken.
+/// Distance to a function, from the next instruction, if the instruction calls one or takes its address.
 /// Source: the kernel's Documentation/bpf/standardization/instruction-set.rst; linux/bpf.h.
 fn target(insn: EbpfInsn) -> Option<i32> {
     const CALL: u8 = 0x85;

@@ -1,4 +1,4 @@
-//! Programs with a place for filters.
+//! Programs with a function that filters replace.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -11,31 +11,31 @@ use super::bound::load_bound;
 use super::splice::{Code, Function};
 use super::{Filters, load};
 
-/// Has libbpf make the object's maps and relocate its programs, so that templates can be taken; to load it is what is
-/// left to do.
+/// Makes libbpf create the object's maps and relocate its programs, so that templates can be taken. After
+/// this, the object can be loaded.
 pub(crate) fn prepare(object: &OpenObject) -> Result<(), libbpf_rs::Error> {
     // SAFETY: the object is open and not loaded yet, and nobody else uses it meanwhile: it is not `Sync`.
     let result = unsafe { libbpf_sys::bpf_object__prepare(object.as_libbpf_object().as_ptr()) };
     if result < 0 { Err(libbpf_rs::Error::from_raw_os_error(-result)) } else { Ok(()) }
 }
 
-/// A program as it would be loaded, with a function that filters come in the place of.
+/// A program ready for loading, with a function that filters replace.
 pub(crate) struct Template {
     name: CString,
     target: Target,
     code: Code,
-    /// BTF type of that function.
+    /// BTF type of the function that filters replace.
     judge: u32,
     btf: OwnedFd,
-    /// The device that it is bound to, by its number; 0: none.
+    /// Index of the device that it is bound to; 0: none.
     device: u32,
-    /// Objects to which the code refers by number; each with the object's number for it.
+    /// The maps that the code refers to by descriptor, each with the BPF object's own descriptor for it.
     maps: Vec<(i32, OwnedFd)>,
 }
 
 impl Template {
-    /// Takes a program of a prepared object. `judge` is its function that filters come in the place of; `device` the
-    /// interface that it is to be bound to, if any.
+    /// Takes a program from a prepared object. `judge` is the function that filters replace. `device` is
+    /// the index of the interface to bind the program to, if any.
     pub(crate) fn take(
         object: &OpenObject,
         program: &OpenProgram<'_>,
@@ -84,18 +84,19 @@ impl Template {
         self.target
     }
 
-    /// The program as it is, which takes every frame.
+    /// Loads the program without filters. It takes every frame.
     pub(crate) fn plain(&self) -> io::Result<OwnedFd> {
         self.load(&self.code)
     }
 
-    /// The program with these filters.
+    /// Loads the program with these filters.
     pub(crate) fn with(&self, filters: &Filters) -> io::Result<OwnedFd> {
         let code = self.code.with_body(self.judge, &filters.code).expect("it has the function");
         self.load(&code)
     }
 
-    /// The same with another map in the place of that which the object knew as `named`.
+    /// As [`with`](Template::with), with `map` in the place of the map whose descriptor in the object was
+    /// `named`.
     pub(crate) fn with_map(
         &self,
         filters: &Filters,
@@ -126,13 +127,14 @@ impl Template {
 }
 
 /// # Safety
-/// There are `count` of them at `first`, or `count` is 0.
+/// There are `count` records at `first`, or `count` is 0.
 unsafe fn records<T: Copy>(first: *const T, count: usize) -> Vec<T> {
-    // SAFETY: the caller's; the records may be less aligned than ours.
+    // SAFETY: in bounds by the caller's promise; the records may have less alignment than `T`, so the read
+    // is unaligned.
     (0..count).map(|number| unsafe { first.add(number).read_unaligned() }).collect()
 }
 
-/// The maps that the code names by their descriptors, which are the object's: from here on by these.
+/// Replaces the object's map descriptors in the code by duplicates, and returns both.
 fn own_maps(insns: &mut [EbpfInsn]) -> io::Result<Vec<(i32, OwnedFd)>> {
     let mut owned: Vec<(i32, OwnedFd)> = Vec::new();
     for insn in insns {
@@ -150,7 +152,7 @@ fn own_maps(insns: &mut [EbpfInsn]) -> io::Result<Vec<(i32, OwnedFd)>> {
     Ok(owned)
 }
 
-/// The descriptor of a map, if an instruction names one.
+/// The map descriptor in an instruction, if there is one.
 fn map_of(insn: EbpfInsn) -> Option<i32> {
     const LOAD_64: u8 = 0x18;
     const MAP_FD: u8 = 1;
@@ -163,8 +165,8 @@ fn with_map(insn: EbpfInsn, map: BorrowedFd<'_>) -> EbpfInsn {
     insn & 0xffff_ffff | (map.as_raw_fd() as u64) << 32
 }
 
-/// A descriptor of ours for one of libbpf's.
+/// Duplicates a descriptor of libbpf.
 fn own(fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: the object that the descriptor is of lives, and is not closed during the call.
+    // SAFETY: the object that owns the descriptor lives, and does not close it during the call.
     unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()
 }

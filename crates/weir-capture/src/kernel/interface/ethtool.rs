@@ -1,6 +1,7 @@
-//! Facts that a driver reports, and those of its settings that matter for capture.
+//! Facts that a driver reports, and its settings that matter for capture.
 //!
-//! Source of all numbers and layouts: linux/ethtool.h. Every struct here is words of 32 bits.
+//! Source of all numbers and layouts: linux/ethtool.h. Every struct here is handled as an array of 32-bit
+//! words.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -20,72 +21,74 @@ const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 const ETHTOOL_GRSSH: u32 = 0x46;
 const ETHTOOL_SRSSH: u32 = 0x47;
 const ETH_RXFH_INDIR_NO_CHANGE: u32 = 0xffff_ffff;
-/// The Toeplitz function.
+/// The hash function is Toeplitz.
 const ETH_RSS_HASH_TOP: u8 = 1;
-/// NICs have keys of 40 to some hundred bytes.
+/// NICs have keys of 40 to a few hundred bytes.
 const RSS_KEY_MAX: usize = 1024;
 const ETH_SS_FEATURES: u32 = 4;
 const STRING_BYTES: usize = 32;
-/// Kernels have some sixty features; far fewer than this.
+/// Kernels have about sixty features.
 const FEATURES_MAX: usize = 512;
 
-/// Name and place of a driver.
+/// A driver's name, and its device on the bus.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Driver {
     /// `veth`, `virtio_net`, `ice`, ...
     pub name: String,
-    /// `0000:3b:00.0`, or nothing for a device without a bus.
+    /// The device's address on the bus, such as `0000:3b:00.0`; empty for a device without a bus.
     pub bus: String,
 }
 
 impl Driver {
-    /// The device's NUMA node, if it is on a PCI bus and the machine says so.
+    /// The device's NUMA node, if it is on a PCI bus and the firmware reports the node.
     #[must_use]
     pub fn numa_node(&self) -> Option<u32> {
-        // By its place on the bus: /sys/class/net shows the network namespace that it was mounted in.
+        // Looked up by bus address: /sys/class/net shows only the network namespace in which it was
+        // mounted.
         let file = Path::new("/sys/bus/pci/devices").join(&self.bus).join("numa_node");
-        // -1 where the machine does not say.
+        // The file contains -1 if the node is not known.
         fs::read_to_string(file).ok()?.trim().parse().ok()
     }
 }
 
-/// Slots of the NIC's RX ring, now and at most.
+/// Size of the NIC's RX descriptor ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RxRing {
-    /// Now.
+    /// Present number of descriptors.
     pub now: u32,
-    /// At most.
+    /// Largest number of descriptors.
     pub most: u32,
 }
 
 /// Queues of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Channels {
-    /// RX queues now.
+    /// Present number of RX queues.
     pub rx: u32,
-    /// RX queues at most.
+    /// Largest number of RX queues.
     pub most: u32,
-    /// Whether queues receive and send in pairs, and are set as such.
+    /// Whether each queue number is an RX and a TX queue (`combined` of `ethtool -L`).
     pub combined: bool,
 }
 
-/// How received frames are spread over queues: by a hash of addresses and ports.
+/// Receive side scaling: how the NIC spreads received frames over queues by a hash of addresses and ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rss {
-    /// The hash is Toeplitz's, by the key.
+    /// The hash function is Toeplitz.
     pub toeplitz: bool,
-    /// Source and destination are made alike before they are hashed (Linux 6.8, some drivers).
+    /// The NIC hashes a symmetric combination of source and destination (Linux 6.8, some drivers).
     pub sorted: bool,
     /// The key; empty if the driver does not show it.
     pub key: Vec<u8>,
 }
 
 impl Rss {
-    /// Whether the two directions of a connection come to one queue.
+    /// Whether both directions of a connection come to the same queue.
     ///
-    /// A Toeplitz key that repeats after 16 bits gives the same hash when source and destination, of 32 or 128 bits
-    /// and ports of 16, change places: every bit of the one then meets the same piece of the key as the other's.
-    /// Source: Woo and Park, "Scalable TCP Session Monitoring with Symmetric Receive-side Scaling", KAIST 2012.
+    /// A Toeplitz key with a period of 16 bits gives the same hash if source and destination are exchanged:
+    /// addresses have 32 or 128 bits and ports 16, so each bit is hashed with the same part of the key in
+    /// either position. Source: Woo and Park, "Scalable TCP Session Monitoring with Symmetric Receive-side
+    /// Scaling", KAIST 2012.
     #[must_use]
     pub fn is_symmetric(&self) -> bool {
         let repeats =
@@ -93,14 +96,14 @@ impl Rss {
         self.sorted || self.toeplitz && repeats
     }
 
-    /// The symmetric key of that source, of so many bytes: `6d:5a` again and again.
+    /// The symmetric key of that paper, `bytes` long: `6d:5a` repeated.
     #[must_use]
     pub fn symmetric_key(bytes: usize) -> Vec<u8> {
         [0x6d, 0x5a].into_iter().cycle().take(bytes).collect()
     }
 }
 
-/// A switch of the driver or of the stack above it, by the name that `ethtool -k` also knows.
+/// A feature of the driver or of the network stack, with the kernel's name for it, as in `ethtool -k`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
     /// `rx-gro`, `rx-vlan-hw-parse`, ...
@@ -117,7 +120,7 @@ impl InterfaceQuery {
     /// Driver of the interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn driver(&self, iface: &str) -> io::Result<Driver> {
         // cmd, then driver, version, fw_version and bus_info of 32 bytes each, and 68 bytes more.
         let mut words = [0u32; 196 / 4];
@@ -129,16 +132,16 @@ impl InterfaceQuery {
     /// The RX ring.
     ///
     /// # Errors
-    /// What the kernel says: EOPNOTSUPP of drivers without rings.
+    /// The kernel's error: EOPNOTSUPP for drivers without rings.
     pub fn rx_ring(&self, iface: &str) -> io::Result<RxRing> {
         let words = self.ring_words(iface)?;
         Ok(RxRing { now: words[5], most: words[1] })
     }
 
-    /// Gives the RX ring this many slots. Most drivers lose frames for a moment.
+    /// Sets the number of descriptors of the RX ring. Most drivers lose frames while they change it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn set_rx_ring(&self, iface: &str, slots: u32) -> io::Result<()> {
         let mut words = self.ring_words(iface)?;
         words[0] = ETHTOOL_SRINGPARAM;
@@ -154,10 +157,10 @@ impl InterfaceQuery {
         Ok(words)
     }
 
-    /// The queues, combined ones included.
+    /// The RX queues, including the combined ones.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn channels(&self, iface: &str) -> io::Result<Channels> {
         // cmd, maxima of rx, tx, other and combined, then their present values.
         let mut words = [0u32; 9];
@@ -166,10 +169,10 @@ impl InterfaceQuery {
         Ok(Channels { rx: words[5] + words[8], most: words[1] + words[4], combined: words[4] > 0 })
     }
 
-    /// How received frames are spread over the queues.
+    /// The settings of receive side scaling.
     ///
     /// # Errors
-    /// What the kernel says: EOPNOTSUPP of drivers that do not spread by a hash, or do not say how.
+    /// The kernel's error: EOPNOTSUPP for drivers without RSS, or that do not report its settings.
     pub fn rss(&self, iface: &str) -> io::Result<Rss> {
         let words = self.rss_words(iface)?;
         let [function, transformed, ..] = words[4].to_ne_bytes();
@@ -182,17 +185,18 @@ impl InterfaceQuery {
         })
     }
 
-    /// Gives the hash another key, of the length that it has.
+    /// Sets another hash key, of the same length as the present one.
     ///
     /// # Errors
-    /// What the kernel says; [`io::ErrorKind::InvalidInput`] for a key of another length.
+    /// The kernel's error; [`io::ErrorKind::InvalidInput`] for a key of another length.
     pub fn set_rss_key(&self, iface: &str, key: &[u8]) -> io::Result<()> {
         let mut words = self.rss_words(iface)?;
         if key.is_empty() || key.len() != words[3] as usize {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         words[..3].copy_from_slice(&[ETHTOOL_SRSSH, 0, ETH_RXFH_INDIR_NO_CHANGE]);
-        // The function stays (0); the transformation of its input is as it was read.
+        // 0 leaves the hash function unchanged; the transformation of its input is written back as it was
+        // read.
         let [_, transformed, ..] = words[4].to_ne_bytes();
         words[4] = u32::from_ne_bytes([0, transformed, 0, 0]);
         words[5] = 0;
@@ -216,7 +220,7 @@ impl InterfaceQuery {
         }
         let mut words = vec![0u32; 6 + key_bytes.div_ceil(4)];
         (words[0], words[3]) = (ETHTOOL_GRSSH, sizes[3]);
-        // Sizes of 0 both would ask for sizes again.
+        // If both sizes are 0, the request would only return the sizes again.
         if key_bytes > 0 {
             self.ethtool(iface, &mut words)?;
         } else {
@@ -231,18 +235,19 @@ impl InterfaceQuery {
         let mut words = [0u32; 11];
         words[0] = ETHTOOL_GET_TS_INFO;
         self.ethtool(iface, &mut words).ok()?;
-        // SOF_TIMESTAMPING_RX_HARDWARE; a filter beside HWTSTAMP_FILTER_NONE.
+        // SOF_TIMESTAMPING_RX_HARDWARE, and a filter other than HWTSTAMP_FILTER_NONE.
         Some(words[1] & 1 << 2 != 0 && words[7] & !1 != 0)
     }
 
     /// All features.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn features(&self, iface: &str) -> io::Result<Vec<Feature>> {
         let names = self.feature_names(iface)?;
         let blocks = names.len().div_ceil(32);
-        // cmd and number of blocks, then available, requested, active and never changed of each.
+        // cmd and number of blocks, then four words for each block: available, requested, active, never
+        // changed.
         let mut words = vec![0u32; 2 + 4 * blocks];
         words[..2].copy_from_slice(&[ETHTOOL_GFEATURES, blocks as u32]);
         self.ethtool(iface, &mut words)?;
@@ -256,10 +261,10 @@ impl InterfaceQuery {
         Ok(names.into_iter().enumerate().map(of).collect())
     }
 
-    /// Asks for a feature, or for it to be off.
+    /// Requests that a feature be on or off.
     ///
     /// # Errors
-    /// What the kernel says; [`io::ErrorKind::NotFound`] for a name that it does not have.
+    /// The kernel's error; [`io::ErrorKind::NotFound`] if the kernel has no feature of this name.
     pub fn set_feature(&self, iface: &str, name: &str, on: bool) -> io::Result<()> {
         let names = self.feature_names(iface)?;
         let at = names.iter().position(|have| have == name).ok_or(io::ErrorKind::NotFound)?;
@@ -289,7 +294,7 @@ impl InterfaceQuery {
     /// The interface's link-layer address.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn address(&self, iface: &str) -> io::Result<[u8; 6]> {
         let answer = self.ask(libc::SIOCGIFHWADDR, iface)?;
         // SAFETY: SIOCGIFHWADDR fills `ifru_hwaddr`.
@@ -297,15 +302,15 @@ impl InterfaceQuery {
         Ok(std::array::from_fn(|at| data[at] as u8))
     }
 
-    /// One request. `words` is as long as the struct of its command, with the room that lists take: the
-    /// callers above, all of this file, see to that.
+    /// Makes one request. `words` must be as long as the struct of its command, including the lists at its
+    /// end. All callers are in this file and ensure that.
     fn ethtool(&self, iface: &str, words: &mut [u32]) -> io::Result<()> {
         let mut ifreq = zeroed();
         named(&mut ifreq, iface)?;
         ifreq.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
         // SAFETY: the request names the interface and points to the whole struct of its command, whose
-        // lists have the lengths that it states, and kernel features do not change in number while it
-        // runs; all is borrowed mutably for the call and aligned for its words.
+        // lists have the lengths that it states, and the number of features is constant in a running
+        // kernel; all is borrowed mutably for the call and aligned for `u32`.
         let result = unsafe {
             libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &mut ifreq)
         };
@@ -339,7 +344,7 @@ mod tests {
         assert_eq!(query.address("lo").unwrap(), [0; 6]);
     }
 
-    /// The function itself, as NICs compute it, to hold the claim about keys against.
+    /// The Toeplitz hash as NICs compute it, to check `is_symmetric` against.
     fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
         let bit = |bytes: &[u8], at: usize| bytes[at / 8] >> (7 - at % 8) & 1 != 0;
         let window = |at| (at..at + 32).fold(0u32, |word, at| word << 1 | u32::from(bit(key, at)));

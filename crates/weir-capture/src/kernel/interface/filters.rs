@@ -1,4 +1,4 @@
-//! Filters at an interface's TC hooks: those of its clsact (or ingress) qdisc, by rtnetlink.
+//! The filters of an interface's clsact or ingress qdisc, by rtnetlink.
 
 use std::io;
 
@@ -7,11 +7,11 @@ use super::netlink::{HEADER_BYTES, Netlink};
 /// A TC filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Whether it sees frames that are sent, not those received.
+    /// Whether it is at egress; otherwise it is at ingress.
     pub egress: bool,
     /// `bpf`, `u32`, `flower`, `matchall`, ...
     pub kind: String,
-    /// Lower ones come first.
+    /// Filters with lower priorities run first.
     pub priority: u16,
     /// Id of its BPF program.
     pub program: Option<u32>,
@@ -21,7 +21,8 @@ pub struct Filter {
 
 /// Bytes of `struct tcmsg`. Source: linux/rtnetlink.h.
 const TCMSG_BYTES: usize = 20;
-/// Parents of filters: `TC_H_CLSACT` with `TC_H_MIN_INGRESS` and `_EGRESS`. Source: linux/pkt_sched.h.
+/// Parents of filters, with whether they are at egress: `TC_H_CLSACT` with `TC_H_MIN_INGRESS` and
+/// `_EGRESS`. Source: linux/pkt_sched.h.
 const PARENTS: [(bool, u32); 2] = [(false, 0xffff_fff2), (true, 0xffff_fff3)];
 /// Parent of the qdisc itself (`TC_H_CLSACT`).
 const CLSACT: u32 = 0xffff_fff1;
@@ -30,14 +31,14 @@ const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_BPF_NAME: u16 = 7;
 const TCA_BPF_ID: u16 = 11;
-/// More than any interface has, so that no answer is read for ever.
+/// More filters than any interface has; ends the loop over an endless answer.
 const MESSAGES_MAX: usize = 4096;
 
-/// The filters of the interface of this index, in the calling thread's network namespace, in the order of their
-/// priorities at ingress and then at egress. Needs no rights.
+/// The filters of the interface of this index, in the calling thread's network namespace, in the order of
+/// their priorities at ingress and then at egress. Needs no privileges.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
     let socket = Netlink::open()?;
     let mut filters = Vec::new();
@@ -52,7 +53,7 @@ pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
-        // A filter of many rules answers once for each.
+        // The kernel reports a filter with several rules once for each rule.
         side.sort_by_key(|filter| filter.priority);
         side.dedup();
         filters.extend(side);
@@ -60,17 +61,17 @@ pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
     Ok(filters)
 }
 
-/// The kind of the qdisc that an interface's TC hooks belong to: `clsact`, or `ingress`, which has no egress side and
-/// runs programs that are attached there at its ingress. Needs no rights.
+/// The kind of the qdisc of an interface's TC hooks: `clsact`, or `ingress`. An `ingress` qdisc has no
+/// egress hook: the kernel runs programs that are attached to its egress at ingress. Needs no privileges.
 ///
 /// # Errors
-/// What the kernel says; `UnexpectedEof` if there is none.
+/// The kernel's error; `UnexpectedEof` if the answer names no qdisc.
 pub(crate) fn hooks_qdisc(ifindex: u32) -> io::Result<String> {
     let socket = Netlink::open()?;
     let mut wish = [0u8; TCMSG_BYTES];
     wish[4..8].copy_from_slice(&ifindex.to_ne_bytes());
     wish[12..16].copy_from_slice(&CLSACT.to_ne_bytes());
-    // The answer is the notification that such a qdisc is there.
+    // With NLM_F_ECHO the answer is an RTM_NEWQDISC notification.
     socket.request(libc::RTM_GETQDISC, libc::NLM_F_ECHO, &wish)?;
     let answer = socket.receive()?;
     if half(&answer, 4) == Some(libc::NLMSG_ERROR as u16) {
@@ -87,8 +88,8 @@ pub(crate) fn hooks_qdisc(ifindex: u32) -> io::Result<String> {
     found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// Goes through the messages of a datagram; true if the last is among them. An attribute that cannot be
-/// read ends it.
+/// Parses the messages of a datagram; true if it contains the end of the dump. Attributes after a malformed
+/// one are ignored.
 fn messages(mut datagram: &[u8], egress: bool, filters: &mut Vec<Filter>) -> io::Result<bool> {
     if datagram.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -112,7 +113,8 @@ fn messages(mut datagram: &[u8], egress: bool, filters: &mut Vec<Filter>) -> io:
     Ok(false)
 }
 
-/// The filter of an RTM_NEWTFILTER message; each is announced by one with handle 0, which is none.
+/// The filter of an RTM_NEWTFILTER message. Before each filter, the kernel sends a message with handle 0,
+/// which is not a filter.
 fn filter(message: &[u8], egress: bool) -> Option<Filter> {
     let (handle, info) = (word(message, HEADER_BYTES + 8)?, word(message, HEADER_BYTES + 16)?);
     if handle == 0 {
@@ -126,7 +128,7 @@ fn filter(message: &[u8], egress: bool) -> Option<Filter> {
         TCA_OPTIONS => options = Some(value.to_vec()),
         _ => {}
     });
-    // Other kinds number their options otherwise.
+    // The numbers of options depend on the kind.
     let options = options.filter(|_| filter.kind == "bpf").unwrap_or_default();
     each(&options, |kind, value| match kind {
         TCA_BPF_NAME => filter.name = text(value),
@@ -136,11 +138,11 @@ fn filter(message: &[u8], egress: bool) -> Option<Filter> {
     Some(filter)
 }
 
-/// Calls with the kind and value of every attribute, as far as their lengths hold.
+/// Calls `call` with the kind and value of every attribute, up to the first with an invalid length.
 fn each(mut attributes: &[u8], mut call: impl FnMut(u16, &[u8])) {
     while let (Some(length), Some(kind)) = (half(attributes, 0), half(attributes, 2)) {
         let Some(value) = attributes.get(4..usize::from(length)) else { return };
-        // The two highest bits say how the value is written, which the kinds asked for imply.
+        // The two highest bits are flags (NLA_F_NESTED, NLA_F_NET_BYTEORDER), which are not needed here.
         call(kind & 0x3fff, value);
         attributes = attributes.get(usize::from(length).next_multiple_of(4)..).unwrap_or_default();
     }
@@ -176,7 +178,7 @@ mod tests {
         [&words.map(u32::to_ne_bytes).concat()[..], attributes].concat()
     }
 
-    /// As Linux 6.18 answers: an announcement, the filter, and the end.
+    /// The answer of Linux 6.18: a message with handle 0, the filter, and the end.
     fn answer() -> Vec<u8> {
         let options =
             [attribute(TCA_BPF_NAME, b"theirs\0"), attribute(TCA_BPF_ID, &[42, 0, 0, 0])].concat();

@@ -1,11 +1,11 @@
-//! Links as rtnetlink tells of them, in the caller's network namespace: the attributes of one, and which
-//! belong to a master.
+//! Links by rtnetlink, in the caller's network namespace: the attributes of a link, the members of a
+//! master, and the relations between links.
 
 use std::io;
 
 use super::netlink::{HEADER_BYTES, Netlink};
 
-/// Bytes of `struct ifinfomsg`, and of the head of an attribute. Source: linux/rtnetlink.h.
+/// Bytes of `struct ifinfomsg`, and of the header of an attribute. Source: linux/rtnetlink.h.
 pub(super) const IFINFO_BYTES: usize = 16;
 pub(super) const ATTRIBUTE_BYTES: usize = 4;
 
@@ -16,14 +16,15 @@ pub(super) fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
     socket.receive()
 }
 
-/// Attributes that limit the super-frames of a link (BIG TCP), sent and received, by IPv4 or not. Those of IPv4 are
-/// there from Linux 6.3 on. Source: linux/if_link.h.
+/// Limits of a link's super-frames (BIG TCP): sent (GSO) and received (GRO), in general and for IPv4. Those
+/// for IPv4 exist since Linux 6.3. Source: linux/if_link.h.
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_GRO_MAX_SIZE: u16 = 58;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 
-/// Longest super-frame that the link of this index may be given or put together, 0 if the kernel does not say.
+/// Longest super-frame that the link of this index may get from the stack or assemble; 0 if the kernel does
+/// not report it.
 pub(super) fn super_frame_bytes_max(ifindex: u32) -> u32 {
     let Ok(answer) = ask(ifindex) else { return 0 };
     [IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE, IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE]
@@ -33,11 +34,10 @@ pub(super) fn super_frame_bytes_max(ifindex: u32) -> u32 {
         .unwrap_or(0)
 }
 
-/// Names of the interfaces whose master has this index: a bond's, a team's or a bridge's, in the order that
-/// the kernel has them.
+/// Names of the interfaces whose master (bond, team or bridge) has this index, in the kernel's order.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn members(master: u32) -> io::Result<Vec<String>> {
     let socket = Netlink::open()?;
     let mut by_master = [0u8; ATTRIBUTE_BYTES + 4];
@@ -48,7 +48,7 @@ pub fn members(master: u32) -> io::Result<Vec<String>> {
     socket.request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[&info(0)[..], &by_master].concat())?;
     let mut names = Vec::new();
     each_of_dump(&socket, |message| {
-        // Kernels that do not heed the attribute tell of all links.
+        // Kernels that ignore the attribute report all links.
         if attribute(message, libc::IFLA_MASTER) == Some(&master.to_ne_bytes()) {
             names.extend(name(message));
         }
@@ -56,18 +56,18 @@ pub fn members(master: u32) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// How a link stands to others of its network namespace.
+/// Relations of a link to others of its network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LinkRelations {
     pub(super) index: u32,
     pub(super) name: String,
-    /// The link whose frames this one takes a part of: below a VLAN or a macvlan.
+    /// The link below a VLAN or a macvlan, from which it receives some of the frames.
     pub(super) lower: Option<u32>,
     /// The bridge, bond or team that it belongs to.
     pub(super) master: Option<u32>,
 }
 
-/// Kinds of links that take frames from the one below. (A veth names its peer in the same attribute.)
+/// Kinds of links whose IFLA_LINK is the link below. (For a veth, this attribute is its peer.)
 const KINDS_ABOVE: [&[u8]; 5] = [b"vlan", b"macvlan", b"macvtap", b"ipvlan", b"ipvtap"];
 
 /// All links of the network namespace.
@@ -85,7 +85,7 @@ fn link(message: &[u8]) -> Option<LinkRelations> {
         .and_then(|nested| attribute_of(nested, libc::IFLA_INFO_KIND))
         .map(until_zero);
     let takes_a_part = kind.is_some_and(|kind| KINDS_ABOVE.contains(&kind));
-    // A number of another network namespace says nothing here.
+    // With this attribute, IFLA_LINK is an index in another network namespace.
     let is_here = attribute(message, libc::IFLA_LINK_NETNSID).is_none();
     Some(LinkRelations {
         index: u32::from_ne_bytes(index),
@@ -95,7 +95,7 @@ fn link(message: &[u8]) -> Option<LinkRelations> {
     })
 }
 
-/// The value of an attribute of 32 bits.
+/// The value of a 32-bit attribute.
 fn number(message: &[u8], kind: u16) -> Option<u32> {
     Some(u32::from_ne_bytes(attribute(message, kind)?.try_into().ok()?))
 }
@@ -109,7 +109,7 @@ pub(super) fn until_zero(bytes: &[u8]) -> &[u8] {
     bytes.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// Calls for every message of a dump that was asked for.
+/// Calls `call` for every message of the requested dump.
 fn each_of_dump(socket: &Netlink, mut call: impl FnMut(&[u8])) -> io::Result<()> {
     loop {
         let answer = socket.receive()?;
@@ -127,8 +127,9 @@ fn each_of_dump(socket: &Netlink, mut call: impl FnMut(&[u8])) -> io::Result<()>
     }
 }
 
-/// Whether the dump is at its end, and what ended it: NLMSG_DONE and NLMSG_ERROR both bring a number behind their
-/// header, an errno below zero if it failed, and the kernel may fail when some links are told already.
+/// The result of a dump, if this message ends it. NLMSG_DONE and NLMSG_ERROR both contain a number after
+/// their header, which is a negative errno if the dump failed. A dump may fail after some links have been
+/// reported.
 ///
 /// Source: `netlink_dump_done` and `netlink_ack`, net/netlink/af_netlink.c.
 pub(super) fn end_of_dump(message: &[u8]) -> Option<io::Result<()>> {
@@ -158,7 +159,7 @@ pub(super) fn attribute_of(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
         if kind == wanted {
             return Some(value);
         }
-        // A length below its own header would stand still.
+        // `max` ensures progress if the length is less than that of the header.
         at += length.max(ATTRIBUTE_BYTES).next_multiple_of(4);
     }
 }
@@ -167,7 +168,7 @@ pub(super) fn kind(message: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?))
 }
 
-/// The first message, and what follows it.
+/// The first message, and the bytes after it.
 pub(super) fn next_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u32::from_ne_bytes(bytes.get(0..4)?.try_into().ok()?) as usize;
     if length < HEADER_BYTES {
@@ -177,7 +178,7 @@ pub(super) fn next_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..length)?, &bytes[next..]))
 }
 
-/// `struct ifinfomsg` that asks for the link of this index, or for all.
+/// `struct ifinfomsg` that requests the link of this index; 0 requests all links.
 pub(super) fn info(ifindex: u32) -> [u8; IFINFO_BYTES] {
     let mut info = [0u8; IFINFO_BYTES];
     info[4..8].copy_from_slice(&ifindex.to_ne_bytes());

@@ -1,5 +1,5 @@
-//! Losses of the NIC or its driver before any hook: `rx_missed_errors` and `rx_fifo_errors`, asked over
-//! rtnetlink, because /proc/net/dev adds frames to the former that the stack dropped later.
+//! Losses in the NIC or its driver, before any hook: `rx_missed_errors` and `rx_fifo_errors`. They are read
+//! by rtnetlink, since /proc/net/dev adds frames to the former that the stack dropped later.
 
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,15 @@ const IFLA_STATS64: u16 = 23;
 const RX_FIFO_ERRORS_AT: usize = 8 * 14;
 const RX_MISSED_ERRORS_AT: usize = 8 * 15;
 
-/// How old an answer may be while a capture runs. The kernel takes a lock for each, and some drivers ask
-/// their NIC; who asks is the thread that captures.
+/// Maximum age of an answer while a capture runs. The capturing thread makes the request, for which the
+/// kernel takes a lock and some drivers query the NIC.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 
-/// Losses that an interface reports since a capture of it began.
+/// Losses that an interface has reported since its capture began.
 #[derive(Debug)]
 pub struct Missed {
     index: u32,
-    /// Losses of other interfaces of the same name before it, in the same capture.
+    /// Losses of earlier interfaces of the same name in the same capture.
     before: Option<u64>,
     at_start: Option<u64>,
     last: Option<u64>,
@@ -26,7 +26,7 @@ pub struct Missed {
 }
 
 impl Missed {
-    /// Of the interface of this index; asks nothing yet.
+    /// For the interface of this index. Makes no request yet.
     #[must_use]
     pub fn new(index: u32) -> Missed {
         Missed { index, before: None, at_start: None, last: None, asked: Instant::now() }
@@ -38,19 +38,19 @@ impl Missed {
         self.at_start = self.last;
     }
 
-    /// The capture goes on with this interface, whose name others had that lost so many.
+    /// The capture continues with this interface. `before`: losses of earlier interfaces of the same name.
     pub(crate) fn begin_after(&mut self, before: Option<u64>) {
         self.before = before;
         self.begin();
     }
 
-    /// Asks now, whatever was asked before: at the end of a capture.
+    /// Asks now, whatever the age of the last answer; for the end of a capture.
     pub fn ask(&mut self) {
         self.last = missed(self.index);
         self.asked = Instant::now();
     }
 
-    /// Frames lost since the beginning, as of a second ago at most; `None` if nobody can tell.
+    /// Frames lost since the beginning, at most a second old; `None` if not known.
     pub fn frames(&mut self) -> Option<u64> {
         if self.asked.elapsed() >= KEPT_FOR {
             self.ask();
@@ -64,7 +64,7 @@ impl Missed {
     }
 }
 
-/// Frames that the interface of this index says it lost; `None` if it cannot be asked.
+/// Losses that the interface of this index reports; `None` if the request failed.
 fn missed(ifindex: u32) -> Option<u64> {
     let answer = ask(ifindex).ok()?;
     let value = attribute(&answer, IFLA_STATS64)?;
@@ -96,7 +96,8 @@ mod tests {
         assert_eq!(lost.frames(), None, "nothing has begun");
         lost.begin();
         assert_eq!(lost.frames(), Some(0));
-        // Asked now, it would say that there is no such interface. A second that lies ahead is not over.
+        // A new request would fail, as there is no such interface. With `asked` in the future the answer is
+        // not too old.
         lost.index = u32::MAX;
         lost.asked = Instant::now() + Duration::from_secs(3600);
         assert_eq!(lost.frames(), Some(0));

@@ -1,5 +1,5 @@
-//! Where packets to an address go from an interface: the next hop of the route, and its Ethernet address by the
-//! kernel's neighbour table, which ARP and neighbour discovery fill. Needs no rights.
+//! The route of packets from an interface to an address: the next hop, and its Ethernet address from the
+//! kernel's neighbour table, which ARP and neighbour discovery fill. Needs no privileges.
 //!
 //! Source: linux/rtnetlink.h, linux/neighbour.h.
 
@@ -21,7 +21,7 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
-/// A gateway of the other family: `struct rtvia`, the family and the address.
+/// A gateway of the other address family: `struct rtvia`, the family and the address.
 const RTA_VIA: u16 = 18;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
@@ -30,29 +30,30 @@ const BODY_BYTES: usize = 12;
 const RTN_LOCAL: u8 = 2;
 const RTN_BROADCAST: u8 = 3;
 const RTN_MULTICAST: u8 = 5;
-/// REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the kernel sends to the address of the entry.
+/// REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the states in which the kernel uses the address of the
+/// entry.
 const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 const FAILED: u16 = 0x20;
-/// Discard, RFC 863: where the datagram goes for which the kernel asks who has the address.
+/// The discard service, RFC 863: destination of the datagram that makes the kernel resolve the address.
 const DISCARD_PORT: u16 = 9;
 
 /// How packets to an address leave an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The address whose Ethernet address the frames have: a gateway, or the destination itself.
+    /// The gateway, or the destination itself. Frames are sent to its Ethernet address.
     pub next_hop: IpAddr,
-    /// The source address that the kernel gives them; `None`: the interface has none of this family.
+    /// The source address that the kernel selects; `None`: the interface has no address of this family.
     pub source: Option<IpAddr>,
-    /// Whom they are for.
+    /// The kind of destination.
     pub cast: Cast,
 }
 
-/// Whom packets to an address are for.
+/// The kind of a destination address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
     /// One host.
     Unicast,
-    /// All of a network, or a group.
+    /// All hosts of a network, or a multicast group.
     Many,
     /// This host.
     Local,
@@ -61,7 +62,7 @@ pub enum Cast {
 /// The route to an address out of an interface, in the calling thread's network namespace.
 ///
 /// # Errors
-/// What the kernel says: ENETUNREACH without a route.
+/// The kernel's error: ENETUNREACH without a route.
 pub fn route(ifindex: u32, to: IpAddr) -> io::Result<Route> {
     let mut body = vec![family(to), address_bits(to)];
     body.resize(BODY_BYTES, 0);
@@ -91,7 +92,8 @@ fn route_in(message: &[u8], to: IpAddr) -> Option<Route> {
     })
 }
 
-/// The Ethernet address of packets for many: a group's by its number, else the broadcast address.
+/// The Ethernet address for packets to several hosts: the one derived from the multicast address, or the
+/// broadcast address.
 #[must_use]
 pub fn mac_of_many(to: IpAddr) -> [u8; 6] {
     match to {
@@ -108,12 +110,12 @@ pub fn mac_of_many(to: IpAddr) -> [u8; 6] {
     }
 }
 
-/// The Ethernet address of a host on the interface's link. Where the kernel does not know it, it is made to ask, by a
-/// datagram of no bytes to `to` (whose next hop the host is), port 9. `None`: no answer
-/// within [`NEIGHBOUR_WAIT_MAX`].
+/// The Ethernet address of `next_hop`, a host on the interface's link. If the kernel does not know it, an
+/// empty datagram to `to`, port 9, makes the kernel resolve it. `None`: no answer within
+/// [`NEIGHBOUR_WAIT_MAX`].
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn mac(iface: &str, ifindex: u32, to: IpAddr, next_hop: IpAddr) -> io::Result<Option<[u8; 6]>> {
     if let Some(Entry { mac: Some(mac), .. }) = entry(ifindex, next_hop)? {
         return Ok(Some(mac));
@@ -136,7 +138,7 @@ struct Entry {
     failed: bool,
 }
 
-/// Entry of the neighbour table for an address; `None`: nothing.
+/// The entry of the neighbour table for an address; `None` if there is none.
 fn entry(ifindex: u32, of: IpAddr) -> io::Result<Option<Entry>> {
     let mut body = vec![family(of), 0, 0, 0];
     body.extend(ifindex.to_ne_bytes());
@@ -183,14 +185,14 @@ fn send_nothing(iface: &str, ifindex: u32, to: IpAddr) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     let to = match to {
-        // Link-local addresses are of an interface.
+        // A link-local address needs the index of its interface.
         IpAddr::V6(to) => SocketAddrV6::new(to, DISCARD_PORT, 0, ifindex).into(),
         IpAddr::V4(_) => SocketAddr::new(to, DISCARD_PORT),
     };
     socket.send_to(&[], to).map(|_| ())
 }
 
-/// The answer to a request, or the error that it is.
+/// The answer to a request, or the error in it.
 fn ask(kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     let socket = Netlink::open()?;
     socket.request(kind, 0, body)?;
@@ -203,7 +205,7 @@ fn ask(kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Appends an attribute, padded as netlink wants it.
+/// Appends an attribute, padded as netlink requires.
 fn put(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend(((ATTRIBUTE_BYTES + value.len()) as u16).to_ne_bytes());
     body.extend(kind.to_ne_bytes());
@@ -260,7 +262,7 @@ mod tests {
         let expected =
             Route { next_hop: ip("10.0.0.1"), source: Some(ip("10.0.0.5")), cast: Cast::Unicast };
         assert_eq!(route_in(&whole, to), Some(expected));
-        // No length leads out of bounds.
+        // A message that is cut anywhere is not read out of bounds.
         for length in 0..whole.len() {
             _ = route_in(&whole[..length], to);
         }

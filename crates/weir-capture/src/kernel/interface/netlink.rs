@@ -1,4 +1,4 @@
-//! A socket of rtnetlink: requests to the kernel, and its answers. Needs no rights.
+//! An rtnetlink socket: requests to the kernel, and its answers. Needs no privileges.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Bytes of `struct nlmsghdr`. Source: linux/netlink.h.
 pub(super) const HEADER_BYTES: usize = 16;
-/// The kernel fills at most so much of a buffer for a dump, and one link's answer is smaller.
+/// The kernel writes at most this much into a buffer for a dump. The answer for one link is smaller.
 const ANSWER_BYTES: usize = 32 * 1024;
 
-/// In the network namespace of the thread that opened it.
+/// A socket in the network namespace of the thread that opened it.
 pub(super) struct Netlink(OwnedFd);
 
 impl Netlink {
@@ -30,8 +30,7 @@ impl Netlink {
         self.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, &group)
     }
 
-    /// Asks for room for so many bytes of messages that nobody has read yet; the kernel gives less where
-    /// net.core.rmem_max is less.
+    /// Sets the receive buffer to `bytes`, or to net.core.rmem_max if that is less.
     pub(super) fn set_buffer(&self, bytes: libc::c_int) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes)
     }
@@ -51,8 +50,8 @@ impl Netlink {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The address that answers to this socket carry (`nlmsg_pid`); the kernel gives one to a socket that has none when
-    /// it first sends.
+    /// The socket's port, which is in all answers to it (`nlmsg_pid`). The kernel assigns it when the
+    /// socket first sends.
     pub(super) fn port(&self) -> io::Result<u32> {
         let mut address = no_address();
         let mut bytes = size_of_val(&address) as libc::socklen_t;
@@ -69,7 +68,7 @@ impl Netlink {
         self.request_numbered(0, kind, flags, body)
     }
 
-    /// The same; `number` comes back in each message of the answer (`nlmsg_seq`).
+    /// As [`request`](Netlink::request). Each message of the answer contains `number` (`nlmsg_seq`).
     pub(super) fn request_numbered(
         &self,
         number: u32,
@@ -91,7 +90,7 @@ impl Netlink {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// One datagram of the answer: one message or several.
+    /// Waits for one datagram of the answer, which contains one or more messages.
     pub(super) fn receive(&self) -> io::Result<Vec<u8>> {
         let mut answer = vec![0u8; ANSWER_BYTES];
         // SAFETY: the buffer is borrowed for the call; the kernel writes at most `answer.len()` bytes.
@@ -104,8 +103,8 @@ impl Netlink {
         Ok(answer)
     }
 
-    /// One datagram into `buffer`, if one is there: its length, which is above that of `buffer` if it was cut. Only
-    /// messages of the kernel: for those of another process the length is 0.
+    /// Receives one datagram without waiting, and returns its length. The length is above that of `buffer`
+    /// if the datagram was cut, and 0 if it came from another process and not from the kernel.
     pub(super) fn receive_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut from = no_address();
         let mut from_bytes = size_of_val(&from) as libc::socklen_t;

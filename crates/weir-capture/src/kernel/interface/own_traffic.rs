@@ -1,4 +1,5 @@
-//! Whether this machine's own traffic comes in by an interface: then taking its frames away cuts the machine off.
+//! Whether this machine's own traffic uses an interface. If it does, consuming its frames disconnects the
+//! machine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,32 +8,33 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::link::{LinkRelations, links};
 
-/// Traffic of this network namespace that depends on an interface, and on those above it: its bridge or bond, its
-/// VLANs, its macvlans.
+/// Traffic of this network namespace that depends on an interface or on those above it: its bridge or bond,
+/// its VLANs, its macvlans.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnTraffic {
-    /// The interface, or one above it, that the default route goes out by.
+    /// The interface, or one above it, that the default route uses.
     pub default_route: Option<String>,
-    /// Addresses of the interface and of those above it, each with the name of the one that has it. Without IPv6
-    /// link-local ones, which the kernel gives to every interface.
+    /// Addresses of the interface and of those above it, each with the name of its interface. IPv6
+    /// link-local addresses, which every interface has, are not included.
     pub addresses: Vec<(String, IpAddr)>,
 }
 
 impl OwnTraffic {
-    /// Whether nothing depends on it, as on a monitoring port.
+    /// Whether no traffic depends on it, as on a monitoring port.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.default_route.is_none() && self.addresses.is_empty()
     }
 }
 
-/// The interface of a default route, from a line that lists a route.
+/// Parses a line that lists a route; returns the interface if it is a default route.
 type DefaultRoute = fn(&str) -> Option<&str>;
 
-/// Asks in the calling thread's network namespace. Needs no rights.
+/// The traffic that depends on this interface, in the calling thread's network namespace. Needs no
+/// privileges.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn own_traffic(ifindex: u32) -> io::Result<OwnTraffic> {
     let links = links()?;
     let above = with_those_above(&links, ifindex);
@@ -40,7 +42,7 @@ pub fn own_traffic(ifindex: u32) -> io::Result<OwnTraffic> {
     let mut own = OwnTraffic::default();
     let routes: [(&str, DefaultRoute); 2] = [("route", default_v4), ("ipv6_route", default_v6)];
     for (file, default) in routes {
-        // Not there: without IPv6, or without IPv4.
+        // The file does not exist in a kernel without IPv6 or without IPv4.
         let text = fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
         let found = text.lines().filter_map(default).find(|name| names.contains(name));
         own.default_route = own.default_route.or(found.map(str::to_owned));
@@ -51,7 +53,7 @@ pub fn own_traffic(ifindex: u32) -> io::Result<OwnTraffic> {
     Ok(own)
 }
 
-/// The link of this index, and those that receive its frames.
+/// The link of this index, and all links above it, which receive its frames.
 fn with_those_above(links: &[LinkRelations], ifindex: u32) -> Vec<&LinkRelations> {
     let mut found: BTreeSet<u32> = [ifindex].into();
     loop {
@@ -70,7 +72,8 @@ fn with_those_above(links: &[LinkRelations], ifindex: u32) -> Vec<&LinkRelations
     }
 }
 
-/// The interface of a default route, from a line of /proc/net/route; those that refuse or drop have none.
+/// The interface of a default route, from a line of /proc/net/route. Routes that reject or drop packets
+/// have no interface.
 ///
 /// Source: `fib_route_seq_show`, net/ipv4/fib_trie.c: name, destination, gateway, flags, ..., mask in column 7.
 fn default_v4(line: &str) -> Option<&str> {
@@ -79,7 +82,8 @@ fn default_v4(line: &str) -> Option<&str> {
     is_default.then(|| words[0]).filter(|&name| name != "*")
 }
 
-/// The same of /proc/net/ipv6_route. The null route that every namespace has is of the loopback device.
+/// The interface of a default route, from a line of /proc/net/ipv6_route. The loopback device is ignored:
+/// every namespace has a null route on it.
 ///
 /// Source: `rt6_info_route`, net/ipv6/route.c: destination, its length, ..., name in column 9.
 fn default_v6(line: &str) -> Option<&str> {
@@ -92,10 +96,11 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80)
 }
 
-/// All addresses of the calling thread's network namespace, with the names of their interfaces. Needs no rights.
+/// All addresses of the calling thread's network namespace, with the names of their interfaces. Needs no
+/// privileges.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: the call puts a list there, or fails and puts nothing.

@@ -1,51 +1,50 @@
-//! Interfaces by pattern: `any`, a name with `*` and `?` in it, or all that somebody holds.
+//! Interfaces by pattern: `any`, a name with `*` and `?`, or all interfaces of an owner.
 
 use std::fmt;
 
 use crate::kernel::netns::Owner;
 
-/// Which interfaces belong to a source, by their names or by whose frames they have.
+/// Selects the interfaces of a source by their names or by their owner.
 ///
-/// `any` is every interface, the loopback device included, as with tcpdump: a user of `any` wants to see everything,
-/// and every line of the ledger names its interface. Unwanted frames can be left out by a filter or a glob, and are
-/// never mixed in unnoticed.
+/// `any` is every interface including the loopback device, as with tcpdump. The ledger has a line for each
+/// interface, so that unwanted interfaces are visible; a filter or a glob excludes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkPattern {
     text: String,
-    /// `lo` does not belong to it, whatever the text.
+    /// `lo` does not match, whatever the text.
     but_loopback: bool,
-    /// Kind and name of the [`Owner`] whose interfaces these are, whatever they are called.
+    /// Kind and name of the [`Owner`] whose interfaces match, whatever their names.
     owner: Option<(&'static str, String)>,
 }
 
-/// The pattern that every name fits.
+/// The pattern that matches every name.
 const ANY: &str = "any";
 /// The loopback device, which has this name in each network namespace.
 const LOOPBACK: &str = "lo";
 
 impl LinkPattern {
-    /// The pattern that `text` is, unless it is the name of one interface.
+    /// Parses a pattern; `None` if `text` is the name of one interface.
     #[must_use]
     pub fn parse(text: &str) -> Option<LinkPattern> {
         let is_pattern = text == ANY || text.contains(['*', '?']);
         is_pattern.then(|| LinkPattern { text: text.to_owned(), but_loopback: false, owner: None })
     }
 
-    /// Every interface whose frames are those of an owner of this kind and name, as
-    /// [`Setup::owner_finder`](crate::Setup::owner_finder) finds them.
+    /// Every interface whose owner, found by [`Setup::owner_finder`](crate::Setup::owner_finder), has this
+    /// kind and name.
     #[must_use]
     pub fn of_owner(kind: &'static str, name: &str) -> LinkPattern {
         let text = format!("{kind}:{name}");
         LinkPattern { text, but_loopback: true, owner: Some((kind, name.to_owned())) }
     }
 
-    /// Whether it goes by owners: a name that fits is not enough.
+    /// Whether it selects by owner, so that a matching name is not enough.
     #[must_use]
     pub fn goes_by_owner(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// Whether an interface with this owner belongs to it, if its name does.
+    /// Whether it selects an interface with this owner whose name matches.
     #[must_use]
     pub fn is_of(&self, owner: Option<&Owner>) -> bool {
         let is_own = |(kind, name): &(&str, String)| {
@@ -54,19 +53,19 @@ impl LinkPattern {
         self.owner.as_ref().is_none_or(is_own)
     }
 
-    /// Every interface but the loopback device: the links by which a container talks to others.
+    /// Every interface except the loopback device: those by which a container communicates with others.
     #[must_use]
     pub fn all_but_loopback() -> LinkPattern {
         LinkPattern { text: "*".to_owned(), but_loopback: true, owner: None }
     }
 
-    /// Whether it is that one.
+    /// Whether it is [`all_but_loopback`](LinkPattern::all_but_loopback).
     #[must_use]
     pub fn is_all_but_loopback(&self) -> bool {
         self.but_loopback && self.owner.is_none()
     }
 
-    /// Whether an interface of this name belongs to it, as far as its name says.
+    /// Whether the name matches. A pattern that selects by owner matches every name except `lo`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         if self.but_loopback && name == LOOPBACK {
@@ -82,11 +81,11 @@ impl fmt::Display for LinkPattern {
     }
 }
 
-/// `*` stands for any bytes, also none, and `?` for one. Takes at most `pattern.len() * name.len()` steps: only the
-/// last `*` is ever tried again.
+/// `*` matches any number of bytes, including none, and `?` matches one. Takes at most `pattern.len() *
+/// name.len()` steps, since it backtracks only to the last `*`.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
-    // Behind the last `*`, and the first byte that it does not stand for.
+    // The position after the last `*`, and the first byte of the name that this `*` does not match.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match pattern.get(p) {
@@ -167,7 +166,7 @@ mod tests {
         assert!(!fits(&pattern, &name));
     }
 
-    /// The same by recursion, which is the definition of a glob.
+    /// The definition of a glob, by recursion.
     fn by_definition(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
             (None, first) => first.is_none(),

@@ -1,7 +1,8 @@
-//! Clues to the user of an interface: its kind, and the network namespace of its peer.
+//! Facts that help to find the owner of an interface: its kind, and the network namespace of its peer.
 //!
-//! The kernel names another network namespace by a number of the one that asks (`IFLA_LINK_NETNSID`), and says which
-//! number a process's or a file's has (`RTM_GETNSID`). Neither needs rights.
+//! The kernel identifies another network namespace by a number that is local to the asking namespace
+//! (`IFLA_LINK_NETNSID`). `RTM_GETNSID` returns the number of a process's or a file's namespace. Neither
+//! needs privileges.
 
 use std::fs::File;
 use std::io;
@@ -19,21 +20,21 @@ const NETNSA_FD: u16 = 3;
 /// `struct rtgenmsg`, padded.
 const GENMSG_BYTES: usize = 4;
 
-/// How an interface is connected to its user.
+/// How an interface is connected to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// Made by way of /dev/net/tun: a tap or a tun.
+    /// A tap or a tun, made through /dev/net/tun.
     Tun,
-    /// A veth whose peer is in another network namespace: the one with this number.
+    /// A veth whose peer is in the network namespace with this number.
     Veth(i32),
-    /// Something else, or nothing that leads to a user.
+    /// Anything else; the owner cannot be found by this.
     Other,
 }
 
 /// How the interface of this name is connected, in the calling thread's network namespace.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn connection(iface: &str) -> io::Result<Connection> {
     let name = std::ffi::CString::new(iface)?;
     // SAFETY: the name is terminated and outlives the call, which writes nothing.
@@ -62,23 +63,23 @@ fn number(value: Option<&[u8]>) -> Option<i32> {
     Some(i32::from_ne_bytes(value?.try_into().ok()?))
 }
 
-/// Asks for the numbers that network namespaces have in the one of the thread that made this.
+/// Looks up the numbers of network namespaces, in the namespace of the thread that opened this.
 pub struct NetnsNumbers(Netlink);
 
 impl NetnsNumbers {
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn open() -> io::Result<NetnsNumbers> {
         Ok(NetnsNumbers(Netlink::open()?))
     }
 
-    /// Identity of the network namespace of this process; `None`: it has no number here.
+    /// Number of the network namespace of this process; `None` if it has none here.
     #[must_use]
     pub fn of_process(&self, pid: u32) -> Option<i32> {
         self.ask(NETNSA_PID, pid).ok()?
     }
 
-    /// Identity of the network namespace of this file.
+    /// Number of the network namespace of this file; `None` if it has none here.
     #[must_use]
     pub fn of_file(&self, file: &File) -> Option<i32> {
         self.ask(NETNSA_FD, file.as_raw_fd().cast_unsigned()).ok()?
@@ -112,7 +113,8 @@ mod tests {
         assert!(connection("weir-no-such").is_err());
         assert!(connection("a\0b").is_err());
         let numbers = NetnsNumbers::open().unwrap();
-        // Unless somebody gave it one. Linux has no process of that number.
+        // Both are `None`, unless the namespace was given a number for itself. No Linux process has the id
+        // below.
         let own = File::open("/proc/thread-self/ns/net").unwrap();
         assert_eq!(numbers.of_process(std::process::id()), numbers.of_file(&own));
         assert_eq!(numbers.of_process(4_194_305), None);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{Interface, InterfaceQuery};
 use crate::error::CaptureError;
 
-/// How often the kernel is asked.
+/// Shortest time between two requests.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Asks the kernel for a source's interface by its index, so a renamed interface still exists.

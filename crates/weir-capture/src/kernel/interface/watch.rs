@@ -1,4 +1,4 @@
-//! Which links there are in a network namespace, and how that changes: one socket of rtnetlink. Needs no rights.
+//! The links of a network namespace and their changes, from one rtnetlink socket. Needs no privileges.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,7 +13,7 @@ use super::link::{
 use super::netlink::{HEADER_BYTES, Netlink};
 use crate::error::CaptureError;
 
-/// A link as the kernel tells of it.
+/// A link as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The kernel's index.
@@ -29,13 +29,13 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether it is administratively up, without which it carries nothing.
+    /// Whether it is administratively up.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
-    /// Whether something is at its other end: a cable, a peer, the process that holds a tap.
+    /// Whether it has a carrier: a cable is connected, the peer is up, or a process holds the tap.
     #[must_use]
     pub fn has_carrier(&self) -> bool {
         self.flags & IFF_LOWER_UP != 0
@@ -48,33 +48,33 @@ impl Link {
     }
 }
 
-/// A change to a link. Changes of one link come in the order in which they happened; if messages were lost, as the
-/// difference between the known and the present state.
+/// A change to a link. Changes to one link come in the order in which they happened. If the kernel's
+/// messages were lost, the difference between the known and the present state comes instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// It is there now, up or not.
+    /// It appeared, up or down.
     Appeared(Link),
-    /// It is gone, or in another network namespace. Its last state.
+    /// It was removed, or moved to another network namespace. Contains its last state.
     Gone(Link),
     /// It was set up.
     Up(Link),
     /// It was set down.
     Down(Link),
-    /// It has another name.
+    /// It was renamed.
     Renamed {
-        /// With its new name.
+        /// The link, with its new name.
         link: Link,
         /// Its old name.
         from: String,
     },
-    /// Its frames begin with something else now, or its MTU is another.
+    /// The type of its link-layer header or its MTU changed.
     Changed(Link),
-    /// Something is at its other end from now on, or nothing is any more: a tap that is kept without its process. Told
-    /// only where it was asked for ([`LinkWatch::tell_carriers`]).
+    /// It gained or lost its carrier, as a persistent tap does when a process opens or closes it. Reported
+    /// only after [`LinkWatch::tell_carriers`].
     Carrier(Link),
 }
 
-/// Watches the links of the network namespace that it was opened in.
+/// Watches the links of the network namespace in which it was opened.
 ///
 /// Its descriptor is readable when [`events`](LinkWatch::events) has something to read.
 pub struct LinkWatch {
@@ -82,7 +82,7 @@ pub struct LinkWatch {
     port: u32,
     links: Links,
     buffer: Vec<u8>,
-    /// Error for the next call: events that were read before it come first.
+    /// An error that the next call returns; the events that were read before it are returned first.
     failed: Option<io::Error>,
 }
 
@@ -93,13 +93,15 @@ const RTNLGRP_LINK: libc::c_uint = 1;
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 /// `NLM_F_DUMP_INTR`: links changed during the dump, and it may lack some. Source: linux/netlink.h.
 const NLM_F_DUMP_INTR: u16 = 0x10;
-/// The kernel fills at most so much of a buffer for a dump. A message that is longer counts as lost.
+/// The kernel writes at most this much into a buffer for a dump. A longer message counts as lost.
 const BUFFER_BYTES: usize = 32 << 10;
-/// Room for unread messages: a link's is some 1.5 KiB, 3 KiB with the kernel's overhead.
+/// Receive buffer of the socket. The message of a link takes about 1.5 KiB, 3 KiB with the kernel's
+/// overhead.
 const SOCKET_BYTES: libc::c_int = 1 << 20;
-/// Datagrams that one call reads, so that a flood ends it; the descriptor stays readable.
+/// Most datagrams that one call reads, so that it returns even during a flood. The descriptor stays
+/// readable.
 const DATAGRAMS_MAX: usize = 256;
-/// How long the first dump may take. The kernel answers while it is asked.
+/// Longest time for the first dump. The kernel answers within the request itself.
 const DUMP_LIMIT: Duration = Duration::from_secs(5);
 
 impl LinkWatch {
@@ -130,18 +132,19 @@ impl LinkWatch {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             watch.wait(left)?;
-            // Links that existed before the end of the dump were not known before it either.
+            // The events are dropped: `links` already contains every link that existed before the end of
+            // the dump.
             watch.events()?;
         }
         Ok(watch)
     }
 
-    /// The links that are there, as of the last event.
+    /// The present links, as of the last event.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.known.values()
     }
 
-    /// From now on also tells of carriers that come and go.
+    /// From now on also reports changes of carriers.
     pub fn tell_carriers(&mut self) {
         self.links.tells_carriers = true;
     }
@@ -149,8 +152,8 @@ impl LinkWatch {
     /// Reads what has changed; empty if nothing has. Does not wait.
     ///
     /// # Errors
-    /// What the kernel says, once all events that were read before are given. A dump that failed is asked for again
-    /// by the next call.
+    /// The kernel's error, after all events that were read before it have been returned. The next call
+    /// repeats a dump that failed.
     pub fn events(&mut self) -> io::Result<Vec<LinkEvent>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -175,11 +178,12 @@ impl LinkWatch {
                     Some(datagram) => self.links.take(datagram, self.port, events)?,
                     None => self.links.lost(),
                 },
-                // The kernel had no room for a message.
+                // The socket's buffer was full, and the kernel dropped a message.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => self.links.lost(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Here and not before: a socket that had no room gets nothing more until it is empty, and the kernel
-                // says so once only. Changes until now may be lost without notice; a dump that begins now has them.
+                // The dump begins only when the socket is empty: after an overrun, the kernel queues
+                // nothing until then, and reports the overrun only once. Changes before this point may be
+                // lost without notice; the dump contains them.
                 //
                 // Source: `netlink_overrun`, `netlink_rcv_wake`, net/netlink/af_netlink.c.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -194,10 +198,10 @@ impl LinkWatch {
         Ok(())
     }
 
-    /// Waits until there is something to read, at most this long.
+    /// Waits until there is something to read, at most `limit`.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn wait(&self, limit: Duration) -> io::Result<()> {
         let timeout = limit.try_into().unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
         let mut wait = [PollFd::new(&self.socket, PollFlags::IN)];
@@ -224,12 +228,13 @@ impl AsFd for LinkWatch {
     }
 }
 
-/// Known links, and how messages change them. Has no socket.
+/// The known links, and how messages change them. This part has no socket, so that tests can feed it
+/// messages.
 #[derive(Default)]
 struct Links {
     known: BTreeMap<u32, Link>,
     dump: Option<Dump>,
-    /// Messages were lost: the known state may be old.
+    /// Messages were lost: the known state may be out of date.
     must_dump: bool,
     dumps: u32,
     tells_carriers: bool,
@@ -237,7 +242,7 @@ struct Links {
 
 /// A dump that has not ended.
 struct Dump {
-    /// In each of its messages.
+    /// Sequence number in each of its messages.
     number: u32,
     /// Links that it has named.
     named: BTreeSet<u32>,
@@ -249,9 +254,9 @@ struct Dump {
 }
 
 impl Links {
-    /// The number of the dump that begins.
+    /// Begins a dump and returns its number.
     fn begin_dump(&mut self) -> u32 {
-        // Never 0: notifications that nobody asked for have that.
+        // Never 0, which is the number of unsolicited notifications.
         self.dumps = self.dumps.wrapping_add(1).max(1);
         self.must_dump = false;
         let (named, notified) = (BTreeSet::new(), BTreeSet::new());
@@ -263,12 +268,12 @@ impl Links {
         self.must_dump = true;
     }
 
-    /// Whether a dump is to begin: a socket has one at a time.
+    /// Whether a dump must begin. A socket has one dump at a time.
     fn wants_dump(&self) -> bool {
         self.must_dump && self.dump.is_none()
     }
 
-    /// Takes one datagram. The error is the kernel's, of a dump that failed.
+    /// Processes one datagram.
     fn take(&mut self, datagram: &[u8], port: u32, events: &mut Vec<LinkEvent>) -> io::Result<()> {
         let (mut rest, mut result) = (datagram, Ok(()));
         while let Some((message, more)) = next_message(rest) {
@@ -294,7 +299,7 @@ impl Links {
             dump.is_interrupted |= flags & NLM_F_DUMP_INTR != 0;
             if let Some(end) = end_of_dump(message) {
                 let ended = self.dump.take().expect("it has a number");
-                // One that was interrupted or failed may lack links: it takes none away, and is made again.
+                // A dump that was interrupted or failed may lack links: it removes none, and is repeated.
                 match end.is_err() || ended.is_interrupted {
                     true => self.must_dump = true,
                     false => self.remove_unnamed(&ended, events),
@@ -302,7 +307,8 @@ impl Links {
                 return end;
             }
         }
-        // Bridges tell of their ports in messages of their own family: a port that leaves a bridge is not gone.
+        // Bridges report their ports in messages of family AF_BRIDGE: a port that leaves a bridge still
+        // exists.
         if message.get(HEADER_BYTES) != Some(&(libc::AF_UNSPEC as u8)) {
             return Ok(());
         }
@@ -352,7 +358,7 @@ impl Links {
         }
     }
 
-    /// Links that neither the dump nor a notification has named are gone.
+    /// Removes the links that neither the dump nor a notification has named.
     fn remove_unnamed(&mut self, dump: &Dump, events: &mut Vec<LinkEvent>) {
         let is_named = |index| dump.named.contains(index) || dump.notified.contains(index);
         let unnamed: Vec<u32> =
@@ -362,7 +368,7 @@ impl Links {
     }
 }
 
-/// The link of an RTM_NEWLINK message. Those of wireless events have no name: `known` has it.
+/// The link of an RTM_NEWLINK message. Messages of wireless events have no name; it is taken from `known`.
 fn parse(message: &[u8], index: u32, known: Option<&Link>) -> Option<Link> {
     let text = |name: &[u8]| {
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();

@@ -7,7 +7,7 @@ use super::*;
 const PORT: u32 = 77;
 const UP: u32 = libc::IFF_UP as u32;
 
-/// A message about a link, as the kernel writes them.
+/// A message about a link, in the kernel's format.
 fn message(kind: u16, link: &Link, number: u32, port: u32) -> Vec<u8> {
     let mut message = vec![0u8; HEADER_BYTES + IFINFO_BYTES];
     message[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -96,8 +96,8 @@ fn a_notification_counts_more_than_a_dump_that_was_made_before() {
     let dumped = |link: &Link| message(libc::RTM_NEWLINK, link, number, PORT);
     take(&mut links, &message(libc::RTM_DELLINK, &link(2, "gone", UP), 0, 0));
     take(&mut links, &message(libc::RTM_NEWLINK, &link(3, "new", UP), 0, 0));
-    // A notification has the port and the sequence number of the process that changed a link: one may be like ours
-    // by chance, not both.
+    // A notification has the port and the sequence number of the process that changed a link. One of them
+    // may equal ours by chance, but not both.
     take(&mut links, &message(libc::RTM_NEWLINK, &link(4, "four", UP), number, PORT + 1));
     take(&mut links, &dumped(&link(2, "gone", UP)));
     take(&mut links, &dumped(&link(3, "new", 0)));
@@ -124,7 +124,7 @@ fn a_dump_that_fails_takes_nothing_away_and_is_made_again() {
     let number = links.begin_dump();
     let mut end = done(number);
     end[16..20].copy_from_slice(&(-libc::ENOMEM).to_ne_bytes());
-    // Events of the same datagram are not lost, before the failure or behind it.
+    // Events in the same datagram are not lost, whether before or after the failure.
     let before = message(libc::RTM_NEWLINK, &link(2, "before", UP), 0, 0);
     let behind = message(libc::RTM_NEWLINK, &link(3, "behind", UP), 0, 0);
     let mut events = Vec::new();
@@ -135,13 +135,14 @@ fn a_dump_that_fails_takes_nothing_away_and_is_made_again() {
     assert!(links.wants_dump() && links.known.len() == 3);
 }
 
-/// The events of a call that fails come first, and the failure with the next call.
+/// A call that fails returns its events, and the next call returns the failure.
 #[test]
 fn root_a_failure_does_not_take_events_with_it() {
     in_new_netns(|| {
         let mut watch = LinkWatch::open().unwrap();
         ip("link add wa0 type veth peer name wb0");
-        // The kernel refuses this kind of request; the answer is taken for a dump's end, as it has its number.
+        // The kernel refuses this kind of request. Its answer ends the dump, since it has the dump's
+        // number.
         let number = watch.links.begin_dump();
         watch.socket.request_numbered(number, u16::MAX, libc::NLM_F_DUMP, &info(0)).unwrap();
         let events = watch.events().unwrap();
@@ -152,16 +153,17 @@ fn root_a_failure_does_not_take_events_with_it() {
     });
 }
 
-/// A change that the kernel makes: the link of this index gets this name, these flags and this MTU, or goes.
+/// A change in the simulated kernel: the link of this index gets this name, these flags and this MTU, or is
+/// removed.
 #[derive(Clone, Debug)]
 struct Made {
     index: u32,
     to: Option<(u8, bool, u32)>,
-    /// Its notification is lost, as is said.
+    /// Its notification is lost, and the loss is reported.
     is_lost: bool,
-    /// Before it a part of the dump is made, if there is one.
+    /// Before the change, the kernel writes the next part of the running dump.
     dump_first: bool,
-    /// The dump's part comes behind the notification, though it was made before.
+    /// The part of the dump arrives after the notification, although it was written before.
     is_swapped: bool,
 }
 
@@ -179,14 +181,14 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 proptest! {
-    /// However a dump and notifications are mixed, and whatever is lost and said to be: in the end everything is known,
-    /// and the events lead from nothing to there.
+    /// For every order of dump parts and notifications, and with any reported losses, the known links are
+    /// correct in the end, and the events lead from no links to that state.
     #[test]
     fn what_is_known_is_what_there_is(changes in proptest::collection::vec(made(), 0..60)) {
         let mut truth: BTreeMap<u32, Link> = BTreeMap::new();
         let mut links = Links::default();
         let mut told: BTreeMap<u32, Link> = BTreeMap::new();
-        // Index up to which the running dump is made.
+        // Last index that the running dump has written.
         let mut at: Option<u32> = None;
         let mut events = Vec::new();
         let part = |links: &mut Links, truth: &BTreeMap<u32, Link>, at: &mut Option<u32>| {
@@ -221,7 +223,7 @@ proptest! {
             if change.is_lost {
                 datagrams.truncate(1);
             }
-            // Only a dump that has not ended is made beside notifications.
+            // Only a dump that has not ended runs concurrently with notifications.
             if change.is_swapped && at.is_some() {
                 datagrams.reverse();
             }
@@ -272,7 +274,7 @@ proptest! {
     }
 }
 
-/// Runs `test` on a thread in a network namespace of its own.
+/// Runs `test` on a thread in a new network namespace.
 fn in_new_netns(test: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -298,7 +300,7 @@ fn ip_batch(count: u32, line: impl Fn(u32) -> String) {
     ip(&format!("-batch {}", file.path().display()));
 }
 
-/// The event without the link's particulars.
+/// The kind of an event and the link's name.
 fn brief(event: &LinkEvent) -> (&'static str, &str) {
     match event {
         LinkEvent::Appeared(link) => ("appeared", &link.name),
@@ -322,7 +324,7 @@ fn root_links_come_and_go() {
             let events = watch.events().unwrap();
             let told: Vec<_> = events.iter().map(brief).collect();
             let mut sorted = told.clone();
-            // Of the two ends of a pair the kernel may tell in any order.
+            // The kernel may report the two ends of a pair in any order.
             sorted.sort_by_key(|&(_, name)| name);
             assert_eq!(sorted, expected, "{events:?}");
             events
@@ -347,7 +349,7 @@ fn root_what_is_lost_in_a_flood_is_found_by_a_dump() {
         ip_batch(3, |i| format!("link add old{i} type veth peer name older{i}"));
         let mut watch = LinkWatch::open().unwrap();
         assert_eq!(watch.links().count(), 7);
-        // As little room as the kernel gives: one message or two.
+        // The smallest buffer that the kernel allows: one or two messages.
         watch.socket.set_buffer(1).unwrap();
         ip_batch(100, |i| format!("link add new{i} type veth peer name newer{i}"));
         ip("link delete old1");
@@ -363,7 +365,8 @@ fn root_what_is_lost_in_a_flood_is_found_by_a_dump() {
     });
 }
 
-/// A socket that had no room gets nothing more until it is empty, and the kernel does not say so again.
+/// After an overrun, the kernel queues nothing more until the socket is empty, and reports the overrun only
+/// once.
 #[test]
 fn root_what_changes_while_a_loss_is_made_good_is_found_too() {
     in_new_netns(|| {

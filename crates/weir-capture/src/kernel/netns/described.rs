@@ -1,10 +1,10 @@
 //! The owner of frames, parsed from the description of an interface.
 //!
-//! Rings and files contain only this text about an owner, so readers of a daemon's rings parse it.
+//! Rings and files contain nothing else about an owner, so readers of a daemon's rings parse this text.
 
 use super::Owner;
 
-/// Kinds of owners: the beginning of the description, and the name of the kind elsewhere.
+/// Kinds of owners: the word in descriptions, and [`Owner::kind`].
 const KINDS: [(&str, &str); 5] = [
     ("container ", "container"),
     ("pod ", "pod"),

@@ -1,5 +1,5 @@
-//! Finder of the users of an interface of the host. It is a function from outside, since only that knows containers
-//! and VMs.
+//! Finds the owner of an interface of the host. The function comes from another crate, since this one does
+//! not know container runtimes and hypervisors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use weir_frame::pcapng::Interface;
 
 use super::name::Owner;
 
-/// Finds whose frames those of interfaces are.
+/// Finds the owners of interfaces' frames.
 ///
-/// It is called with their names, on a thread in their network namespace, and gives as many answers; `None` where
-/// nothing is known. It may take a moment, so no thread that moves frames calls it.
+/// It is called with the interfaces' names, on a thread in their network namespace, and returns one answer
+/// for each; `None` if the owner is not known. It may be slow, so threads that move frames do not call it.
 #[derive(Clone)]
 pub struct OwnerFinder(Arc<Find>);
 
 type Find = dyn Fn(&[&str]) -> Vec<Option<Owner>> + Send + Sync;
 
 impl OwnerFinder {
-    /// One that asks this function.
+    /// A finder that calls this function.
     #[must_use]
     pub fn new(
         find: impl Fn(&[&str]) -> Vec<Option<Owner>> + Send + Sync + 'static,
@@ -34,7 +34,7 @@ impl OwnerFinder {
         found
     }
 
-    /// The owner of one.
+    /// The owner of one interface.
     #[must_use]
     pub fn find_one(&self, iface: &str) -> Option<Owner> {
         self.find(&[iface]).pop().flatten()
@@ -48,7 +48,7 @@ impl fmt::Debug for OwnerFinder {
 }
 
 impl Owner {
-    /// Whether it is the same one, though another of its processes was found.
+    /// Whether both are the same owner. Another process of the same container is the same owner.
     #[must_use]
     pub fn is_same(&self, other: &Owner) -> bool {
         let pid = |owner: &Owner| owner.pid.filter(|_| owner.id.is_none());
@@ -56,7 +56,7 @@ impl Owner {
             == (other.kind, &other.name, &other.id, pid(other))
     }
 
-    /// Says in an interface's description whose frames it has, once.
+    /// Puts the owner in front of an interface's description, unless it is there already.
     pub(crate) fn describe(&self, interface: &mut Interface) {
         let owner = self.to_string();
         let own = interface.description.take().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Names of network namespaces, and of whom they are.
+//! Names of network namespaces, and their owners.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::CaptureError;
 
-/// Text before the name of `ip netns`, or the number of a process.
+/// Prefix of a name of `ip netns`, of a process id, or of a path.
 const PREFIX: &str = "netns:";
 
 /// Finds the network namespace of a name.
 pub type Locate = fn(&str) -> Result<Located, CaptureError>;
 
-/// A network namespace by name. The name is looked up anew at each opening, so a container that has been started again
-/// is found again.
+/// The name of a network namespace. It is looked up at each opening, so a container that was restarted is
+/// found again.
 #[derive(Clone)]
 pub struct NetnsName {
     prefix: &'static str,
@@ -24,7 +24,7 @@ pub struct NetnsName {
 /// A network namespace that was found by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// The file that stands for it: `/run/netns/NAME`, `/proc/PID/ns/net`.
+    /// The file that represents it: `/run/netns/NAME`, `/proc/PID/ns/net`.
     pub path: PathBuf,
     /// Its owner.
     pub owner: Owner,
@@ -35,55 +35,58 @@ pub struct Located {
 pub struct Owner {
     /// `container`, `pod`, `vm`, `process` or `netns`.
     pub kind: &'static str,
-    /// Its name; of a process that of its command, of a container whose name nobody says the beginning of its id.
+    /// Its name. For a process: its command name. For a container without a known name: the beginning of
+    /// its id.
     pub name: String,
     /// The id of a container, or of a pod.
     pub id: Option<String>,
     /// The image of a container.
     pub image: Option<String>,
-    /// A process in the network namespace; that of the VM.
+    /// A process in the network namespace, or the process of the VM.
     pub pid: Option<u32>,
-    /// The inode of the network namespace, which `lsns` shows; 0 as long as it was not opened.
+    /// The inode of the network namespace, as in `lsns`; 0 until it is opened.
     pub netns: u64,
 }
 
 impl NetnsName {
-    /// The one that `ip netns` knows as `name`; if there is none and `name` is a number, that of this process. A name
-    /// with a slash in front is the path of the namespace's file: `/proc/PID/ns/net`.
+    /// The namespace with this name in `ip netns`. If there is none and `name` is a number: the namespace
+    /// of the process with this id. A name that begins with a slash is the path of the namespace's file:
+    /// `/proc/PID/ns/net`.
     #[must_use]
     pub fn named(name: &str) -> NetnsName {
         NetnsName::located(PREFIX, name, locate_named)
     }
 
-    /// One that `locate` finds. `prefix`, with its colon, stands before the name as users type it; the two of them
-    /// tell namespaces apart.
+    /// A namespace that `locate` finds. Users write `prefix`, with its colon, before the name; prefix and
+    /// name together identify the namespace.
     #[must_use]
     pub fn located(prefix: &'static str, name: &str, locate: Locate) -> NetnsName {
         NetnsName { prefix, name: name.to_owned(), locate }
     }
 
-    /// Kind of the name, with its colon: `netns:`, `docker:`.
+    /// The prefix, with its colon: `netns:`, `docker:`.
     #[must_use]
     pub fn prefix(&self) -> &'static str {
         self.prefix
     }
 
-    /// Without the prefix.
+    /// The name without the prefix.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it may be found by a process: not if it is a name that only `ip netns` can have.
+    /// Whether it may be located by a process; false for a name that only `ip netns` can have.
     #[must_use]
     pub fn may_be_of_process(&self) -> bool {
         self.prefix != PREFIX || is_pid(&self.name) || self.name.starts_with('/')
     }
 
-    /// Where it is now.
+    /// Looks the name up.
     ///
     /// # Errors
-    /// [`CaptureError::NoNetns`], [`CaptureError::NoOwner`]; [`CaptureError::Options`] for one that is not captured.
+    /// [`CaptureError::NoNetns`], [`CaptureError::NoOwner`]; [`CaptureError::Options`] for a namespace that
+    /// Weir does not capture.
     pub fn locate(&self) -> Result<Located, CaptureError> {
         (self.locate)(&self.name)
     }
@@ -93,7 +96,7 @@ impl NetnsName {
     }
 }
 
-/// The name of `ip netns`.
+/// As [`NetnsName::named`].
 impl From<&str> for NetnsName {
     fn from(name: &str) -> NetnsName {
         NetnsName::named(name)
@@ -106,7 +109,7 @@ impl From<&String> for NetnsName {
     }
 }
 
-/// As it is typed in front of a slash: `netns:blue`, `docker:web`.
+/// The form that users write before a slash: `netns:blue`, `docker:web`.
 impl fmt::Display for NetnsName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.prefix, self.name)
@@ -150,7 +153,7 @@ impl fmt::Display for Owner {
         write!(f, "{} {}", self.kind, self.name)?;
         match (&self.id, self.pid) {
             (Some(id), _) if id.starts_with(&self.name) => {}
-            // As short as `docker ps` has it.
+            // 12 digits, as in `docker ps`.
             (Some(id), _) => write!(f, " ({})", id.get(..12).unwrap_or(id))?,
             (None, Some(pid)) => write!(f, " ({pid})")?,
             (None, None) => {}
@@ -180,8 +183,8 @@ fn locate_named(name: &str) -> Result<Located, CaptureError> {
     })
 }
 
-/// By the path of the file that stands for it. The namespace of a process may not be examined without
-/// CAP_SYS_PTRACE, so its process is looked up instead.
+/// Locates a namespace by the path of its file. Reading /proc/PID/ns/net needs CAP_SYS_PTRACE, so for such
+/// a path only the process is looked up.
 fn locate_at(path: &str) -> Result<Located, CaptureError> {
     let missing =
         |why: &str| CaptureError::NoOwner { owner: format!("{PREFIX}{path}"), why: why.to_owned() };
@@ -197,7 +200,7 @@ fn locate_at(path: &str) -> Result<Located, CaptureError> {
     Ok(Located { path: path.into(), owner })
 }
 
-/// The one that a process is in; `None` if there is no such process.
+/// The namespace of a process; `None` if there is no such process.
 fn of_process(pid: u32) -> Option<Located> {
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     let name = command.trim_end().to_owned();
@@ -205,7 +208,7 @@ fn of_process(pid: u32) -> Option<Located> {
     Some(Located { path: netns_of_process(pid), owner })
 }
 
-/// Whether a name of a network namespace may be the number of a process.
+/// Whether a name may be the id of a process.
 fn is_pid(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
 }

@@ -1,11 +1,11 @@
-//! Several instructions of eBPF as one or two of x86-64.
+//! Compiles several eBPF instructions to one or two of x86-64.
 
 use super::assembler::{Assembler, RAX, RCX, RSP};
 use super::{ADD, EXIT, Insn, JUMP, MOV, MOV32_IMM};
 
 impl Assembler {
-    /// What one instruction of this machine does of the next few, and how many those are: none of them but the first is
-    /// jumped to.
+    /// Compiles the next instructions together, if possible, and gives their number. No jump goes
+    /// to any of them but the first.
     pub(super) fn several(&mut self, insns: &[Insn]) -> Option<usize> {
         match *insns {
             // dst = src + constants
@@ -15,7 +15,8 @@ impl Assembler {
                 self.lea(first.dst, first.src, sum);
                 Some(if more.is_some() { 3 } else { 2 })
             }
-            // A load behind the frame's first byte; the converter needs the sum for nothing else.
+            // A load relative to the frame's first byte. The converter uses the sum for nothing
+            // else.
             [ref add, ref load, ..]
                 if add.code == ADD
                     && (add.dst, load.src) == (RCX, RCX)
@@ -29,21 +30,22 @@ impl Assembler {
         }
     }
 
-    /// A condition (`turned`: its opposite) that goes two instructions on and so only tells one answer from another,
-    /// which stand `behind` it: without a jump, which the processor would have to guess. Code that jumps to those
-    /// answers from elsewhere finds them there.
+    /// Compiles a condition (with `turned`, its opposite) that only selects one of the two answers
+    /// in `behind`. It becomes a conditional move, because the processor could mispredict a jump.
+    /// The answers also stay in the code, for jumps from elsewhere.
     pub(super) fn answers(&mut self, insn: &Insn, turned: bool, behind: &[Insn]) -> bool {
         let [one, end, other, end2, ..] = behind else { return false };
         let is_answer = |insn: &Insn| insn.code == MOV32_IMM && insn.dst == RAX;
         let is_choice = insn.is_jump() && insn.code != JUMP;
         let ends = [end.code, end2.code] == [EXIT; 2];
-        // Where the answers are to be: eBPF's r0 and r1. A comparison with a constant names no second register.
+        // The answers are computed in eBPF's r0 and r1. A comparison with a constant has no second
+        // register.
         let is_taken = |register: u8| [RAX, RCX].contains(&register);
         let spoils = is_taken(insn.dst) || insn.code & 8 != 0 && is_taken(insn.src);
         if !is_choice || !is_answer(one) || !is_answer(other) || !ends || spoils {
             return false;
         }
-        // Before the comparison: a zero may be made in a way that changes its flags.
+        // Before the comparison, because setting a register to zero may change the flags.
         self.mov32_imm(RAX, one.imm);
         self.mov32_imm(RCX, other.imm);
         let Some(condition) = self.compare(insn, turned) else { return false };
@@ -51,14 +53,14 @@ impl Assembler {
         true
     }
 
-    /// `load.dst` = what lies at rcx + `index` + `load.off`.
+    /// `load.dst` = the value at rcx + `index` + `load.off`.
     fn load_at_sum(&mut self, load: &Insn, index: u8) {
         let rex = 0x40 | (load.dst >> 3) << 2 | (index >> 3) << 1;
         if rex != 0x40 {
             self.code.push(rex);
         }
         self.load_opcode(load.code);
-        // The base is what follows, and two registers: SIB, with a factor of 1.
+        // A SIB byte follows, which names two registers; its scale is 1.
         let short = i8::try_from(load.off).ok();
         let form = if short.is_some() { 0x44 } else { 0x84 };
         self.code.extend([form | (load.dst & 7) << 3, (index & 7) << 3 | RCX]);

@@ -1,4 +1,4 @@
-//! Block lists of ten thousand entries, put into a capture while it runs.
+//! Block lists of ten thousand entries, added to a running capture.
 
 use std::fs;
 use std::path::Path;
@@ -9,31 +9,31 @@ use tempfile::TempDir;
 use super::super::tool::Tool;
 use crate::{Error, Result};
 
-/// Entries of a list.
+/// Number of entries of a list.
 const ENTRIES: u32 = 10_000;
-/// Entries of [`Met::Some`] that frames do meet: a prefix, and these addresses.
+/// Entries of [`Met::Some`] that match frames: this prefix, and so many addresses.
 const MET_PREFIX: &str = "198.18.0.0/18";
 const MET_ADDRESSES: u32 = 2000;
 
-/// Whom the entries of a list block.
+/// The frames that the entries of a list match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Met {
-    /// No frame of the generator's: what is measured is asking.
+    /// No frame of the generator: only the cost of the lookup is measured.
     None,
-    /// A seventh of them: an eighth by one prefix, the rest by addresses of their own.
+    /// A seventh of the frames: an eighth by one prefix, the rest by single addresses.
     Some,
 }
 
 /// Contents of the block list of a row's only feed.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum List {
-    /// Nothing, but something may come.
+    /// No entries, but the list exists.
     Empty,
     /// Ten thousand entries.
     Full(Met),
 }
 
-/// A way into a running capture, and what to send there.
+/// The control socket of a running capture, and the list to be sent to it.
 pub(super) struct Control {
     dir: TempDir,
     list: List,
@@ -41,7 +41,7 @@ pub(super) struct Control {
 
 impl Control {
     /// # Errors
-    /// [`Error::Measure`] if there is no room for a file.
+    /// [`Error::Measure`] if the list cannot be written to a file.
     pub(super) fn new(list: List) -> Result<Control> {
         let dir = TempDir::with_prefix("weir-bench").map_err(|error| failed(&error))?;
         let control = Control { dir, list };
@@ -52,15 +52,15 @@ impl Control {
         Ok(control)
     }
 
-    /// The tool, with an ear for changes.
+    /// The tool, with the control socket.
     pub(super) fn heard_by(&self, tool: &Tool) -> Tool {
         tool.with(&["--control", &self.path("socket")])
     }
 
-    /// Puts the entries in, as anybody would: when this returns, frames meet them.
+    /// Adds the entries with `weir block`. They are in effect when this returns.
     ///
     /// # Errors
-    /// [`Error::Measure`] with what `weir block` said.
+    /// [`Error::Measure`] with the message of `weir block`.
     pub(super) fn send(&self, weir: &Path, feed: &str) -> Result<()> {
         if let List::Empty = self.list {
             return Ok(());
@@ -84,7 +84,8 @@ fn failed(reason: &dyn std::fmt::Display) -> Error {
     Error::Measure { what: "weir block".to_owned(), reason: reason.to_string() }
 }
 
-/// The entries of a list: of ten, four flows, four addresses and two prefixes, one of which each is of IPv6.
+/// The entries of a list. Of every ten, four are flows, four addresses and two prefixes; one of
+/// each kind is IPv6.
 fn entries(met: Met) -> Vec<String> {
     let met_addresses = (0..MET_ADDRESSES).map(|n| format!("198.19.{}", low_half(spread(n))));
     let wanted = match met {
@@ -95,7 +96,7 @@ fn entries(met: Met) -> Vec<String> {
     wanted.into_iter().chain(rest).collect()
 }
 
-/// Entry `n` of those that no frame meets: another for each `n`.
+/// Entry `n` of those that match no frame. Each `n` gives a different entry.
 fn strange(n: u32) -> String {
     let number = spread(n);
     let six = format!("2001:db8::{:x}:{:x}", number >> 16, number & 0xffff);
@@ -109,12 +110,13 @@ fn strange(n: u32) -> String {
     }
 }
 
-/// Neighbours far apart: a bijection of the numbers, of their lower 16 bits and of their lower 24.
+/// Scatters consecutive numbers. It is a bijection, also of the lower 16 bits and of the lower 24
+/// bits.
 fn spread(n: u32) -> u32 {
     n.wrapping_mul(0x9e37_79b1)
 }
 
-/// As the last two numbers of an address.
+/// The lower 16 bits as the last two numbers of an IPv4 address.
 fn low_half(number: u32) -> String {
     format!("{}.{}", number >> 8 & 0xff, number & 0xff)
 }
@@ -139,7 +141,7 @@ mod tests {
         list
     }
 
-    /// Of a million frames of the generator, how many in a thousand.
+    /// Number of blocked frames in a thousand, of a million frames of the generator.
     fn blocked(list: &BlockList) -> u64 {
         let blocked = (0..1_000_000).filter(|&number| {
             let (src, src_port) = flow_of(number, 0);

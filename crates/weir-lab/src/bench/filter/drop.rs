@@ -1,4 +1,4 @@
-//! The least that an XDP program can do: drop.
+//! The smallest XDP program: it drops every frame.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
@@ -8,13 +8,15 @@ use std::time::Duration;
 use crate::testbed::End;
 use crate::{Error, Result, ethtool};
 
-/// `r0 = XDP_DROP (1); exit`. Source: the kernel's Documentation/bpf/standardization/instruction-set.rst;
-/// a word is code, registers, 16 bits of offset, 32 of immediate, from its low end.
+/// `r0 = XDP_DROP (1); exit`. Source: the kernel's
+/// Documentation/bpf/standardization/instruction-set.rst. A word has, from the low end: opcode,
+/// registers, 16 bits of offset, 32 bits of immediate value.
 const CODE: [u64; 2] = [1 << 32 | 0xb7, 0x95];
-/// The device counts at the end of a NAPI poll, which may come after the last call of the sender.
+/// The device updates its counters at the end of a NAPI poll, which may come after the sender's
+/// last call.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// The program on an interface, until this is dropped.
+/// The program, attached to an interface until this value is dropped.
 pub(super) struct XdpDrop<'a> {
     end: &'a End,
     _link: OwnedFd,
@@ -23,16 +25,16 @@ pub(super) struct XdpDrop<'a> {
 
 impl XdpDrop<'_> {
     /// # Errors
-    /// [`Error::Bpf`] for lack of rights, or if there is a program already.
+    /// [`Error::Bpf`] if rights are missing, or a program is attached already.
     pub(super) fn attach(end: &End) -> Result<XdpDrop<'_>> {
         let link = end.run(|| link(&load()?, end.ifindex))??;
         Ok(XdpDrop { end, _link: link, before: drops(end)? })
     }
 
-    /// Takes it off, and says how many frames were dropped, by the device's own count.
+    /// Detaches the program. Gives the number of dropped frames, as counted by the device.
     ///
     /// # Errors
-    /// [`Error::Ethtool`] if the device has no counts.
+    /// [`Error::Ethtool`] if the device has no such counters.
     pub(super) fn finish(self) -> Result<u64> {
         sleep(SETTLE);
         Ok(drops(self.end)?.wrapping_sub(self.before))
@@ -49,8 +51,8 @@ fn drops(end: &End) -> Result<u64> {
 }
 
 fn load() -> Result<OwnedFd> {
-    // SAFETY: name, license and instructions live through the call, the latter `CODE.len()` of 8 bytes
-    // each, which is the size of `bpf_insn`; null options mean defaults.
+    // SAFETY: name, license and instructions outlive the call. There are `CODE.len()` instructions
+    // of 8 bytes each, the size of `bpf_insn`. Null options select the defaults.
     let fd = unsafe {
         libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_XDP,
@@ -64,9 +66,11 @@ fn load() -> Result<OwnedFd> {
     owned(fd, "load a program of two instructions")
 }
 
-/// In the calling thread's network namespace. The link holds the program.
+/// Attaches the program in the calling thread's network namespace. The link keeps the program
+/// loaded.
 fn link(program: &OwnedFd, ifindex: u32) -> Result<OwnedFd> {
-    // SAFETY: the descriptor is borrowed for longer than the call; null options mean defaults.
+    // SAFETY: the descriptor is borrowed for longer than the call. Null options select the
+    // defaults.
     let fd = unsafe {
         let (program, ifindex) = (program.as_raw_fd(), ifindex.cast_signed());
         libbpf_sys::bpf_link_create(program, ifindex, libbpf_sys::BPF_XDP, null_mut())
@@ -74,13 +78,13 @@ fn link(program: &OwnedFd, ifindex: u32) -> Result<OwnedFd> {
     owned(fd, "attach it to the receiving end")
 }
 
-/// Result of libbpf: a descriptor, or a negative errno.
+/// Converts a result of libbpf: a descriptor, or a negative errno.
 fn owned(fd: i32, what: &'static str) -> Result<OwnedFd> {
     if fd < 0 {
         let source = libbpf_rs::Error::from_raw_os_error(-fd);
         return Err(Error::Bpf { what, source });
     }
-    // SAFETY: the kernel just made this descriptor for the caller, and nobody else has it.
+    // SAFETY: the kernel has just made this descriptor for the caller, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -97,7 +101,7 @@ mod tests {
         if !require_root("root_what_is_sent_is_dropped_and_counted") {
             return;
         }
-        // No GRO: without the program at its other end, the veth would refuse every frame.
+        // Without GRO and without the program at its other end, the veth would refuse every frame.
         let bed = Testbed::new().unwrap();
         let program = XdpDrop::attach(&bed.rx).unwrap();
         let options = GenOptions {

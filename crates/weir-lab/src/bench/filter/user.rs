@@ -1,4 +1,5 @@
-//! One verdict in user space: machine code, the same question in Rust, libpcap's interpreter and ours.
+//! Time of one verdict in user space: by machine code, the same question in Rust, libpcap's
+//! interpreter, and Weir's interpreter.
 
 use weir_filter::{Frame, Program, UserFilter, interpret};
 
@@ -14,15 +15,16 @@ const NATIVE: &str = "native Rust";
 const LIBPCAP: &str = "libpcap's interpreter";
 const OURS: &str = "weir's interpreter";
 
-/// Times that all frames are asked for in a round, 5 million verdicts: some tens of milliseconds.
+/// Passes over all frames in a round. They are 5 million verdicts and take some tens of
+/// milliseconds.
 const TURNS: u32 = 20_000;
-/// Interpreters are five to fifteen times slower.
+/// Passes of the interpreters, which are five to fifteen times slower.
 const TURNS_INTERPRETED: u32 = TURNS / 5;
 
-/// An expression, in all its forms.
+/// A filter expression in its compared forms.
 struct Case {
     section: &'static str,
-    /// As `tcpdump -ddd -y EN10MB -s 262144` of tcpdump 4.99.3 and libpcap 1.10.3 has it.
+    /// Output of `tcpdump -ddd -y EN10MB -s 262144` of tcpdump 4.99.3 with libpcap 1.10.3.
     bytecode: &'static str,
     native: fn(&[u8]) -> bool,
 }
@@ -55,7 +57,7 @@ const CASES: [Case; 3] = [
 /// Measures each expression in all its forms, in turn.
 ///
 /// # Errors
-/// [`Error::Measure`] if they disagree.
+/// [`Error::Measure`] if the forms accept different numbers of frames.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let _pinned = Pinned::to(context.cpus.tool)?;
     let frames = frames();

@@ -1,8 +1,8 @@
-//! The flow monitor beside the null monitor, softflowd and Suricata's flow log: 64 B frames of one flow, of a thousand,
-//! and each of a flow of its own.
+//! The flow monitor beside the null monitor, softflowd and Suricata's flow log. The 64 B frames
+//! belong to one flow, to a thousand flows, or each to its own flow.
 //!
-//! All of a shape of traffic are measured in turn in each round, and every other round runs in reverse order: a machine
-//! drifts by more than the twentieth that is asked for.
+//! Each round measures all monitors in turn for a kind of traffic, and every other round in reverse
+//! order. The rate of a machine drifts by more than the 5 % that the target allows.
 
 mod softflowd;
 
@@ -24,13 +24,13 @@ use crate::{Error, Result};
 use softflowd::Softflowd;
 
 pub(super) const SECTION: &str = "flows";
-/// Where exports go: nobody listens there.
+/// Address of the exports. Nothing listens there.
 const COLLECTOR: &str = "127.0.0.1:9995";
 
-/// The base of all comparisons.
+/// The name of the base rows.
 const NULL: &str = "the null monitor";
 
-/// Of how many flows the frames are.
+/// The number of flows that the frames belong to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     One,
@@ -58,7 +58,7 @@ impl Shape {
     }
 }
 
-/// The program that takes the frames.
+/// The program that receives the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Monitor {
     Null,
@@ -96,7 +96,7 @@ impl Monitor {
         }
     }
 
-    /// The null monitor that it is compared with.
+    /// The null monitor that this monitor is compared with.
     fn base(self) -> Monitor {
         match self {
             Monitor::Null | Monitor::Flow | Monitor::Softflowd | Monitor::Suricata => Monitor::Null,
@@ -104,7 +104,8 @@ impl Monitor {
         }
     }
 
-    /// Exports are measured where flows end while frames come: in two seconds only those that make room do.
+    /// Exports are measured only where flows end while frames arrive. In two seconds, flows end
+    /// only to make room for new ones.
     fn is_measured(self, shape: Shape) -> bool {
         shape == Shape::New || !matches!(self, Monitor::Json | Monitor::Ipfix)
     }
@@ -133,10 +134,10 @@ struct Taken {
     note: String,
 }
 
-/// Measures all of it.
+/// Measures all monitors with all kinds of traffic.
 ///
 /// # Errors
-/// Only if there can be no testbed: any other failure is a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     bed.rx.set_loopback_up()?;
@@ -149,7 +150,8 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             for at in 0..monitors.len() {
                 let at = if round % 2 == 0 { at } else { monitors.len() - 1 - at };
                 let (monitor, row) = (monitors[at], &mut rows[at]);
-                // One that failed is not asked again: it would cost every round its time-outs.
+                // A monitor that failed is not started again, because it would use up its time-outs
+                // in every round.
                 if stopped(context.stop) || row.absent.is_some() {
                     continue;
                 }
@@ -183,7 +185,7 @@ fn row_of(shape: Shape, monitor: Monitor) -> Row {
     Row::new(SECTION, what(shape, monitor), MPPS).sized(SIZE_MIN)
 }
 
-/// Medians, and each row's ratio to its null monitor.
+/// Computes the medians, and each row's ratio to its null monitor.
 fn conclude(shape: Shape, monitors: &[Monitor], rows: &mut [Row]) {
     rows.iter_mut().for_each(Row::summarize);
     let bases = rows.to_vec();
@@ -191,7 +193,7 @@ fn conclude(shape: Shape, monitors: &[Monitor], rows: &mut [Row]) {
         let base = find(&bases, SECTION, &what(shape, monitor.base()), Some(SIZE_MIN));
         if let Some(base) = base {
             row.compare(base);
-            // Of its shape and hook: the column has one heading.
+            // The base depends on traffic and hook, but the column has only one heading.
             row.compared_with = Some(NULL.to_owned());
         }
     }
@@ -203,7 +205,7 @@ fn send(context: &Context, bed: &Testbed, shape: Shape) -> Result<GenReport> {
     send_flows(context, &bed.tx, traffic, shape.flows())
 }
 
-/// With the CPU time between two looks at a process.
+/// The account of the frames. `cpu` is the CPU time of the process before and after, nanoseconds.
 fn frames_of(sent: &GenReport, counted: Counted, cpu: [Option<u64>; 2]) -> Frames {
     let Counted { kept, drops } = counted;
     let [before, after] = cpu;
@@ -278,7 +280,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Target of this part: counting by flow costs no more than a twentieth of counting.
+/// Targets of this part: counting by flow costs at most 5 % of the rate of the null monitor.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for shape in Shape::ALL {

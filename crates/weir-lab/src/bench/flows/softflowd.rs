@@ -1,6 +1,6 @@
-//! softflowd: how it is started, and its counts.
+//! Starts softflowd and reads its counts.
 //!
-//! It says nothing of its counts when it ends, so softflowctl asks for them before.
+//! softflowd prints no counts when it ends, so softflowctl asks for them before.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,13 +18,13 @@ use crate::{Error, Result};
 
 pub(super) const NAME: &str = "softflowd";
 const CONTROL: &str = "softflowctl";
-/// Flows that it keeps at once, as many as `weir flows` does.
+/// Most flows that it keeps at once, the same number as in `weir flows`.
 const FLOWS_MAX: u32 = 1_000_000;
 const READY: Duration = Duration::from_secs(15);
-/// libpcap's packet buffer timeout of a partly filled block, and what it still has to read.
+/// libpcap's packet buffer timeout of a partly filled block, and time to read the rest.
 pub(super) const GRACE: Duration = Duration::from_millis(1200);
 
-/// softflowd at work.
+/// A running softflowd.
 pub(super) struct Softflowd {
     pub(super) child: Child,
     folder: TempDir,
@@ -34,13 +34,13 @@ fn failed(reason: impl ToString) -> Error {
     Error::Measure { what: NAME.to_owned(), reason: reason.to_string() }
 }
 
-/// Its counts.
+/// The counts of softflowd.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
     pub(super) counted: Counted,
-    /// Flows that it keeps.
+    /// Flows that it keeps at present.
     pub(super) active: u64,
-    /// Flows that have ended; `forced` of them so that others could begin.
+    /// Flows that have ended. `forced` of them were ended to make room for others.
     pub(super) expired: u64,
     pub(super) forced: u64,
     /// Datagrams that could not be sent.
@@ -48,10 +48,11 @@ pub(super) struct Statistics {
 }
 
 impl Softflowd {
-    /// Starts it at `end`, bound to the tool's CPU, and waits until it reads. Flows go to `collector`.
+    /// Starts softflowd at `end`, bound to the tool's CPU, and waits until it reads. It exports to
+    /// `collector`.
     ///
     /// # Errors
-    /// [`Error::Measure`] with what it said.
+    /// [`Error::Measure`] with its message.
     pub(super) fn start(context: &Context, end: &End, collector: &str) -> Result<Softflowd> {
         if !on_path(NAME) || !on_path(CONTROL) {
             return Err(failed("not installed"));
@@ -67,7 +68,8 @@ impl Softflowd {
         let command = pinned(context.cpus.tool, NAME, &words.map(str::to_owned));
         let mut child = Child::start(NAME, end, command)?;
         child.wait_for_line(READY, |line| line.contains("Exporting flows from"))?;
-        // It is ready within milliseconds: the kernel may still be taking the last tool's XDP program off the link.
+        // softflowd is ready within milliseconds, when the kernel may still be detaching the XDP
+        // program of the previous tool.
         sleep(SETTLE);
         Ok(Softflowd { child, folder })
     }
@@ -106,7 +108,7 @@ fn statistics(text: &str) -> Option<Statistics> {
     let by_libpcap = number("Packets dropped by libpcap")?;
     let by_interface = number("Packets dropped by interface")?;
     let ignored = number("Ignored packets")?;
-    // Frames that libpcap has received, including its drops, and that softflowd has not read.
+    // Frames that libpcap has received, without its drops, and that softflowd has not read.
     let unread = received.saturating_sub(by_libpcap + processed + ignored);
     let drops = [
         ("libpcap", by_libpcap),
@@ -135,7 +137,7 @@ mod tests {
     use crate::generator::{self, Flows, GenOptions};
     use crate::testbed::{Testbed, require_root, require_tool};
 
-    // softflowd 1.1.0, 500,000 frames, each of a flow of its own; cut.
+    // Output of softflowd 1.1.0 after 500,000 frames, each of its own flow; shortened.
     const FORCED: &str = "softflowd[23135]: Accumulated statistics since 2026-11-26T04:02:29 UTC:\n\
         Number of active flows: 8192\n\
         Packets processed: 499960\n\

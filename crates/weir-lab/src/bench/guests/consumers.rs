@@ -11,14 +11,14 @@ use crate::bench::counted::WeirReport;
 use crate::bench::row::Frames;
 use crate::bench::serve::READY;
 
-/// A number of consumers, and their guests.
+/// A number of consumers, and the guests that they run in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) name: &'static str,
     source: &'static str,
-    /// The number of each consumer's guest.
+    /// For each consumer, the number of its guest.
     guests: &'static [usize],
-    /// Whether each reads a part of the flows.
+    /// Whether each consumer reads its own shard.
     is_sharded: bool,
 }
 
@@ -28,7 +28,7 @@ pub(super) const ONE: Shape =
 /// The same for a monitoring port, whose frames end at XDP.
 pub(super) const CONSUMED: Shape =
     Shape { name: "1 guest, consumed at XDP", source: CONSUMED_SOURCE, ..ONE };
-/// The combinations that the papers on vPF_RING have.
+/// The combinations measured in the papers on vPF_RING.
 pub(super) const SHAPES: [Shape; 5] = [
     ONE,
     Shape { name: "2 guests", source: SOURCE, guests: &[0, 1], is_sharded: false },
@@ -42,7 +42,7 @@ pub(super) const SHAPES: [Shape; 5] = [
     },
 ];
 
-/// A program that runs in a guest: the number of the guest, and the own number of the program there.
+/// A program in a guest: the number of the guest, and the number of the program in it.
 pub(super) struct Program {
     guest: usize,
     number: usize,
@@ -86,7 +86,8 @@ impl Shape {
     }
 }
 
-/// The sum of all accounts. Filtered frames are not missed: for a shard, these are the frames of the other shards.
+/// The sum of all accounts. Filtered frames are left out: for a shard, they are the frames of the
+/// other shards.
 fn together(offered: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
     let kept = reports.iter().map(|report| report.delivered).sum();
     let mut drops = BTreeMap::new();
@@ -109,7 +110,7 @@ impl Program {
         number: usize,
         command: &str,
     ) -> Result<Program> {
-        // Its exit status is written to a file, so when that is there, all of its output is.
+        // The exit status is written to a file last. When this file exists, the output is complete.
         let script = format!(
             "cd /tmp; rm -f {number}.*; {{ sh -c 'echo $$ >{number}.pid; exec \"$@\"' sh {command} >{number}.out \
              2>{number}.err; echo $? >{number}.rc; }} >/dev/null &"
@@ -118,10 +119,11 @@ impl Program {
         Ok(Program { guest, number })
     }
 
-    /// Waits until it ends by itself, and returns its output; on failure the output is the error.
+    /// Waits until it ends by itself, and returns its output. If it failed, its output is the
+    /// error.
     ///
     /// # Errors
-    /// [`crate::Error::Measure`]: it failed, or has not ended within `limit`.
+    /// [`crate::Error::Measure`] if it failed, or has not ended within `limit`.
     pub(super) fn wait(&self, host: &mut Host, limit: Duration) -> Result<String> {
         let (number, vm) = (self.number, &mut host.guests[self.guest]);
         until(vm, &format!("test -e /tmp/{number}.rc"), limit)?;
@@ -131,7 +133,8 @@ impl Program {
 }
 
 impl Consumer {
-    /// Starts `weir capture` in a guest, which counts frames. Its feed is open when this returns.
+    /// Starts `weir capture` in a guest, where it counts frames. Its feed is open when this
+    /// returns.
     ///
     /// # Errors
     /// [`crate::Error::Measure`] with its message.
@@ -155,7 +158,7 @@ impl Consumer {
         Ok(Consumer(program))
     }
 
-    /// Ends it, and reads its counts.
+    /// Interrupts it, and reads its counts.
     ///
     /// # Errors
     /// [`crate::Error::Measure`] if it does not print them.
@@ -170,7 +173,7 @@ impl Consumer {
 /// The JSON object at the end of a program's output.
 ///
 /// # Errors
-/// [`crate::Error::Measure`] with its last output, if there is none.
+/// [`crate::Error::Measure`] with the last line of output, if there is no such object.
 pub(super) fn last_object<T: DeserializeOwned>(text: &str) -> Result<T> {
     let found = text.lines().rev().filter(|line| line.starts_with('{'));
     let found = found.filter_map(|line| serde_json::from_str(line).ok()).next();

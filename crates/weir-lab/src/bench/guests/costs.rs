@@ -1,4 +1,5 @@
-//! Measurements that are not rates of frames off a wire: reading alone, opening, filtering, idling.
+//! Measurements in guests other than frame rates: reading a ring that does not change, opening,
+//! filtering, idling.
 
 use std::fs;
 use std::thread::{self, sleep};
@@ -20,28 +21,28 @@ const RESIDENT: &str = "null read of a resident ring, Mpps";
 const BANDWIDTH: &str = "words of that ring, GB/s";
 const ANEW: &str = "first frame, devices plugged anew, ms";
 const PLUGGED: &str = "first frame, devices plugged already, ms";
-/// All frames are UDP.
+/// Matches no frame: all frames are UDP.
 const NOTHING: &str = "tcp port 80";
 const FILTERED: &str = "bytes in rings of a filter that nothing meets";
 const BELLS: &str = "idle guest: interrupts of its port a second, frames flowing less not";
 const BROKER: &str = "idle guest: switches a second of its broker, frames flowing";
-/// No bar: the consumer asks for its ledger over the same port.
+/// There is no target for it, because the consumer requests its ledger over the same port.
 const SILENT: &str =
     "guest with a feed that no frame meets: interrupts of its port a second, less those of no feed";
-/// Frames that fill the rings once, so that the reader has most of 64 MiB to read.
+/// Time of sending that fills the rings once, so that the reader has most of 64 MiB to read.
 const FILL_SECONDS: f64 = 1.0;
-/// Frames come while a feed is opened: one every 10 us.
+/// Rate while a feed is opened: a frame every 10 us.
 const FLOWING: Rate = Rate::Pps(100e3);
-/// Longer than a process in an emulated guest takes to start, open and end.
+/// Longer than a process in an emulated guest takes to start, to open a feed and to end.
 const OPENING: f64 = 3.0;
 const IDLE: Duration = Duration::from_secs(5);
-/// Of the whole of `weir lab reread`.
+/// Longest run of `weir lab reread`.
 const READING: Duration = Duration::from_secs(60);
 
-/// Measures all of it; a failure is a row that says so.
+/// Measures all costs. A failure gives a row with the reason.
 ///
 /// # Errors
-/// Of the testbed only.
+/// Only errors of the testbed.
 pub(super) fn measure(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     if stopped(context.stop) {
@@ -65,7 +66,7 @@ pub(super) fn measure(context: &Context, bed: &Testbed, host: &mut Host) -> Resu
     Ok(rows)
 }
 
-/// Rows that are measured together, over some rounds.
+/// Adds rows that are measured together, over several rounds.
 fn add<const N: usize>(
     rows: &mut Vec<Row>,
     context: &Context,
@@ -105,17 +106,17 @@ fn traffic(rate: Rate, seconds: f64) -> Traffic {
     Traffic { size: SIZE_MIN, rate, seconds, stamp: false }
 }
 
-/// Frames that an interface has received.
+/// Number of frames that an interface has received.
 fn received(end: &End) -> Result<u64> {
     let text = end.run(|| fs::read_to_string("/proc/thread-self/net/dev"))?.map_err(failed)?;
     let line =
         text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{}:", end.iface)));
-    // Bytes, then packets. Source: net/core/net-procfs.c.
+    // The fields are bytes, then packets. Source: net/core/net-procfs.c.
     let packets = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
     packets.ok_or_else(|| failed(format!("no counter of {}", end.iface)))
 }
 
-/// Runs a part while frames flow, from the first one on.
+/// Runs `work` while frames are sent. It begins when the first frame has arrived.
 fn while_sending<T>(
     context: &Context,
     bed: &Testbed,
@@ -140,7 +141,7 @@ fn reread_command(seconds: f64) -> String {
     format!("weir lab reread lan --json --seconds {seconds}s")
 }
 
-/// Frames that fill most of a ring come once the reader is there.
+/// Null read of a ring in a guest. The ring is filled after the reader has opened its feed.
 fn resident(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 2]> {
     let program = Program::start(host, 0, 0, &reread_command(context.seconds))?;
     host.wait_for_feeds(1)?;
@@ -156,7 +157,7 @@ fn first_frame(context: &Context, bed: &Testbed, host: &mut Host) -> Result<f64>
     Ok(found.first_ms)
 }
 
-/// Bytes in the host's rings and the guest's, of a filter that no frame meets.
+/// Bytes in the rings of the host and of the guest, for a filter that no frame passes.
 fn filtered(context: &Context, bed: &Testbed, host: &mut Host) -> Result<f64> {
     let consumer = Consumer::start(host, 0, 0, &format!("host:lan --filter '{NOTHING}'"))?;
     let sent = send_flows(context, &bed.tx, traffic(Rate::Max, context.seconds), Flows::N(1000))?;
@@ -180,7 +181,8 @@ fn filtered(context: &Context, bed: &Testbed, host: &mut Host) -> Result<f64> {
     Ok((bytes + report.delivered) as f64)
 }
 
-/// Interrupts of the guest's port, and of its broker's threads the times that they went to sleep.
+/// Counts in the first guest: the interrupts of its port, and the voluntary context switches of its
+/// broker.
 fn seen_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     // The port is on the first of the guest's virtio devices.
     let interrupts = "awk '/virtio0-/ {sum += $2} END {print sum + 0}' /proc/interrupts";
@@ -192,7 +194,7 @@ fn seen_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     Ok([number(interrupts)?, number(switches)?])
 }
 
-/// The same a second, over some seconds.
+/// The same per second, averaged over some seconds.
 fn per_second_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     let (begin, before) = (Instant::now(), seen_in_guest(host)?);
     sleep(IDLE);
@@ -200,11 +202,12 @@ fn per_second_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     Ok([0, 1].map(|index| (after[index] - before[index]) / seconds))
 }
 
-/// Of the first guest, without feeds and with one that has no frames, while a consumer in another one has frames.
+/// Activity of the first guest, without feeds and with a feed that gets no frames, while a consumer
+/// in another guest gets frames.
 fn idle(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 3]> {
     let [still, _] = per_second_in_guest(host)?;
     let consumer = Consumer::start(host, 1, 0, "host:lan")?;
-    // Requests to the guest take some time, too.
+    // The time includes the requests to the guest.
     let seconds = IDLE.as_secs_f64() + 2.0;
     let [flowing, broker] =
         while_sending(context, bed, traffic(FLOWING, seconds), || per_second_in_guest(host))?;

@@ -1,4 +1,4 @@
-//! The host's side: a daemon, guests that may read its source, and a bridge for the peer.
+//! The host: a daemon, guests that may read its source, and a bridge for virtio-net.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,23 +15,24 @@ use crate::guests::{Accelerator, Guest, Hardware, Image, Sockets};
 use crate::testbed::{End, Testbed, ip};
 use crate::{Error, Result};
 
-/// How many guests there are.
+/// Number of guests.
 pub(super) const GUESTS: usize = 4;
-/// A command that only asks.
+/// Time limit of a short command in a guest.
 pub(super) const ASKING: Duration = Duration::from_secs(30);
 const BRIDGE: &str = "wbr0";
 const TAP: &str = "wtap0";
-/// The captured interface, as guests call it, and the same whose frames end at XDP.
+/// Names that guests use for the captured interface: as passive source, and as source whose frames
+/// end at XDP.
 pub(super) const SOURCE: &str = "lan";
 pub(super) const CONSUMED_SOURCE: &str = "port";
-/// Two feeds of 64 MiB at a time, with what lies around them.
+/// Two feeds of 64 MiB at a time, with their headers.
 const REGION_MIB: u32 = 256;
-/// Devices stay plugged for 5 s after the last feed.
+/// Longer than the 5 s for which devices stay plugged after the last feed.
 const UNPLUGGED_WITHIN: Duration = Duration::from_secs(20);
 
-/// A daemon in the receiver's namespace, and guests that have booted.
+/// A daemon in the receiver's namespace, and the guests, which have booted.
 pub(super) struct Host {
-    /// First, so that they end before the daemon.
+    /// The first field, so that guests end before the daemon.
     pub(super) guests: Vec<Guest>,
     pub(super) daemon: Child,
     pub(super) accelerator: Accelerator,
@@ -44,7 +45,7 @@ pub(super) fn failed(reason: impl ToString) -> Error {
     Error::Measure { what: "guests".to_owned(), reason: reason.to_string() }
 }
 
-/// The daemon's file.
+/// The daemon's configuration file.
 fn config(iface: &str, sockets: &[Sockets]) -> String {
     let names: Vec<String> = (0..sockets.len()).map(|index| format!("\"g{index}\"")).collect();
     let names = names.join(", ");
@@ -66,10 +67,10 @@ fn config(iface: &str, sockets: &[Sockets]) -> String {
 }
 
 impl Host {
-    /// Starts all of it, and waits until every guest's broker serves the source.
+    /// Starts all programs, and waits until the broker of every guest serves the source.
     ///
     /// # Errors
-    /// [`Error::Measure`] which says what is missing, or how far it came.
+    /// [`Error::Measure`] with the part that is missing or has failed.
     pub(super) fn start(context: &Context, bed: &Testbed) -> Result<Host> {
         let kernel = context.options.guest_kernel.as_ref();
         let kernel = kernel.ok_or_else(|| {
@@ -103,7 +104,7 @@ impl Host {
         let words =
             ["serve", "--config", &file.to_string_lossy(), "--socket", &socket.to_string_lossy()]
                 .map(str::to_owned);
-        // It shares no CPU with the generator, as that of `serve`.
+        // The daemon shares no CPU with the generator, as in `serve`.
         let command = pinned(context.cpus.tool, &context.options.weir.to_string_lossy(), &words);
         let mut daemon = Child::start("weir serve", rx, command)?;
         daemon.wait_for_line(READY, |line| line.starts_with("weir: serving "))?;
@@ -121,7 +122,7 @@ impl Host {
         self.folder.path().join("s")
     }
 
-    /// Open feeds of the daemon.
+    /// Status of the daemon.
     ///
     /// # Errors
     /// [`Error::Measure`] if it does not answer.
@@ -130,8 +131,8 @@ impl Host {
         Connection::open(&self.socket()).map_err(refused)?.status().map_err(refused)
     }
 
-    /// Waits until the daemon has a feed for so many guests' consumers and they have read all that was captured, at
-    /// most for `limit`: what they have not read by then is lost in the account, too.
+    /// Waits until the consumers in guests have read all captured frames, at most for `limit`.
+    /// Frames that they have not read by then count as lost.
     ///
     /// # Errors
     /// [`Error::Measure`] if the daemon does not answer.
@@ -153,10 +154,10 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until the daemon has so many feeds of guests.
+    /// Waits until guests have `count` open feeds.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it has not after some seconds.
+    /// [`Error::Measure`] if they have fewer after [`READY`].
     pub(super) fn wait_for_feeds(&self, count: usize) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -172,8 +173,8 @@ impl Host {
         }
     }
 
-    /// Ends all programs in guests but the brokers, after one that has failed. If a part of this fails, the next row
-    /// fails.
+    /// After a failure, kills all programs in guests except the brokers. If this fails, the next
+    /// row fails.
     pub(super) fn clear(&mut self) {
         for guest in &mut self.guests {
             let _ = guest
@@ -181,19 +182,19 @@ impl Host {
         }
     }
 
-    /// Waits until the first guest has no device of the host's any more.
+    /// Waits until the first guest has no shared-memory device of the host any more.
     ///
     /// # Errors
-    /// [`Error::Measure`] if they stay.
+    /// [`Error::Measure`] if the devices stay.
     pub(super) fn wait_until_unplugged(&mut self) -> Result<()> {
         let gone = "! grep -q 0x1110 /sys/bus/pci/devices/*/device";
         until(&mut self.guests[0], gone, UNPLUGGED_WITHIN)
     }
 
-    /// Puts the captured interface on the bridge with the first guest's tap, or takes it off.
+    /// Adds the captured interface to the bridge of the first guest's tap, or removes it.
     ///
     /// # Errors
-    /// What `ip` says.
+    /// The error of `ip`.
     pub(super) fn set_bridged(&self, is_bridged: bool) -> Result<()> {
         let words: &[&str] = if is_bridged { &["master", BRIDGE] } else { &["nomaster"] };
         ip(&[["-n", &self.rx.netns, "link", "set", &self.rx.iface].as_slice(), words].concat())
@@ -203,7 +204,7 @@ impl Host {
 /// Waits until a command succeeds in a guest.
 ///
 /// # Errors
-/// [`Error::Measure`] if it does not within `limit`.
+/// [`Error::Measure`] if it does not succeed within `limit`.
 pub(super) fn until(guest: &mut Guest, command: &str, limit: Duration) -> Result<()> {
     let begin = Instant::now();
     while let Err(error) = guest.run(command, ASKING) {

@@ -1,13 +1,13 @@
-//! Guests that read what their host captures, beside virtio-net in the same guest.
+//! Guests that read frames captured by their host, compared with virtio-net in the same guest.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
 //! | `host` | the daemon and the guests |
-//! | `consumers` | consumers in guests, in the papers' shapes |
+//! | `consumers` | consumers in guests, in the combinations of those papers |
 //! | `costs` | reading alone, opening, filtering, idling |
 //!
-//! Where KVM does not serve, guests are emulated: then a figure is none of a real guest's, but both sides of a ratio
-//! are of the same emulation.
+//! Where KVM does not work, guests are emulated. Then the figures say nothing about real guests,
+//! but both sides of a ratio come from the same emulation.
 
 mod consumers;
 mod costs;
@@ -37,18 +37,18 @@ pub(super) const SECTION: &str = "guests";
 pub(super) const COSTS: &str = "guests-costs";
 const LONG: &str = "1 guest, at length";
 const VIRTIO: &str = "virtio-net on a tap, weir capture";
-/// Without a consumer, which favours it.
+/// Without a consumer in the guest, which favours virtio-net.
 const VIRTIO_ALONE: &str = "virtio-net on a tap, nobody reads";
-/// How long the row of [`LONG`] is measured, unless seconds are asked for.
+/// Length of the measurement of [`LONG`], unless `--seconds` is given.
 const LONG_SECONDS: f64 = 30.0;
-/// Frames that a reader has not read this long after the last one was sent will not be read.
+/// Frames that are not read this long after the last one was sent count as lost.
 const READ_WITHIN: Duration = Duration::from_secs(3);
 const ONE_MILLION: f64 = 1e6;
 
-/// Measures all of it.
+/// Measures all rows.
 ///
 /// # Errors
-/// Only if there can be no testbed: any other failure is a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut host = match Host::start(context, &bed) {
@@ -68,7 +68,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// A row's rounds of frames, and how idle the host was.
+/// A row, and the idle time of the host in each of its rounds.
 struct Measured {
     row: Row,
     idle: Vec<f64>,
@@ -171,7 +171,7 @@ fn at_1_mpps(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Vec<Ro
     Ok(rows)
 }
 
-/// Whether the generator has offered so much, all but 1/32, as in the search for the rate without loss.
+/// Whether the generator has offered 1 Mpps. A shortfall of 1/32 is allowed, as in `zero_loss`.
 fn is_1_mpps(frames: &Frames) -> bool {
     frames.offered_pps() >= ONE_MILLION * (1.0 - 1.0 / 32.0)
 }
@@ -238,7 +238,8 @@ fn run(
     Ok(Sent { frames: sent.sent, seconds, reports, cpu_seconds, idle })
 }
 
-/// Frames that the guest's interface counts are kept. Gives that number, too.
+/// The frames that the guest's interface counts are the kept ones. Also gives the host's idle time,
+/// and that count.
 fn by_virtio(context: &Context, bed: &Testbed, host: &mut Host) -> Result<(Frames, f64, u64)> {
     let received = |host: &mut Host| -> Result<u64> {
         let text = host.guests[0].run("cat /sys/class/net/eth0/statistics/rx_packets", ASKING)?;
@@ -253,7 +254,7 @@ fn by_virtio(context: &Context, bed: &Testbed, host: &mut Host) -> Result<(Frame
         let sent = send_flows(context, &bed.tx, traffic, Flows::N(1000))?;
         let idle = idle.percent();
         let used = cpu(host).saturating_sub(used);
-        // Frames in the tap's queue are still on their way.
+        // Waits for the frames in the tap's queue.
         let mut kept = received(host)?;
         loop {
             let now = received(host)?;
@@ -263,7 +264,7 @@ fn by_virtio(context: &Context, bed: &Testbed, host: &mut Host) -> Result<(Frame
             kept = now;
         }
         let kept = kept - before;
-        // The tap's queue is where it loses frames; nobody counts them here.
+        // The tap loses frames at its queue, where no counter of this run counts them.
         let drops: BTreeMap<String, u64> =
             [("tap".to_owned(), sent.sent.saturating_sub(kept))].into();
         let frames = Frames::new(sent.sent, kept, drops, sent.duration.as_secs_f64());
@@ -311,7 +312,7 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     ];
     for shape in &SHAPES {
         let what = name_at_1_mpps(shape);
-        // A rate that was not offered is not passed.
+        // Without the offered rate, the target is not measured.
         let is_offered = row(&what).and_then(Row::frames).is_some_and(|frames| is_1_mpps(&frames));
         let lost = lost(&what).filter(|_| is_offered);
         bars.push(Bar::new(format!("{what}, frames lost"), lost, Side::AtMost, 0.0));
@@ -325,7 +326,7 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     bars
 }
 
-/// Frames that the host captured: those that were lost behind its rings as well.
+/// Frames that the host captured, also those that were lost after its rings.
 fn captured(frames: &Frames) -> u64 {
     frames.kept + frames.lapped() + frames.drops.get("relay").copied().unwrap_or(0)
 }

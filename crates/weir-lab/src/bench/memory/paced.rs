@@ -1,4 +1,4 @@
-//! The writer's own time, at a rate at which readers keep up.
+//! CPU time of the writer at a fixed rate that its readers keep up with.
 
 use std::hint::spin_loop;
 use std::sync::atomic::AtomicU64;
@@ -11,22 +11,22 @@ use super::{BURST, Maker, Way, attach, new_ring, read, warm};
 use crate::bench::context::Cpus;
 use crate::generator::affinity::Pinned;
 
-/// The fixed rate at which readers surely keep up.
+/// A fixed rate that readers keep up with.
 const PACED_PPS: f64 = 5e6;
-/// Frames of one timed piece of work at the fixed rate: a clock read costs nothing against them.
+/// Frames of one timed burst. Compared with them, a clock read costs nothing.
 const PACED_FRAMES: u64 = 256;
-/// A piece that took this long (some 4 us are usual) was interrupted by another program.
+/// A burst that takes this long was interrupted by another program; about 4 us are usual.
 const INTERRUPTED: Duration = Duration::from_micros(50);
 
 /// Result of a measurement.
 pub(super) struct Work {
     pub(super) ns_per_frame: f64,
     pub(super) lapped: u64,
-    /// Pieces that were left out.
+    /// Number of interrupted bursts, which are left out.
     pub(super) interrupted: u64,
 }
 
-/// The writer's time at work per 60-byte frame, at a rate that leaves it idle most of the time.
+/// Writer's time per 60-byte frame, at a rate at which it is idle most of the time.
 pub(super) fn at_fixed_rate(cpus: Cpus, readers: usize, seconds: f64) -> Result<Work, RingError> {
     let mut maker = Maker::new(64, false);
     let mut writer = warm(new_ring()?, &mut maker);

@@ -1,5 +1,5 @@
-//! A ring of the same layout in C, with a writer and a reader of its own, as somebody who knows the layout writes them
-//! by hand.
+//! A ring of the same layout in C, with its own writer and reader, as a programmer who knows the
+//! layout would write them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub(in crate::bench) const IN_C: &str = "in C: one reader polls";
 const SOURCE: &str = include_str!("peer.c");
 
-/// The program, compiled.
+/// The compiled program.
 pub(in crate::bench) struct Peer {
     program: PathBuf,
     _folder: TempDir,
@@ -26,7 +26,7 @@ fn failed(reason: impl ToString) -> Error {
 }
 
 impl Peer {
-    /// Compiles it, as a distribution would: optimized, for any x86-64.
+    /// Compiles it as a distribution would: optimized, for any x86-64.
     ///
     /// # Errors
     /// [`Error::Measure`] without a compiler.
@@ -44,10 +44,10 @@ impl Peer {
         Ok(Peer { program, _folder: folder })
     }
 
-    /// Its writer and its reader for so long, on the CPUs that ours have.
+    /// Runs its writer and its reader for `seconds`, on the same CPUs as Weir's.
     ///
     /// # Errors
-    /// [`Error::Measure`] with what it says.
+    /// [`Error::Measure`] with its message.
     pub(in crate::bench) fn run(
         &self,
         context: &Context,
@@ -71,7 +71,7 @@ impl Peer {
         Ok(Frames::new(*written as u64, *delivered as u64, drops, *seconds))
     }
 
-    /// One round more of a row; a row without rounds says why.
+    /// Adds a round to a row. On failure, the row gets the reason instead.
     pub(in crate::bench) fn add_round(
         peer: &Result<Peer>,
         context: &Context,

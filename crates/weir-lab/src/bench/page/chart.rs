@@ -5,13 +5,14 @@ use super::super::stats::Spread;
 use super::super::table::figure;
 use super::escape::escape;
 
-/// Fewer sizes make no curve.
+/// A chart needs at least this many sizes.
 const SIZES_MIN: usize = 3;
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 330.0;
-/// Room for the labels: left, right (the names), top, bottom.
+/// Space for the labels: left, right, top, bottom.
 const MARGINS: [f64; 4] = [66.0, 16.0, 12.0, 40.0];
-/// Ours are drawn in full, peers dashed. Okabe and Ito's colours, which most eyes tell apart.
+/// Curves of Weir are solid, those of peers dashed. The colours of Weir's curves are by Okabe and
+/// Ito, for readers with colour blindness.
 const OURS: [&str; 6] = ["#0072b2", "#009e73", "#56b4e9", "#cc79a7", "#e69f00", "#000000"];
 const PEERS: [&str; 7] =
     ["#d55e00", "#999999", "#b8860b", "#8b0000", "#4b0082", "#2f4f4f", "#c71585"];
@@ -26,12 +27,12 @@ struct Curve {
 /// Kind of a chart's values.
 #[derive(Clone, Copy)]
 pub(super) enum Values {
-    /// The rows' own.
+    /// The values of the rows.
     Own,
     Gbps,
 }
 
-/// A chart of a section's rows that have at least three sizes; else nothing.
+/// A chart of a section's rows if they have at least three sizes; else an empty text.
 pub(super) fn chart(rows: &[&Row], values: Values, unit: &str) -> String {
     let mut sizes: Vec<u32> = rows.iter().filter_map(|row| row.size_on_wire).collect();
     sizes.sort_unstable();
@@ -82,7 +83,8 @@ fn curves(rows: &[&Row], values: Values) -> Vec<Curve> {
     curves
 }
 
-/// 1, 2 or 5 times a power of ten, at least `value`, which is above zero.
+/// The smallest number of 1, 2 or 5 times a power of ten that is at least `value`. `value` is above
+/// 0.
 fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= value);
@@ -95,7 +97,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// Sizes stand equally far apart.
+    /// Sizes are spaced equally.
     fn x(&self, size: u32) -> f64 {
         let [left, right, ..] = MARGINS;
         let at = self.sizes.iter().position(|&other| other == size).unwrap_or(0);
@@ -135,7 +137,7 @@ impl Scale {
         )
     }
 
-    /// The medians, and at each a line from the least to the most.
+    /// A line through the medians, and at each point a line from the minimum to the maximum.
     fn curve(&self, curve: &Curve) -> String {
         let Curve { name, colour, is_ours, points } = curve;
         let dash = if *is_ours { "" } else { " stroke-dasharray=\"5 4\"" };
@@ -188,7 +190,7 @@ mod tests {
         assert_eq!(svg.matches("stroke-width=").count(), 2);
         assert_eq!(svg.matches("<circle").count(), 6);
         assert!(svg.contains("tcp&lt;dump&gt;") && !svg.contains("absent"), "{svg}");
-        // Whatever is not quoted takes in the slash that ends its element.
+        // An unquoted value would include the slash that ends its element.
         let unquoted = svg.split('=').skip(1).filter(|value| !value.starts_with('"'));
         assert_eq!(unquoted.count(), 0, "{svg}");
         assert!(svg.contains("weir af_packet, 1518 B: 2.00 (2.00..2.00)"), "{svg}");

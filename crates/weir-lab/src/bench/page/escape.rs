@@ -1,6 +1,6 @@
-//! Text among markup.
+//! Text in HTML.
 
-/// The text with everything replaced that HTML would take for markup.
+/// Replaces the characters that HTML would read as markup.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

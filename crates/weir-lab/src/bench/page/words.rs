@@ -1,6 +1,6 @@
 //! Explanations of the page's sections and columns.
 
-/// A section's name, and what it shows.
+/// The name of a section, and its description.
 const SECTIONS: [(&str, &str); 29] = [
     (
         "wire",
@@ -145,8 +145,8 @@ const SECTIONS: [(&str, &str); 29] = [
     (
         "print",
         "Frames as lines of text, beside tcpdump -nn: the CPU time of each at a rate that both can keep up with, and \
-         the frames that did not become a line; the time from the start of the program to its first line; and frames \
-         of mixed sizes for a minute, while tcpdump captures the same ones.",
+         the frames that did not become a line; the time from the start of the program to its first line; and the \
+         CPU time for frames of mixed sizes for a minute, printed and written to /dev/null, beside tcpdump.",
     ),
     (
         "any",
@@ -166,7 +166,7 @@ const SECTIONS: [(&str, &str); 29] = [
     ),
 ];
 
-/// A column's name, and what stands there.
+/// The name of a column, and its description.
 const COLUMNS: [(&str, &str); 9] = [
     (
         "value",

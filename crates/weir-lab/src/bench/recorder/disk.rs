@@ -1,7 +1,9 @@
-//! Frames from memory to the disk: bytes a second that can be extracted again, beside `fio` in the same rounds.
+//! Recording generated frames to disk: bytes a second that can be extracted again, beside `fio` in
+//! the same rounds.
 //!
-//! The generator in the process offers a little more than `fio` wrote just before, so that the disk is the limit: at
-//! all that the generator can make, most blocks would be overtaken, and writing them would be for nothing.
+//! The generator in the process offers a little more than `fio` has just written, so that the disk
+//! is the limit. At the generator's full rate, most blocks would be lapped while they are written,
+//! and the writes would be wasted.
 
 use super::fio::{self, BLOCK_BYTES, FIO, Written};
 use super::place::Place;
@@ -17,21 +19,21 @@ pub(in super::super) const SECTION: &str = "recorder";
 const GBPS: &str = "GB/s";
 /// Offered rate, relative to the rate of `fio` in the same round.
 pub(super) const OFFERED: f64 = 1.05;
-/// The same where the disk is to keep up.
+/// Offered rate of a row in which the disk must keep up, relative to the slower run of `fio`.
 const BELOW: f64 = 0.9;
-/// The row of that.
+/// Name of that row.
 const WEIR_BELOW: &str = "the same, offered 0.9 x fio";
-/// A measurement writes no more than this.
+/// Most bytes that one measurement writes.
 const BYTES_MAX: u64 = 16_000_000_000;
-/// On a machine whose disk nobody knows yet.
+/// Free space required before the rate of the disk is known.
 const BYTES_LEAST: u64 = 8_000_000_000;
 
-/// Frames of one size, or of two in equal numbers from a source each.
+/// A traffic of frames of one size, or of two sizes in equal numbers, one source for each size.
 pub(super) struct Trace {
     pub(super) sizes: &'static [u32],
-    /// In the mean, on the wire.
+    /// Mean size on the wire.
     pub(super) mean: u32,
-    /// Of what `fio` writes.
+    /// Target, relative to the rate of `fio`.
     asked: f64,
 }
 
@@ -40,12 +42,13 @@ pub(super) const TRACES: [Trace; 3] = [
     Trace { sizes: &[64, 1518], mean: 791, asked: 0.95 },
     Trace { sizes: &[64], mean: 64, asked: 0.9 },
 ];
-/// From this size on, so many CPU seconds of the recorder a GB. The mixed trace, of 791 in the mean, is meant by it.
+/// Target for CPU seconds of the recorder per GB, for mean sizes from [`CPU_FROM`] on. So it
+/// includes the mixed traffic, whose mean is 791.
 const CPU_ASKED: f64 = 0.15;
 const CPU_FROM: u32 = 791;
 
 impl Trace {
-    /// Sources that make so many bytes of records a second together.
+    /// Sources that together make so many bytes of records a second.
     pub(super) fn sources(&self, bytes_per_second: f64) -> Vec<String> {
         let turn: u64 = self.sizes.iter().map(|size| record_bytes(*size)).sum();
         let pps = (bytes_per_second / turn as f64).round();
@@ -53,10 +56,10 @@ impl Trace {
     }
 }
 
-/// Measures each trace in turn with `fio`.
+/// Measures each traffic in turn with `fio`.
 ///
 /// # Errors
-/// None: a failure is a row that says so.
+/// None. A failure gives a row with the reason.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let place = match Place::new(context) {
         Ok(place) => place,
@@ -95,8 +98,8 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The recorder with more than `fio` wrote, between two runs of `fio`, and then with less than both wrote: a disk that
-/// is shared is faster at times, and fastest after a rest.
+/// Runs the recorder with more than `fio` wrote, between two runs of `fio`, and then with less than
+/// the slower of them wrote. The speed of a shared disk varies, and is highest after idle time.
 fn both(
     context: &Context,
     place: &Place,
@@ -120,7 +123,7 @@ fn both(
     recorded(context, place, trace, round, (&slower, BELOW), below)
 }
 
-/// A run of the recorder that is offered so much of what `fio` wrote.
+/// One run of the recorder at this share of the rate of `fio`.
 fn recorded(
     context: &Context,
     place: &Place,
@@ -142,7 +145,7 @@ fn recorded(
     let sizes = said.feeds.iter().zip(trace.sizes);
     let bytes: u64 = sizes.map(|(feed, size)| feed.delivered * record_bytes(*size)).sum();
     let mut frames = said.frames("record", None, said.duration_s);
-    if round == 0 && share > 1.0 {
+    if share > 1.0 {
         let found = run::extractable(program, folder.path())?;
         if found != frames.kept {
             let [found, said] = [found, frames.kept].map(grouped);
@@ -214,7 +217,7 @@ pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
     bars
 }
 
-/// The median over the rounds.
+/// The median over the rounds of CPU seconds per GB.
 fn cpu_per_gb(row: &Row) -> Option<f64> {
     let of = |round: &crate::bench::row::Round| {
         let frames = round.frames.as_ref()?;

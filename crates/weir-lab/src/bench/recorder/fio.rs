@@ -1,4 +1,4 @@
-//! `fio`: the rate of the file system when nobody captures.
+//! `fio`: the write rate of the file system without a capture.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use crate::{Error, Result};
 pub(super) const FIO: &str = "fio, bs=1M, iodepth 16";
 pub(super) const BLOCK_BYTES: u64 = 1 << 20;
 
-/// The needed parts of `--output-format=json`.
+/// The fields of `--output-format=json` that are used here.
 #[derive(Deserialize)]
 struct Output {
     jobs: Vec<Job>,
@@ -20,7 +20,7 @@ struct Output {
 struct Job {
     error: i32,
     write: Write,
-    /// Percent of the run's time.
+    /// Percent of the run time.
     usr_cpu: f64,
     sys_cpu: f64,
 }
@@ -32,18 +32,19 @@ struct Write {
     runtime: u64,
 }
 
-/// A run.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Written {
     pub(super) bytes_per_second: f64,
     pub(super) cpu_seconds_per_gb: f64,
 }
 
-/// Sequential writes of `block_bytes` by io_uring past the page cache, 16 under way, one job, into a new file of at
-/// most `bytes_max`, where it begins anew. The file is deleted.
+/// Sequential writes of `block_bytes` by io_uring with O_DIRECT: one job with 16 writes in flight,
+/// into a new file. At `bytes_max` it starts again at the beginning of the file. The file is
+/// deleted afterwards.
 ///
 /// # Errors
-/// [`Error::Measure`] with what fio said.
+/// [`Error::Measure`] with fio's message.
 pub(super) fn write(
     folder: &Path,
     block_bytes: u64,
@@ -68,11 +69,12 @@ pub(super) fn write(
     said(output)
 }
 
-/// The same by two jobs of eight writes under way, into files of 1 GiB that are deleted once they are written, as a
-/// recorder with a quota does: a file system that discards what is deleted is slower then.
+/// The same by two jobs with eight writes in flight each, into files of 1 GiB that are deleted once
+/// they are written, as by a recorder with a quota. A file system that discards deleted blocks is
+/// slower then.
 ///
 /// # Errors
-/// [`Error::Measure`] with what fio said.
+/// [`Error::Measure`] with fio's message.
 pub(super) fn write_and_delete(folder: &Path, seconds: f64) -> Result<Written> {
     let runtime = format!("--runtime={}ms", (seconds * 1e3) as u64);
     let output = Command::new("fio")
@@ -100,7 +102,7 @@ fn said(output: std::io::Result<std::process::Output>) -> Result<Written> {
     })
 }
 
-/// Output of fio; a note of its own may stand before the object.
+/// Parses the output of fio. A note may precede the JSON object.
 fn read(text: &str) -> Option<Written> {
     let output: Output = serde_json::from_str(&text[text.find('{')?..]).ok()?;
     let job = output.jobs.first().filter(|job| job.error == 0 && job.write.runtime > 0)?;

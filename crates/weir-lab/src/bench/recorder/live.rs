@@ -1,5 +1,5 @@
-//! From a link to the disk: the recorder beside tcpdump, dumpcap and netsniff-ng, just below what the disk takes; and
-//! for a minute, below that and above.
+//! From a link to the disk: the recorder beside tcpdump, dumpcap and netsniff-ng, just below the
+//! rate of the disk. Then the recorder alone for a minute, below that rate and above it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,37 +24,37 @@ const TCPDUMP: &str = "tcpdump -w FILE";
 const BELOW: &str = "weir, a minute at 0.9 x fio";
 const ABOVE: &str = "weir, a minute at 1.5 x fio";
 const OTHER: &str = "its other consumer, which counts";
-/// Of what `fio` writes.
+/// Offered rates, relative to the rate of `fio`.
 const SHARE_BELOW: f64 = 0.9;
 const SHARE_ABOVE: f64 = 1.5;
-/// How long the two long ones are; quickly, less.
+/// Length of the two long runs; shorter with `--quick`.
 const SECONDS: f64 = 60.0;
 const SECONDS_QUICK: f64 = 3.0;
 const QUOTA: &str = "20GiB";
 const QUOTA_BYTES: u64 = 20 << 30;
-/// How long `fio` writes and deletes before the long ones.
+/// How long `fio` writes and deletes before the long runs.
 const FIO_SECONDS: f64 = 20.0;
-/// A tool writes no more than this in a round.
+/// Most bytes that a tool writes in one round.
 const BYTES_MAX: u64 = 16_000_000_000;
 
-/// The tools, each writing into this directory.
+/// The tools, each writing into `folder`.
 fn tools(weir: &Path, folder: &Path) -> [Tool; 4] {
     let to = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let own = Tool::weir(weir, WEIR, "bpf", &["--consume", "--write", &to("")]);
     let [tcpdump, dumpcap, netsniff, ..] = &Tool::peers()[..] else { unreachable!("more than 3") };
     [
         own,
-        // It would give up root's rights, with which it may write there.
+        // Without `-Z root`, tcpdump gives up the rights that it needs to write there.
         tcpdump.writing_to(&to("tcpdump")).with(&["-Z", "root"]).named(TCPDUMP),
         dumpcap.writing_to(&to("dumpcap")).named("dumpcap -w FILE"),
         netsniff.writing_to(&to("netsniff.pcap")).named("netsniff-ng --out FILE"),
     ]
 }
 
-/// Measures all of it.
+/// Measures all tools, then the long runs.
 ///
 /// # Errors
-/// If there can be no testbed: any other failure is a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let named = |what: &'static str| Row::new(SECTION, what, MPPS).sized(SIZE);
     let place = match Place::new(context) {
@@ -68,7 +68,7 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut rows: Vec<Row> =
         tools(&context.options.weir, place.path()).map(|tool| named(tool.name)).into();
-    // Disks that others share are faster at times than they can be for a minute.
+    // For short times, a shared disk can be faster than it is for a minute.
     let mut slowest = f64::INFINITY;
     for round in 0..context.rounds {
         for (number, row) in rows.iter_mut().enumerate() {
@@ -93,7 +93,7 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     }
     rows[0].note.clone_from(&place.on);
     conclude(&mut rows, TCPDUMP);
-    // A quota deletes files, and a file system may be slower then.
+    // The quota deletes files, which can make a file system slower.
     let seconds = if context.options.quick { SECONDS_QUICK } else { FIO_SECONDS };
     let with_deletions = fio::write_and_delete(place.path(), seconds).map(frames_of);
     place.settle();
@@ -117,22 +117,23 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The present rate of `fio`, in frames a second.
+/// The current rate of `fio`, in frames a second.
 fn limit(context: &Context, place: &Place) -> Result<f64> {
     let written = fio::write(place.path(), fio::BLOCK_BYTES, context.seconds, BYTES_MAX)?;
     place.settle();
     Ok(frames_of(written))
 }
 
-/// Frames a second that are so many bytes of a file.
+/// Frames a second that make this rate of bytes in a file.
 fn frames_of(written: fio::Written) -> f64 {
     written.bytes_per_second / f64::from(SIZE - FCS_BYTES + RECORD_BYTES)
 }
 
-/// Bytes of a file for each frame beside the frame itself: 16 in pcap, and twice as many in pcapng.
+/// Bytes of a file in addition to each frame: 16 in pcap, and twice as many in pcapng.
 const RECORD_BYTES: u32 = 32;
 
-/// One run of a tool into a new directory, and what `fio` wrote before it, in frames a second.
+/// Runs a tool once, into a new directory. Also gives the rate of `fio` just before, in frames a
+/// second.
 fn one(context: &Context, bed: &Testbed, place: &Place, number: usize) -> Result<(Frames, f64)> {
     let limit = limit(context, place)?;
     let pps = limit * SHARE_BELOW;
@@ -147,7 +148,7 @@ fn one(context: &Context, bed: &Testbed, place: &Place, number: usize) -> Result
     Ok((frames?, limit))
 }
 
-/// A long run with a quota, and a second consumer beside the recorder.
+/// A long run with a quota, and with a second consumer beside the recorder.
 fn minute(
     context: &Context,
     bed: &Testbed,

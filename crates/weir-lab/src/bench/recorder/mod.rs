@@ -1,14 +1,16 @@
-//! `weir capture --write DIR/`: as fast as the disk, beside `fio` on the same file system.
+//! `weir capture --write DIR/` at the rate of the disk, beside `fio` on the same file system.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `place` | the directory: on a disk, with room, at rest |
+//! | `place` | the directory: on a disk, with enough space, and idle |
 //! | `fio` | the rate of the disk |
-//! | `run` | a run of the recorder: what it says, what is in its files, its threads' time |
-//! | `disk` | frames from memory to the disk |
+//! | `run` | a run of the recorder: its report, the frames in its files, the CPU time of its
+//! threads |
+//! | `disk` | generated frames to the disk |
 //! | `live` | frames from a link to the disk, beside other tools |
-//! | `store` | one flow out of recorded files |
-//! | [`sizing`] | `weir lab disk`: disk, capture, both, and what a link would take |
+//! | `store` | extraction of one flow from recorded files |
+//! | [`sizing`] | `weir lab disk`: the disk, the capture and both, measured; needs of a link,
+//! computed |
 
 mod disk;
 mod fio;

@@ -1,4 +1,5 @@
-//! The directory that is recorded into: on a real disk, with room, and at rest before each measurement.
+//! The directory that the bench records into: on a real disk, with enough space, and idle before
+//! each measurement.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,13 +14,13 @@ use weir_disk::{Files, KernelFiles};
 use crate::bench::context::Context;
 use crate::{Error, Result};
 
-/// How long a disk must have had nothing to do, and how long that is waited for.
+/// How long a disk must be idle before a measurement, and the longest wait for that.
 const IDLE: Duration = Duration::from_millis(500);
 const IDLE_LIMIT: Duration = Duration::from_secs(20);
-/// Where nothing reaches a disk.
+/// File systems that are not on a disk.
 const IN_MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
 
-/// A directory of the bench's own; it is deleted with all that is in it when this is dropped.
+/// A new directory of the bench. Dropping it deletes the directory with its contents.
 pub(super) struct Place {
     folder: TempDir,
     /// File system, device and mount options.
@@ -29,10 +30,10 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Below `--disk DIR`, else beside the program, else below `$TMPDIR`.
+    /// Makes the directory below `--disk DIR`; by default beside the program, else below `$TMPDIR`.
     ///
     /// # Errors
-    /// [`Error::Measure`]: none of them is on a disk.
+    /// [`Error::Measure`] if none of them is on a disk.
     pub(super) fn new(context: &Context) -> Result<Place> {
         let beside = context.options.weir.parent().map(Path::to_owned);
         let parents: Vec<PathBuf> = match &context.options.disk {
@@ -66,18 +67,18 @@ impl Place {
         self.folder.path()
     }
 
-    /// A new directory in it; it is deleted when the handle is dropped.
+    /// Makes a new directory in it, which is deleted when the handle is dropped.
     ///
     /// # Errors
-    /// [`Error::Measure`].
+    /// [`Error::Measure`] if it cannot be made.
     pub(super) fn folder(&self) -> Result<TempDir> {
         tempfile::tempdir_in(self.path()).map_err(|error| failed(error.to_string()))
     }
 
-    /// Whether so many bytes fit, with a quarter more.
+    /// Checks that `bytes` and a quarter more fit.
     ///
     /// # Errors
-    /// [`Error::Measure`] if not.
+    /// [`Error::Measure`] if they do not.
     pub(super) fn needs(&self, bytes: u64) -> Result<()> {
         let space = KernelFiles.space(self.path()).map_err(|error| failed(error.to_string()))?;
         let free = space.free;
@@ -89,10 +90,10 @@ impl Place {
         Ok(())
     }
 
-    /// Writes the remaining data and waits until the disk is idle: deleted files are still to be discarded, on a
-    /// file system that does so.
+    /// Writes cached data and waits until the disk is idle, at most for [`IDLE_LIMIT`]. Some file
+    /// systems discard the blocks of deleted files later.
     pub(super) fn settle(&self) {
-        // The short option, which busybox knows, too.
+        // The short option: busybox has no other.
         _ = Command::new("sync").arg("-f").arg(self.path()).status();
         let (begun, mut since) = (Instant::now(), Instant::now());
         let mut before = self.work();
@@ -111,7 +112,7 @@ impl Place {
     }
 }
 
-/// Writes and discards that are over, and requests under way, of a device in `/proc/diskstats`.
+/// Finished writes and discards, and requests in flight, of a device in `/proc/diskstats`.
 fn work_of(stats: &str, device: &str) -> Option<(u64, u64)> {
     let (major, minor) = device.split_once(':')?;
     let line = stats.lines().find(|line| {
@@ -119,11 +120,12 @@ fn work_of(stats: &str, device: &str) -> Option<(u64, u64)> {
         words.next() == Some(major) && words.next() == Some(minor)
     })?;
     let number = |at: usize| line.split_whitespace().nth(at).and_then(|word| word.parse().ok());
-    // Kernels before 4.18 have no discards there.
+    // Kernels before 4.18 have no counter of discards.
     Some((number(7)? + number(14).unwrap_or(0), number(11)?))
 }
 
-/// Kind of file system, and a line on it, by the device's number in `/proc/self/mountinfo`.
+/// The file system type, and a description in one line, of the device with this number in
+/// `/proc/self/mountinfo`.
 fn mount_of(mounts: &str, device: &str) -> Option<(String, String)> {
     let line = mounts.lines().find(|line| line.split_whitespace().nth(2) == Some(device))?;
     let (left, right) = line.split_once(" - ")?;

@@ -1,4 +1,4 @@
-//! A run of the recorder: what it says, what is in its files, and how long its threads worked.
+//! A run of the recorder: its report, the frames in its files, and the CPU time of its threads.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,21 +19,22 @@ use crate::generator::FCS_BYTES;
 use crate::{Error, Result};
 
 pub(super) const WEIR: &str = "weir capture gen: --write DIR/";
-/// From the end that was asked for to the program's own: a ring is still to be written then.
+/// Longest time from the end of the duration to the end of the program, which first writes the rest
+/// of the ring.
 const END_LIMIT: Duration = Duration::from_secs(40);
-/// Threads are looked at so often.
+/// Interval at which the CPU time of threads is read.
 const LOOK: Duration = Duration::from_millis(10);
-/// The thread that captures: here, that makes frames. All others are the recorder's.
+/// The thread that generates the frames here. All other threads belong to the recorder.
 const SOURCE_THREAD: &str = "weir-source";
 
-/// Output of `weir capture --json` beside the counts of frames.
+/// The fields of `weir capture --json` that are used here.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Said {
     pub(super) duration_s: f64,
     pub(super) offered: u64,
     pub(super) filtered: u64,
     pub(super) drops: BTreeMap<String, u64>,
-    /// Only of a run that records.
+    /// Only in a run that records.
     #[serde(default)]
     pub(super) recorder: Recorder,
     pub(super) consumers: Vec<Consumer>,
@@ -68,10 +69,10 @@ pub(super) struct Feed {
 }
 
 impl Said {
-    /// The object that it ends with.
+    /// Parses the object at the end of the output.
     ///
     /// # Errors
-    /// [`Error::Measure`] with its last words if there is none.
+    /// [`Error::Measure`] with the last message if there is none.
     pub(super) fn of(lines: &[Line]) -> Result<Said> {
         let objects = lines.iter().rev().filter(|line| line.data && line.text.starts_with('{'));
         let said = objects.filter_map(|line| serde_json::from_str(&line.text).ok()).next();
@@ -81,12 +82,14 @@ impl Said {
         })
     }
 
-    /// The frames of one consumer. `offered` stands for the source's count where a generator has its own.
+    /// The account of one consumer. `offered` replaces the source's count if a generator has its
+    /// own.
     pub(super) fn frames(&self, consumer: &str, offered: Option<u64>, seconds: f64) -> Frames {
         let found = self.consumers.iter().find(|one| one.name == consumer).cloned();
         let Consumer { delivered, lapped, drops: behind, .. } = found.unwrap_or_default();
         let mut drops = self.drops.clone();
-        // Those behind the ring are the first consumer's there.
+        // The source's drops include those of the first consumer. This consumer's own counts
+        // replace them.
         drops.extend(behind);
         drops.insert("lapped".to_owned(), lapped);
         if self.filtered > 0 {
@@ -96,17 +99,18 @@ impl Said {
     }
 }
 
-/// A run that is over.
+/// A finished run.
 pub(super) struct Ran {
     pub(super) said: Said,
-    /// CPU time of all threads but those that capture.
+    /// CPU time of all threads except those that generate frames, seconds.
     pub(super) cpu_seconds: f64,
 }
 
-/// Runs a capture of sources that end after `seconds`, or once `stop` is set: recorded into `to`, else only counted.
+/// Captures `sources` for `seconds`, or until `stop` is set. Frames are recorded into `to`, or only
+/// counted without it.
 ///
 /// # Errors
-/// [`Error::Measure`] with what it said.
+/// [`Error::Measure`] with its message.
 pub(super) fn run(
     weir: &Path,
     sources: &[String],
@@ -127,7 +131,7 @@ pub(super) fn run(
     let (id, begun) = (child.id(), Instant::now());
     let mut interrupted = false;
     let mut threads = BTreeMap::new();
-    // A thread that has ended has no times any more: the last that was seen counts.
+    // The times of a thread vanish when it ends, so the last ones read count.
     while !child.has_ended() && begun.elapsed().as_secs_f64() < seconds + END_LIMIT.as_secs_f64() {
         threads.extend(threads_of(id));
         if stopped(stop) && !interrupted {
@@ -141,7 +145,7 @@ pub(super) fn run(
     Ok(Ran { said, cpu_seconds: cpu_ns as f64 / 1e9 })
 }
 
-/// Nanoseconds on a CPU of each thread but the capturing ones.
+/// CPU time of each thread except those that generate frames, nanoseconds, by thread id.
 pub(super) fn threads_of(id: u32) -> Vec<(String, u64)> {
     let Ok(threads) = fs::read_dir(format!("/proc/{id}/task")) else { return Vec::new() };
     let time_of = |thread: fs::DirEntry| {
@@ -156,10 +160,10 @@ pub(super) fn threads_of(id: u32) -> Vec<(String, u64)> {
     threads.flatten().filter_map(time_of).collect()
 }
 
-/// Frames that `weir extract` gets out of a directory, every one to the byte.
+/// Number of frames that `weir extract` reads from a directory.
 ///
 /// # Errors
-/// [`Error::Measure`] with what it said.
+/// [`Error::Measure`] with its message.
 pub(super) fn extractable(weir: &Path, folder: &Path) -> Result<u64> {
     let output = Command::new(weir)
         .arg("extract")
@@ -174,7 +178,7 @@ pub(super) fn extractable(weir: &Path, folder: &Path) -> Result<u64> {
     })
 }
 
-/// Bytes of the pcapng record of a generator's frame, by its size on the wire.
+/// Bytes of the pcapng record of a generated frame, by the frame's size on the wire.
 pub(super) fn record_bytes(size_on_wire: u32) -> u64 {
     let frame = vec![0; (size_on_wire - FCS_BYTES) as usize];
     let mut record = Vec::new();

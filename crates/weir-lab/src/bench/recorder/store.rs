@@ -1,4 +1,5 @@
-//! One flow out of a large store: `weir extract` with the index beside `tcpdump -r` with the same filter.
+//! Extraction of one flow from a large store: `weir extract` with its index, beside `tcpdump -r`
+//! with the same filter.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -30,16 +31,16 @@ const PERCENT: &str = "%";
 const BYTES: u64 = 10_000_000_000;
 const BYTES_QUICK: u64 = 1_000_000_000;
 const FLOWS: u64 = 1_000_000;
-/// Frames of the flow that is looked for, spread over the whole.
+/// Frames of the searched flow, spread over the whole store.
 const SOUGHT_FRAMES: u64 = 100;
 const SOUGHT: [u8; 4] = [203, 0, 113, 7];
 const FILTER: &str = "udp and host 203.0.113.7 and host 192.0.2.1 and port 7 and port 9";
-/// The store is so long.
+/// Time span of the store, nanoseconds.
 const SPAN_NS: u64 = 100_000_000_000;
-/// 800 B in the mean: so many of each size in a turn. RFC 6985 writes such mixes so.
+/// Frames of each size in a turn, 800 B in the mean. Notation: RFC 6985.
 const MIX: [(u32, u32); 3] = [(64, 6), (576, 4), (1518, 8)];
 
-/// Output of `weir extract --json`.
+/// The fields of `weir extract --json` that are used here.
 #[derive(Deserialize)]
 struct Found {
     bytes: u64,
@@ -48,10 +49,10 @@ struct Found {
     duration_s: f64,
 }
 
-/// Makes a store, and looks for one flow in it by both.
+/// Makes a store, and extracts one flow from it with both programs.
 ///
 /// # Errors
-/// None: a failure is a row that says so.
+/// None. A failure gives a row with the reason.
 pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = [(WEIR, SECONDS), (TCPDUMP, SECONDS), (READ, PERCENT)]
         .map(|(what, unit)| Row::new(SECTION, what, unit));
@@ -82,7 +83,7 @@ fn all(context: &Context, rows: &mut [Row; 3]) -> Result<()> {
         .filter(|path| path.extension().is_some_and(|ending| ending == "pcapng"))
         .collect();
     files.sort();
-    // Into the page cache, for both.
+    // Reads all files into the page cache, for both programs.
     for file in &files {
         _ = File::open(file).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
     }
@@ -109,7 +110,8 @@ fn all(context: &Context, rows: &mut [Row; 3]) -> Result<()> {
     Ok(())
 }
 
-/// Records so many bytes of a mix of flows and sizes, by the recorder itself. Gives the frames.
+/// Records at least `bytes` of a mix of flows and sizes with the recorder. Gives the number of
+/// frames.
 fn make(context: &Context, folder: &Path, store: &Path, bytes: u64) -> Result<u64> {
     let fifo = folder.join("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status();
@@ -132,7 +134,7 @@ fn make(context: &Context, folder: &Path, store: &Path, bytes: u64) -> Result<u6
             Err(error) => return Err(failed(error.to_string())),
         }
     };
-    // A recorder that ended before it opened its input would leave the writer waiting for a reader.
+    // If the recorder ended before it opened its input, the writer still waits for a reader.
     let reader = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
     drop(reader);
     let written = writer.join().map_err(|_| failed("the frames' writer panicked".to_owned()))?;
@@ -146,7 +148,8 @@ fn make(context: &Context, folder: &Path, store: &Path, bytes: u64) -> Result<u6
     Ok(written)
 }
 
-/// Writes a trace (pcap, nanoseconds) of at least so many bytes. Gives its frames.
+/// Writes a pcap trace with nanosecond stamps of at least `bytes` bytes. Gives the number of
+/// frames.
 fn write(path: &Path, bytes: u64) -> io::Result<u64> {
     let mut out = BufWriter::with_capacity(1 << 20, File::options().write(true).open(path)?);
     for word in [0xa1b2_3c4d, 2 | 4 << 16, 0, 0, 65_535, u32::from(LINKTYPE_ETHERNET)] {
@@ -166,7 +169,7 @@ fn write(path: &Path, bytes: u64) -> io::Result<u64> {
     let every = frames / SOUGHT_FRAMES;
     let (mut number, mut sought) = (0, 0);
     while number < frames {
-        // No size belongs to some flows alone.
+        // The shift makes every flow have frames of all sizes.
         let size = sizes.of(number + number / FLOWS);
         let own = templates.iter_mut().find(|(own, ..)| *own == size).expect("one of the mix");
         let (_, frame, template) = own;
@@ -188,7 +191,7 @@ fn write(path: &Path, bytes: u64) -> io::Result<u64> {
     Ok(frames)
 }
 
-/// Makes it a frame of the flow that is looked for.
+/// Turns a frame into one of the searched flow.
 fn seek(frame: &mut [u8]) {
     frame[26..30].copy_from_slice(&SOUGHT);
     frame[34..36].copy_from_slice(&7_u16.to_be_bytes());
@@ -206,7 +209,7 @@ fn extract(weir: &Path, store: &Path) -> Result<Found> {
         .map_err(|_| failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// Seconds for all files, one after the other.
+/// Seconds that tcpdump takes for all files, one after the other.
 fn tcpdump(files: &[PathBuf]) -> Result<f64> {
     let begun = Instant::now();
     for file in files {

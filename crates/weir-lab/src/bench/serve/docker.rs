@@ -1,4 +1,4 @@
-//! Consumers in Docker containers, where a Docker daemon answers.
+//! Consumers in Docker containers, if a Docker daemon answers.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,17 +9,17 @@ use crate::bench::child::Child;
 use crate::testbed::{End, pack_image};
 use crate::{Error, Result};
 
-/// The image's name, and the container's; both are removed.
+/// Name of the image and of the container. Both are removed.
 const NAME: &str = "weir-bench";
 
-/// An image of weir, until dropped.
+/// A Docker image with weir, removed on drop.
 pub(super) struct Image(tempfile::TempDir);
 
 /// A consumer in a container.
 pub(super) struct Container {
-    /// `docker run`, which passes signals and output on.
+    /// The `docker run` process, which forwards signals and output.
     pub(super) child: Child,
-    /// The process in it.
+    /// Process id of the consumer in the container.
     pub(super) pid: u32,
 }
 
@@ -38,10 +38,10 @@ fn docker(args: &[&str]) -> Result<String> {
 }
 
 impl Image {
-    /// Of this program.
+    /// Makes an image of this program.
     ///
     /// # Errors
-    /// No Docker daemon answers, or it does not take the image.
+    /// [`Error::Measure`] if no Docker daemon answers, or it refuses the image.
     pub(super) fn new(weir: &Path) -> Result<Image> {
         docker(&["version", "--format", "{{.Server.Version}}"])?;
         let folder = tempfile::tempdir().map_err(failed)?;
@@ -50,10 +50,11 @@ impl Image {
         Ok(Image(folder))
     }
 
-    /// A container that has no rights, no network, and of the host only the folder of the daemon's socket; on this CPU.
+    /// Starts a consumer on this CPU, in a container without capabilities and network. Of the
+    /// host's files, it sees only the folder of the daemon's socket.
     ///
     /// # Errors
-    /// It does not start, or reads nothing.
+    /// [`Error::Measure`] if it does not start, or reads nothing.
     pub(super) fn consumer(&self, end: &End, cpu: usize, run: &Path) -> Result<Container> {
         let volume = format!("{}:/run/weir", run.display());
         let mut command = Command::new("docker");
@@ -64,7 +65,8 @@ impl Image {
         let mut child = Child::start("docker run", end, command)?;
         child.wait_for_line(READY, |line| line.contains("read from the daemon"))?;
         let pid = docker(&["inspect", "--format", "{{.State.Pid}}", NAME])?;
-        // From outside: not every machine has the control group that `--cpuset-cpus` needs.
+        // The CPU is set from outside, because `--cpuset-cpus` needs a control group that some
+        // machines lack.
         let pinned = Command::new("taskset")
             .args(["--all-tasks", "--cpu-list", "--pid", &cpu.to_string(), &pid])
             .stdout(Stdio::null())
@@ -78,7 +80,7 @@ impl Image {
 }
 
 impl Container {
-    /// Its name can be taken again once the last one has been removed.
+    /// Waits until the last container is removed and its name is free.
     pub(super) fn wait_until_removed() {
         let begin = Instant::now();
         while docker(&["inspect", NAME]).is_ok() && begin.elapsed() < READY {

@@ -1,7 +1,8 @@
-//! The daemon and its clients: one capture that many processes read, beside as many captures of tcpdump's.
+//! The daemon and its clients: one capture that many processes read, beside as many captures with
+//! tcpdump.
 //!
-//! Consumers count. The compared value is the rate that the slowest of them keeps, since each must have every
-//! frame.
+//! Consumers count frames. The compared value is the rate that the slowest consumer keeps, because
+//! each must receive every frame.
 
 mod docker;
 mod served;
@@ -27,7 +28,7 @@ use served::CONTAINER;
 pub(super) use served::Served;
 
 pub(super) const SECTION: &str = "serve";
-/// Rows that are not rates.
+/// Rows that are not frame rates.
 pub(super) const COSTS: &str = "serve-costs";
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 const MANY: usize = 16;
@@ -50,10 +51,11 @@ fn tcpdumps(count: usize) -> String {
     format!("{count} x tcpdump")
 }
 
-/// Measures all of it.
+/// Measures all rows.
 ///
 /// # Errors
-/// Only if there can be no testbed: any other failure is a row that says so.
+/// Only if no testbed can be made or the daemon does not start. Other failures of a rate give a row
+/// that says so.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let served = Served::start(context, &bed)?;
@@ -64,7 +66,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The readers that are measured at full rate.
+/// The readers of a row at full rate.
 #[derive(Clone, Copy)]
 enum Readers {
     Consumers(usize),
@@ -154,7 +156,7 @@ fn at_full_rate(
             let children = children.into_iter().collect::<Result<Vec<_>>>()?;
             let (sent, seconds, counted, cpu) =
                 run(context, bed, children, &[served.daemon.id()], rate)?;
-            // Each frame is in exactly one of them.
+            // Each frame is in exactly one shard.
             let kept = counted.iter().map(|one| one.kept).sum();
             let lapped = counted.iter().filter_map(|one| one.drops.get("lapped")).sum();
             let drops = [("lapped".to_owned(), lapped)].into();
@@ -184,7 +186,8 @@ fn traffic(context: &Context, rate: Rate) -> Traffic {
     Traffic { size: SIZE_MIN, rate, seconds: context.seconds, stamp: false }
 }
 
-/// Sends, and gives how many, for how long, what each consumer says it got, and the CPU time of all processes.
+/// Sends traffic. Gives the number of frames sent, the seconds, each consumer's counts, and the CPU
+/// time of all processes.
 fn run(
     context: &Context,
     bed: &Testbed,
@@ -211,7 +214,7 @@ fn run(
     Ok((sent.sent, sent.duration.as_secs_f64(), counted, Some(used as f64 / 1e9)))
 }
 
-/// The same, of the consumer that kept least.
+/// The same, for the consumer that kept the fewest frames.
 fn slowest(
     context: &Context,
     bed: &Testbed,
@@ -246,7 +249,7 @@ fn at_1_mpps(context: &Context, bed: &Testbed, served: &Served) -> Result<Row> {
     Ok(row)
 }
 
-/// How long `capture.open` takes, with nothing but the daemon in between.
+/// Duration of `capture.open`, called without a consumer program.
 fn opens(context: &Context, served: &Served) -> Result<Vec<Row>> {
     let failed = |error: weir_client::ClientError| Error::Measure {
         what: "capture.open".to_owned(),

@@ -1,4 +1,4 @@
-//! The daemon that is measured, and its consumers.
+//! The measured daemon, and its consumers.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 
 /// A daemon in the receiver's namespace.
 pub(in super::super) struct Served {
-    /// Where its file and socket are.
+    /// The folder of its configuration file and socket.
     pub(in super::super) folder: tempfile::TempDir,
     pub(in super::super) daemon: Child,
 }
@@ -31,7 +31,7 @@ impl Served {
             bed.rx.iface
         );
         std::fs::write(&config, text).map_err(failed)?;
-        // It shares no CPU with the generator, as a probe with one process does not.
+        // The daemon shares no CPU with the generator.
         let socket = folder.path().join("s");
         let words =
             ["serve", "--config", &config.to_string_lossy(), "--socket", &socket.to_string_lossy()]
@@ -46,10 +46,10 @@ impl Served {
         self.folder.path().join("s")
     }
 
-    /// The daemon's status of its one client.
+    /// The daemon's status of its only client.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it has none.
+    /// [`Error::Measure`] if it has no client with a ledger.
     pub(in super::super) fn client(&self) -> Result<ClientStatus> {
         let failed = |reason: String| Error::Measure { what: "weir serve".to_owned(), reason };
         let connection =
@@ -59,11 +59,11 @@ impl Served {
         client.ok_or_else(|| failed("nobody reads its feed".to_owned()))
     }
 
-    /// Waits until somebody reads. A tool with libweirpcap opens its feed with the first call that reads, after it has
-    /// said that it is at work.
+    /// Waits until a client reads. A tool with libweirpcap opens its feed with its first call that
+    /// reads, after it has reported that it captures.
     ///
     /// # Errors
-    /// As [`client`](Served::client), after some seconds.
+    /// As [`client`](Served::client), after [`READY`].
     pub(in super::super) fn wait_for_client(&self) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -75,7 +75,8 @@ impl Served {
         }
     }
 
-    /// A consumer that counts, on the tool's CPU, behind these words.
+    /// Starts a consumer that counts frames, on the tool's CPU. The words of `before` precede its
+    /// command line.
     pub(super) fn consumer(
         &self,
         context: &Context,
@@ -106,7 +107,8 @@ impl Served {
     }
 }
 
-/// The words behind which a program runs in namespaces of its own, without rights, as in a container.
+/// Start of a command line that runs a program in separate namespaces and without rights, as in a
+/// container.
 pub(super) const CONTAINER: [&str; 13] = [
     "unshare",
     "--mount",

@@ -1,4 +1,4 @@
-//! Suricata's counts: the last line of its `eve.json` that has some.
+//! Suricata's counts: the last line of its `eve.json` with statistics.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use serde::Deserialize;
 pub(in crate::bench) struct Counts {
     /// Frames that it has decoded.
     pub(in crate::bench) decoded: u64,
-    /// Frames for which its socket had no room, or that libpcap says were dropped.
+    /// Frames for which its socket had no space, or that libpcap reports as dropped.
     pub(in crate::bench) kernel_drops: u64,
-    /// Frames that libpcap says the interface dropped.
+    /// Frames that libpcap reports as dropped by the interface.
     pub(in crate::bench) interface_drops: u64,
     /// Alerts.
     pub(in crate::bench) alerts: u64,
     /// Flows that it has seen.
     pub(in crate::bench) flows: u64,
-    /// Frames that got no flow, for lack of memory.
+    /// Frames for which Suricata had no memory for a flow.
     pub(in crate::bench) without_flow: u64,
 }
 
@@ -63,7 +63,7 @@ struct Flow {
     memcap: u64,
 }
 
-/// The last counts in the text of an `eve.json`; `None` if there are none.
+/// The last statistics in the text of an `eve.json`; `None` if there are none.
 pub(in crate::bench) fn last(eve: &str) -> Option<Counts> {
     let events = eve.lines().rev().filter_map(|line| serde_json::from_str::<Event>(line).ok());
     let mut stats = events.filter(|event| event.event_type == "stats").filter_map(|it| it.stats);
@@ -78,7 +78,7 @@ pub(in crate::bench) fn last(eve: &str) -> Option<Counts> {
 }
 
 impl Counts {
-    /// Frames that its own socket lost, or libpcap.
+    /// Frames lost by its own socket or by libpcap, by place.
     pub(in crate::bench) fn drops(&self) -> BTreeMap<String, u64> {
         [("kernel", self.kernel_drops), ("interface", self.interface_drops)]
             .map(|(name, count)| (name.to_owned(), count))
@@ -90,7 +90,7 @@ impl Counts {
 mod tests {
     use super::*;
 
-    // Suricata 7.0.10, cut.
+    // Output of Suricata 7.0.10, shortened.
     const AF_PACKET: &str = concat!(
         r#"{"timestamp":"2026-11-24T17:00:01.0+0000","event_type":"stats","stats":{"uptime":1,"#,
         r#""capture":{"kernel_packets":10,"kernel_drops":0,"errors":0},"#,
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn flows_are_counted() {
-        // Suricata 7.0.10, cut.
+        // Output of Suricata 7.0.10, shortened.
         let text = concat!(
             r#"{"timestamp":"2026-11-26T04:02:14.119954+0000","event_type":"stats","stats":{"uptime":7,"#,
             r#""capture":{"kernel_packets":200000,"kernel_drops":0,"errors":0,"afpacket":{"polls":19037}},"#,

@@ -1,7 +1,8 @@
-//! Suricata 7 on one thread, by each way in which it can be fed: its own `AF_PACKET` socket, libpcap, and a daemon's
-//! feed, by libweirpcap and on an interface that is fed.
+//! Suricata 7 on one thread, with four inputs: its own `AF_PACKET` socket, libpcap, and a daemon's
+//! feed through libweirpcap or through an interface that `weir attach` feeds.
 //!
-//! Suricata is slower than the link, so most of this is about loss: every frame is decoded, or lost under a name.
+//! Suricata is slower than the link, so the ledger matters most here: every frame must be decoded,
+//! or counted as lost under a name.
 
 mod counts;
 pub(super) mod program;
@@ -32,14 +33,15 @@ const OWN: &str = "Suricata by AF_PACKET";
 const LIBPCAP: &str = "Suricata by libpcap";
 const PRELOADED: &str = "Suricata on host:lan (libweirpcap)";
 const ATTACHED: &str = "Suricata on weir0 (weir attach)";
-/// The interface that is fed.
+/// The interface that `weir attach` feeds.
 const NETDEV: &str = "weir0";
-/// Frames of the trace for a second of sending: more than the generator sends on the machines that we know.
+/// Frames of the trace per second of sending. This is more than the generator sends on any machine
+/// tested so far.
 const FRAMES_PER_SECOND: f64 = 800_000.0;
-/// Frames of the trace at most: 2 GB.
+/// Most frames of the trace: 2 GB.
 const FRAMES: f64 = 3e6;
 
-/// How Suricata gets the frames.
+/// Suricata's input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Own,
@@ -61,10 +63,10 @@ impl Way {
     }
 }
 
-/// Measures all of it.
+/// Measures all inputs.
 ///
 /// # Errors
-/// Only if there can be no testbed: any other failure is a row that says so.
+/// Only if no testbed can be made. Any other failure gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = Way::ALL.map(|way| Row::new(SECTION, way.name(), MPPS));
     let ready =
@@ -77,7 +79,8 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
         }
         Err(error) => return Err(error),
     };
-    // GRO would make one frame of several of a connection, and no count would be the generator's.
+    // GRO would merge several frames of a connection into one, and no count would match the
+    // generator's.
     let bed = Testbed::builder().gro(false).build()?;
     let path = folder.path().join(TRACE);
     context.say(&format!(
@@ -108,10 +111,10 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows.into())
 }
 
-/// The file of the trace.
+/// File name of the trace.
 const TRACE: &str = "trace.pcapng";
 
-/// The trace, in memory.
+/// Writes the trace, in memory.
 fn make_trace(context: &Context) -> Result<(tempfile::TempDir, Trace)> {
     let failed = |error: std::io::Error| Error::Measure {
         what: "a trace".to_owned(),
@@ -123,7 +126,7 @@ fn make_trace(context: &Context) -> Result<(tempfile::TempDir, Trace)> {
     Ok((folder, trace))
 }
 
-/// One run, with a daemon of its own where there is one, and what is to be said of it.
+/// One run, with its own daemon if the input needs one. Also gives a note.
 fn one(
     context: &Context,
     bed: &Testbed,
@@ -184,12 +187,12 @@ fn one(
 /// Sent frames.
 struct Sent {
     frames: u64,
-    /// From the first frame to the last, without the late one.
+    /// From the first frame to the last, without the late frame.
     seconds: f64,
 }
 
-/// Sends the trace, lets Suricata read what it has buffered, and sends one frame more: with a frame, and not more often
-/// than once a second, it asks libpcap for its count of drops.
+/// Sends the trace, waits while Suricata reads its buffer, and sends one more frame: Suricata
+/// updates its count of libpcap's drops when it receives a frame, at most once a second.
 fn send(context: &Context, bed: &Testbed, trace: &Path) -> Result<Sent> {
     let tx = &bed.tx;
     let all = ReplayOptions {
@@ -205,7 +208,7 @@ fn send(context: &Context, bed: &Testbed, trace: &Path) -> Result<Sent> {
     Ok(Sent { frames: most.sent + late.sent, seconds: most.duration.as_secs_f64() })
 }
 
-/// Feeds the interface.
+/// Starts `weir attach`, which feeds the interface.
 fn attach(context: &Context, bed: &Testbed, served: &Served) -> Result<Child> {
     let socket = served.socket().display().to_string();
     let words = ["attach", "host:lan", "--netdev", NETDEV, "--socket", &socket, "--json"];
@@ -216,8 +219,9 @@ fn attach(context: &Context, bed: &Testbed, served: &Served) -> Result<Child> {
     Ok(attached)
 }
 
-/// Drops of a feed. libpcap's one count is made of those that the daemon lost, each under its name, and of those that
-/// were overwritten before Suricata read them (`lapped`). `unread` is how far it was behind at the end.
+/// Drops of a feed. libpcap's single count contains the frames that the daemon lost, which are
+/// listed by their names, and those that were overwritten before Suricata read them (`lapped`).
+/// `unread` are the frames that Suricata had still to read at the end.
 fn of_feed(counts: &Counts, client: &ClientStatus) -> BTreeMap<String, u64> {
     let mut drops = client.ledger.clone().unwrap_or_default().drops;
     let at_the_host: u64 = drops.values().sum();
@@ -227,7 +231,7 @@ fn of_feed(counts: &Counts, client: &ClientStatus) -> BTreeMap<String, u64> {
     drops
 }
 
-/// Losses of the program that feeds the interface, and of Suricata's socket on it.
+/// Losses of `weir attach`, and of Suricata's socket on the interface that it feeds.
 fn of_netdev(counts: &Counts, attached: Child) -> Result<BTreeMap<String, u64>> {
     let lines = attached.interrupt()?;
     let report = weir_report(&lines).ok_or_else(|| {

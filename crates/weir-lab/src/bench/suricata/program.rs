@@ -21,29 +21,32 @@ const LIBRARY: &str = "libweirpcap.so";
 /// Mount point of the folder of a run: an empty folder that every system has (FHS, 3.12).
 const SEEN_AT: &str = "/mnt";
 const READY: Duration = Duration::from_secs(60);
-/// Time for Suricata to read its buffered frames, at most 100,000, and then for the next second of its counts to begin.
+/// Time for Suricata to read its buffer of at most 100,000 frames, and for its next interval of
+/// statistics to begin.
 pub(in crate::bench) const GRACE: Duration = Duration::from_millis(2500);
-/// Time for the last frame: a partly filled block of a socket comes after a time-out of at most half a second.
+/// Time to receive the last frame: a socket delivers a partly filled block after at most half a
+/// second.
 pub(in crate::bench) const COUNTED: Duration = Duration::from_millis(1000);
 
 const CONFIG: &str = include_str!("suricata.yaml");
 /// The line of [`CONFIG`] after which further outputs are inserted.
 const OUTPUTS: &str = "outputs:\n";
 
-/// Without this it switches off GRO permanently, and a veth without GRO accepts no frames that are sent by XDP.
+/// Without this, Suricata switches off GRO permanently, and a veth without GRO drops frames that
+/// are sent by XDP.
 const KEEP_OFFLOADS: &str = "capture: { disable-offloading: no }\n";
 
-/// What Suricata is to do.
+/// Suricata's task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::bench) enum Task {
-    /// Ten rules; no alert is written.
+    /// Ten rules. No alert is written.
     Alerts,
-    /// No rules; a line of JSON for each flow, to /dev/null.
+    /// No rules. For each flow, a line of JSON is written to /dev/null.
     FlowLog,
 }
 
 impl Task {
-    /// Its rules.
+    /// The rules of the task.
     fn rules(self) -> &'static str {
         match self {
             Task::Alerts => include_str!("weir.rules"),
@@ -51,7 +54,7 @@ impl Task {
         }
     }
 
-    /// Its configuration: the output of counts, and the output of this task.
+    /// The configuration: the output of statistics, and the output of the task.
     fn config(self) -> String {
         match self {
             Task::Alerts => CONFIG.to_owned(),
@@ -63,7 +66,8 @@ impl Task {
     }
 }
 
-/// Enters the root. The mounts are in a separate mount namespace, so they end with Suricata.
+/// Script that enters the root. It runs in a separate mount namespace, so its mounts end with
+/// Suricata.
 const ENTER: &str = r#"
 set -e
 root=$1 folder=$2
@@ -104,7 +108,7 @@ pub(in crate::bench) struct Installed {
     library: PathBuf,
 }
 
-/// Suricata at work.
+/// A running Suricata.
 pub(in crate::bench) struct Running {
     pub(in crate::bench) child: Child,
     folder: TempDir,
@@ -116,7 +120,7 @@ fn failed(reason: impl ToString) -> Error {
 
 impl Installed {
     /// # Errors
-    /// [`Error::Measure`] that says what is missing.
+    /// [`Error::Measure`] that names the missing part.
     pub(in crate::bench) fn find(context: &Context) -> Result<Installed> {
         let Some(root) = &context.options.suricata else {
             return Err(failed(
@@ -137,10 +141,10 @@ impl Installed {
         Ok(Installed { root, library })
     }
 
-    /// Starts it at `end`, on the CPU for other tools, and waits until it reads.
+    /// Starts Suricata at `end`, on the CPU for tools, and waits until it reads.
     ///
     /// # Errors
-    /// [`Error::Measure`] with Suricata's own message.
+    /// [`Error::Measure`] with Suricata's message.
     pub(in crate::bench) fn start(
         &self,
         context: &Context,
@@ -170,7 +174,7 @@ impl Installed {
         Ok(Running { child, folder })
     }
 
-    /// Makes the folder with its input files, into which it also writes.
+    /// Makes the folder with the input files. Suricata writes its logs into it.
     fn fill_folder(&self, input: &Input, task: Task) -> io::Result<TempDir> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("suricata.yaml"), task.config())?;
@@ -178,7 +182,7 @@ impl Installed {
         fs::create_dir(folder.path().join("log"))?;
         if let Input::Preloaded { socket, .. } = input {
             fs::copy(&self.library, folder.path().join(LIBRARY))?;
-            // A second link to the socket, inside of the folder.
+            // A hard link makes the daemon's socket visible inside the folder.
             fs::hard_link(socket, folder.path().join("socket"))?;
         }
         Ok(folder)
@@ -186,10 +190,10 @@ impl Installed {
 }
 
 impl Running {
-    /// Ends it by SIGINT, and reads its counts.
+    /// Interrupts Suricata, and reads its counts.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it does not end, or left no counts.
+    /// [`Error::Measure`] if it does not end, or has written no counts.
     pub(in crate::bench) fn finish(self) -> Result<Counts> {
         let lines = self.child.interrupt()?;
         let eve = fs::read_to_string(self.folder.path().join("log/eve.json")).unwrap_or_default();

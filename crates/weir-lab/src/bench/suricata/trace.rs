@@ -1,4 +1,4 @@
-//! The trace: HTTP over TCP with handshake and end, many connections at a time.
+//! The trace: HTTP over TCP connections with handshake and end, many at the same time.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,26 +10,26 @@ use weir_frame::record::{self, Meta};
 
 use crate::generator::template::{DESTINATION_MAC, SOURCE_MAC};
 
-/// Connections that are open at a time.
+/// Number of connections that are open at the same time.
 const OPEN: usize = 64;
-/// Answers have one to so many full segments.
+/// Most full segments of a response; the least is one.
 pub(super) const SEGMENTS: u64 = 16;
-/// Payload of a segment of a full frame.
+/// Payload of a segment in a full frame.
 const SEGMENT_BYTES: usize = 1460;
-/// One connection in so many asks for what the rules look for.
+/// One in this many connections requests the path that a rule looks for.
 pub(super) const EVIL_EVERY: u64 = 1000;
-/// An Ethernet frame without its FCS.
+/// The shortest Ethernet frame, without its FCS.
 const SHORTEST: usize = 60;
 const TEXT: &[u8] = b"The quick brown fox jumps over the lazy dog while <b>nobody</b> watches. ";
 
-/// Which end of a connection sends a segment.
+/// The end of a connection that sends a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Client,
     Server,
 }
 
-/// One connection: what comes next, and how far both ends are.
+/// One connection, and the state of both ends.
 struct Connection {
     number: u64,
     step: u64,
@@ -44,7 +44,7 @@ impl Connection {
         Connection { number, step: 0, client, server }
     }
 
-    /// Full segments of the answer: of every number up to [`SEGMENTS`] as many.
+    /// Full segments of the response. All numbers up to [`SEGMENTS`] occur equally often.
     fn segments(&self) -> u64 {
         1 + self.number * 7 % SEGMENTS
     }
@@ -59,11 +59,11 @@ impl Connection {
         .into_bytes()
     }
 
-    /// Full segment number `at` of the answer.
+    /// Full segment number `at` of the response.
     fn answer(&self, at: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SEGMENT_BYTES);
         if at == 0 {
-            // The head, and a body that fills the last segment.
+            // The header, and a body that fills the last segment.
             let fields =
                 "HTTP/1.1 200 OK\r\nServer: example\r\nContent-Type: text/html\r\nContent-Length: ";
             let head_bytes = fields.len() + 5 + 4;
@@ -76,11 +76,11 @@ impl Connection {
         bytes
     }
 
-    /// The next frame, or none after the last one.
+    /// The next frame; `None` after the last one.
     fn next(&mut self) -> Option<Vec<u8>> {
         let step = self.step;
         self.step += 1;
-        // Two full segments, and an acknowledgement of both.
+        // After each two full segments, the client acknowledges both.
         let answer = self.segments() + self.segments().div_ceil(2);
         let mut flags = TcpHeader { ack: true, ..TcpHeader::default() };
         let (from, payload) = match step {
@@ -121,7 +121,7 @@ impl Connection {
     }
 
     fn frame(&mut self, from: From, flags: &TcpHeader, payload: &[u8]) -> Vec<u8> {
-        // Ports from 1024 on, then the next client: no two connections share both.
+        // Client ports count from 1024, then the address changes: no two connections share both.
         let (host, port) = (self.number / 60_000, 1024 + (self.number % 60_000) as u16);
         let (client, server) = ([10, 1, (host >> 8) as u8, host as u8], [10, 2, 0, 1]);
         let (sequence, seen) = match from {
@@ -156,7 +156,7 @@ impl Connection {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Trace {
     pub(super) frames: u64,
-    /// Of all frames, without FCS.
+    /// Bytes of all frames, without FCS.
     pub(super) bytes: u64,
     pub(super) connections: u64,
 }
@@ -168,10 +168,10 @@ impl Trace {
     }
 }
 
-/// Writes a trace of `frames` frames; connections that are open at its end stay open.
+/// Writes a trace of `frames` frames. Connections that are open at its end stay open.
 ///
 /// # Errors
-/// As files do, mostly for lack of room.
+/// As for files, mostly for lack of space.
 pub(super) fn write(path: &Path, frames: u64) -> io::Result<Trace> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut block = Vec::new();

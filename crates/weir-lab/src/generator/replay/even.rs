@@ -1,27 +1,28 @@
-//! A rate for frames of any sizes: each is due when those before it have had their time. Arithmetic only: the clock
-//! is the caller's.
+//! A rate for frames of different sizes: each frame is due when the time of the frames before it
+//! has passed. It contains only arithmetic; the caller passes the time.
 
 use std::time::Duration;
 
 use super::super::Rate;
 use super::super::bucket::{DEPTH_NS, GRANT_NS};
 
-/// When frames are due at a rate.
+/// Computes when frames are due at a rate.
 pub(super) struct Even {
     rate: Rate,
-    /// When the next frame is due, since the start.
+    /// Time at which the next frame is due, nanoseconds since the start.
     due_ns: f64,
     given_up_ns: f64,
 }
 
 impl Even {
-    /// The first frame is due at once. The rate is a number above zero, or [`Rate::Max`], at which all are due at once.
+    /// The first frame is due at once. A rate is above zero. At [`Rate::Max`], all frames are due
+    /// at once.
     pub(super) fn new(rate: Rate) -> Even {
         Even { rate, due_ns: 0.0, given_up_ns: 0.0 }
     }
 
-    /// When the next frame, of so many bytes with FCS, is due. `now` is where the sender is: more than 50 ms behind,
-    /// it gives up the rest, as the bucket does.
+    /// Time at which the next frame, of `wire_bytes` with FCS, is due. `now` is the current time of
+    /// the sender. If it is more than 50 ms late, the excess is given up, as in the token bucket.
     pub(super) fn next(&mut self, wire_bytes: usize, now: Duration) -> Duration {
         let behind = now.as_nanos() as f64 - self.due_ns - DEPTH_NS;
         if behind > 0.0 {
@@ -30,11 +31,12 @@ impl Even {
         }
         let due_ns = self.due_ns;
         self.due_ns += self.takes_ns(wire_bytes);
-        // Rates that leave centuries between two frames are rates, too.
+        // At very low rates, the next frame may be due in centuries.
         Duration::try_from_secs_f64(due_ns / 1e9).unwrap_or(Duration::MAX)
     }
 
-    /// How long a frame of so many bytes may wait for those after it: none where the next comes later than that.
+    /// How long a frame of `wire_bytes` may wait for later frames; 0 if the next frame is due after
+    /// more than a grant's time.
     pub(super) fn gather(&self, wire_bytes: usize) -> Duration {
         let close = self.takes_ns(wire_bytes) < GRANT_NS;
         Duration::from_nanos(if close { GRANT_NS as u64 } else { 0 })
@@ -68,7 +70,7 @@ mod tests {
         let mut even = Even::new(Rate::Bps(8_000_000.0));
         let due = [64, 1500, 64].map(|bytes| even.next(bytes, AT_ONCE).as_micros());
         assert_eq!(due, [0, 64, 1_564]);
-        // Small frames are close together at that rate, large ones are not.
+        // At this rate, small frames are close together, and large ones are not.
         assert_eq!((even.gather(64).as_micros(), even.gather(1500).as_micros()), (200, 0));
     }
 

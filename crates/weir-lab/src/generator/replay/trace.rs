@@ -1,4 +1,4 @@
-//! The file's frames, and which of them can be sent as they were.
+//! The frames of a file, and whether they can be sent unchanged.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use weir_frame::segment::{Segmentation, Segments};
 
 use crate::{Error, Result};
 
-/// One way through a file.
+/// One pass over a file.
 pub(super) struct Trace {
     path: PathBuf,
     reader: FrameReader<File>,
@@ -21,7 +21,7 @@ impl Trace {
         let failed = |message: String| Error::Trace { path: path.to_owned(), message };
         let file =
             File::open(path).map_err(|error| failed(format!("cannot be opened: {error}")))?;
-        // Opening a folder succeeds and reading it fails, with less to say.
+        // Opening a folder succeeds. Reading it would fail with a less helpful message.
         if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
             return Err(failed("is a folder; name a file in it".to_owned()));
         }
@@ -29,7 +29,7 @@ impl Trace {
         Ok(Trace { path: path.to_owned(), reader })
     }
 
-    /// The next frame; after an error, which says where the file is damaged, there is none.
+    /// The next frame. An error gives the place of the damage, and ends the file.
     pub(super) fn next(&mut self) -> std::result::Result<Option<Frame<'_>>, String> {
         let path = &self.path;
         self.reader.next().map_err(|error| format!("{}: {error}", path.display()))
@@ -39,11 +39,12 @@ impl Trace {
 /// Frames that were not sent, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Longer than the MTU and an Ethernet header (and a VLAN tag) allow, and no TCP that can be segmented.
+    /// Longer than the MTU, an Ethernet header and a VLAN tag allow, and not a TCP frame that can
+    /// be segmented.
     pub too_long: u64,
     /// Shorter than an Ethernet header.
     pub too_short: u64,
-    /// Cut when they were recorded: the rest of their bytes is not in the file.
+    /// Truncated when recorded: the rest of their bytes is not in the file.
     pub cut: u64,
     /// Recorded on a link that is not Ethernet.
     pub not_ethernet: u64,
@@ -61,7 +62,7 @@ impl Skipped {
         ]
     }
 
-    /// All of them.
+    /// The sum of all reasons.
     pub fn total(&self) -> u64 {
         self.by_name().iter().map(|(_, count)| count).sum()
     }
@@ -77,7 +78,7 @@ impl Skipped {
     }
 }
 
-/// Fate of a frame. One reason each: the first that holds, in the order of [`Fate::of`].
+/// Fate of a frame. A frame has one reason: the first that applies, in the order of [`Fate::of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Sent,
@@ -88,8 +89,8 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    /// `frame_bytes_max` is the link's MTU and an Ethernet header; a VLAN tag (0x8100) comes on top, as
-    /// the kernel has it (`packet_extra_vlan_len_allowed`).
+    /// Decides on a frame. `frame_bytes_max` is the link's MTU and an Ethernet header. A VLAN tag
+    /// (0x8100) is allowed in addition, as in the kernel (`packet_extra_vlan_len_allowed`).
     pub(super) fn of(frame: &Frame<'_>, frame_bytes_max: usize) -> Fate {
         let data = frame.data;
         if frame.link_type != LINKTYPE_ETHERNET {
@@ -111,7 +112,7 @@ fn bytes_max(data: &[u8], frame_bytes_max: usize) -> usize {
     frame_bytes_max + if data[12..14] == [0x81, 0] { 4 } else { 0 }
 }
 
-/// Segments that are sent instead of a frame that is too long ([`Fate::TooLong`]); `None` if it cannot be
+/// The segments that replace a frame that is too long ([`Fate::TooLong`]); `None` if it cannot be
 /// segmented.
 pub(super) fn segments<'a>(data: &'a [u8], frame_bytes_max: usize) -> Option<Segments<'a>> {
     let link_bytes = data.len() - FrameView::parse(data).packet().len();
@@ -148,7 +149,7 @@ mod tests {
         assert_eq!(fate(&frame, 1519, 1), Fate::TooLong);
     }
 
-    /// A frame of TCP with so many bytes of data, behind these VLAN tags.
+    /// A TCP frame with `data_bytes` of data and these VLAN tags.
     fn tcp(tags: &[u8], data_bytes: usize) -> Vec<u8> {
         let mut frame = [&[2; 12], tags, &[0x08, 0, 0x45, 0]].concat();
         frame.extend(((40 + data_bytes) as u16).to_be_bytes());

@@ -15,51 +15,51 @@ use super::Claim;
 /// A request to the thread of a machine.
 pub(super) enum Request {
     Claim(ClaimReply),
-    /// One feed less.
+    /// A feed was closed.
     Release {
         memory: Arc<GuestMemory>,
         left: Option<Arc<TakenRing>>,
     },
     Detach {
         within: Duration,
-        /// Sent to once it is under way; dropped where it is refused.
+        /// Sent to once the detachment has begun; dropped if it is refused.
         begun: SyncSender<()>,
         reply: SyncSender<Result<(), String>>,
     },
     Attach,
     PortEnded,
-    /// The thread is to end, after unplugging as much as it can within this time.
+    /// The thread must end, after unplugging as much as it can within this time.
     End {
         unplugs: Option<Duration>,
     },
 }
 
-/// Where the answer to a claim goes.
+/// The receiver of the answer to a claim.
 pub(super) struct ClaimReply {
     sender: SyncSender<Result<Claim, String>>,
     caller: Weak<()>,
 }
 
 impl ClaimReply {
-    /// The caller waits at the receiver, and keeps the other one as long as it does.
+    /// The caller waits at the receiver, and keeps the last value while it waits.
     pub(super) fn new() -> (ClaimReply, Receiver<Result<Claim, String>>, Arc<()>) {
         let (sender, receiver) = sync_channel(1);
         let caller = Arc::new(());
         (ClaimReply { sender, caller: Arc::downgrade(&caller) }, receiver, caller)
     }
 
-    /// Nobody waits any more.
+    /// Whether the caller has stopped waiting.
     pub(super) fn is_abandoned(&self) -> bool {
         self.caller.strong_count() == 0
     }
 
     pub(super) fn send(&self, answer: Result<Claim, String>) {
-        // If the caller does not wait any more, the claim is dropped, which releases it.
+        // If the caller has stopped waiting, the claim is dropped, which releases it.
         let _ = self.sender.send(answer);
     }
 }
 
-/// A queue that a thread can wait for beside other descriptors.
+/// A queue that a thread can wait for together with other descriptors.
 pub(super) struct Inbox {
     /// `None` once the machine's thread has ended.
     requests: Mutex<Option<VecDeque<Request>>>,
@@ -79,7 +79,7 @@ impl Inbox {
             Some(requests) => requests.push_back(request),
             None => return,
         }
-        // Fails only where it is readable anyhow.
+        // The write fails only if the descriptor is readable already.
         let _ = rustix::io::write(&self.ready, &1u64.to_ne_bytes());
     }
 
@@ -89,23 +89,23 @@ impl Inbox {
         requests.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Nobody takes requests any more.
+    /// Closes the queue. No requests are accepted any more.
     pub(super) fn close(&self) {
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Without the lock: a request that is dropped may post another.
+        // Without the lock, because dropping a request may post another.
         drop(requests);
     }
 
-    /// Waits for a request, or for the other descriptor to become readable, until then at most.
+    /// Waits for a request, or until the other descriptor is readable, at most until `until`.
     pub(super) fn wait(&self, other: Option<BorrowedFd<'_>>, until: Option<Instant>) {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        // Rounded up, so that work due then is due.
+        // Rounded up, so that work for that time is due then.
         let left = left.map(|left| left + Duration::from_millis(1));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let ready = PollFd::from_borrowed_fd(self.ready.as_fd(), PollFlags::IN);
         let other = other.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let mut fds: Vec<PollFd<'_>> = [ready].into_iter().chain(other).collect();
-        // If it fails, the caller looks too early, which does no harm.
+        // If it fails, the caller only checks its queue too early.
         let _ = poll(&mut fds, left.as_ref());
     }
 }

@@ -17,13 +17,13 @@ use crate::guests::hypervisor::Hypervisor;
 use crate::limits::{GUEST_LINGER, RELEASE_WAIT_MAX, UNPLUG_AGAIN_EVERY};
 use detaching::Detaching;
 
-/// The parts of a machine.
+/// Properties of a machine.
 pub(crate) struct Spec {
     pub(crate) name: Arc<str>,
     pub(crate) hypervisor: Box<dyn Hypervisor>,
     pub(crate) region_mib: u64,
     pub(crate) pages: Pages,
-    /// The guest's sessions come by its virtio-serial port, of whose end QEMU tells.
+    /// The guest's sessions use its virtio-serial port, whose end QEMU reports.
     pub(crate) has_port: bool,
     /// Ends the guest's session, if it has one.
     pub(crate) end_session: Box<dyn Fn() + Send>,
@@ -31,30 +31,31 @@ pub(crate) struct Spec {
     pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Looks after a machine.
+/// Serves a machine.
 pub(crate) struct Worker {
     spec: Spec,
     inbox: Arc<Inbox>,
     status: Arc<Mutex<MachineStatus>>,
     monitor: Option<Box<dyn Monitor + Send>>,
-    /// When a monitor that is not there is looked for.
+    /// When to look for a missing monitor again.
     connect_at: Instant,
     /// When the last connection was made.
     connected_at: Instant,
-    /// When a connection has lasted long enough to be told of.
+    /// When the connection has lasted long enough to be logged.
     announce_at: Option<Instant>,
-    /// When the machine's state is asked for again: events may have been missed.
+    /// When to read the machine's state again, because events may have been missed.
     state_again_at: VecDeque<Instant>,
-    /// QEMU's id of our port, by which it tells of it.
+    /// QEMU's id of the guest's port, which its events contain.
     port_id: Option<String>,
     is_paused: bool,
-    /// Events wait in the monitor that there was no turn for.
+    /// The monitor has events that this turn did not handle.
     has_more_events: bool,
-    /// The fault of the monitor's connection, if it has one.
+    /// The current fault of the monitor's connection.
     fault: Option<String>,
-    /// The fault that the log was told of last.
+    /// The fault that was logged last.
     reported_fault: Option<String>,
-    /// Why no devices could be plugged in, and until when callers that open a feed get that answer.
+    /// Why no devices could be plugged in, and until when this is the answer to callers that open a
+    /// feed.
     refusal: Option<(Instant, String)>,
     active: Option<Active>,
     leaving: Leaving,
@@ -64,22 +65,23 @@ pub(crate) struct Worker {
     ends_by: Option<Instant>,
 }
 
-/// Devices that the guest reads.
+/// Devices that the guest uses.
 struct Active {
     memory: Arc<GuestMemory>,
     plugged: Plugged,
     feeds: usize,
-    /// Since when there are no feeds.
+    /// Time since which there are no feeds.
     idle_since: Instant,
-    /// Places that applications in the guest may still read, and since when.
+    /// Rings that applications in the guest may still read, and since when.
     left: Vec<(Instant, Arc<TakenRing>)>,
 }
 
-/// Devices that the guest is to release.
+/// Devices that the guest must release.
 struct Leaving {
     all: Vec<Plugged>,
     ask_at: Instant,
-    /// QEMU still has memory of devices that are gone: when is looked again, and the pause after that.
+    /// When to check again whether QEMU has released the memory of removed devices, and the pause
+    /// after that.
     look_at: Option<Instant>,
     look_pause: Duration,
 }
@@ -176,7 +178,8 @@ impl Worker {
         }
     }
 
-    /// Devices that an earlier daemon has left stay for some time, unless a caller waits until they are gone.
+    /// Devices that an earlier daemon has left stay for some time, unless a caller waits until they
+    /// are gone.
     fn ask_leftovers_now(&mut self, now: Instant) {
         if self.leaving.ask_at > now + UNPLUG_AGAIN_EVERY {
             self.leaving.ask_at = now;
@@ -187,7 +190,7 @@ impl Worker {
         self.active.is_none() && self.leaving.all.is_empty()
     }
 
-    /// Why nothing can be done: there is no monitor.
+    /// The message that nothing can be done without a monitor.
     fn unreachable(&self) -> String {
         let fault = self.fault.as_deref().unwrap_or("it has not been looked for yet");
         format!("the machine of guest {} cannot be reached: {fault}", self.spec.name)
@@ -212,7 +215,7 @@ impl Worker {
             .min()
     }
 
-    /// From here on the guest is asked to release its devices.
+    /// Begins to ask the guest to release its devices.
     fn begin_removal(&mut self) {
         if let Some(active) = self.active.take() {
             self.leaving.all.push(active.plugged);
@@ -220,7 +223,8 @@ impl Worker {
         }
     }
 
-    /// Removes devices that no feed has used for a while, and lets such places go.
+    /// Removes devices that no feed has used for a while, and frees rings that are not read any
+    /// more.
     fn retire(&mut self) {
         let Some(active) = &mut self.active else { return };
         active.left.retain(|(since, _)| since.elapsed() < GUEST_LINGER);
@@ -232,8 +236,8 @@ impl Worker {
         }
     }
 
-    /// Asks the guest to release devices that are leaving, again and again, and removes those that it
-    /// has released.
+    /// Asks the guest repeatedly to release devices that are leaving, and removes those that it has
+    /// released.
     fn remove(&mut self) {
         let now = Instant::now();
         let Leaving { all, ask_at, look_at, .. } = &mut self.leaving;
@@ -266,7 +270,7 @@ impl Worker {
         }
     }
 
-    /// Memory that QEMU still holds is looked at again, less and less often.
+    /// Plans the next check of memory that QEMU still holds, with longer and longer pauses.
     fn plan_next_look(&mut self) {
         let leaving = &mut self.leaving;
         if !leaving.all.iter().any(|plugged| plugged.devices().next().is_none()) {
@@ -308,7 +312,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// A caller that waits for an answer is told that there will be none, also if this thread has
+    /// Callers that wait for an answer are told that there will be none, also if this thread has
     /// panicked.
     fn drop(&mut self) {
         self.inbox.close();

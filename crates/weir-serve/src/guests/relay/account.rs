@@ -7,7 +7,7 @@ use weir_consumer::Delivered;
 
 use super::completion::Outcome;
 
-/// The drop of frames that did not come to the guest's ring.
+/// The drop of frames that did not reach the guest's ring.
 const DROP: &str = "relay";
 
 /// Counts of frames that were written to the guest's ring.
@@ -20,8 +20,8 @@ pub(super) struct CopiedCounts {
 }
 
 impl CopiedCounts {
-    /// The ledger with the frames that are known to have come, or not to come. `host` has all that the relay was to
-    /// copy, of this moment or of a later one.
+    /// The ledger with the frames that have reached the guest, or are known to be lost. `host`
+    /// counts all frames that the relay had to copy, now or at a later moment.
     pub(super) fn account(
         self,
         delivered: Delivered,
@@ -30,7 +30,8 @@ impl CopiedCounts {
     ) -> Ledger {
         let lost = match outcome {
             None => delivered.lapped,
-            // Of a subscription that ended while others read on, the host's rings may have more by now.
+            // If a subscription has ended while others read on, the host's rings may have more
+            // frames by now.
             Some(Outcome { failure: None, unread, missing, .. }) => {
                 let refused = delivered.frames.saturating_sub(self.frames);
                 [*unread, refused, *missing].into_iter().fold(delivered.lapped, u64::saturating_add)
@@ -45,8 +46,8 @@ impl CopiedCounts {
     }
 }
 
-/// Counts frames that are in no count of this ledger, of so many that the relay was to copy. There is none, but for a
-/// bug.
+/// Adds frames that are in no count of this ledger to the drop; `captured` frames had to be copied.
+/// There are none, except after a bug.
 pub(super) fn count_missing(own: &mut Ledger, captured: u64) {
     let drop = own.drops.entry(DROP.to_owned()).or_default();
     let known = own.captured.saturating_add(*drop);
@@ -54,13 +55,13 @@ pub(super) fn count_missing(own: &mut Ledger, captured: u64) {
     debug_assert_eq!(captured, known, "frames in no count, or in two: {own:?}");
 }
 
-/// The highest counts that were reported.
+/// The highest counts reported so far.
 #[derive(Default)]
 pub(super) struct ReportedLedger(Mutex<Ledger>);
 
 impl ReportedLedger {
-    /// The ledger to report, if this one is known: counts that were read before others that were reported are raised to
-    /// those. Offered are the frames that are accounted for.
+    /// The ledger to report, given the current one. Counts that are lower than reported ones are
+    /// raised to those. The offered frames are those that are accounted for.
     pub(super) fn raise(&self, now: Ledger) -> Ledger {
         let mut reported = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let reported = &mut *reported;

@@ -1,4 +1,4 @@
-//! The end of a relay. It has exactly one outcome, whether its thread reports it, panics or hangs.
+//! The end of a relay. There is exactly one outcome, even if its thread panics or hangs.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -13,18 +13,18 @@ use super::owed::Owed;
 /// How a relay has ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    /// Frames that it has copied, and those that it was too slow for.
+    /// Frames that it has copied, and frames that were lapped.
     pub delivered: Delivered,
-    /// Frames that are the feed's and that it has not read.
+    /// Frames of the feed that it has not read.
     pub unread: u64,
-    /// Frames that are the feed's and in none of these counts: there is none, but for a bug.
+    /// Frames of the feed that are in none of these counts. There are none, except after a bug.
     pub missing: u64,
-    /// Why it could not go on.
+    /// The reason if it failed.
     pub failure: Option<String>,
 }
 
 impl Outcome {
-    /// The outcome of a thread, whose source had these frames.
+    /// The outcome of a thread whose source had these frames.
     pub(super) fn of(finished: &Finished<Ordered<ToRegion>>, owed: &Owed) -> Outcome {
         let consumer = finished.consumer.as_ref();
         let failure = finished.failure.as_deref();
@@ -32,8 +32,8 @@ impl Outcome {
         let (delivered, unread) = (consumer.delivered(), consumer.rings().unread());
         let counted = delivered.frames.saturating_add(delivered.lapped).saturating_add(unread);
         let owed = owed.frames().filter(|_| failure.is_none()).unwrap_or(counted);
-        // More are counted where others read the rings on: frames that came between the end of the feed and the moment
-        // that the thread was told of it have been copied, too.
+        // More are counted if others continue to read the rings: frames that came between the end
+        // of the feed and the moment at which the thread was told of it were copied as well.
         debug_assert!(
             owed <= counted,
             "{owed} frames, of which some are in no count: {delivered:?}, {unread} unread"
@@ -58,7 +58,7 @@ pub(super) struct Completion {
 #[derive(Default)]
 struct State {
     outcome: Option<Outcome>,
-    /// Is called once the relay has failed.
+    /// Called once the relay has failed.
     listener: Option<Listener>,
 }
 
@@ -71,7 +71,7 @@ impl Completion {
         self.lock().outcome.clone()
     }
 
-    /// The outcome, once the relay has ended; `None` if it has not at `deadline`.
+    /// The outcome, once the relay has ended; `None` if it has not ended by `deadline`.
     pub(super) fn wait_until(&self, deadline: Instant) -> Option<Outcome> {
         let runs = |state: &mut State| state.outcome.is_none();
         let limit = deadline.saturating_duration_since(Instant::now());
@@ -79,7 +79,8 @@ impl Completion {
         waited.unwrap_or_else(PoisonError::into_inner).0.outcome.clone()
     }
 
-    /// To be called when the relay of this output has ended. The first outcome counts, because no frames follow it.
+    /// Must be called when the relay of this output has ended. The first outcome counts, because no
+    /// frames follow it.
     pub(super) fn complete(&self, output: &Output, outcome: Outcome) {
         output.close();
         let mut state = self.lock();
@@ -91,7 +92,7 @@ impl Completion {
         state.outcome = Some(outcome);
         drop(state);
         self.changed.notify_all();
-        // Without the lock: it tells the client, which asks how this has ended.
+        // Without the lock, because the listener tells the client, which asks for the outcome.
         if let Some(listener) = listener {
             listener(&reason);
         }
@@ -111,7 +112,7 @@ impl Completion {
     }
 }
 
-/// Completes a relay whose thread panics: then this is dropped without a call of `complete`.
+/// Completes a relay whose thread panics: it is then dropped without a call of `complete`.
 pub(super) struct CompletionGuard {
     completion: Arc<Completion>,
     output: Arc<Output>,

@@ -1,4 +1,4 @@
-//! The ring in the guest's region, and what writes it.
+//! The ring in the guest's region, and its writer.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,15 +12,15 @@ use weir_vm::{GuestMemory, TakenRing, VmError};
 
 use crate::limits::RELAY_RUN_FRAMES;
 
-/// Has a guest wake the readers of a feed.
+/// Makes a guest wake the readers of a feed.
 pub(crate) struct Bell {
-    /// Has the guest's words.
+    /// Contains the words that the guest writes.
     pub memory: Arc<GuestMemory>,
-    /// Rings.
+    /// Rings the bell.
     pub ring: Arc<dyn Fn() + Send + Sync>,
 }
 
-/// The guest's ring, open until it is closed by any of its users.
+/// The guest's ring, open until one of its users closes it.
 pub(super) struct Output {
     /// Held only while frames are copied, so never for long.
     writer: Mutex<Option<Writer<Mapping>>>,
@@ -33,17 +33,17 @@ impl Output {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ring's place, once: the last who holds it gives it back.
+    /// The ring's place; only the first call gives it. Its last owner frees it.
     pub(super) fn hand_over_place(&self) -> Option<TakenRing> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Closes the ring: the guest's readers find the end after the last frame.
+    /// Closes the ring. The guest's readers find the end after the last frame.
     pub(super) fn close(&self) {
         let writer = self.writer().take();
         if writer.is_some() {
             drop(writer);
-            // Sleepers hear of an end by a bell, too.
+            // A bell also tells sleepers of the end.
             (self.bell.ring)();
         }
     }
@@ -55,15 +55,16 @@ pub(super) struct ToRegion {
     bell: Arc<Bell>,
     output: Option<Arc<Output>>,
     slot: u32,
-    /// Frames that were written and not published.
+    /// Frames that are written but not published.
     unpublished: u64,
-    /// The threshold that the guest was last told of.
+    /// The threshold for which the bell was last rung.
     woken_for: u64,
     kept: Count,
 }
 
 impl ToRegion {
-    /// An output whose ring, with this many blocks, is made with the first interface.
+    /// An output whose ring, with `data_blocks` blocks, is made when the first interface is
+    /// described.
     pub(super) fn new(data_blocks: u64, bell: Bell) -> ToRegion {
         let (bell, kept) = (Arc::new(bell), Count::default());
         let (output, slot, unpublished, woken_for) = (None, 0, 0, AWAKE);
@@ -74,7 +75,7 @@ impl ToRegion {
         self.output.clone()
     }
 
-    /// Writes `count` frames, and publishes where enough are written.
+    /// Writes `count` frames, and publishes them once enough are written.
     fn write(
         &mut self,
         count: Count,
@@ -103,7 +104,8 @@ impl ToRegion {
         writer.publish();
         let frames = writer.frames();
         drop(open);
-        // H of weir_ring::doorbell: pairs with the fence between the guest's threshold and its look at the ring.
+        // H of weir_ring::doorbell: pairs with the fence between the guest's threshold and its
+        // check of the ring.
         fence(Ordering::SeqCst);
         let threshold = self.bell.memory.threshold(self.slot);
         if threshold != AWAKE && threshold != self.woken_for && frames >= threshold {
@@ -138,7 +140,8 @@ impl Sink for ToRegion {
             interfaces: vec![interface.clone()],
             cpu: None,
             clock: Clock::Realtime,
-            // The guest's broker arms for its readers, as the owner of programs does.
+            // The guest's broker sets thresholds for its readers, as the owner of BPF programs
+            // does.
             writer: WriterKind::Bpf,
         };
         let taken = self.bell.memory.take_ring(&spec).map_err(failed)?;

@@ -1,4 +1,5 @@
-//! How many frames a relay is to copy, by its source's counts and not by its own reading.
+//! Number of frames that a relay has to copy, by the counts of its source and not by its own
+//! reading.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,15 +13,17 @@ pub(super) struct Owed(Mutex<Feeds>);
 
 #[derive(Default)]
 struct Feeds {
-    /// Of those that were left. Their rings are not kept, since that would keep their memory.
+    /// Frames of the feeds that were left. Their rings are not kept, because that would keep their
+    /// memory.
     frames_of_left: u64,
-    /// A ring of one of those was neither bounded nor closed, so it is not known how many frames it should have had.
+    /// Whether a ring of those was neither bounded nor closed, so that its number of frames is
+    /// unknown.
     is_uncertain: bool,
     joined: Vec<JoinedFeed>,
 }
 
-/// Frames that are the feed's if it is read to these ordinals, and to the ends of other rings; `None` if one of those
-/// is still open.
+/// Frames of the feed if it is read to the ordinals `until`, and to the ends of rings without one;
+/// `None` if one of the latter is still open.
 fn frames(feed: &JoinedFeed, until: &[u64]) -> Option<u64> {
     let from = match &feed.begin {
         Begin::At(ordinals) => ordinals.as_slice(),
@@ -55,7 +58,7 @@ impl Owed {
         }
     }
 
-    /// Frames of all feeds; `None` unless each was left or has closed its rings.
+    /// Frames of all feeds; `None` unless each feed was left or has closed its rings.
     pub(super) fn frames(&self) -> Option<u64> {
         let feeds = self.lock();
         let joined: u64 = feeds.joined.iter().map(|feed| frames(feed, &[])).sum::<Option<u64>>()?;

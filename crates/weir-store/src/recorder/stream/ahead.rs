@@ -1,4 +1,4 @@
-//! Space that is preallocated ahead of a file's end, and cut off again.
+//! Preallocation of space after a file's end, and truncation of unused space.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use super::super::housekeeping::Job;
 use super::{Asked, Stream};
 
 impl<D: Disk> Stream<D> {
-    /// The place for `length` bytes at the end of a file, preallocated if there is more to come.
+    /// Reserves `length` bytes at the end of a file, and returns their offset. Requests a preallocation if the file
+    /// needs one.
     pub(super) fn extend(&mut self, id: u64, length: usize, shared: &mut Shared<D>) -> Option<u64> {
         let file = self.files.get_mut(&id)?;
         let (before, volume) = (file.taken(), file.volume);
@@ -30,7 +31,7 @@ impl<D: Disk> Stream<D> {
         Some(at)
     }
 
-    /// A preallocation is over.
+    /// Records the result of a preallocation up to `end`.
     pub fn preallocated(&mut self, id: u64, end: u64, is_done: bool, shared: &mut Shared<D>) {
         let Some(file) = self.files.get_mut(&id) else { return };
         let before = file.taken();
@@ -40,8 +41,8 @@ impl<D: Disk> Stream<D> {
         self.release(id);
     }
 
-    /// Cuts off the preallocated space if no large pieces come any more: readers of an open file of a quiet link see
-    /// no zeros.
+    /// Truncates files that get no large pieces any more at the end of their data, so that readers of the open file
+    /// of a quiet link do not see preallocated zeros.
     pub fn cut_idle_files(&mut self, shared: &mut Shared<D>) {
         for (id, file) in self.files.iter_mut().filter(|(_, file)| !file.is_closing) {
             if !shared.volumes.has_failed(file.volume) && file.is_idle() {
@@ -53,7 +54,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// A file was cut off at its end.
+    /// Records the result of a truncation.
     pub fn was_cut(&mut self, id: u64, is_done: bool, shared: &mut Shared<D>) {
         let Some(file) = self.files.get_mut(&id) else { return };
         let before = file.taken();

@@ -1,4 +1,4 @@
-//! Whole blocks of a ring: written where they lie, or copied first.
+//! Whole blocks of a ring: written from ring memory, or copied first.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use super::super::Shared;
 use super::super::gather;
 use super::{Entry, State, Stream, What, highest};
 
-/// Where more than this share of a ring lies before the writer, or is being written to disk, blocks are copied first:
-/// the writer is near, or will be by the time a write is over.
+/// Blocks are copied first if more than this share of a ring is unread: the ring's writer could overwrite a block
+/// before its write has completed.
 pub const NEAR: f64 = 0.5;
-/// The share of a ring that may be on its way to the disk in place.
+/// The largest share of a ring that may be pending for the disk without a copy.
 const IN_PLACE: f64 = 0.25;
-/// A block of which so much is padding is copied without it.
+/// A block with less than this share of data is copied without its padding.
 const SPARSE: f64 = 0.75;
 
 impl<D: Disk> Stream<D> {
-    /// A whole block goes out: where it lies, or copied.
+    /// Writes a whole block from ring memory or from a copy, or has it compressed.
     pub(super) fn take_block(&mut self, cursor: &Cursor, whole: &Whole, shared: &mut Shared<D>) {
         let piece = self.scan.finish(0, 0);
         let Whole { block, frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
@@ -44,7 +44,7 @@ impl<D: Disk> Stream<D> {
         self.submit(what, Bytes::Own(buffer), shared);
     }
 
-    /// Whether as many blocks are being written in place as may be.
+    /// Whether [`IN_PLACE`] of the ring is pending for the disk without a copy.
     fn is_full_of_writes(&self) -> bool {
         let in_place = self.entries.iter().filter(|entry| {
             let is_block = matches!(entry.what, What::Frames { block: Some(_), .. });
@@ -54,7 +54,7 @@ impl<D: Disk> Stream<D> {
         in_place.count() >= most
     }
 
-    /// A block, without its padding if that is much.
+    /// Copies a block; without its padding if it is sparse.
     pub(super) fn copy(&self, whole: &Whole, is_sparse: bool, spare: &mut Spare) -> Buffer {
         let words = &self.ring.memory().words()[whole.at / 8..(whole.at + whole.bytes) / 8];
         let mut buffer = spare.take(whole.bytes);
@@ -68,7 +68,8 @@ impl<D: Disk> Stream<D> {
         buffer
     }
 
-    /// Has a block written where it lies, all but its first page.
+    /// Requests a write from ring memory of all but the first page of a block. The first page is copied; it is written
+    /// last.
     fn submit_in_place(&mut self, what: What, whole: &Whole, shared: &mut Shared<D>) {
         let mut first_page = shared.spare.take(ALIGN_BYTES);
         let words = &self.ring.memory().words()[whole.at / 8..];

@@ -1,37 +1,37 @@
-//! Data that was read from a ring and is not settled.
+//! Data that was read from a ring and is not settled: the fate of its frames is not known and counted yet.
 
 use weir_disk::{Buffer, Bytes};
 use weir_ring::Whole;
 
 use crate::index::Piece;
 
-/// The number of no file.
+/// The file number of an entry without a file.
 pub const NO_FILE: u64 = u64::MAX;
 
-/// Entries that were read and are not settled, in the order in which they were read.
+/// Data that was read and is not settled. Entries are settled in the order in which they were read.
 pub struct Entry {
     pub what: What,
-    /// The file that it goes to, and where in it.
+    /// The file that it is written to, and its offset there.
     pub file: u64,
     pub at: u64,
     pub bytes: usize,
     pub state: State,
-    /// The first page of a block that is written in place: written last, once the block is known to be whole. Until
-    /// then there are zeros, at which every reader of the file stops.
+    /// The first page of a block that is written from ring memory. It is written last, once the block is known to be
+    /// whole. Until then the file has zeros there, at which every reader stops.
     pub first_page: Option<Buffer>,
-    /// It was tried before, on a volume that failed.
+    /// Whether an earlier write of it failed, on another volume.
     pub is_again: bool,
     /// The number that the volume returned for the write request.
     pub begun: u64,
-    /// In a compressed file: its place and length before compression, and the length of the interface
-    /// descriptions in front of it.
+    /// In a compressed file: its offset and length before compression, and the uncompressed length of the headers
+    /// before it.
     pub plain_at: u64,
     pub plain_bytes: usize,
     pub headers_bytes: u32,
 }
 
 impl Entry {
-    /// One that is in no file.
+    /// An entry without a file.
     pub fn nowhere(what: What) -> Entry {
         Entry {
             what,
@@ -50,11 +50,11 @@ impl Entry {
 }
 
 pub enum What {
-    /// Frames; of a block of the ring, where they were not copied.
+    /// Frames. `block` is the ring's block that holds them, if they were not copied.
     Frames { frames: u64, wire_bytes: u64, block: Option<Whole>, highest: u32, piece: Piece },
-    /// Headers, statistics.
+    /// Headers or statistics.
     Blocks,
-    /// Padding over torn data.
+    /// Padding that hides torn data.
     Cover,
     /// Frames that were not read.
     Gap(Gap, u64),
@@ -63,28 +63,28 @@ pub enum What {
 /// Why frames were not read.
 #[derive(Clone, Copy)]
 pub enum Gap {
-    /// They were lapped.
+    /// The frames were lapped.
     Lapped,
-    /// No trigger came.
+    /// No trigger selected them.
     Untriggered,
-    /// They were lapped while no trigger had come.
+    /// They were lapped, and no trigger had selected them.
     LappedUntriggered,
 }
 
 pub enum State {
-    /// It is being compressed.
+    /// The entry is being compressed.
     Packing,
-    /// It is compressed, and written once all before it is.
+    /// It is compressed, and waits until the entries before it are compressed.
     Packed {
         buffer: Buffer,
         plain_bytes: usize,
     },
     Pending,
     Done,
-    /// The writer had overtaken it by the time it was written.
+    /// The ring's writer overwrote it before its write had completed.
     Torn,
-    /// The file system is full: to be written again once a file is deleted.
+    /// The file system is full. It is written again once a file is deleted.
     Full(Bytes),
-    /// Its bytes, if it came back.
+    /// Its write failed. The bytes, if the disk returned them.
     Failed(Option<Bytes>),
 }

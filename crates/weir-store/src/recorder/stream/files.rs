@@ -1,4 +1,4 @@
-//! The files of a ring: begun, described, gone on with, completed.
+//! The files of a ring: their beginning, headers, rotation, and end.
 
 use std::io;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -17,7 +17,7 @@ use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, index_path, open_path};
 use crate::index::{self, Piece};
 use crate::names::Told;
 
-/// Names that are tried for a file before it is given up.
+/// Names that are tried for a new file before this fails.
 const NAMES_MAX: u32 = 100;
 
 /// Link type and name of a ring's first interface.
@@ -32,7 +32,8 @@ pub fn first_interface(ring: &Ring<Mapping>) -> Result<(u16, String), RingError>
     reader.ok_or(RingError::Corrupt { block: 0, offset: 0, what: "no interface is described" })
 }
 
-/// A text as a part of a file's name.
+/// Makes a text usable as part of a file name: at most 64 characters; other than ASCII letters, digits and `.` become
+/// `-`.
 pub fn name(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
     let name: String = text.chars().take(64).map(plain).collect();
@@ -44,7 +45,9 @@ fn now_ns() -> u64 {
 }
 
 impl<D: Disk> Stream<D> {
-    /// The file and the place in it for a piece of `length` bytes whose frames are of interfaces up to `highest`.
+    /// Reserves space for a piece of `length` bytes whose frames have interfaces up to `highest`, and writes the
+    /// headers that it needs. Returns the file and the offset; `None` if all volumes have failed or the ring is
+    /// corrupt.
     pub(super) fn place(
         &mut self,
         length: usize,
@@ -55,7 +58,7 @@ impl<D: Disk> Stream<D> {
         match self.missing_headers(id, highest, length, shared) {
             Ok(headers) => self.submit_blocks(id, &headers, shared),
             Err(error) => {
-                // The ring's own fault, and no volume's.
+                // The ring is corrupt; the volume has not failed.
                 self.corrupt = Some(error);
                 return None;
             }
@@ -63,7 +66,7 @@ impl<D: Disk> Stream<D> {
         Some((id, self.extend(id, length, shared)?))
     }
 
-    /// The file for a piece of `length` bytes.
+    /// The file for a piece of `length` bytes, begun if needed. `None` if all volumes have failed.
     pub(super) fn file_for(&mut self, length: usize, shared: &mut Shared<D>) -> Option<u64> {
         loop {
             let volume = shared.volumes.next()?;
@@ -72,7 +75,7 @@ impl<D: Disk> Stream<D> {
                 let file = self.files.get(&id)?;
                 let is_full =
                     file.end + length as u64 > limit && file.frames + file.pending as u64 > 1;
-                // Nothing goes to a file that is being cut off, and rings do not wait for it.
+                // A file that is being truncated takes no writes. Another one is begun, so that rings do not wait.
                 if is_full || file.is_being_cut {
                     self.close(volume);
                 }
@@ -93,7 +96,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Begins a file.
+    /// Begins a file on a volume, and returns its number.
     fn begin(&mut self, volume: usize, shared: &mut Shared<D>) -> io::Result<u64> {
         let start_ns = now_ns();
         let start = DateTime::<Utc>::from_timestamp_nanos(start_ns as i64);
@@ -117,7 +120,7 @@ impl<D: Disk> Stream<D> {
             }
         }
         let file = file.ok_or(io::ErrorKind::AlreadyExists)?;
-        // Where it cannot be made, the file is recorded and read without one.
+        // An error is ignored, because the file can be recorded and read without an index.
         let index = shared.settings.index.then(|| {
             index::Writer::create(&index_path(&path), &path, shared.settings.file_mode).ok()
         });
@@ -162,7 +165,7 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Blocks that a file needs before a piece of `length` bytes with frames of interfaces up to `highest`:
-    /// interfaces that it does not describe yet, and the names of addresses that have come. It counts as said.
+    /// interfaces that it does not describe yet, and new names of addresses. The caller must write them.
     pub(super) fn missing_headers(
         &mut self,
         id: u64,
@@ -181,7 +184,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Interfaces up to `highest` that a file does not describe yet, behind a section header at its beginning.
+    /// Descriptions of interfaces up to `highest` that a file does not have yet; at its beginning, after a section
+    /// header.
     fn missing_interfaces(&mut self, id: u64, highest: u32) -> Result<Vec<u8>, RingError> {
         let Some(file) = self.files.get_mut(&id) else { return Ok(Vec::new()) };
         if file.interfaces > highest {
@@ -202,7 +206,7 @@ impl<D: Disk> Stream<D> {
         Ok(blocks)
     }
 
-    /// Has a file say these blocks.
+    /// Writes these blocks to a file.
     fn submit_blocks(&mut self, id: u64, blocks: &[u8], shared: &mut Shared<D>) {
         if blocks.is_empty() {
             return;
@@ -211,7 +215,7 @@ impl<D: Disk> Stream<D> {
         let plain_end = file.plain_end;
         let (buffer, plain) = match &mut shared.pool {
             None => (gather::piece(blocks), None),
-            // Only at the end of a file, whose table comes with it.
+            // With compression this is called only at the end of a file, so the seek table is appended.
             Some(pool) => {
                 let buffer = file.last_piece(&pool.compress(blocks), blocks.len());
                 (buffer, Some((plain_end, blocks.len())))
@@ -226,7 +230,7 @@ impl<D: Disk> Stream<D> {
         self.write(number, id, at, Bytes::Own(buffer), shared);
     }
 
-    /// No more goes to the file of this volume.
+    /// Closes the current file of this volume: nothing more is added to it.
     fn close(&mut self, volume: usize) {
         if let Some(file) = self.current.remove(&volume).and_then(|id| self.files.get_mut(&id)) {
             file.is_closing = true;
@@ -243,7 +247,7 @@ impl<D: Disk> Stream<D> {
         self.complete_files(shared);
     }
 
-    /// Closes all files; the last one says these statistics.
+    /// Closes all files. These statistics are written into the last one.
     pub fn close_files(&mut self, statistics: &[Statistics], shared: &mut Shared<D>) {
         self.statistics = statistics.to_vec();
         let volumes: Vec<usize> = self.current.keys().copied().collect();
@@ -251,9 +255,10 @@ impl<D: Disk> Stream<D> {
         self.complete_files(shared);
     }
 
-    /// Ends the files to which no more goes, once everything before is settled: with statistics, then with their names.
+    /// Completes closed files once their writes are settled: writes their statistics, then gives them their final
+    /// names.
     pub(super) fn complete_files(&mut self, shared: &mut Shared<D>) {
-        // Nothing about a file is asked of a volume that does not answer: it stays as it is, under its open name.
+        // A volume that does not answer gets no further requests. Its files keep their open names.
         let is_stalled = |(_, file): &(&u64, &OpenFile<D>)| shared.volumes.is_stalled(file.volume);
         let stalled: Vec<u64> = self.files.iter().filter(is_stalled).map(|(id, _)| *id).collect();
         stalled.iter().for_each(|id| std::mem::forget(self.files.remove(id)));
@@ -281,8 +286,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Statistics blocks of a file. The file of the feed's first ring has the ledger of the run, if the ledger
-    /// is known.
+    /// Statistics blocks of a file. The last file of the feed's first ring has the ledger of the run, if it is known.
     fn statistics_of(&mut self, id: u64) -> Vec<u8> {
         let mut blocks = Vec::new();
         let Some(file) = self.files.get(&id) else { return blocks };
@@ -319,14 +323,14 @@ impl<D: Disk> Stream<D> {
         blocks
     }
 
-    /// Frames were lapped while the current files were written.
+    /// Counts frames that were lapped, for the statistics of the current file.
     pub(super) fn add_lapped(&mut self, frames: u64) {
         if let Some(file) = self.current.values().next().and_then(|id| self.files.get_mut(id)) {
             file.lapped += frames;
         }
     }
 
-    /// Takes a piece into its file's index. An index that cannot be written is given up: it is never needed.
+    /// Adds a piece to its file's index. An index that cannot be written is dropped, because it is never needed.
     pub(super) fn tell_index(&mut self, id: u64, piece: Piece) {
         let Some(file) = self.files.get_mut(&id) else { return };
         if let Some(index) = &mut file.index
@@ -336,7 +340,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Writes the entries that the indexes have collected.
+    /// Writes the buffered entries of all indexes.
     pub fn flush_index(&mut self) {
         for file in self.files.values_mut() {
             if let Some(index) = &mut file.index

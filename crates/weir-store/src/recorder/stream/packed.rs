@@ -1,4 +1,4 @@
-//! Pieces that are compressed before they are written: in the order in which they were read.
+//! Pieces that are compressed before they are written. They are written in the order in which they were read.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::compressed::{self, Frame};
 use crate::index::Piece;
 
 impl<D: Disk> Stream<D> {
-    /// A whole block goes out compressed, or as it is where the writer is near and no thread is free.
+    /// Has a whole block compressed. If the ring's writer is near and no thread is free, it is written uncompressed.
     pub(super) fn pack_block(&mut self, whole: &Whole, piece: Piece, shared: &mut Shared<D>) {
         let Whole { frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
         let what = What::Frames { frames, wire_bytes, block: Some(*whole), highest, piece };
@@ -21,7 +21,7 @@ impl<D: Disk> Stream<D> {
         self.pack(what, plain, shared);
     }
 
-    /// Has a piece compressed, and written in its turn.
+    /// Has a piece compressed; if no thread is free, stores it uncompressed in a zstd frame.
     pub(super) fn pack(&mut self, what: What, plain: Plain, shared: &mut Shared<D>) {
         let Some(pool) = &mut shared.pool else { return };
         let entry = self.first_entry + self.entries.len() as u64;
@@ -45,13 +45,13 @@ impl<D: Disk> Stream<D> {
         self.packed(Packed { stream, entry, plain_bytes: own.filled(), buffer }, shared);
     }
 
-    /// A piece is compressed.
+    /// Takes a compressed piece from the pool.
     pub fn packed(&mut self, packed: Packed, shared: &mut Shared<D>) {
         let Some(at) = packed.entry.checked_sub(self.first_entry) else { return };
         let Some(entry) = self.entries.get_mut(at as usize) else { return };
         let What::Frames { block, frames, .. } = &mut entry.what else { return };
         let frames = *frames;
-        // The data that the compressor read is valid if the ring still holds it now.
+        // The data that was compressed is valid if the ring still holds the block now.
         if block.take().is_some_and(|whole| !self.reader.holds(whole.block)) {
             entry.state = State::Torn;
             self.add_lapped(frames);
@@ -61,7 +61,7 @@ impl<D: Disk> Stream<D> {
         self.write_packed(shared);
     }
 
-    /// Writes compressed pieces, up to the first one that is not ready.
+    /// Writes the compressed pieces before the first one that is still being compressed.
     fn write_packed(&mut self, shared: &mut Shared<D>) {
         let mut at = 0;
         while let Some(entry) = self.entries.get_mut(at) {
@@ -109,8 +109,10 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// The place in a file for a compressed piece, with the blocks that the file needs before it. Gives it back
-    /// where no volume works.
+    /// Reserves space in a file for a compressed piece, and puts the blocks before it that the file needs.
+    ///
+    /// # Errors
+    /// The piece itself, if all volumes have failed or the ring is corrupt.
     pub(super) fn place_packed(
         &mut self,
         buffer: Buffer,
@@ -122,7 +124,7 @@ impl<D: Disk> Stream<D> {
         let headers = match self.missing_headers(id, highest, buffer.filled(), shared) {
             Ok(headers) => headers,
             Err(error) => {
-                // The ring's own fault, and no volume's.
+                // The ring is corrupt; the volume has not failed.
                 self.corrupt = Some(error);
                 return Err(buffer);
             }
@@ -153,13 +155,13 @@ impl<D: Disk> Stream<D> {
     }
 }
 
-/// Where a compressed piece goes, and with what.
+/// A compressed piece with its place in a file. `buffer` includes the headers before it.
 pub(super) struct Placed {
     pub file: u64,
     pub at: u64,
     pub buffer: Buffer,
-    /// Bytes of headers before it, as they were before they were compressed.
+    /// Length of the headers before it, before compression.
     pub headers_bytes: u32,
-    /// Where it is in the file as it was before it was compressed.
+    /// Its offset in the uncompressed contents of the file.
     pub plain_at: u64,
 }

@@ -1,4 +1,4 @@
-//! Writes that are over: the fate of their frames, and writes that are tried again.
+//! Completed writes: the fate of their frames, and retries.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::packed::Placed;
 use super::{Asked, Entry, Gap, State, Stream, What};
 use crate::index::Piece;
 
-/// Fate of frames.
+/// The fate of frames, as it is counted.
 enum Fate {
     Kept,
     Lapped,
@@ -19,7 +19,7 @@ enum Fate {
 }
 
 impl<D: Disk> Stream<D> {
-    /// A write is over.
+    /// Takes the result of a write.
     pub fn completed(
         &mut self,
         entry: u64,
@@ -30,8 +30,10 @@ impl<D: Disk> Stream<D> {
         let Some(own) = self.entries.get_mut((entry - self.first_entry) as usize) else { return };
         let Some(file) = self.files.get_mut(&own.file) else { return };
         let length = super::length(&bytes);
-        shared.volumes.end(file.volume, length, result.is_ok());
-        if result.is_ok() {
+        // The padding over a torn piece overwrites bytes that are counted already.
+        let has_grown = result.is_ok() && !matches!(own.what, What::Cover);
+        shared.volumes.end(file.volume, length, has_grown);
+        if has_grown {
             shared.report.bytes += length as u64;
             file.written += length as u64;
         }
@@ -43,7 +45,7 @@ impl<D: Disk> Stream<D> {
             && block.is_some_and(|block| self.reader.holds(block))
             && let Some(first_page) = own.first_page.take()
         {
-            // Data in the file is whole and stays so: readers of the file may see it.
+            // The written data is whole, so its first page is written too: then readers of the file see it.
             let (file, at) = (own.file, own.at);
             return self.write(entry, file, at, Bytes::Own(first_page), shared);
         }
@@ -80,7 +82,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Writes once more what waited until a file was deleted, or gives it up with its volume.
+    /// Retries writes that found the file system full, once space was freed. If the volume has failed meanwhile, they
+    /// fail.
     pub fn write_again(&mut self, shared: &mut Shared<D>) {
         let waits = |own: &Entry| matches!(own.state, State::Full(_));
         for at in 0..self.entries.len() {
@@ -107,7 +110,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Nothing that is under way on this volume is waited for any more.
+    /// Fails all pending writes to this volume, and forgets their tickets.
     pub fn give_up(&mut self, volume: usize, shared: &mut Shared<D>) {
         let is_asked = |entry: &&mut Entry| matches!(entry.state, State::Pending | State::Full(_));
         for entry in self.entries.iter_mut().filter(is_asked) {
@@ -139,14 +142,14 @@ impl<D: Disk> Stream<D> {
         let [first, last] = gather::cover(bytes);
         let last_at = at + (bytes - last.filled()) as u64;
         for (page_at, buffer) in [(last_at, last), (at, first)] {
-            // Where it fails, the file ends before the piece.
+            // If this write fails, the file ends before the piece.
             let number = self.push(What::Cover, file, at, bytes, None);
             self.write(number, file, page_at, Bytes::Own(buffer), shared);
         }
     }
 
-    /// Settles the oldest entries whose results are known. Without a cursor, for a ring that is not read any more: its
-    /// frames were counted as lapped when the ring was released.
+    /// Settles the oldest entries, up to the first one whose result is not known. `cursor` is `None` for a ring that is
+    /// not read any more: its frames were counted as lapped when the ring was released.
     pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shared: &mut Shared<D>) {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);
@@ -171,13 +174,13 @@ impl<D: Disk> Stream<D> {
         self.complete_files(shared);
     }
 
-    /// Tries the oldest entry, whose write has failed, on another volume. `None` where that cannot be.
+    /// Retries the oldest entry, whose write has failed, on another volume. `None` if that is not possible.
     fn again(&mut self, bytes: Option<Bytes>, shared: &mut Shared<D>) -> Option<()> {
         let entry = self.entries.front()?;
         let What::Frames { block, highest, .. } = entry.what else { return None };
         let (old, length) = (entry.file, entry.bytes);
         let bytes = match block {
-            // Its first page may have been written or not: all of it once more.
+            // The first page may be missing in the file, so the whole block is written again.
             Some(whole) => {
                 let copy = self.copy(&whole, false, &mut shared.spare);
                 if !self.reader.holds(whole.block) {
@@ -216,7 +219,7 @@ impl<D: Disk> Stream<D> {
         Some(())
     }
 
-    /// The oldest entry is settled.
+    /// Settles the oldest entry: counts its frames, and adds its piece to the index.
     fn settle_front(
         &mut self,
         cursor: &mut Option<&mut Cursor>,
@@ -284,7 +287,7 @@ impl<D: Disk> Stream<D> {
         self.release(entry.file);
     }
 
-    /// A write of a file is settled.
+    /// Counts one pending write less for a file.
     pub(super) fn release(&mut self, file: u64) {
         if let Some(file) = self.files.get_mut(&file) {
             file.pending = file.pending.saturating_sub(1);

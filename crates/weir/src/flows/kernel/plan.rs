@@ -1,4 +1,4 @@
-//! Plan of a run with its table in the kernel.
+//! The plan of a run with the flow table in the kernel.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::cli::{
 use crate::plan::CapturePlan;
 use crate::source_name::{Part, SourceName};
 
-/// A run whose table is in the kernel.
+/// The plan of a run with the flow table in the kernel.
 pub struct KernelPlan {
-    /// Names, and whose they are.
+    /// Names of the interfaces, with their owners.
     pub interfaces: Vec<(String, Option<String>)>,
     netns: Option<Netns>,
     config: KernelConfig,
@@ -65,8 +65,7 @@ impl KernelPlan {
                 "--in-kernel: its interfaces are of one network namespace; start a monitor for each"
             );
         }
-        // Errors that a capture of the same would give, such as for taking away frames that this machine
-        // needs.
+        // Gives the errors of a capture with the same arguments, such as for consuming this machine's own traffic.
         CapturePlan::new(&CaptureArgs::into_flows(input, &args.flows))?;
         let netns = netns.as_ref().map(Netns::open).transpose()?;
         let ifaces: Vec<String> = ifaces.into_iter().map(|(_, iface)| iface.clone()).collect();
@@ -98,12 +97,12 @@ impl KernelPlan {
         opened.context("--in-kernel")
     }
 
-    /// The interfaces, as they were named.
+    /// The interfaces, as named on the command line.
     pub fn source(&self) -> String {
         self.named.join(",")
     }
 
-    /// Where frames are counted.
+    /// The hook at which frames are counted.
     pub fn hook(&self) -> &'static str {
         match self.config.hook {
             Hook::Tc => "tc",
@@ -111,7 +110,7 @@ impl KernelPlan {
         }
     }
 
-    /// Records of a CPU that may wait.
+    /// Number of records of one CPU that can wait to be read.
     pub fn records_max(&self) -> u32 {
         self.config.records_max
     }
@@ -128,7 +127,7 @@ fn config(args: &FlowsArgs) -> KernelConfig {
     };
     let direction = match (input.direction, hook) {
         (DirectionName::In, _) => Direction::In,
-        // Which XDP refuses.
+        // XDP refuses this direction later.
         (DirectionName::Out, _) => Direction::Out,
         (DirectionName::Both, Hook::Xdp) => Direction::In,
         (DirectionName::Both, Hook::Tc) => Direction::Both,
@@ -155,7 +154,7 @@ fn config(args: &FlowsArgs) -> KernelConfig {
     }
 }
 
-/// A flag that was given and means nothing here.
+/// The first given flag that has no effect with the table in the kernel.
 fn unheeded(input: &InputArgs) -> Option<&'static str> {
     let given = [
         ("--filter", input.filter.is_some()),

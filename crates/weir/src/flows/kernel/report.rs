@@ -1,4 +1,4 @@
-//! Report of a run whose table was in the kernel.
+//! The report of a run with the flow table in the kernel.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,10 +19,10 @@ use crate::out;
 use crate::report::flow_lines::of_flows;
 use crate::units::{grouped, packet_rate};
 
-/// Name in the place of a capture's engine.
+/// The name that is reported as the engine.
 pub const ENGINE: &str = "flow-table";
 
-/// Report of the run.
+/// The report of the run.
 pub struct KernelReport<'a> {
     pub plan: &'a KernelPlan,
     pub counters: KernelCounters,
@@ -31,7 +31,7 @@ pub struct KernelReport<'a> {
     pub out: &'a Outlets,
 }
 
-/// The names are those of a capture's report.
+/// The JSON report, with the field names of a capture's report.
 #[derive(Serialize)]
 struct Json<'a> {
     source: String,
@@ -40,7 +40,7 @@ struct Json<'a> {
     duration_s: f64,
     offered: u64,
     drops: BTreeMap<&'static str, u64>,
-    /// In a record, or of no flow.
+    /// Frames that are in a record or belong to no flow.
     delivered: u64,
     unexplained: i128,
     mpps: f64,
@@ -48,7 +48,7 @@ struct Json<'a> {
 }
 
 impl KernelReport<'_> {
-    /// Prints the report, and says how it went.
+    /// Prints the report and errors, and returns the exit status.
     pub fn conclude(
         self,
         error: Option<String>,
@@ -91,7 +91,7 @@ impl KernelReport<'_> {
     }
 }
 
-/// A few lines for people.
+/// The report as text for people.
 fn text(json: &Json<'_>) -> String {
     let mut text =
         format!("{}: {ENGINE} at {} (frames stay in the kernel)\n", json.source, json.hook);

@@ -1,4 +1,5 @@
-//! The socket's filter for interfaces by pattern: which of them are members, and a count of the frames of each.
+//! The socket's filter for interfaces by pattern: it accepts frames of members, and counts the frames of
+//! each.
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skel {
@@ -23,12 +24,13 @@ use crate::kernel::map_options;
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
-/// Bytes of `struct weir_counts` of `bpf/af_packet_pattern.bpf.c`: incoming, outgoing, unwanted of both.
+/// Bytes of `struct weir_counts` of `bpf/af_packet_pattern.bpf.c`: received frames, sent frames, and the
+/// unwanted ones among each.
 const COUNTS_BYTES: u32 = 32;
-/// The number that the sums stand under.
+/// The number under which the sums over all members are stored.
 const ALL: u32 = 0;
 
-/// The filter's maps. Clones are the same ones.
+/// The filter's maps. Clones share them.
 #[derive(Clone)]
 pub(super) struct Maps {
     shared: Arc<SharedMaps>,
@@ -37,12 +39,12 @@ pub(super) struct Maps {
 struct SharedMaps {
     members: MapHandle,
     by_member: MapHandle,
-    /// Losses that the interfaces themselves report, by number.
+    /// Losses that the interfaces report, by number.
     missed: Mutex<Vec<Option<u64>>>,
 }
 
 impl Maps {
-    /// Puts the filter on the socket, for no members yet.
+    /// Attaches the filter to the socket. There are no members yet.
     pub(super) fn attach(
         socket: &Arc<Socket>,
         setup: &Setup,
@@ -60,7 +62,7 @@ impl Maps {
         })
     }
 
-    /// From here on frames of this interface are offered, under this number.
+    /// From now on frames of this interface are offered, under this number.
     pub(super) fn insert(&self, ifindex: u32, number: u32) -> Result<(), CaptureError> {
         let (key, value) = (ifindex.to_ne_bytes(), number.to_ne_bytes());
         self.shared
@@ -69,34 +71,34 @@ impl Maps {
             .map_err(|source| CaptureError::Bpf { what: "adding an interface".into(), source })
     }
 
-    /// From here on, no more. Programs that run may count a frame yet.
+    /// From now on frames of this interface are not offered. Programs that are running may still count one.
     pub(super) fn remove(&self, ifindex: u32) {
-        // It is there, or was never put there.
+        // This fails only if the interface was never inserted.
         let _ = self.shared.members.delete(&ifindex.to_ne_bytes());
     }
 
-    /// All members together: frames offered, and those among them that no feed wanted.
+    /// Sums over all members: frames offered, and those among them that no feed wanted.
     pub(super) fn sums(&self) -> Result<(u64, u64), CaptureError> {
         self.shared.counts(ALL)
     }
 
-    /// Takes over what an interface says that it lost.
+    /// Stores the losses that the interface with this number reports.
     pub(super) fn set_missed(&self, number: u32, frames: Option<u64>) {
         let mut missed = self.shared.missed();
         let at = number as usize;
         if missed.len() <= at {
             missed.resize(at + 1, None);
         }
-        // One that is gone cannot be asked, and says no more than others did before it.
+        // An interface that was removed cannot be read; its number keeps the last known count.
         missed[at] = missed[at].max(frames);
     }
 
-    /// Losses that the interfaces of one number reported.
+    /// Losses that the interfaces with this number have reported.
     pub(super) fn missed_of(&self, number: u32) -> Option<u64> {
         self.shared.missed().get(number as usize).copied().flatten()
     }
 
-    /// Losses that all interfaces report; `None` if nobody can tell.
+    /// Sum of the losses that all interfaces report; `None` if none reports any.
     pub(super) fn missed(&self) -> Option<u64> {
         self.shared.missed().iter().flatten().copied().reduce(|a, b| a + b)
     }
@@ -124,7 +126,7 @@ impl SharedMaps {
         Ok((offered, unwanted))
     }
 
-    /// Plain numbers: valid even if a thread panicked while holding them.
+    /// The data is valid even if a thread panicked while holding it.
     fn missed(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,7 +139,8 @@ fn word(bytes: &[u8; 8]) -> u64 {
 fn attach(socket: &Arc<Socket>, setup: &Setup) -> Result<(Maps, AtSocket), libbpf_rs::Error> {
     let direction = setup.direction();
     let options = map_options(0);
-    // The maps come first, and alone: without rights they are refused in silence.
+    // The maps are made first and by themselves: without privileges this fails with one error, whereas
+    // libbpf would print a long message about the program.
     let map = |kind, name, value_bytes, entries| {
         MapHandle::create(kind, Some(name), 4, value_bytes, entries, &options)
     };

@@ -1,8 +1,10 @@
-//! Interfaces by pattern: one packet socket that is bound to none, and so gets the frames of all in its network
-//! namespace. Its filter leaves out those of interfaces that are no members, and counts the others by member.
+//! Interfaces by pattern: one packet socket that is not bound to an interface, and so gets the frames of
+//! all interfaces in its network namespace. Its filter rejects frames of interfaces that are not members,
+//! and counts the others by member.
 //!
-//! Members share the socket, its blocks and one set of rings. They join and leave by name, as rtnetlink tells; each has
-//! its number in the rings, and has it again when an interface of its name comes back.
+//! Members share the socket, its blocks and one set of rings. They join and leave by name, according to
+//! rtnetlink. Each has a number in the rings, and an interface that appears again under the same name gets
+//! its old number.
 
 mod filter;
 mod members;
@@ -34,9 +36,10 @@ use crate::source::{Info, Pumped, Source, SourceEvent};
 use filter::Maps;
 use members::Members;
 
-/// How often the interfaces are asked for their losses: each needs a request of its own.
+/// Time between two readings of the interfaces' losses, which need one request for each interface.
 const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
-/// Interfaces that have left and are known yet, before their frames are waited for and they are forgotten.
+/// Most interfaces that have left and are still kept; with more, the source waits for their frames and
+/// forgets them.
 const LEFT_MAX: usize = PATTERN_INTERFACES_MAX as usize;
 
 /// The source.
@@ -54,10 +57,10 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Makes the socket and its ring, and has the interfaces join that are there; nothing is received yet.
+    /// Makes the socket and its ring, and adds the present interfaces. Nothing is received before `start`.
     ///
     /// # Errors
-    /// [`CaptureError`]: no rights, or no memory.
+    /// [`CaptureError`]: missing privileges, or no memory.
     pub(super) fn open(
         pattern: &LinkPattern,
         mut setup: Setup,
@@ -70,7 +73,7 @@ impl Pattern {
         let direction = setup.direction();
         let name = pattern.to_string();
         let links = PatternLinks::open(pattern, setup.owner_finder.as_ref())?;
-        // One that joins later with longer frames has them cut.
+        // If an interface with longer frames joins later, its frames are cut.
         let longest = links.fitting().map(|link| frame_bytes_max(link.index, link.mtu)).max();
         let socket =
             Socket::new(&name, direction, BlockBytes::for_frames_of(longest.unwrap_or(0)))?;
@@ -111,7 +114,7 @@ impl Pattern {
         Ok(source)
     }
 
-    /// Takes what has changed about the interfaces.
+    /// Reads and applies the changes of interfaces.
     fn follow_links(&mut self) -> Result<(), CaptureError> {
         self.links.read()?;
         self.change_members()
@@ -141,13 +144,13 @@ impl Pattern {
         Ok(())
     }
 
-    /// The number of an interface that joins, by its name and its owner.
+    /// The number of a new interface, by its name and its owner.
     fn number_of(&self, link: &Link) -> Result<u32, CaptureError> {
         self.feeds.add_interface(&link.name, self.links.owner_of(link))
     }
 
-    /// Gives a member the number of its name and its owner. Where there is none left, it keeps the one that it has.
-    /// Frames that come meanwhile have either; the filter may count them for the other.
+    /// Gives a member the number for its name and owner. If no number is left, it keeps the one that it
+    /// has. Frames that come meanwhile have either number; the filter may count them for the other.
     fn renumber(&mut self, link: &Link) -> Result<(), CaptureError> {
         if !self.feeds.may_continue() {
             return Ok(());
@@ -156,7 +159,7 @@ impl Pattern {
         if !self.receiver.origins().has_other(link.index, number) {
             return Ok(());
         }
-        // The old number's last count.
+        // Reads the losses once more for the old number.
         self.ask_missed();
         self.empty_blocks_for(link.index, number)?;
         let missed_before = self.maps.missed_of(number);
@@ -167,8 +170,9 @@ impl Pattern {
         Ok(())
     }
 
-    /// Where frames of an interface are about to get another number, because it had another name a moment ago, those
-    /// that are in the blocks are given theirs first. The same where interfaces have come and gone for long.
+    /// Before the frames of an interface get another number, for example after it was renamed, copies the
+    /// frames that are already in the blocks, so that they keep the old number. Does the same if many
+    /// interfaces have left, to forget these.
     fn empty_blocks_for(&mut self, index: u32, number: u32) -> Result<(), CaptureError> {
         let origins = self.receiver.origins();
         if origins.has_other(index, number) || origins.left() > LEFT_MAX {
@@ -180,20 +184,20 @@ impl Pattern {
         Ok(())
     }
 
-    /// The error is this interface's, and no reason to end the others.
+    /// Adds an interface. An error concerns only this interface; the capture of the others continues.
     fn join(&mut self, link: &Link, number: u32) -> Result<(), CaptureError> {
         let missed_before = self.maps.missed_of(number);
         self.receiver.origins().insert(link, number, missed_before);
         if self.is_started && self.promiscuous {
             self.make_promiscuous(link.index)?;
         }
-        // Last: from here on its frames come.
+        // Last, since its frames come from now on.
         self.maps.insert(link.index, number)
     }
 
     fn make_promiscuous(&self, index: u32) -> Result<(), CaptureError> {
         match self.socket.set_promiscuous(index, true) {
-            // It is gone already, and that is told next.
+            // The interface has been removed already; that event comes next.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             result => result.map_err(CaptureError::os(
                 "promiscuous mode is refused; capture without it (--no-promiscuous)",
@@ -205,7 +209,7 @@ impl Pattern {
         let Some(number) = self.receiver.origins().remove(index) else { return };
         self.maps.remove(index);
         if self.promiscuous {
-            // Refused where the interface is gone, and its memberships with it.
+            // This fails if the interface has been removed; its memberships were removed with it.
             let _ = self.socket.set_promiscuous(index, false);
         }
         if !self.receiver.origins().has_number(number) {
@@ -213,7 +217,7 @@ impl Pattern {
         }
     }
 
-    /// Waits for a block or for news of interfaces; true if there are news.
+    /// Waits for a block or for changes of interfaces; true if there are changes.
     fn wait(&self, limit: Duration) -> Result<bool, CaptureError> {
         let timeout = limit.try_into().unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
         let (socket, links) = (self.socket.as_fd(), self.links.as_fd());
@@ -282,7 +286,7 @@ impl Source for Pattern {
                 self.follow_links()?;
             }
         }
-        // Where frames never end, the wait above never comes. It may take frames.
+        // With continuous frames, the wait above is never reached. This call may also copy frames.
         let followed = self.follow_links();
         self.receiver.leave();
         followed?;
@@ -302,7 +306,7 @@ impl Source for Pattern {
         if !self.closed {
             self.closed = true;
             let drained = reject_all(&self.socket).and_then(|()| self.receiver.drain(&self.feeds));
-            // Readers see the end whatever went wrong.
+            // Close the rings even after an error, so that readers see the end.
             self.receiver.close();
             drained?;
             self.ask_missed();

@@ -1,10 +1,10 @@
-//! The record of a filter: an empty file, named after the filter's place. Its maker holds it locked as long as
-//! the filter is there; the kernel gives the lock back when the process ends, whatever ends it, and in
-//! whichever PID namespace it ran. Filters of one source have one lock together, if there may be many: a descriptor
-//! each would be more than a process has.
+//! The record of a filter: an empty file, named after the filter's place. The process that attached the
+//! filter holds a lock on the file as long as the filter is attached. The kernel releases the lock when the
+//! process ends for any reason, in any PID namespace. If a source may have many filters, they share one
+//! lock, since a process may not have enough descriptors for one lock each.
 //!
-//! Records are in a folder that only their user can write in, and each user removes the filters of his own records
-//! only, since the writer of a record chooses a filter to be removed.
+//! The writer of a record determines which filter will be removed. So records are in a folder to which only
+//! their user can write, and each user removes only the filters of his own records.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,14 +20,15 @@ use rustix::process::geteuid;
 use super::Side;
 use crate::kernel::PrivateFolder;
 
-/// Root's records. Not under /run/weir, which a service manager may give to a user without rights.
+/// Root's records. Not under /run/weir, whose owner may be an unprivileged user by the service manager's
+/// settings.
 const RECORDS_OF_ROOT: &str = "/run/weir-tc";
-/// Those of another user, whom a service manager has given /run/weir (`RuntimeDirectory=weir`).
+/// The records of another user, for whom a service manager has made /run/weir (`RuntimeDirectory=weir`).
 const RECORDS_OF_OTHERS: &str = "/run/weir/tc";
 /// The first PID namespace. Source: linux/proc_ns.h, PROC_PID_INIT_INO.
 const PID_INIT_INO: u64 = 0xEFFF_FFFC;
 
-/// Where a filter is.
+/// The place of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilterPlace {
     pub(super) netns: u64,
@@ -62,7 +63,7 @@ impl FilterPlace {
     }
 }
 
-/// A record that this process holds locked; removed when dropped.
+/// A record that this process has locked. Its file is removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Record {
     folder: Arc<PrivateFolder>,
@@ -71,20 +72,20 @@ pub(super) struct Record {
     _lock: Option<Arc<Lock>>,
 }
 
-/// The lock of many records: a file of its own, which they name.
+/// The common lock of many records: a file of its own, whose name is part of the records' names.
 #[derive(Debug)]
 pub(in crate::engines::bpf) struct Lock(Record);
 
-/// Prefix of names of locks; the process and a number follow.
+/// Prefix of the names of locks. The process id and a number follow.
 const LOCK: &str = "lock-";
-/// Stands between a place and the lock of its record.
+/// Separates the place from the name of the lock in a record's name.
 const LOCKED_BY: char = '@';
-/// Locks of processes of one number, in several PID namespaces or for several sources.
+/// Most locks with the same process id, for several sources or in several PID namespaces.
 const LOCKS_MAX: u32 = 256;
 
 impl Lock {
     /// # Errors
-    /// This user may not, or there are too many.
+    /// This user has no access to the folder, or there are too many locks.
     pub(in crate::engines::bpf) fn make() -> io::Result<Arc<Lock>> {
         Lock::make_in(&Arc::new(PrivateFolder::open(records_folder())?))
     }
@@ -106,16 +107,17 @@ fn records_folder() -> &'static Path {
 }
 
 impl Record {
-    /// Writes a place down.
+    /// Makes and locks the record of a place.
     ///
     /// # Errors
-    /// `AlreadyExists`: there is, or was, another filter in that place. Others: this user may not.
+    /// `AlreadyExists`: there is or was another filter in this place. Other errors: this user has no access
+    /// to the folder.
     pub(super) fn make(place: &FilterPlace) -> io::Result<Record> {
         let folder = Arc::new(PrivateFolder::open(records_folder())?);
         Record::create(folder, place.to_string())
     }
 
-    /// The same with a lock that others have, too.
+    /// Makes the record of a place with a common lock.
     pub(super) fn make_with(lock: &Arc<Lock>, place: &FilterPlace) -> io::Result<Record> {
         let folder = Arc::clone(&lock.0.folder);
         let name = format!("{place}{LOCKED_BY}{}", lock.0.name);
@@ -127,17 +129,17 @@ impl Record {
         loop {
             let file = folder.create_new(&name)?;
             flock(&file, FlockOperation::LockExclusive)?;
-            // A sweep may have come before the lock, and removed a record that nobody held.
+            // Before this process had the lock, a sweep of another process may have removed the record.
             if file.metadata()?.nlink() > 0 {
                 return Ok(Record { folder, name, _locked: Some(file), _lock: None });
             }
         }
     }
 
-    /// Takes over a record whose maker is gone.
+    /// Takes over a record whose process has ended; `None` if the process still runs.
     fn abandoned(folder: &Arc<PrivateFolder>, name: String) -> Option<Record> {
         if let Some((_, lock)) = name.split_once(LOCKED_BY) {
-            // It is removed behind the last of its records, or by another sweep.
+            // `NotFound`: the lock has already been removed by its process or by a sweep.
             match folder.open_file_for_writing(lock) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 _ => drop(Record::abandoned(folder, lock.to_owned())?),
@@ -159,10 +161,11 @@ impl Drop for Record {
     }
 }
 
-/// Calls `take_off` for every place in network namespace `here` whose filter outlived its process, and
-/// forgets those whose namespace is gone.
+/// Calls `take_off` for every place in the network namespace `here` whose filter has outlived its process,
+/// and removes the records of namespaces that no longer exist.
 pub(super) fn sweep(here: u64, take_off: impl Fn(FilterPlace)) {
-    // Not there: no filter was ever needed. Not ours alone: no record in it is believed.
+    // If the folder does not exist, there never was a filter. If others have access to it, its records are
+    // not trusted.
     if let Ok(folder) = PrivateFolder::open_existing(records_folder()) {
         sweep_in(&Arc::new(folder), here, take_off);
     }
@@ -172,7 +175,7 @@ fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(FilterPlac
     let mut in_use = None;
     for name in folder.names().unwrap_or_default() {
         if name.starts_with(LOCK) {
-            // Of a process that is gone: its records need none.
+            // The lock of a process that has ended. Its records count as abandoned without it.
             drop(Record::abandoned(folder, name));
             continue;
         }
@@ -191,10 +194,10 @@ fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(FilterPlac
     }
 }
 
-/// Network namespaces that a process is in or a path leads to; `None` where not all can be seen. A
-/// namespace is missed if only an open descriptor keeps it, or only a process that root may not examine.
-/// The forgotten filter then ends with that namespace. A number may be given again, so one that is gone can
-/// look as if in use for a while.
+/// The network namespaces that have a process or a mount; `None` if not all of them are visible from here.
+/// A namespace is missed if only an open descriptor keeps it, or only a process that root may not examine.
+/// Its filters then stay until the namespace ends. The kernel may reuse an inode number, so that a
+/// namespace that no longer exists can appear to be in use.
 fn namespaces_in_use() -> Option<HashSet<u64>> {
     if fs::metadata("/proc/self/ns/pid").ok()?.ino() != PID_INIT_INO {
         return None;
@@ -259,7 +262,7 @@ mod tests {
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         drop(record);
         assert!(!path.exists());
-        // As a killed process leaves it.
+        // The state that a killed process leaves.
         fs::write(&path, b"").unwrap();
         assert_eq!(swept(), [place(5)]);
         assert!(!path.exists());
@@ -284,14 +287,14 @@ mod tests {
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         drop(first);
         assert_eq!(swept(), [0u32; 0]);
-        // As a killed process leaves them: the files stay, and the lock is free.
+        // The state that a killed process leaves: the files exist, and the lock is free.
         let path = |record: &Record| folder.path().join(&record.name);
         let (left, of_lock) = (path(&second), path(&lock.0));
         drop((second, lock));
         assert!(!left.exists() && !of_lock.exists());
         fs::write(&left, b"").unwrap();
         fs::write(&of_lock, b"").unwrap();
-        // Whichever of its files is met first.
+        // Whichever of the files is found first.
         fs::write(folder.path().join(format!("{}@lock-1-0", at(9))), b"").unwrap();
         assert_eq!(swept(), [2, 9]);
         assert_eq!(swept(), [0u32; 0]);

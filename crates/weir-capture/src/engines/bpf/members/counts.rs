@@ -1,4 +1,4 @@
-//! Counts of the programs for each interface of a source by pattern (`bpf/members.h`).
+//! The programs' counts for each interface of a source by pattern (`bpf/members.h`).
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -41,7 +41,7 @@ pub(in crate::engines::bpf) struct Counts {
 }
 
 impl Counts {
-    /// Of a source with so many places for feeds.
+    /// Maps the counts of a source with this many places for feeds.
     pub(in crate::engines::bpf) fn map(
         maps: &MemberMaps,
         cpus: usize,
@@ -52,7 +52,7 @@ impl Counts {
         Ok(Counts { came, shares, cpus })
     }
 
-    /// Frames of an interface that came to a generation of the programs.
+    /// Number of frames of an interface that came to a generation of the programs.
     pub(in crate::engines::bpf) fn came(&self, generation: usize, interface: usize) -> Came {
         let sum = |word: usize| {
             let rows = (0..self.cpus).map(|cpu| (cpu * ROWS + interface) * CAME_WORDS + word);
@@ -61,7 +61,7 @@ impl Counts {
         Came { judged: sum(generation), reentry: sum(GENERATIONS + generation) }
     }
 
-    /// Their counts in the rings of a place.
+    /// A count of an interface in the rings of a place.
     pub(in crate::engines::bpf) fn share(
         &self,
         place: usize,
@@ -72,13 +72,13 @@ impl Counts {
         words.map(|word| word.load(Ordering::Acquire)).sum()
     }
 
-    /// Makes the rows of a place those of a new feed. No program may write frames of it.
+    /// Clears the rows of a place for a new feed. No program may be writing the place.
     pub(in crate::engines::bpf) fn clear(&self, place: usize, interfaces: usize) {
         let rows = (1..=interfaces).flat_map(|interface| self.row(place, interface));
         rows.flatten().for_each(|word| word.store(0, Ordering::Release));
     }
 
-    /// One for each CPU.
+    /// The row of each CPU.
     fn row(&self, place: usize, interface: usize) -> impl Iterator<Item = &[AtomicU64]> {
         let rings = place * self.cpus..(place + 1) * self.cpus;
         rings.map(move |ring| {
@@ -95,7 +95,7 @@ fn map(map: &MapHandle, words: usize) -> Result<Mapping, CaptureError> {
     Ok(unsafe { Mapping::map(fd, bytes, Access::Write) }?)
 }
 
-/// Most memory that the counts take.
+/// Most bytes of memory of the counts.
 pub(in crate::engines::bpf) fn bytes_max(cpus: u64) -> u64 {
     let places = HOOK_FEEDS_MAX as u64 + 1;
     cpus * ROWS as u64 * 8 * (CAME_WORDS as u64 + places * SHARE_WORDS as u64)

@@ -1,8 +1,8 @@
 //! Interfaces by pattern: one loaded program for each side, attached to every member, and one set of rings.
 //!
-//! The program finds the number of a frame's interface by the kernel's index of it, in a map. Members join and leave by
-//! name, as rtnetlink tells; each has its number in the rings, and has it again when an interface of its name comes
-//! back.
+//! The program looks up the number of a frame's interface in a map, by the kernel's index. Members join and
+//! leave by name, according to rtnetlink. Each has a number in the rings, and an interface that appears
+//! again under the same name gets its old number.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -24,12 +24,12 @@ use crate::kernel::rcu;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source, SourceEvent};
 
-/// How often the interfaces are asked for their losses: each needs a request of its own.
+/// Time between two readings of the interfaces' losses, which need one request for each interface.
 const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
-/// How soon members are changed that could not be because feeds were being changed.
+/// Time until a change of members is tried again that had to wait for a change of feeds.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// Sources that are open.
+/// Number of open sources.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether this process has sources by pattern, which attach programs to interfaces that join.
@@ -45,26 +45,26 @@ pub(super) struct BpfPattern {
     /// By the kernel's index.
     members: HashMap<u32, Member>,
     promiscuity: Option<Promiscuity>,
-    /// Of the records of its filters; `None` where this user may make none.
+    /// The lock of the records of its filters; `None` if this user cannot make records.
     lock: Option<Arc<Lock>>,
     asked_missed: Instant,
     missed: Option<u64>,
 }
 
-/// An interface that is in.
+/// An interface that has joined.
 struct Member {
-    /// In the rings.
+    /// Its number in the rings.
     number: u32,
     link: Link,
     missed: Missed,
 }
 
 impl BpfPattern {
-    /// Loads the programs, makes their rings, and has the interfaces join that are there; none is attached to before
+    /// Loads the programs, makes their rings, and adds the present interfaces. Nothing is attached before
     /// `start`.
     ///
     /// # Errors
-    /// [`CaptureError`]: rights, contradicting options, or a kernel that refuses.
+    /// [`CaptureError`]: missing privileges, contradictory options, or a kernel that refuses.
     pub(super) fn open(
         pattern: &LinkPattern,
         mut setup: Setup,
@@ -98,15 +98,15 @@ impl BpfPattern {
         Ok(source)
     }
 
-    /// Takes what has changed about the interfaces.
+    /// Reads and applies the changes of interfaces.
     fn follow_links(&mut self) -> Result<(), CaptureError> {
         self.links.read()?;
         self.change_members();
         Ok(())
     }
 
-    /// Makes the changes that were read. Where a feed is being changed, which may take as long as loading a program,
-    /// they are made later: this thread wakes sleepers.
+    /// Applies the changes that were read. While a change of feeds is in progress, which may take as long
+    /// as loading a program, they are postponed, since this thread must not wait: it wakes readers.
     fn change_members(&mut self) {
         let shared = Arc::clone(&self.serving.shared);
         let Some(mut state) = shared.try_state() else { return };
@@ -114,7 +114,7 @@ impl BpfPattern {
             match change {
                 Change::Leaves(index) => self.leave(&shared, &mut state, index),
                 Change::HasOwner(link) => self.renumber(&shared, &mut state, &link),
-                // The kernel says of each frame whether it is a super-frame.
+                // Not needed: the kernel marks each super-frame.
                 Change::HasOtherMtu(_) => {}
                 Change::Joins(link) => match self.join(&shared, &mut state, &link) {
                     Ok(()) => self.links.joined(&link),
@@ -142,19 +142,20 @@ impl BpfPattern {
                 self.leave(shared, state, link.index);
                 Err(error)
             }
-            // It is gone already, and that is told next.
+            // The interface has been removed already; that event comes next.
             _ => Ok(()),
         }
     }
 
-    /// Gives a member the number of its name and its owner. Where there is none left, it keeps the one that it has.
+    /// Gives a member the number for its name and owner. If no number is left, it keeps the one that it
+    /// has.
     fn renumber(&mut self, shared: &Shared, state: &mut State, link: &Link) {
         let (interfaces, owner) = (&shared.members().interfaces, self.links.owner_of(link));
         if !interfaces.may_continue() {
             return;
         }
         let Ok(number) = shared.join_interface(state, &link.name, owner) else { return };
-        // The old number's last count.
+        // Reads the losses once more for the old number.
         self.ask_missed();
         let Some(member) = self.members.get_mut(&link.index) else { return };
         let old = std::mem::replace(&mut member.number, number);
@@ -163,14 +164,15 @@ impl BpfPattern {
         if old == number {
             return;
         }
-        // From one frame to the next. It was refused only if the map were full, which has room for all numbers.
+        // Takes effect between two frames. This fails only if the map is full, and the map has space for
+        // all numbers.
         if state.has_begun {
             let _ = shared.members().insert(link.index, number);
         }
         interfaces.continue_as(old, number);
     }
 
-    /// Has a member's frames captured.
+    /// Attaches the programs to a member.
     fn attach(&self, shared: &Shared, state: &mut State, index: u32) -> Result<(), CaptureError> {
         let Member { number, link, .. } = &self.members[&index];
         let interface = Arc::new(Interface {
@@ -183,7 +185,7 @@ impl BpfPattern {
             let refused = "promiscuous mode is refused; capture without it (--no-promiscuous)";
             promiscuity.add(index).map_err(CaptureError::os(refused))?;
         }
-        // First: from its attachment on every frame has its number.
+        // Before the attachment, so that every frame has a number.
         shared.members().insert(index, *number)?;
         state.attachments.extend(attach::attach_member(
             &interface,

@@ -1,5 +1,5 @@
-//! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows its contents and leaves out unneeded code, so
-//! each new generation of a program has a map of its own.
+//! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows its contents and removes dead code,
+//! so each generation of the programs has a map of its own.
 
 use std::{mem, slice};
 
@@ -13,16 +13,16 @@ use crate::limits::HOOK_FEEDS_MAX;
 /// `WEIR_ANY_QUEUE` of `bpf/bpf.bpf.c`.
 const ANY_QUEUE: u32 = u32::MAX;
 
-/// In `shard_place`: no feed takes the shard.
+/// Entry of `shard_place` for a shard that no feed takes.
 const FREE: u32 = PLACES as u32;
 
-/// `WEIR_FEEDS_MAX`: of the feeds at the hook, and of the relay.
+/// `WEIR_FEEDS_MAX`: the places of the feeds at the hook, and that of the relay.
 const PLACES: usize = HOOK_FEEDS_MAX + 1;
 
 /// The data of the first generation.
 pub(super) struct Constants {
     data: Data,
-    /// The descriptor by which the object's code names its map.
+    /// The descriptor of its map in the object's code.
     named: i32,
 }
 
@@ -53,14 +53,13 @@ impl Constants {
         let value =
             unsafe { slice::from_raw_parts((&raw const data).cast::<u8>(), size_of::<Data>()) };
         map.update(&[0; 4], value, MapFlags::ANY)?;
-        // Memory that neither the programs nor anybody else can write any more is constant to the
-        // verifier.
+        // The verifier treats memory as constant if neither the programs nor user space can write it.
         map.freeze()?;
         Ok(map)
     }
 }
 
-/// Sets what depends on the feeds.
+/// Sets the fields that depend on the feeds.
 pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32]) {
     (data.wanted_in, data.wanted_out) = (0, 0);
     data.only = only(places).map_or(0, |place| place as u32 + 1);
@@ -85,14 +84,15 @@ pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32])
     data.by_queue = any(|feed| feed.queue.is_some());
 }
 
-/// The place of the only feed, also among places that are free, as of a daemon that serves one client.
+/// The place of the only feed, if all other places are free.
 fn only(places: &[Option<Feed>]) -> Option<usize> {
     let mut taken = (0..places.len()).filter(|place| places[*place].is_some());
     taken.next().filter(|_| taken.next().is_none())
 }
 
-/// Where every feed is a shard of the same number, each another one: that number, and the place of each shard's feed.
-/// A frame is then of one feed at most, which the program looks up instead of asking each.
+/// If all feeds are different shards of the same number of shards: that number, and the place of each
+/// shard's feed. A frame then belongs to at most one feed, which the program looks up instead of checking
+/// each feed.
 fn shards(places: &[Option<Feed>]) -> Option<(u32, [u32; PLACES])> {
     let mut feeds =
         places.iter().enumerate().filter_map(|(at, feed)| Some((at, feed.as_ref()?.shard)));

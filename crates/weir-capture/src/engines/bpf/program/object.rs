@@ -23,7 +23,7 @@ use crate::feed::filters::{Filters, Template, prepare};
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
-/// Name in `bpf/bpf.bpf.c` of the program for a side at TC, or of the one at XDP.
+/// Name in `bpf/bpf.bpf.c` of the program for a side at TC, or for XDP.
 fn name(choice: Choice, side: Option<Side>) -> &'static str {
     match (choice, side) {
         (Choice::Tc, Some(Side::Egress)) => "weir_tc_out",
@@ -64,8 +64,8 @@ fn set_up(
     rodata.may_block = u32::from(maps.blocks.is_some());
     set_feeds(rodata, maps.places, &first_lists(maps.places.len()));
     let chooses = maps.has_filters || rodata.by_flow | rodata.by_queue != 0;
-    // For an interface, only frames that came and frames that a feed took are counted; the filtered ones are the
-    // difference.
+    // For each interface, the programs count only the frames that came and those that a feed took. The
+    // filtered frames are the difference.
     let chooses = chooses || !setup.is_of_one_direction() || maps.several;
     rodata.chooses = u32::from(chooses);
     // At TC both directions share a ring, and there are super-frames; at XDP there is neither.
@@ -77,7 +77,7 @@ fn set_up(
     open.progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
     let names: Vec<&str> = sides.iter().map(|side| name(choice, *side)).collect();
     load_only(open, &names);
-    // Including free places, whose rings may come later.
+    // Including free places, whose rings may be made later.
     let all = maps.cpus * maps.places.len() as u32;
     open.maps.control.set_max_entries(1 + all)?;
     let own = &mut open.maps;
@@ -128,7 +128,8 @@ pub(in crate::engines::bpf) fn load(
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
     let data = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
-    // A program that is bound to a device is not loaded by libbpf, which gives it no room to grow (decision 0020).
+    // libbpf does not load programs that are bound to a device, because it would give them no space to grow
+    // (decision 0020).
     let by_us = maps.has_filters || choice == Choice::XdpWithTags;
     let mut templates = match by_us {
         true => templates(&mut open, choice, ifindex, &sides).map_err(refuse)?,
@@ -188,13 +189,13 @@ pub(in crate::engines::bpf) fn load(
     })
 }
 
-/// Sides at TC where programs are wanted.
+/// The sides at TC that need a program.
 fn sides(direction: Direction) -> Vec<Option<Side>> {
     let all = [(direction.takes_in(), Side::Ingress), (direction.takes_out(), Side::Egress)];
     all.into_iter().filter(|(wanted, _)| *wanted).map(|(_, side)| Some(side)).collect()
 }
 
-/// Takes the programs for the hook from the object as templates, so that libbpf does not load them.
+/// Takes the programs for the hook from the object as templates, and keeps libbpf from loading them.
 fn templates(
     open: &mut OpenBpfSkel<'_>,
     choice: Choice,

@@ -1,4 +1,4 @@
-//! Of a source by pattern: an interface gets its number in all rings, and its share of each feed's ledger is told.
+//! For a source by pattern: adds an interface to all rings, and returns the ledger of a feed by interface.
 
 use weir_ring::{Ledger, Words, header};
 
@@ -10,7 +10,7 @@ use crate::feed::interfaces::{InterfaceLedger, Known, missed_since};
 use crate::kernel::netns::Owner;
 
 impl Shared {
-    /// State for the interfaces of a source by pattern.
+    /// The interfaces of a source by pattern.
     ///
     /// # Panics
     /// If the source was opened for one interface.
@@ -18,10 +18,10 @@ impl Shared {
         self.members.as_ref().expect("opened for several interfaces")
     }
 
-    /// Gives an interface that joins its number, in all rings, which describe it when this returns.
+    /// Adds an interface to all rings, and returns its number, which is the same in all of them.
     ///
     /// # Errors
-    /// There have been too many, or a ring has no room for one more description.
+    /// Too many interfaces, or a ring has no space for another description.
     pub(in crate::engines::bpf) fn join_interface(
         &self,
         state: &State,
@@ -29,7 +29,7 @@ impl Shared {
         owner: Option<&Owner>,
     ) -> Result<u32, CaptureError> {
         let interfaces = &self.members().interfaces;
-        // No other joins meanwhile: the caller has the lock of the state.
+        // The caller holds the lock of the state, so that no other interface joins meanwhile.
         let number = interfaces.count() as u32 + 1;
         let served = self.served();
         let taken = || {
@@ -37,7 +37,7 @@ impl Shared {
             places.filter_map(|(at, (feed, place))| Some((at, feed.as_ref()?, &place.rings)))
         };
         interfaces.join(name, owner, |owner| {
-            // First whether all have room: the number must be the same in each.
+            // First check that all rings have space, since the number must be the same in each.
             for (_, feed, rings) in taken() {
                 let described = interfaces.describe(&feed.interface, name, owner);
                 if header::append(rings[0].memory().words(), &described)?.id != number {
@@ -55,7 +55,7 @@ impl Shared {
         })
     }
 
-    /// The shares of the interfaces in the ledger of the feed in this place; none where there is one interface only.
+    /// The ledger of the feed in this place, by interface. Empty if the source has only one interface.
     pub(in crate::engines::bpf) fn interface_ledgers(
         &self,
         served: &Served,
@@ -67,7 +67,7 @@ impl Shared {
         let one = |(id, Known { name, owner, is_member, .. }): (u32, Known)| {
             let number = id as usize;
             let of_number = |all: &[Option<u64>]| all.get(number).copied().flatten();
-            // Read before the counts of what became of these frames.
+            // Read before the counts of the frames that were filtered, blocked, sampled and captured.
             let Came { judged, reentry } = served.generations.came(place, number, self);
             let share = |share| members.counts.share(place, number, share);
             let drops = [("reentry", reentry), ("unreadable", share(Share::Unreadable))];

@@ -1,4 +1,4 @@
-//! For tests: frames that no driver here would hand over.
+//! For tests: frames that the drivers available in tests do not produce.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) struct Made<'a> {
 }
 
 impl Port {
-    /// Puts a frame into a ring of DPDK's that a `net_ring` port receives from.
+    /// Puts a frame into a DPDK ring from which a `net_ring` port receives.
     pub(crate) fn make(&self, ring: &CStr, made: &Made<'_>) -> io::Result<()> {
         let flag = |is: bool, flag: u32| if is { flag } else { 0 };
         let raw = RawMade {

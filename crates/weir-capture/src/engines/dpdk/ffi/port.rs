@@ -11,8 +11,8 @@ use super::{
     weir_start,
 };
 
-/// The numbers of open ports. Ports are made, configured and taken down one at a time, by who holds this:
-/// DPDK gives a port's number to the next before the pool of that number is gone.
+/// The numbers of open ports. This lock is held to make, configure or close a port, since DPDK reuses a
+/// port's number before the pool with that number is freed.
 static OPEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 
 fn alone() -> MutexGuard<'static, Vec<u16>> {
@@ -26,7 +26,7 @@ pub(crate) struct Facts {
     pub(crate) driver: String,
     /// The device: `net_af_packet0`, `0000:03:00.0`.
     pub(crate) device: String,
-    /// No hardware is behind it.
+    /// Whether it is a virtual device, without hardware.
     pub(crate) is_virtual: bool,
     pub(crate) max_rx_queues: u32,
     pub(crate) min_rx_bufsize: u32,
@@ -45,13 +45,14 @@ pub(crate) struct Port {
 // SAFETY: port and pool are numbers and memory of the process, not of a thread; DPDK's configuration calls
 // must not overlap, and all are made under `alone()`.
 unsafe impl Send for Port {}
-// SAFETY: methods that take `&self` either read (facts about the port, its statistics, whether the device is
-// gone) and keep nothing, or configure under `alone()`; DPDK allows both beside threads that receive.
+// SAFETY: methods that take `&self` either read (facts about the port, its statistics, whether the device
+// was removed) and keep nothing, or configure under `alone()`; DPDK allows both while other threads
+// receive.
 unsafe impl Sync for Port {}
 
 impl Port {
-    /// Has DPDK find and probe the device, and take its first port; `None` if that is open already, which
-    /// DPDK has nothing against. DPDK must run.
+    /// Probes the device and takes its first port; `None` if that is already open, which DPDK does not
+    /// report. DPDK must run.
     pub(crate) fn probe(device: &CStr) -> io::Result<Option<Port>> {
         let mut open = alone();
         let mut id = 0;
@@ -82,7 +83,7 @@ impl Port {
         })
     }
 
-    /// Makes the port's mbufs and queues. Once a port.
+    /// Makes the port's mbufs and queues. Only once for each port.
     pub(crate) fn set_up(&mut self, setup: &mut PortSetup) -> io::Result<()> {
         assert!(self.pool.is_null(), "a port is set up once");
         let _alone = alone();
@@ -90,7 +91,7 @@ impl Port {
         result(unsafe { weir_setup(self.id, setup, &raw mut self.pool) })
     }
 
-    /// Lets frames come.
+    /// Starts the arrival of frames.
     pub(crate) fn start(&mut self) -> io::Result<()> {
         let _alone = alone();
         // SAFETY: as in `facts`.
@@ -109,7 +110,7 @@ impl Port {
         result(unsafe { weir_mtu(self.id, mtu) })
     }
 
-    /// Ends the arrival of frames, where the driver can.
+    /// Ends the arrival of frames, if the driver supports that.
     pub(crate) fn link_down(&self) -> io::Result<()> {
         let _alone = alone();
         // SAFETY: as above.
@@ -123,7 +124,7 @@ impl Port {
         Ok(counts)
     }
 
-    /// Whether the device was taken out.
+    /// Whether the device was removed.
     pub(crate) fn is_removed(&self) -> bool {
         // SAFETY: as above.
         unsafe { weir_is_removed(self.id) > 0 }

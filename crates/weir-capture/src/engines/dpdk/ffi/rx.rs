@@ -1,4 +1,4 @@
-//! Receiving: a queue, the frames of a turn, and the thread that takes them.
+//! Receiving: a queue, the frames of a turn, and the registration of the receiving thread.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -10,11 +10,11 @@ use super::{
     weir_leave,
 };
 
-/// Frames of one turn. Source: drivers that receive in vectors take multiples of 32; `net_af_xdp` splits
+/// Most frames of one turn. Drivers with vector receive functions need multiples of 32; `net_af_xdp` splits
 /// more than 64.
 pub(crate) const BURST: usize = 64;
 
-/// One queue of a started port; the one that receives from it.
+/// The only receiver of one queue of a started port.
 pub(crate) struct Rx {
     raw: RawPort,
     queue: u16,
@@ -28,8 +28,8 @@ pub(crate) struct Rx {
 unsafe impl Send for Rx {}
 
 impl Rx {
-    /// The receivers of all `queues` of a started port. Taking them by the port's only handle keeps each
-    /// queue to one thread, as DPDK wants it.
+    /// The receivers of all `queues` of a started port. The port is consumed, so there is only one receiver
+    /// for each queue, as DPDK requires.
     pub(crate) fn all(port: Port, queues: u32) -> (Arc<Port>, Vec<Rx>) {
         let raw = port.raw;
         let port = Arc::new(port);
@@ -53,7 +53,7 @@ impl Rx {
         (port, all)
     }
 
-    /// Takes what has come, up to [`BURST`] frames.
+    /// Takes the frames that have come, up to [`BURST`].
     #[inline]
     pub(crate) fn burst(&mut self) -> Burst<'_> {
         // SAFETY: both arrays have room for BURST; the queue is one of the set-up ones, the port is started
@@ -71,27 +71,27 @@ impl Rx {
     }
 }
 
-/// Frames that DPDK has lent; given back when dropped.
+/// Frames in mbufs of DPDK, which are given back when this is dropped.
 pub(crate) struct Burst<'a> {
     rx: &'a mut Rx,
     count: usize,
 }
 
-/// One of them.
+/// A frame of a burst.
 pub(crate) struct Frame<'a> {
-    /// The bytes; of a frame in parts, the first of them.
+    /// The bytes; of a frame in several parts, only those of the first.
     pub(crate) bytes: &'a [u8],
     pub(crate) wire_len: u32,
-    /// As the driver counts.
+    /// The driver's time stamp, in its own unit.
     pub(crate) stamp: Option<u64>,
-    /// VLAN tags that were taken off: the one that stood first on the wire, and the one behind it.
+    /// VLAN tags that were removed: the first on the wire, and the second.
     pub(crate) outer_tci: Option<u16>,
     pub(crate) tci: Option<u16>,
     parts: Option<*mut c_void>,
 }
 
 impl Frame<'_> {
-    /// Of a frame in parts: puts the first `room` bytes together. Whether it was in parts.
+    /// If the frame is in several parts, copies its first `room` bytes to `into`, and returns true.
     pub(crate) fn gather(&self, into: &mut Vec<u8>, room: usize) -> bool {
         let Some(mbuf) = self.parts else { return false };
         let bytes = room.min(self.wire_len as usize);
@@ -136,7 +136,7 @@ impl Drop for Burst<'_> {
     }
 }
 
-/// A thread that DPDK's pools keep a cache for, until it drops this.
+/// Registers the calling thread with DPDK, whose pools then have a cache for it, until this is dropped.
 pub(crate) struct Entered(());
 
 impl Entered {

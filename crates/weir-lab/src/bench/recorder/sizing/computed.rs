@@ -1,55 +1,56 @@
-//! Drives and CPU cores for a link, from the figures of one drive. Nothing here is measured.
+//! Computes the drives and CPU cores for a link from the measured figures of one drive.
 
 use serde::Serialize;
 
-/// Preamble, start delimiter and inter-frame gap, which a link carries beside each frame. Source: IEEE 802.3.
+/// Preamble, start delimiter and inter-frame gap, which a link carries with each frame. Source:
+/// IEEE 802.3.
 const GAP_BYTES: u32 = 20;
-/// Links that are asked about, Gbit/s.
+/// Links for which the needs are computed, Gbit/s.
 pub(super) const LINKS_GBPS: [f64; 3] = [10.0, 40.0, 100.0];
 
 /// Measurements of one drive at one size of frames.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Drive {
-    /// In the mean, on the wire, FCS included.
+    /// Mean size on the wire, FCS included.
     pub(super) size_on_wire: u32,
-    /// Bytes of a frame's pcapng record, in the mean.
+    /// Mean size of a frame's pcapng record, bytes.
     pub(super) record_bytes: f64,
     /// Bytes of records kept a second.
     pub(super) bytes_per_second: f64,
-    /// CPU seconds of the recorder for a GB of records.
+    /// CPU seconds of the recorder per GB of records.
     pub(super) cpu_seconds_per_gb: f64,
 }
 
-/// Needs of a full link. Computed, not measured.
+/// Needs of a fully loaded link. Computed, not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Need {
     /// The link's rate.
     pub link_gbps: f64,
-    /// In the mean, on the wire, FCS included.
+    /// Mean size on the wire, FCS included.
     pub size_on_wire: u32,
-    /// Frames a second of the full link, millions.
+    /// Frames a second of the fully loaded link, millions.
     pub mpps: f64,
     /// GB of pcapng records a second.
     pub records_gbytes_per_second: f64,
-    /// Drives such as the measured one.
+    /// Number of drives like the measured one.
     pub drives: u64,
-    /// CPU cores such as these that the recorder takes, capture left out.
+    /// Number of CPU cores like those of this machine that the recorder uses, without the capture.
     pub cpu_cores: f64,
 }
 
-/// A link that so many drives can hold. Computed, not measured.
+/// A link that a number of drives can hold. Computed, not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Link {
-    /// Drives such as the measured one.
+    /// Number of drives like the measured one.
     pub drives: u32,
-    /// In the mean, on the wire, FCS included.
+    /// Mean size on the wire, FCS included.
     pub size_on_wire: u32,
-    /// The rate of the full link that they hold.
+    /// Rate of the fully loaded link that the drives can hold.
     pub link_gbps: f64,
 }
 
 impl Drive {
-    /// Bytes of records a second of a full link.
+    /// Bytes of records a second of a fully loaded link.
     fn link_bytes_per_second(&self, link_gbps: f64) -> f64 {
         self.frames_per_second(link_gbps) * self.record_bytes
     }
@@ -58,7 +59,7 @@ impl Drive {
         link_gbps * 1e9 / 8.0 / f64::from(self.size_on_wire + GAP_BYTES)
     }
 
-    /// Needs of a full link; `None` of a drive that kept nothing.
+    /// Needs of a fully loaded link; `None` for a drive that kept nothing.
     pub(super) fn need(&self, link_gbps: f64) -> Option<Need> {
         if self.bytes_per_second <= 0.0 {
             return None;
@@ -74,7 +75,7 @@ impl Drive {
         })
     }
 
-    /// The link that so many drives would hold.
+    /// The link that this number of drives can hold.
     pub(super) fn link(&self, drives: u32) -> Link {
         let share = self.bytes_per_second / self.link_bytes_per_second(1.0);
         let link_gbps = f64::from(drives) * share;

@@ -1,7 +1,9 @@
-//! The same on virtio-blk: `weir lab disk` in a guest, whose disk is a file in the measured directory.
+//! The same measurements with virtio-blk: `weir lab disk` runs in a guest whose disk is a file in
+//! the measured directory.
 //!
-//! The file is written once before, so that the guest's writes meet allocated blocks as on a whole disk, and QEMU
-//! writes past the host's page cache. The guest measures a round after each bare round.
+//! The file is fully written before, so that the guest writes to allocated blocks, as on a disk of
+//! its own. QEMU bypasses the host's page cache. The guest measures one round after each round on
+//! the host.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,29 +22,30 @@ use crate::guests::{Accelerator, Guest, Hardware, Image, Sockets};
 use crate::{Error, Result};
 
 const GBPS: &str = "GB/s";
-/// Room in the guest beside the longest file and a half: its journal and inodes.
+/// Size of the guest's disk beyond one and a half times the longest file: journal and inodes.
 const MORE_BYTES: u64 = 512 << 20;
-/// Writes of the disk alone and the rings of two sources, with the system beside them.
+/// Memory of the guest: the system and the rings of two sources. The buffers of [`WRITES`] writes
+/// are added.
 const MEMORY_MIB: u64 = 2048;
 const WRITES: u64 = 16;
-/// A command that only asks, or mounts.
+/// Time limit of a short command in the guest.
 const ASKING: Duration = Duration::from_secs(60);
-/// Time of a round beside its measurements, in an emulated guest.
+/// Time limit of a round without its measurements, in an emulated guest.
 const ROUND_LIMIT: Duration = Duration::from_secs(600);
-/// Measurements of a round at most, beside those of each block size.
+/// Most measurements of a round, without those of each block size.
 const MEASUREMENTS: f64 = 24.0;
 
-/// The rows of the guest, and why there are no more.
+/// The rows of the guest, and the reason why there are no more.
 pub(super) struct InGuest {
     machine: Option<Machine>,
     accelerator: Option<Accelerator>,
-    /// What the guest is.
+    /// Description of the guest.
     pub(super) about: Option<String>,
     rows: Vec<GuestRow>,
     absent: Option<String>,
 }
 
-/// A booted guest with the disk; the files live as long as it.
+/// A booted guest with the disk. The files live as long as this value.
 struct Machine {
     guest: Guest,
     _image: Image,
@@ -50,14 +53,14 @@ struct Machine {
     _disk: TempDir,
 }
 
-/// A row, and the bare one that it stands beside.
+/// A row of the guest, with section and name of the host's row that it is compared with.
 struct GuestRow {
     row: Row,
     section: String,
     what: String,
 }
 
-/// The part of `weir lab disk --json` that is read.
+/// The fields of `weir lab disk --json` that are used here.
 #[derive(Deserialize)]
 struct Told {
     file_system: String,
@@ -75,7 +78,8 @@ struct ToldRow {
 }
 
 impl InGuest {
-    /// Boots a guest if a kernel was named. A reason why there is none becomes a row.
+    /// Boots a guest if a kernel was named. A failure is kept as the reason for a row without
+    /// values.
     pub(super) fn start(
         options: &Options,
         place: &Place,
@@ -107,7 +111,7 @@ impl InGuest {
         all
     }
 
-    /// A round in the guest. After a failure there are no more.
+    /// Measures a round in the guest. After a failure there are no further rounds.
     pub(super) fn round(&mut self, options: &Options, round: u32, stop: &AtomicBool) {
         let Some(machine) = &mut self.machine else { return };
         match machine.round(options, stop) {
@@ -146,7 +150,8 @@ impl InGuest {
         }
     }
 
-    /// Its rows beside the bare ones; at least one, which says why there are no others.
+    /// The guest's rows, compared with those of the host. Without any, gives one row with the
+    /// reason.
     pub(super) fn rows(self, bare: &[Row]) -> Vec<Row> {
         if self.rows.is_empty() {
             let mut row = Row::new(GUEST, "the same on virtio-blk", GBPS);
@@ -173,7 +178,7 @@ impl InGuest {
     }
 }
 
-/// In every row.
+/// Remark in every row of an emulated guest.
 const EMULATED: &str = "by emulation (no KVM here), slower than a guest on KVM";
 
 impl Machine {
@@ -184,7 +189,7 @@ impl Machine {
     }
 }
 
-/// The command of a round, which becomes a script in the guest.
+/// The command of a round, which is stored as a script in the guest.
 fn command(options: &Options) -> String {
     let blocks: Vec<String> =
         options.block_bytes.iter().map(|bytes| format!("{}KiB", bytes >> 10)).collect();
@@ -200,7 +205,7 @@ fn failed(reason: String) -> Error {
     Error::Measure { what: "a guest with a disk".to_owned(), reason }
 }
 
-/// The object among what the guest and QEMU said.
+/// Parses the JSON object in the output of the guest and QEMU.
 fn parse(said: &str) -> Result<Told> {
     let object = said.find('{').zip(said.rfind('}')).map(|(begin, end)| &said[begin..=end]);
     let object = object.ok_or_else(|| failed(format!("the guest said: {said}")))?;
@@ -242,9 +247,9 @@ fn boot(
     Ok((machine, accelerator, about))
 }
 
-/// On all of the file, all of it now, and without giving its blocks back to the host.
+/// Makes the file system on the whole file, initialized now and without discarding blocks.
 fn make_file_system(disk: &Path) -> Result<()> {
-    // Users do not have its folder on their PATH.
+    // Users without root have no sbin directories on their PATH.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
     let made = Command::new("mkfs.ext4")

@@ -1,4 +1,5 @@
-//! The rounds: disk only, capture only, both; each once a round, so that a machine that drifts does so for all.
+//! The rounds: disk only, capture only, both. Each is measured once per round, so that a drift of
+//! the machine affects all.
 
 use std::sync::atomic::AtomicBool;
 
@@ -18,15 +19,17 @@ use crate::bench::stats::Spread;
 
 const GBPS: &str = "GB/s";
 const MPPS: &str = "Mpps";
-/// The file of the disk alone, so long as a drive of this rate fills it in a measurement; behind it begins anew.
+/// The file for the disk alone is as long as a drive of this rate writes in one measurement. At its
+/// end, writing starts again at the front.
 const FILE_BYTES_PER_SECOND: f64 = 4e9;
 const FILE_BYTES_LEAST: u64 = 256_000_000;
 const FILE_BYTES_MAX: u64 = 16_000_000_000;
-/// Tries to find a rate that the counting consumer holds, and what each offers of what the one before kept.
+/// Attempts to find a rate at which the counting consumer loses nothing. Each attempt offers this
+/// share of the rate that the previous one kept.
 const TRIES: u32 = 6;
 const NEXT_TRY: f64 = 0.95;
 
-/// Rows of one round, in the order of the report.
+/// The rows, in the order of the report.
 struct Rows {
     raw: Vec<Row>,
     fio: Vec<Row>,
@@ -34,10 +37,11 @@ struct Rows {
     both: Vec<Row>,
 }
 
-/// Measures, and computes what links would take. A stop ends it with the rounds so far.
+/// Measures, and computes the needs of links. A stop ends it with the rounds so far.
 ///
 /// # Errors
-/// [`Error::Measure`]: the directory is missing, may not be written to, is in memory or has too little room.
+/// [`Error::Measure`] if the directory is missing, cannot be written to, is in memory or has too
+/// little space.
 pub fn run(options: &Options, stop: &AtomicBool, talk: &dyn Fn(&str)) -> Result<Sizing> {
     let place = Place::below(&options.directory).map_err(|reason| {
         let shown = options.directory.display();
@@ -91,7 +95,7 @@ fn summarize(row: &mut Row) {
     row.value = Spread::of(row.rounds.iter().map(|round| round.value));
 }
 
-/// Bytes of the file that the disk alone is measured on.
+/// Length of the file for the disk alone, bytes.
 fn file_bytes(seconds: f64) -> u64 {
     ((seconds * FILE_BYTES_PER_SECOND) as u64).clamp(FILE_BYTES_LEAST, FILE_BYTES_MAX)
 }
@@ -148,7 +152,8 @@ fn add_written(row: &mut Row, round: u32, written: Written, disturbance: Disturb
     row.note = format!("last round: {:.3} CPU s/GB", written.cpu_seconds_per_gb);
 }
 
-/// Frames into the ring and to a consumer that counts them: first all that can be made, then less until none is lost.
+/// Measures the capture to a consumer that counts frames: first at the highest rate of the
+/// generator, then at lower rates until none is lost.
 fn capture(
     options: &Options,
     trace: &Trace,
@@ -178,7 +183,7 @@ fn capture(
     Ok(())
 }
 
-/// The recorder, offered a little more than the disk alone took in this round.
+/// Measures the recorder, offered a little more than the disk alone wrote in this round.
 fn both(
     options: &Options,
     place: &Place,
@@ -215,13 +220,13 @@ fn both(
 }
 
 impl Trace {
-    /// Of a frame, in the mean.
+    /// Mean size of a record, bytes.
     fn record_bytes(&self) -> f64 {
         let all: u64 = self.sizes.iter().map(|size| record_bytes(*size)).sum();
         all as f64 / self.sizes.len() as f64
     }
 
-    /// Sources without a rate.
+    /// Sources without a rate limit.
     fn unlimited(&self) -> Vec<String> {
         self.sizes.iter().map(|size| format!("gen:size={size},flows=1000")).collect()
     }
@@ -249,7 +254,7 @@ impl Rows {
         }
     }
 
-    /// The figures of this drive, of each trace that has any.
+    /// The figures of this drive, for each traffic that has been measured.
     fn drives(&self) -> Vec<Drive> {
         let of = |(row, trace): (&Row, &Trace)| {
             let cpu = |round: &crate::bench::row::Round| {

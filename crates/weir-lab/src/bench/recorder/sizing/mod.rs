@@ -1,6 +1,7 @@
-//! `weir lab disk DIR`: what a disk and these CPUs hold, measured; and what a link would take, computed from it.
+//! `weir lab disk DIR`: measures the rate of a disk and these CPUs, and computes the needs of a
+//! link from it.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `measure` | the rounds: disk only, capture only, both |
 //! | `raw` | sequential direct writes by `weir-disk` alone |
@@ -25,15 +26,15 @@ pub use report::Sizing;
 pub struct Options {
     /// The `weir` program.
     pub weir: PathBuf,
-    /// An existing directory on a disk; a directory of its own is made in it and deleted.
+    /// An existing directory on a disk. A new directory is made in it, and deleted at the end.
     pub directory: PathBuf,
-    /// A folder with a kernel, to measure in a guest, too.
+    /// A folder with a kernel, to measure in a guest as well.
     pub guest_kernel: Option<PathBuf>,
     /// Rounds of every measurement.
     pub rounds: u32,
     /// Seconds of every measurement.
     pub seconds: f64,
-    /// Bytes of a write, of each series of the disk alone: multiples of 4096.
+    /// Sizes of a write for the disk alone, bytes: multiples of 4096.
     pub block_bytes: Vec<u64>,
     /// Numbers of drives for which the link that they hold is computed.
     pub drives: Vec<u32>,

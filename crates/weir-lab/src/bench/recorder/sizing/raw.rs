@@ -1,4 +1,4 @@
-//! The disk alone: sequential writes as the recorder makes them, of memory that does not change.
+//! The disk alone: sequential writes as the recorder makes them, from memory that does not change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use crate::bench::child::cpu_ns;
 use crate::bench::context::stopped;
 use crate::{Error, Result};
 
-/// As the recorder has them on a volume.
+/// Writes in flight, as many as the recorder has on a volume.
 const WRITES: u64 = 16;
 
-/// Writes blocks one behind the other into a new file for `seconds`, or until `stop` is set; behind `bytes_max` it
-/// begins anew at the front, as fio does. The file is deleted. The second value is what the disk says of how it wrote.
+/// Writes blocks in sequence into a new file for `seconds`, or until `stop` is set. At `bytes_max`
+/// it starts again at the front, as fio does. The file is deleted. The second value is the disk's
+/// note on its way of writing.
 ///
 /// # Errors
-/// [`Error::Measure`] with what the kernel said.
+/// [`Error::Measure`] with the kernel's error.
 pub(super) fn write(
     folder: &Path,
     block_bytes: u64,
@@ -52,10 +53,10 @@ pub(super) fn write(
     Ok((written, disk.note().map(str::to_owned)))
 }
 
-/// Writes a new file of so many MiB, so that its blocks are allocated when something writes to it.
+/// Writes a new file of `mib` MiB, so that all its blocks are allocated.
 ///
 /// # Errors
-/// [`Error::Measure`] with what the kernel said; once `stop` is set.
+/// [`Error::Measure`] with the kernel's error, or once `stop` is set.
 pub(super) fn fill(path: &Path, mib: u64, stop: &AtomicBool) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut disk = weir_disk::open(folder, How::Best).map_err(failed)?;
@@ -68,13 +69,13 @@ pub(super) fn fill(path: &Path, mib: u64, stop: &AtomicBool) -> Result<()> {
     }
 }
 
-/// Buffers of a block each, as many as writes are under way.
+/// Buffers of one block each, one for each write in flight.
 fn buffers(block_bytes: u64) -> Vec<Buffer> {
     (0..WRITES).map(|_| filled(block_bytes)).collect()
 }
 
-/// Writes buffers one behind the other into a new file as long as `go_on` says of their number so far, and begins anew
-/// at the front behind `blocks_max` blocks. Gives the bytes written.
+/// Writes the buffers in sequence into a new file while `go_on` is true for the number of writes so
+/// far. After `blocks_max` blocks it starts again at the front. Gives the bytes written.
 fn write_blocks(
     disk: &mut AnyDisk,
     file: &Arc<DiskFile>,
@@ -112,7 +113,8 @@ fn failed(error: std::io::Error) -> Error {
     Error::Measure { what: "writing to the disk".to_owned(), reason: error.to_string() }
 }
 
-/// Bytes that no disk makes smaller or leaves out: a sequence of xorshift (Marsaglia 2003).
+/// A buffer of pseudo-random bytes, which no disk can compress or deduplicate: a sequence of
+/// xorshift (Marsaglia 2003).
 fn filled(block_bytes: u64) -> Buffer {
     let mut buffer = Buffer::new(block_bytes as usize);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;

@@ -1,4 +1,4 @@
-//! The result of `weir lab disk`, for people and for machines.
+//! The result of `weir lab disk`, as text and as JSON.
 
 use std::fmt::Write;
 
@@ -9,16 +9,16 @@ use crate::bench::machine::Machine;
 use crate::bench::row::Row;
 use crate::bench::table::{figure, render};
 
-/// Parts of the table.
+/// Sections of the table.
 pub(super) const DISK: &str = "disk only";
 pub(super) const CAPTURE: &str = "capture only";
 pub(super) const BOTH: &str = "both";
 pub(super) const GUEST: &str = "in a guest";
 
-/// Measurements, and values that were computed from them.
+/// Measurements, and values computed from them.
 #[derive(Debug, Serialize)]
 pub struct Sizing {
-    /// The machine, the program and the hour.
+    /// The machine, the program and the time.
     pub machine: Machine,
     /// File system, device and mount options.
     pub file_system: String,
@@ -27,26 +27,26 @@ pub struct Sizing {
     /// Seconds of every measurement.
     #[serde(rename = "duration_s")]
     pub seconds: f64,
-    /// Whether a stop ended it before the last round.
+    /// Whether it was stopped before the last round.
     pub interrupted: bool,
-    /// Measured, with all rounds.
+    /// The measured rows, with all rounds.
     pub rows: Vec<Row>,
-    /// Computed, not measured.
+    /// Needs of links. Computed, not measured.
     #[serde(rename = "computed_needs")]
     pub needs: Vec<Need>,
-    /// Computed, not measured.
+    /// Links that drives can hold. Computed, not measured.
     #[serde(rename = "computed_links")]
     pub links: Vec<Link>,
 }
 
 impl Sizing {
-    /// All of it as JSON.
+    /// Everything as JSON.
     #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("rows are plain values")
     }
 
-    /// Tables.
+    /// Everything as tables.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = self.machine.text();
@@ -90,7 +90,8 @@ impl Sizing {
         text
     }
 
-    /// With the share of the link's frames that one ring and a counting consumer held here.
+    /// A row of the needs, with the share of the link's frames that one ring and a counting
+    /// consumer held here.
     fn need_line(&self, need: &Need) -> Vec<String> {
         let size = Some(need.size_on_wire);
         let held = self.rows.iter().find(|row| row.section == CAPTURE && row.size_on_wire == size);

@@ -11,10 +11,10 @@ use crate::guests::machine::Claim;
 use crate::limits::PLUG_REFUSAL_STAYS;
 
 impl Worker {
-    /// Answers claims: once nothing is leaving any more, or when they have waited long enough.
+    /// Answers claims: once no devices are leaving any more, or when they have waited long enough.
     pub(super) fn answer(&mut self) {
         for (until, reply) in std::mem::take(&mut self.waiting) {
-            // Also where others were answered for seconds just now.
+            // Checked here, because answering the claims before may have taken seconds.
             if reply.is_abandoned() {
                 continue;
             }
@@ -45,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// One more feed, whose devices are plugged in if need be.
+    /// Claims the memory for one more feed. Its devices are plugged in if necessary.
     fn claim(&mut self) -> Result<Claim, String> {
         if self.active.is_none() {
             if let Some((until, refusal)) = &self.refusal
@@ -63,7 +63,7 @@ impl Worker {
 
     fn not_plugged(&mut self, error: &VmError) -> String {
         let text = error_text(error);
-        // Nothing is wrong with the monitor where QEMU refuses, or there is no room or no memory.
+        // The monitor works if QEMU refuses, or if there is no port or no memory.
         let is_refusal = matches!(
             error,
             VmError::Refused { .. }
@@ -73,7 +73,7 @@ impl Worker {
                 | VmError::Words { .. }
                 | VmError::Random { .. }
         );
-        // The next caller shall not wait as long, either.
+        // The next caller must not wait as long.
         if is_refusal || matches!(error, VmError::TimeOut { .. }) {
             self.refusal = Some((Instant::now() + PLUG_REFUSAL_STAYS, text.clone()));
         }
@@ -86,7 +86,7 @@ impl Worker {
     fn plug(&mut self) -> Result<(), VmError> {
         let gone = VmError::Closed { command: "device_add" };
         let monitor = self.monitor.as_mut().ok_or(gone)?.as_mut();
-        // Before there is memory: all of its pages are allocated and zeroed.
+        // Before the memory is made, because all of its pages are allocated and zeroed.
         let buses = hotplug::find_buses(monitor, self.spec.region_mib)?;
         let memory = Arc::new(GuestMemory::create(self.spec.region_mib, self.spec.pages)?);
         match hotplug::plug_into(monitor, buses, &memory) {
@@ -100,8 +100,8 @@ impl Worker {
                 // Devices that could not be unplugged are unplugged later.
                 let found = hotplug::find_plugged(monitor);
                 if found.is_err() || matches!(error, VmError::TimeOut { .. }) {
-                    // QEMU may still carry out commands that it has not answered: the result is looked up after the
-                    // next connection.
+                    // QEMU may still execute commands that it has not answered. The result is read
+                    // after the next connection.
                     self.drop_monitor();
                     self.connect_at = Instant::now() + self.spec.hypervisor.look_every();
                 }

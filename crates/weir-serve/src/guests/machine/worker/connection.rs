@@ -11,7 +11,7 @@ use super::{Leaving, Worker};
 use crate::limits::{GUEST_LINGER, QMP_EVENTS_AT_A_TIME};
 
 impl Worker {
-    /// Connects to a monitor that is not there, if it is time.
+    /// Connects to a missing monitor, if it is time.
     pub(super) fn connect(&mut self) {
         if self.monitor.is_some() || self.connect_at > Instant::now() {
             return;
@@ -44,7 +44,7 @@ impl Worker {
         (self.fault, self.refusal) = (None, None);
     }
 
-    /// Tells the log of a connection that has lasted. One that ends at once is made again and again, and not told of.
+    /// Logs a connection that has lasted. Connections that end at once are retried, and not logged.
     pub(super) fn announce(&mut self) {
         let is_due = self.announce_at.is_some_and(|at| at <= Instant::now());
         let Some(monitor) = self.monitor.as_ref().filter(|_| is_due) else { return };
@@ -53,7 +53,7 @@ impl Worker {
         (self.announce_at, self.reported_fault) = (None, None);
     }
 
-    /// A fault is logged only once, until a connection has lasted.
+    /// Logs a fault only once, until a connection has lasted.
     pub(super) fn report_fault(&mut self, fault: String) {
         if self.reported_fault.as_ref() != Some(&fault) {
             (self.spec.say)(&format!("guest {}: {fault}", self.spec.name));
@@ -62,7 +62,8 @@ impl Worker {
         self.fault = Some(fault);
     }
 
-    /// When a connection may be made: at once, but not sooner after the last one than a missing machine is looked for.
+    /// When to connect next: at once, but not earlier after the last connection than the interval
+    /// for missing machines.
     pub(super) fn next_connection(&self) -> Instant {
         Instant::now().max(self.connected_at + self.spec.hypervisor.look_every())
     }
@@ -73,8 +74,8 @@ impl Worker {
         self.connect_at = self.next_connection();
     }
 
-    /// Checks the plugged devices: our devices are still there if it is the same QEMU, and others were left by a
-    /// daemon that was killed.
+    /// Checks the plugged devices. Those of this daemon are still there if it is the same QEMU;
+    /// others were left by a daemon that was killed.
     fn begin(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
         let mut monitor = LimitedMonitor::new(monitor, QMP_LOOK_TIME_MAX);
         let mut found = hotplug::find_plugged(&mut monitor)?;
@@ -99,7 +100,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Asks for what events tell of, and which may have changed without a connection.
+    /// Reads the state that events report, which may have changed without a connection.
     fn read_state(&mut self, monitor: &mut dyn Monitor) -> Result<(), VmError> {
         self.is_paused = hotplug::is_paused(monitor)?;
         if let Some(id) = &self.port_id
@@ -110,7 +111,7 @@ impl Worker {
         Ok(())
     }
 
-    /// The same again, where events of the first moments may have been missed.
+    /// The same again, because the first events may have been missed.
     pub(super) fn read_state_again(&mut self) {
         if self.state_again_at.front().is_none_or(|at| *at > Instant::now()) {
             return;
@@ -124,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// The machine has ended, and with it all that was plugged in.
+    /// The machine has ended, and with it everything that was plugged in.
     fn machine_ended(&mut self) {
         self.drop_monitor();
         self.is_paused = false;
@@ -137,12 +138,12 @@ impl Worker {
 
     /// Handles an error of the monitor.
     pub(super) fn failed(&mut self, error: &VmError) {
-        // After a refusal, and after a time-out, the monitor is still of use.
+        // After a refusal or a time-out, the monitor can still be used.
         if !matches!(error, VmError::Refused { .. } | VmError::TimeOut { .. }) {
             self.drop_monitor();
         }
         if matches!(error, VmError::Closed { .. } | VmError::NotRunning { .. }) {
-            // The machine has ended, and the next one may be there already.
+            // The machine has ended, and the next one may exist already.
             self.is_detached = self.ends_by.is_some();
         }
         self.report_fault(error_text(error));
@@ -162,12 +163,12 @@ impl Worker {
                 Err(error) => {
                     self.has_more_events = false;
                     self.failed(&error);
-                    // QEMU has ended, most likely.
+                    // Most likely, QEMU has ended.
                     return self.connect();
                 }
             }
         }
-        // The next broker has begun its own session by then, or is about to.
+        // By then, the next broker has begun its own session, or is about to.
         if is_open == Some(false) {
             (self.spec.end_session)();
         }
@@ -192,7 +193,7 @@ impl Worker {
             }
             _ => {}
         }
-        // Somebody else has taken a device out: the other one leaves, too.
+        // Another program has removed a device, so the other device is removed as well.
         if self.active.as_mut().is_some_and(|active| active.plugged.remove_deleted(event)) {
             self.begin_removal();
             (self.spec.end_session)();

@@ -1,4 +1,5 @@
-//! Detaching a guest: its feeds end, its devices leave, and it opens no feed until it is attached again.
+//! Detaching a guest: its feeds end, its devices are removed, and it can open no feed until it is
+//! attached again.
 
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -7,26 +8,27 @@ use super::{NOT_SERVED, Worker};
 
 type Reply = SyncSender<Result<(), String>>;
 
-/// A detachment that is under way.
+/// A detachment in progress.
 pub(super) struct Detaching {
     /// Feeds that the guest has not closed by then end with its session.
     session_until: Instant,
-    /// Places that may still be read stay no longer.
+    /// Rings that may still be read are kept until then.
     places_until: Instant,
-    /// The last of those who wait for it waits no longer.
+    /// The last deadline of its callers.
     until: Instant,
-    /// Callers that wait for it, each with its deadline.
+    /// Its callers, each with its deadline.
     replies: Vec<(Instant, Reply)>,
 }
 
 impl Detaching {
-    /// A quarter of the time is for the guest to close its feeds, half of it for applications that may still read them.
+    /// A quarter of the time is for the guest to close its feeds, and half of it for applications
+    /// that may still read them.
     fn new(now: Instant, within: Duration) -> Detaching {
         let (session_until, places_until) = (now + within / 4, now + within * 3 / 4);
         Detaching { session_until, places_until, until: now + within, replies: Vec::new() }
     }
 
-    /// Both as one: an earlier deadline is done then, and each caller waits for its own time.
+    /// Joins two detachments: the earlier deadlines apply, and each caller waits for its own time.
     fn joined(self, other: Detaching) -> Detaching {
         Detaching {
             session_until: self.session_until.min(other.session_until),
@@ -36,7 +38,7 @@ impl Detaching {
         }
     }
 
-    /// When something is to be done.
+    /// When the next action is due.
     pub(super) fn due(&self) -> Instant {
         let replies = self.replies.iter().map(|(until, _)| *until);
         let due = [self.session_until, self.places_until, self.until];
@@ -74,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// The thread ends when the devices have left, at most after so long.
+    /// Ends the thread when the devices are removed, at most after `within`.
     pub(super) fn end_within(&mut self, within: Duration) {
         let now = Instant::now();
         self.ends_by = Some(now + within);
@@ -123,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// Why the devices are still there.
+    /// The message that the devices are still there.
     pub(super) fn unreleased(&self) -> String {
         let why = if self.is_paused { "it is paused" } else { "is it hung, or not yet booted?" };
         format!(

@@ -20,7 +20,7 @@ const STATE_AGAIN_AFTER: [Duration; 1] = [Duration::from_secs(3)];
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A QEMU, as far as it matters.
+/// The parts of a QEMU that the tests need.
 #[derive(Default)]
 struct Qemu {
     is_there: bool,
