@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_frame_lost_or_more_cpu_than_tcpdump_falls_short() {
-        let row = |what, percent, kept| {
+        let row = |what: &str, percent, kept| {
             let mut row = Row::new(SECTION, what, "% of a CPU").sized(SIZE_MIN);
             let frames = Frames::new(100, kept, [].into(), 1.0);
             row.add_counted(0, percent, frames, Default::default());
