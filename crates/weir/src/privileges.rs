@@ -39,7 +39,7 @@ static KEEP: AtomicU64 = AtomicU64::new(0);
 /// Capabilities that a capture needs until its end. It need not have all of them.
 pub fn needed(plan: &CapturePlan) -> u64 {
     let any = |is: fn(&SourceName) -> bool| plan.sources.iter().any(|source| is(&source.name));
-    // Drivers of an engine's own devices (DPDK) may need any capability when they are stopped.
+    // Drivers of an engine's own devices may need any capability when they are stopped.
     if any(|name| matches!(name, SourceName::Device { .. }) && !name.is_of_daemon()) {
         return u64::MAX;
     }

@@ -340,7 +340,7 @@ fn root_frames_recorded_from_two_cpus_are_extracted_as_they_were_sent() {
         );
         Run::start(to, weir(&line))
     });
-    generators.map(|one| one.end().expect(0));
+    generators.into_iter().for_each(|one| drop(one.end().expect(0)));
     settle();
     let json = capture.stop().expect(0).json();
     closes(&json);

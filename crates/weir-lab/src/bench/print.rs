@@ -286,7 +286,8 @@ fn failed(what: &str, reason: String) -> Error {
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "print: {RATE_PPS} frames/s, lines to a file in memory, 64 MiB of buffer each; generator on CPU {}, the tool \
-         on CPU {}; {MIXED_PPS} frames/s of the simple IMIX for {MIXED_SECONDS} s (--quick: less), once, each tool alone",
+         on CPU {}; {MIXED_PPS} frames/s of the simple IMIX for {MIXED_SECONDS} s (--quick: less), once, \
+         each tool alone",
         context.cpus.generator, context.cpus.tool
     )
 }

@@ -73,8 +73,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub singles: Option<u64>,
     /// Measure one part only: wire, before, zero-loss, latency, iperf3, memory, command, files, af_xdp,
-    /// copiers, churn, filter, idle, wake-ups, print, serve, guests, tools, suricata, flows, recorder, to-disk, store or
-    /// any
+    /// copiers, churn, filter, idle, wake-ups, print, serve, guests, tools, suricata, flows, recorder, to-disk,
+    /// store or any
     #[arg(long, value_name = "NAME")]
     pub only: Option<weir_lab::bench::Section>,
     /// Write everything, round by round, to a JSON file (- for standard output, instead of the table)

@@ -95,11 +95,9 @@ const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 /// The kernel writes at most this much into a buffer for a dump. A longer message counts as lost.
 const BUFFER_BYTES: usize = 32 << 10;
-/// Receive buffer of the socket. The message of a link takes about 1.5 KiB, 3 KiB with the kernel's
-/// overhead.
+/// Receive buffer of the socket. The message of a link takes about 1.5 KiB, 3 KiB with the kernel's overhead.
 const SOCKET_BYTES: libc::c_int = 1 << 20;
-/// Most datagrams that one call reads, so that it returns even during a flood. The descriptor stays
-/// readable.
+/// Most datagrams that one call reads, so that it returns even during a flood. The descriptor stays readable.
 const DATAGRAMS_MAX: usize = 256;
 /// Longest time for the first dump. The kernel answers within the request itself.
 const DUMP_LIMIT: Duration = Duration::from_secs(5);
@@ -228,8 +226,7 @@ impl AsFd for LinkWatch {
     }
 }
 
-/// The known links, and how messages change them. This part has no socket, so that tests can feed it
-/// messages.
+/// The known links, and how messages change them. This part has no socket, so that tests can feed it messages.
 #[derive(Default)]
 struct Links {
     known: BTreeMap<u32, Link>,
