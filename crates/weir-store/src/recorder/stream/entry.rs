@@ -55,7 +55,10 @@ pub enum What {
     /// Headers or statistics.
     Blocks,
     /// Padding that hides torn data.
-    Cover,
+    Cover {
+        /// It replaces a page that was written; otherwise it is the piece's first page, which was not.
+        is_written: bool,
+    },
     /// Frames that were not read.
     Gap(Gap, u64),
 }

@@ -30,8 +30,8 @@ impl<D: Disk> Stream<D> {
         let Some(own) = self.entries.get_mut((entry - self.first_entry) as usize) else { return };
         let Some(file) = self.files.get_mut(&own.file) else { return };
         let length = super::length(&bytes);
-        // The padding over a torn piece overwrites bytes that are counted already.
-        let has_grown = result.is_ok() && !matches!(own.what, What::Cover);
+        // A page of padding that replaces a written page is counted already.
+        let has_grown = result.is_ok() && !matches!(own.what, What::Cover { is_written: true });
         shared.volumes.end(file.volume, length, has_grown);
         if has_grown {
             shared.report.bytes += length as u64;
@@ -50,7 +50,7 @@ impl<D: Disk> Stream<D> {
             return self.write(entry, file, at, Bytes::Own(first_page), shared);
         }
         if let Err(error) = &result
-            && !matches!(own.what, What::Cover)
+            && !matches!(own.what, What::Cover { .. })
             && file.broken_at.is_none()
             && shared.volumes.wait_for_space(file.volume, error, own.begun)
         {
@@ -142,8 +142,9 @@ impl<D: Disk> Stream<D> {
         let [first, last] = gather::cover(bytes);
         let last_at = at + (bytes - last.filled()) as u64;
         for (page_at, buffer) in [(last_at, last), (at, first)] {
+            let what = What::Cover { is_written: page_at != at };
             // If this write fails, the file ends before the piece.
-            let number = self.push(What::Cover, file, at, bytes, None);
+            let number = self.push(what, file, at, bytes, None);
             self.write(number, file, page_at, Bytes::Own(buffer), shared);
         }
     }
@@ -247,7 +248,7 @@ impl<D: Disk> Stream<D> {
                 return;
             }
             What::Blocks => self.tell_index(entry.file, Piece::headers(plain_at, plain_bytes)),
-            What::Cover => {}
+            What::Cover { .. } => {}
             What::Frames { frames, .. } if matches!(fate, Fate::Lapped) => {
                 if let Some(cursor) = cursor {
                     cursor.lose(frames);
