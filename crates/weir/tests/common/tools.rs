@@ -134,6 +134,8 @@ pub fn statistics(path: &Path) -> Vec<Statistics> {
         assert_eq!(word(at + length - 4) as usize, length, "the block at {at}");
         match word(at) {
             5 => found.push(one_statistics(&bytes[at..at + length])),
+            // The padding of a recorder's file.
+            weir_frame::pcapng::PADDING_TYPE => {}
             kind => assert!(found.is_empty(), "block type {kind} at {at}, after the statistics"),
         }
         at += length;
