@@ -46,6 +46,7 @@ export WEIR_SKIP_LOG=$scratch/skips
 : >"$WEIR_SKIP_LOG"
 
 report=()
+failures=()
 failed=0
 stage() { # NAME COMMAND...
     local name=$1 begin=$SECONDS result=ok rc=0
@@ -56,7 +57,7 @@ stage() { # NAME COMMAND...
     if [[ $limit_s -lt 5 ]]; then limit_s=5; fi
     say ""
     say "=== $name: $*"
-    timeout --kill-after=10 "$limit_s" "$@" &
+    timeout --kill-after=10 "$limit_s" "$@" > >(tee -a "$scratch/said") 2> >(tee -a "$scratch/said" >&2) &
     stage_pid=$!
     wait "$stage_pid" || rc=$?
     stage_pid=
@@ -64,7 +65,11 @@ stage() { # NAME COMMAND...
         result="FAILED (exit $rc)"
         if [[ $rc -eq 124 || $rc -eq 137 ]]; then result="FAILED (took more than $limit_s s)"; fi
         failed=$((failed + 1))
+        # The summary names the failures, for those who have only the end of the output. A moment for `tee`.
+        sleep 1
+        mapfile -t -O "${#failures[@]}" failures < <(grep -aE '^test .* FAILED$|panicked at|^error' "$scratch/said" | head -20)
     fi
+    rm -f "$scratch/said"
     report+=("$(printf '%-12s %5d s  %s' "$name" $((SECONDS - begin)) "$result")")
 }
 
@@ -91,7 +96,7 @@ stage skips tests/skips.sh "$WEIR_SKIP_LOG"
 
 say ""
 say "=== summary"
-for line in "${report[@]}"; do say "$line"; done
+for line in "${failures[@]}" "${report[@]}"; do say "$line"; done
 say "total        $(printf '%5d' "$SECONDS") s"
 if [[ $EUID -ne 0 ]]; then
     # shellcheck disable=SC2016  # for the reader's shell to expand
