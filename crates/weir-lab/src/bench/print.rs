@@ -16,7 +16,7 @@ use super::context::{Context, stopped};
 use super::counted::{self, weir_report};
 use super::machine::Disturbance;
 use super::row::{Frames, Row, conclude, find, ratio_of, value_of};
-use super::tool::Tool;
+use super::tool::{Capturing, Tool};
 use crate::generator::mix::{self, MixOptions};
 use crate::generator::sizes::{IMIX, Sizes};
 use crate::generator::{self, GenEngine, GenOptions, Rate, SIZE_MIN};
@@ -117,10 +117,20 @@ fn add_cost(cost: &mut Row, round: u32, frames: Frames, disturbance: Disturbance
     cost.add_counted(round, percent, frames, disturbance);
 }
 
-/// CPU time of a process since `before`, in seconds.
-fn used_since(before: Option<u64>, process: u32) -> Option<f64> {
-    let ns = cpu_ns(process).zip(before).map(|(after, before)| after.saturating_sub(before));
-    ns.map(|ns| ns as f64 / 1e9)
+/// Sends frames to a tool that captures. Gives what was sent, and the CPU time of the tool in seconds.
+fn send(
+    context: &Context,
+    bed: &Testbed,
+    tool: &Tool,
+    capturing: &Capturing,
+    options: &GenOptions,
+) -> Result<(generator::GenReport, Option<f64>)> {
+    let id = capturing.child.id();
+    let before = cpu_ns(id);
+    let sent = bed.tx.run(|| generator::run(&bed.tx.iface, options, context.stop))??;
+    sleep(tool.grace());
+    let ns = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
+    Ok((sent, ns.map(|ns| ns as f64 / 1e9)))
 }
 
 fn start_of_round(
@@ -179,11 +189,7 @@ fn cost_of_capture(
 ) -> Result<()> {
     let neighbours = context.calm();
     let capturing = tool.start(&bed.rx, context.cpus.tool)?;
-    let id = capturing.child.id();
-    let before = cpu_ns(id);
-    let sent = bed.tx.run(|| generator::run(&bed.tx.iface, options, context.stop))??;
-    sleep(tool.grace());
-    let used = used_since(before, id);
+    let (sent, used) = send(context, bed, tool, &capturing, options)?;
     let seconds = sent.duration.as_secs_f64();
     let got = capturing.finish()?;
     let frames = Frames::new(sent.sent, got.kept, got.drops, seconds);
@@ -208,11 +214,7 @@ fn printed(context: &Context, bed: &Testbed, tool: &Tool, options: &GenOptions) 
     // The shell executes the tool in its own process.
     let redirected = tool.clone().behind(Path::new("/bin/sh"), &["-c", &script]);
     let capturing = redirected.start(&bed.rx, context.cpus.tool)?;
-    let id = capturing.child.id();
-    let before = cpu_ns(id);
-    let sent = bed.tx.run(|| generator::run(&bed.tx.iface, options, context.stop))??;
-    sleep(tool.grace());
-    let used = used_since(before, id);
+    let (sent, used) = send(context, bed, tool, &capturing, options)?;
     let said = capturing.child.interrupt()?;
     let text = fs::read(&path).map_err(|why| failed(tool.name, why.to_string()))?;
     let (kept, report) = lines_of_frames(&text);
