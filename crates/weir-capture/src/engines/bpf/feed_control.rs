@@ -74,6 +74,10 @@ impl FeedControl for BpfControl {
         joined
     }
 
+    fn wake(&self) {
+        self.0.interrupt.raise();
+    }
+
     fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {
         let shared = &*self.0;
         let (by, relay) = shared.served().of(feed)?;

@@ -17,6 +17,7 @@ pub(crate) mod declaration;
 mod doorbell;
 mod feed_control;
 mod generations;
+mod interrupt;
 mod members;
 pub(crate) mod memory;
 mod pattern;
@@ -109,6 +110,9 @@ pub fn least_ring_bytes() -> u64 {
 /// Shortest duration of a turn of `answer`, which sleeps at its end if necessary. Readers are woken before
 /// that.
 const TURN_MIN: Duration = wake::RING_GAP;
+/// Longest duration of a `pump`: so often the counts are taken, the clock's offset is followed, and the interface is
+/// looked for.
+const TURN_MAX: Duration = Duration::from_millis(100);
 
 /// The source.
 pub struct Bpf {
@@ -245,7 +249,7 @@ impl Source for Bpf {
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-        self.serving.answer(limit, None)?;
+        self.serving.answer(limit.min(TURN_MAX), None)?;
         if let Some(relay) =
             self.serving.shared.served().relay.as_mut().filter(|relay| relay.is_over())
         {
@@ -257,6 +261,10 @@ impl Source for Bpf {
         self.serving.shared.control.follow_tai();
         self.presence.check()?;
         Ok(Pumped::More)
+    }
+
+    fn can_be_woken(&self) -> bool {
+        true
     }
 
     fn stop(&mut self) -> Result<(), CaptureError> {

@@ -38,6 +38,17 @@ pub(super) struct Serving {
     pub(super) turns: u64,
 }
 
+/// Why [`Serving::answer`] returned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum TurnEnd {
+    /// Its time is over, or a signal came.
+    Limit,
+    /// The caller's own descriptor is readable.
+    Also,
+    /// Another thread woke the source.
+    Interrupted,
+}
+
 impl Serving {
     /// Loads the programs and makes their rings; attaches nothing. Also returns notes for the user.
     /// `interface`: `None` for a source by pattern; `source` is then the pattern.
@@ -96,7 +107,7 @@ impl Serving {
             members,
             locations,
             cpus,
-        });
+        })?;
         let confirmer = Confirmer::new()?;
         let serving = Serving {
             shared: Arc::new(shared),
@@ -113,13 +124,13 @@ impl Serving {
         Arc::new(BpfControl(Arc::clone(&self.shared)))
     }
 
-    /// Answers the doorbell and the consumers' messages for about `limit`. Returns true at once if `also`
-    /// is readable.
+    /// Answers the doorbell and the consumers' messages for about `limit`, or until `also` is readable, or until
+    /// [`FeedControl::wake`].
     pub(super) fn answer(
         &mut self,
         limit: Duration,
         also: Option<BorrowedFd<'_>>,
-    ) -> Result<bool, CaptureError> {
+    ) -> Result<TurnEnd, CaptureError> {
         let deadline = Instant::now() + limit;
         loop {
             let turn = Instant::now();
@@ -137,23 +148,30 @@ impl Serving {
                 PollFd::new(&*self.shared.channels, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.confirmer.as_fd(), PollFlags::IN),
                 PollFd::from_borrowed_fd(also.unwrap_or(doorbell), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.shared.interrupt.as_fd(), PollFlags::IN),
             ];
             match rustix::event::poll(&mut wait, Some(&timeout)) {
-                Ok(0) if settled => return Ok(false),
+                Ok(0) if settled => return Ok(TurnEnd::Limit),
                 Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => return Ok(false),
+                Err(rustix::io::Errno::INTR) => return Ok(TurnEnd::Limit),
                 Err(errno) => {
                     return Err(CaptureError::os("waiting for the doorbell")(errno.into()));
                 }
             }
-            let has_news = also.is_some() && !wait[3].revents().is_empty();
+            let has_more = also.is_some() && !wait[3].revents().is_empty();
+            let is_interrupted = !wait[4].revents().is_empty();
             self.doorbell.drain();
             self.shared.wake();
             // Limits the cost of a hostile consumer: each of its thresholds and messages costs a turn, and
             // may make the programs ring the doorbell.
             std::thread::sleep(TURN_MIN.saturating_sub(turn.elapsed()));
-            if has_news || Instant::now() >= deadline {
-                return Ok(has_news);
+            if is_interrupted {
+                self.shared.interrupt.take();
+                return Ok(TurnEnd::Interrupted);
+            } else if has_more {
+                return Ok(TurnEnd::Also);
+            } else if Instant::now() >= deadline {
+                return Ok(TurnEnd::Limit);
             }
         }
     }

@@ -22,6 +22,7 @@ use super::block::{Blocks, first_lists};
 use super::confirm::Confirmer;
 use super::control::{Came, Control};
 use super::generations::{ALL, Generations, Words};
+use super::interrupt::Interrupt;
 use super::members::Members;
 use super::plan::Plan;
 use super::program::Programs;
@@ -62,6 +63,8 @@ pub(super) struct Shared {
     pub(super) options: BpfOptions,
     pub(super) control: Control,
     pub(super) channels: Arc<ChannelPoll>,
+    /// Readable when the source's thread is to return from its turn.
+    pub(super) interrupt: Interrupt,
     pub(super) setup: Setup,
     /// The interfaces, for a source by pattern.
     pub(super) members: Option<Members>,
@@ -129,7 +132,10 @@ pub(super) enum By {
 }
 
 impl Shared {
-    pub(super) fn new(parts: Parts) -> Shared {
+    ///
+    /// # Errors
+    /// [`CaptureError::Os`]: no descriptors are left.
+    pub(super) fn new(parts: Parts) -> Result<Shared, CaptureError> {
         let Parts { plan, written, locations, places, .. } = parts;
         let cpus = parts.cpus;
         let mut rings = written.chunks(cpus);
@@ -162,17 +168,18 @@ impl Shared {
             feeds_ever: parts.setup.feeds.len() as u32,
             wakers_ever: 0,
         };
-        Shared {
+        Ok(Shared {
             options: parts.options,
             control: parts.control,
             channels: parts.channels,
+            interrupt: Interrupt::new()?,
             setup: parts.setup,
             members: parts.members,
             cpus,
             join_waits: AtomicBool::new(false),
             state: Mutex::new(state),
             served: Mutex::new(served),
-        }
+        })
     }
 
     /// The data is valid even if a thread panicked while holding it: its parts are replaced one at

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 
 use super::clsact::Lock;
-use super::serving::Serving;
+use super::serving::{Serving, TurnEnd};
 use super::shared::{Shared, State};
-use super::{BpfOptions, attach, check_kernel, check_options};
+use super::{BpfOptions, TURN_MAX, attach, check_kernel, check_options};
 use crate::engines::pattern::{Change, PatternLinks};
 use crate::error::CaptureError;
 use crate::feed::control::FeedControl;
@@ -252,15 +252,15 @@ impl Source for BpfPattern {
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + limit.min(TURN_MAX);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let wait = if self.links.is_behind() { left.min(AGAIN_AFTER) } else { left };
-            let has_news = self.serving.answer(wait, Some(self.links.as_fd()))?;
-            if has_news || self.links.is_behind() {
+            let end = self.serving.answer(wait, Some(self.links.as_fd()))?;
+            if end == TurnEnd::Also || self.links.is_behind() {
                 self.follow_links()?;
             }
-            if Instant::now() >= deadline {
+            if end != TurnEnd::Limit || Instant::now() >= deadline {
                 break;
             }
         }
@@ -271,6 +271,10 @@ impl Source for BpfPattern {
         shared.control.follow_tai();
         shared.count(self.missed);
         Ok(Pumped::More)
+    }
+
+    fn can_be_woken(&self) -> bool {
+        true
     }
 
     fn take_events(&mut self) -> Vec<SourceEvent> {
