@@ -1,13 +1,17 @@
 //! Lists the files of a recording, by the names in its directories.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::recorder::volume::is_named;
+
+/// How often the lock of a directory is looked at, while recorders begin and end.
+const LOCK_TRIES: u32 = 20;
 /// Suffix of a complete file.
 pub const COMPLETE_ENDING: &str = ".pcapng";
 /// Suffix of a complete compressed file.
@@ -208,9 +212,20 @@ pub fn is_recording(directory: &Path) -> bool {
     use rustix::fs::{FlockOperation, Mode, OFlags, flock};
     // Follows no symbolic link, and does not block on a FIFO.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::open(directory.join(LOCK_NAME), flags, Mode::empty()) {
-        Err(error) => error != rustix::io::Errno::NOENT,
+    let path = directory.join(LOCK_NAME);
+    for _ in 0..LOCK_TRIES {
+        let file = match rustix::fs::open(&path, flags, Mode::empty()) {
+            Err(error) => return error != rustix::io::Errno::NOENT,
+            Ok(file) => File::from(file),
+        };
         // A shared lock, so that two simultaneous checks do not see each other as a recorder.
-        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+            return true;
+        }
+        // A recorder that ends removes the file, and another one may have begun with a new file.
+        if is_named(&file, &path) {
+            return false;
+        }
     }
+    true
 }

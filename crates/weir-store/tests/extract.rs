@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "each test uses its part")]
 mod recording;
 
+use std::cell::Cell;
 use std::fs;
 
 use proptest::prelude::*;
@@ -47,6 +48,49 @@ proptest! {
         let (frames, _) = extracted(&rig.paths(), &Query::new(times, None, None), threads);
         prop_assert!(frames == expected);
     }
+}
+
+thread_local! {
+    /// The wall clock of the next test, in nanoseconds since the Unix epoch.
+    static NOW_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[test]
+fn after_the_clock_went_back_and_forth_all_frames_come_back_in_order_of_time() {
+    const HOUR: u64 = 3_600_000_000_000;
+    let mut directories = vec![tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()];
+    let mut went_in = Vec::new();
+    // An hour back and a day forth, between two files and between two runs.
+    for (run, hours) in [[100, 99], [100, 76], [99, 123], [98, 99]].iter().enumerate() {
+        NOW_NS.set(hours[0] * HOUR);
+        let settings = Settings { now: || NOW_NS.get(), ..Settings::default() };
+        let mut rig = Rig::again(directories, 2, settings);
+        for (half, hours) in hours.iter().enumerate() {
+            NOW_NS.set(hours * HOUR);
+            // More than a file of each ring. Frames have the time of the same clock, and no two are alike.
+            for at in 0..9000 {
+                let ts_ns = NOW_NS.get() + 1000 * at + 10 * run as u64 + half as u64;
+                rig.push(at as usize % 2, ts_ns, 0, 1400);
+                if at % 500 == 0 {
+                    rig.settle();
+                }
+            }
+        }
+        rig.finish();
+        went_in.append(&mut rig.frames);
+        Rig { directories, .. } = rig;
+    }
+    went_in.sort_by_key(|(ts_ns, ..)| *ts_ns);
+    let paths = [directories[0].path().to_owned()];
+    let (frames, stats) = extracted(&paths, &Query::default(), 2);
+    assert!(stats.files >= 16, "{stats:?}");
+    assert!(frames == went_in, "{} of {}: {stats:?}", frames.len(), went_in.len());
+    assert_eq!((stats.frames_late, stats.frames_damaged, stats.indexes_missing), (0, 0, 0));
+    // The hour that was recorded three times, from all files that have it.
+    let hour = 99 * HOUR..=100 * HOUR - 1;
+    let expected: Vec<_> = went_in.into_iter().filter(|(ts_ns, ..)| hour.contains(ts_ns)).collect();
+    let (frames, _) = extracted(&paths, &Query::new(hour, None, None), 2);
+    assert!(frames.len() == 27_000 && frames == expected, "{}", frames.len());
 }
 
 #[test]

@@ -73,8 +73,12 @@ impl Writer {
     /// # Errors
     /// The kernel's error.
     pub fn create(index: &Path, file: &Path, mode: u32) -> io::Result<Writer> {
-        let out =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(index)?;
+        // Never through a link, or into a pipe, that stands there.
+        match std::fs::remove_file(index) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let out = OpenOptions::new().write(true).create_new(true).mode(mode).open(index)?;
         Writer::begin(out, file)
     }
 

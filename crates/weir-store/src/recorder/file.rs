@@ -22,7 +22,7 @@ pub struct OpenFile<D: Disk> {
     pub index: Option<index::Writer>,
     pub volume: usize,
     pub began: Instant,
-    /// Wall-clock time at which the file was begun, in nanoseconds since the Unix epoch.
+    /// Wall-clock time at which the file was begun, in nanoseconds since the Unix epoch. Its name may be later.
     pub start_ns: u64,
     /// Offset of the next piece.
     pub end: u64,

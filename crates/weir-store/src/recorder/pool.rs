@@ -87,6 +87,12 @@ impl Pool {
         self.under_way < self.jobs_max
     }
 
+    /// Sets the number of pieces that may be under way at a time; 0: no thread is free.
+    #[cfg(test)]
+    pub fn set_jobs_max(&mut self, jobs_max: usize) {
+        self.jobs_max = jobs_max;
+    }
+
     pub fn is_idle(&self) -> bool {
         self.under_way == 0
     }

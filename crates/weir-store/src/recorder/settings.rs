@@ -1,7 +1,7 @@
 //! Settings of a recorder.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::look_back::LookBack;
 
@@ -26,6 +26,9 @@ pub struct Settings {
     pub stall_max: Duration,
     /// The longest wait for an answer at the end, when no more frames come.
     pub end_stall_max: Duration,
+    /// The wall clock, in nanoseconds since the Unix epoch. Files are named after it, and it is the time of their
+    /// statistics. It may jump: durations are measured by another clock.
+    pub now: fn() -> u64,
     /// Whether files get an index.
     pub index: bool,
     /// Nothing is written before this returns true. The kernel's io_uring workers keep the privileges of the thread
@@ -63,8 +66,14 @@ impl Default for Settings {
             look_back: None,
             stall_max: crate::limits::STALL_MAX,
             end_stall_max: crate::limits::END_STALL_MAX,
+            now: wall_clock_ns,
             index: true,
             may_begin: || true,
         }
     }
+}
+
+/// The system's clock; 0 if it is before 1970.
+fn wall_clock_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }

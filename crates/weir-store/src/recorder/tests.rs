@@ -14,6 +14,10 @@ use super::settings::{Compression, Quota};
 use super::*;
 use crate::limits::{FREE_BYTES_MIN, FRUITLESS_DELETIONS_MAX, PREALLOCATE_BYTES};
 
+#[path = "clock_tests.rs"]
+mod clock_tests;
+#[path = "hostile_tests.rs"]
+mod hostile_tests;
 #[path = "look_back_tests.rs"]
 mod look_back_tests;
 #[path = "names_tests.rs"]
@@ -211,6 +215,37 @@ fn compressed_files_have_all_frames_in_order_and_an_index() {
         }
         assert_eq!(end, plain.len() as u64);
     }
+}
+
+#[test]
+fn while_no_thread_is_free_pieces_are_stored_uncompressed() {
+    let mut rig = Rig::new(8, |settings| {
+        settings.compression = Some(Compression { level: 1, threads: 1 });
+    });
+    rig.push_block();
+    rig.run();
+    assert_eq!(rig.recorder.report().stored_blocks, 0);
+    // A thread is waited for while at most half of the ring is unread.
+    rig.recorder.shared.pool.as_mut().unwrap().set_jobs_max(0);
+    (0..3).for_each(|_| rig.push_block());
+    rig.run();
+    assert_eq!((rig.recorder.report().stored_blocks, rig.recorder.kept().frames), (0, 1000));
+    (0..3).for_each(|_| rig.push_block());
+    rig.run();
+    let stored = rig.recorder.report().stored_blocks;
+    assert!((1..=3).contains(&stored), "{stored}");
+    assert_eq!(rig.recorder.kept().frames, 1000 * (1 + stored));
+    rig.recorder.shared.pool.as_mut().unwrap().set_jobs_max(2);
+    rig.run();
+    rig.push_block();
+    rig.finish();
+    let [file] = &rig.files()[..] else { panic!("{:?}", rig.files()) };
+    assert_eq!(unpacked_times(file), (0..rig.pushed).collect::<Vec<_>>());
+    assert_eq!((rig.recorder.kept().frames, rig.recorder.delivered().lapped), (8000, 0));
+    let report = rig.recorder.report();
+    // Stored pieces have their length, and the others are much shorter.
+    let (least, most) = (stored * 1_000_000, (stored + 1) * 1_100_000);
+    assert!(report.stored_blocks == stored && (least..most).contains(&report.bytes), "{report:?}");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 mod deletion;
 mod directory;
+mod names;
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,13 @@ use crate::limits::{FILE_BYTES_MIN, FREE_BYTES_MIN, VOLUME_PENDING_MAX, VOLUME_W
 
 #[cfg(test)]
 pub(super) use directory::lock_unread;
+pub(crate) use directory::{DirectoryLock, is_named, is_recorded, lock};
 use directory::{LOCK_PAUSE, past_files};
-pub(crate) use directory::{is_recorded, lock};
+pub(super) use names::begin_of_name;
 
 /// One directory.
 struct Volume<D: Disk> {
     directory: PathBuf,
-    /// The lock of the directory, which is held until this is dropped.
-    _lock: File,
     files: D::Files,
     housekeeping: Housekeeping<D>,
     /// The most bytes of all files in the directory.
@@ -60,6 +59,12 @@ struct Volume<D: Disk> {
     /// Time of the failure.
     failed: Option<Instant>,
     report: VolumeReport,
+    /// The latest time in a file name, in nanoseconds since the Unix epoch.
+    newest_ns: u64,
+    /// The latest time in a file name at the start, if the clock was behind it.
+    ahead_ns: Option<u64>,
+    /// Dropped last, when no thread works on files of the directory any more.
+    lock: DirectoryLock,
 }
 
 /// All directories of a recorder.
@@ -82,6 +87,7 @@ impl<D: Disk> Volumes<D> {
             }
             let lock = lock(directory)?;
             let past = past_files(directory).map_err(failed)?;
+            let newest_ns = names::newest_ns(&past);
             let quota = match settings.quota {
                 None => None,
                 Some(Quota::Bytes(bytes)) => Some(bytes),
@@ -92,7 +98,6 @@ impl<D: Disk> Volumes<D> {
             };
             all.push(Volume {
                 directory: directory.clone(),
-                _lock: lock,
                 files: files.clone(),
                 housekeeping: Housekeeping::new(files.clone(), directory),
                 quota,
@@ -112,6 +117,9 @@ impl<D: Disk> Volumes<D> {
                 error: None,
                 failed: None,
                 report: VolumeReport { directory: directory.clone(), ..VolumeReport::default() },
+                newest_ns,
+                ahead_ns: Some(newest_ns).filter(|newest| *newest > (settings.now)()),
+                lock,
             });
         }
         Ok(Volumes { all, file_bytes: settings.file_bytes })
@@ -306,6 +314,7 @@ impl<D: Disk> Volumes<D> {
         let waited = self.all[volume].moved.elapsed().as_secs_f64();
         self.all[volume].is_stalled = true;
         self.all[volume].housekeeping.abandon();
+        self.all[volume].lock.leave();
         let text = format!(
             "the file system did not answer for {waited:.0} s; what is wrong is in the kernel's log (dmesg)"
         );
@@ -344,21 +353,6 @@ impl<D: Disk> Volumes<D> {
     /// Number of files that killed recorders left with names of open files.
     pub fn left_files(&self) -> usize {
         self.all.iter().map(Volume::left_files).sum()
-    }
-
-    /// Notes on file systems on which deletions for the quota delay writes.
-    pub fn notes(&self) -> impl Iterator<Item = String> {
-        let discarding = self
-            .all
-            .iter()
-            .filter(|volume| volume.quota.is_some() && volume.housekeeping.discards());
-        discarding.map(|volume| {
-            format!(
-                "{}: the file system is mounted with `discard`, so that writes wait for the quota's deletions; mounted \
-                 with `nodiscard`, and with fstrim from time to time, it takes more",
-                volume.directory.display()
-            )
-        })
     }
 
     pub fn report(&self) -> Vec<VolumeReport> {

@@ -17,7 +17,7 @@ use crate::extract::open::open;
 use crate::extract::walk::{Walk, Walked};
 use crate::index::{self, Piece, Set};
 use crate::recorder::RecorderError;
-use crate::recorder::volume::{is_recorded, lock};
+use crate::recorder::volume::{DirectoryLock, is_recorded, lock};
 
 /// The action for such a file.
 pub(super) enum Recovered {
@@ -81,7 +81,7 @@ pub(super) fn directory(
 }
 
 /// Takes a recorder's lock on the directory.
-fn hold(directory: &Path) -> Result<File, Event> {
+fn hold(directory: &Path) -> Result<DirectoryLock, Event> {
     let path = directory.to_owned();
     let failed = |error: io::Error| Event::Failed { path: path.clone(), why: error.to_string() };
     let is_new = !directory.join(LOCK_NAME).exists();
@@ -97,7 +97,7 @@ fn hold(directory: &Path) -> Result<File, Event> {
     if is_new {
         // A recorder with fewer privileges must be able to open the lock file.
         let meta = directory.metadata().map_err(failed)?;
-        let _ = fchown(&held, Some(meta.uid()), Some(meta.gid()));
+        let _ = fchown(held.file(), Some(meta.uid()), Some(meta.gid()));
     }
     Ok(held)
 }

@@ -103,7 +103,11 @@ impl Rig {
 
     pub fn with(rings: usize, volumes: usize, settings: Settings) -> Rig {
         let directory = || tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let directories: Vec<_> = (0..volumes).map(|_| directory()).collect();
+        Rig::again((0..volumes).map(|_| directory()).collect(), rings, settings)
+    }
+
+    /// A recorder in directories that may have files.
+    pub fn again(directories: Vec<tempfile::TempDir>, rings: usize, settings: Settings) -> Rig {
         let paths = directories.iter().map(|one| one.path().to_owned()).collect();
         let settings = Settings { directories: paths, file_bytes: 5 << 20, ..settings };
         let disk = weir_disk::open(directories[0].path(), How::Best).unwrap();

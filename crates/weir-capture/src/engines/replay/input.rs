@@ -2,7 +2,7 @@
 //! necessary.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
+use std::fs::{DirEntry, File, Metadata};
 use std::io::{self, Cursor, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -69,6 +69,14 @@ impl Read for Input {
 pub fn is_pipe(path: &Path) -> bool {
     let is_stream = |meta: Metadata| !meta.is_file() && !meta.is_dir();
     is_standard_input(path) || path.metadata().is_ok_and(is_stream)
+}
+
+/// Whether `weir capture --write DIR/` has written into this folder: each of its files has an index.
+pub fn has_recorded_files(folder: &Path) -> bool {
+    let is_index = |entry: io::Result<DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().ends_with(b".index"))
+    };
+    folder.read_dir().is_ok_and(|mut entries| entries.any(is_index))
 }
 
 fn is_standard_input(path: &Path) -> bool {

@@ -278,8 +278,7 @@ fn open_file(path: &Path) -> Result<FrameReader<Input>, CaptureError> {
 
 fn cannot_open(path: &Path, error: &io::Error) -> CaptureError {
     let message = match error.kind() {
-        // `weir capture --write DIR/` creates this file in its folder.
-        io::ErrorKind::IsADirectory if path.join(".weir-recorder").exists() => format!(
+        io::ErrorKind::IsADirectory if input::has_recorded_files(path) => format!(
             "is a folder of recorded files; put their frames into one: weir extract {} --write all.pcapng",
             path.display()
         ),

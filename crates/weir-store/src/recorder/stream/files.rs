@@ -1,9 +1,9 @@
 //! The files of a ring: their beginning, headers, rotation, and end.
 
 use std::io;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::path::Path;
+use std::time::Instant;
 
-use chrono::{DateTime, Utc};
 use weir_disk::{ALIGN_BYTES, Bytes, Disk};
 use weir_frame::pcapng::{Statistics, write};
 use weir_frame::read::FrameReader;
@@ -12,6 +12,7 @@ use weir_ring::{Mapping, Ring, RingError};
 use super::super::Shared;
 use super::super::file::OpenFile;
 use super::super::gather;
+use super::super::volume::begin_of_name;
 use super::{Stream, What};
 use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, index_path, open_path};
 use crate::index::{self, Piece};
@@ -40,8 +41,10 @@ pub fn name(text: &str) -> String {
     if name.is_empty() { "frames".to_owned() } else { name }
 }
 
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
+/// Whether nothing has the names of this file, not even a symbolic link.
+fn is_free(complete: &Path) -> bool {
+    let has = |path: &Path| path.symlink_metadata().is_ok();
+    !has(complete) && !has(&open_path(complete)) && !has(&index_path(complete))
 }
 
 impl<D: Disk> Stream<D> {
@@ -98,17 +101,14 @@ impl<D: Disk> Stream<D> {
 
     /// Begins a file on a volume, and returns its number.
     fn begin(&mut self, volume: usize, shared: &mut Shared<D>) -> io::Result<u64> {
-        let start_ns = now_ns();
-        let start = DateTime::<Utc>::from_timestamp_nanos(start_ns as i64);
-        let start = start.format("%Y%m%dT%H%M%S%.9fZ");
+        let start_ns = (shared.settings.now)();
         let directory = shared.volumes.directory(volume).to_owned();
         let (mut file, mut path) = (None, directory.clone());
         let ending = if shared.pool.is_some() { COMPRESSED_ENDING } else { COMPLETE_ENDING };
-        for try_ in 1..=NAMES_MAX {
-            let again = if try_ == 1 { String::new() } else { format!("-{try_}") };
-            let name = format!("{start}_{}_{}{again}{ending}", self.name, self.number);
-            path = directory.join(name);
-            if path.exists() {
+        for _ in 0..NAMES_MAX {
+            let start = begin_of_name(shared.volumes.name_ns(volume, start_ns));
+            path = directory.join(format!("{start}_{}_{}{ending}", self.name, self.number));
+            if !is_free(&path) {
                 continue;
             }
             match shared.disk.create(&open_path(&path), shared.settings.file_mode) {
@@ -273,7 +273,7 @@ impl<D: Disk> Stream<D> {
                 file.has_statistics = true;
                 let mut blocks = Vec::new();
                 self.add_names(id, &mut blocks, 0, shared);
-                blocks.extend(self.statistics_of(id));
+                blocks.extend(self.statistics_of(id, (shared.settings.now)()));
                 if !blocks.is_empty() {
                     self.submit_blocks(id, &blocks, shared);
                     continue;
@@ -287,10 +287,10 @@ impl<D: Disk> Stream<D> {
     }
 
     /// Statistics blocks of a file. The last file of the feed's first ring has the ledger of the run, if it is known.
-    fn statistics_of(&mut self, id: u64) -> Vec<u8> {
+    fn statistics_of(&mut self, id: u64, now_ns: u64) -> Vec<u8> {
         let mut blocks = Vec::new();
         let Some(file) = self.files.get(&id) else { return blocks };
-        let end_ns = now_ns();
+        let end_ns = now_ns;
         let own = Statistics {
             interface_id: 0,
             ts_ns: end_ns,

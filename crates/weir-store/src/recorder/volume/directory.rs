@@ -5,10 +5,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 
 use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, LOCK_NAME, OPEN_ENDING};
 use crate::recorder::RecorderError;
@@ -25,42 +26,85 @@ pub fn lock_unread(path: &Path) -> io::Result<Option<File>> {
     // To be written, where its mode allows that: so it can be shortened when it is deleted.
     let file = match open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY)) {
         Ok(file) => File::from(file),
-        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(Some(file))
 }
 
-/// Locks a directory as a recorder does, for as long as the file is open.
-pub(crate) fn lock(directory: &Path) -> Result<File, RecorderError> {
-    let failed = |source| RecorderError::Directory { directory: directory.to_owned(), source };
-    let path = directory.join(LOCK_NAME);
-    // Neither through a link nor waiting for a reader: the directory may be written to by others.
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let mut open = OpenOptions::new();
-    open.write(true).create(true).truncate(false).custom_flags(flags);
-    let file = open.open(path);
-    let file = file.map_err(failed)?;
-    // A process that checks whether a recorder runs holds it for a moment.
-    let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-    for _ in 0..LOCK_TRIES {
-        if locked != Err(rustix::io::Errno::WOULDBLOCK) {
-            break;
-        }
-        std::thread::sleep(LOCK_PAUSE);
-        locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+/// The lock of a directory. Its file is removed and released when this is dropped.
+///
+/// A lock is valid only if the path still names the locked file, so [`lock`] checks that once it has the lock. Only the
+/// owner of a valid lock removes the file. So no two processes have a valid lock of one directory.
+#[derive(Debug)]
+pub(crate) struct DirectoryLock {
+    file: File,
+    path: PathBuf,
+    is_left: bool,
+}
+
+impl DirectoryLock {
+    pub fn file(&self) -> &File {
+        &self.file
     }
-    match locked {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(RecorderError::Taken { directory: directory.to_owned() })
-        }
-        Err(error) => Err(failed(error.into())),
+
+    /// Leaves the file in the directory, because its file system does not answer.
+    pub fn leave(&mut self) {
+        self.is_left = true;
     }
 }
 
-/// Files that recorders have left here, the oldest first: names begin with the time.
+impl Drop for DirectoryLock {
+    fn drop(&mut self) {
+        if !self.is_left && is_named(&self.file, &self.path) {
+            // An error is ignored: a file that is left over is not locked, so it excludes nobody.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Locks a directory as a recorder does.
+pub(crate) fn lock(directory: &Path) -> Result<DirectoryLock, RecorderError> {
+    let failed = |source| RecorderError::Directory { directory: directory.to_owned(), source };
+    let path = directory.join(LOCK_NAME);
+    for _ in 0..LOCK_TRIES {
+        let file = open_lock(&path).map_err(failed)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if is_named(&file, &path) => {
+                return Ok(DirectoryLock { file, path, is_left: false });
+            }
+            // Its owner has removed it since it was opened.
+            Ok(()) => {}
+            // A process that checks whether a recorder runs holds it for a moment.
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            Err(error) => return Err(failed(error.into())),
+        }
+    }
+    Err(RecorderError::Taken { directory: directory.to_owned() })
+}
+
+/// Opens the file of a lock, or creates it.
+fn open_lock(path: &Path) -> io::Result<File> {
+    // Neither through a link nor waiting for a reader: the directory may be written to by others.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let mut open = OpenOptions::new();
+    let opened = open.write(true).create(true).truncate(false).custom_flags(flags).open(path);
+    if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return Err(io::Error::other(format!("{LOCK_NAME} is not a regular file; remove it")));
+    }
+    opened
+}
+
+/// Whether the path names this open file. Symbolic links are not followed.
+pub(crate) fn is_named(file: &File, path: &Path) -> bool {
+    let id = |meta: &fs::Metadata| (meta.dev(), meta.ino());
+    let named = fs::symlink_metadata(path).map(|meta| id(&meta));
+    file.metadata().is_ok_and(|meta| named.is_ok_and(|named| named == id(&meta)))
+}
+
+/// Files that recorders have left here, the oldest first: names are in the order in which the files were begun
+/// (decision 0049).
 pub fn past_files(directory: &Path) -> io::Result<VecDeque<Past>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -99,7 +143,53 @@ pub(crate) fn is_recorded(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::thread;
+    use std::time::Instant;
+
     use super::*;
+
+    #[test]
+    fn a_directory_is_locked_once_although_its_lock_file_comes_and_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let (owners, begin) = (AtomicUsize::new(0), Instant::now());
+        let lock_often = || {
+            let mut locked = 0;
+            while begin.elapsed() < Duration::from_millis(500) {
+                let Ok(lock) = lock(directory.path()) else { continue };
+                assert_eq!(owners.fetch_add(1, SeqCst), 0, "two have the lock");
+                thread::yield_now();
+                owners.fetch_sub(1, SeqCst);
+                locked += 1;
+                drop(lock);
+            }
+            locked
+        };
+        let locked: usize = thread::scope(|scope| {
+            let threads: Vec<_> = (0..6).map(|_| scope.spawn(lock_often)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(locked > 6, "{locked}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_lock_file_of_another_is_not_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(LOCK_NAME);
+        let first = lock(directory.path()).unwrap();
+        // A user takes it away, and another recorder begins.
+        fs::remove_file(&path).unwrap();
+        let second = lock(directory.path()).unwrap();
+        drop(first);
+        assert!(matches!(lock(directory.path()), Err(RecorderError::Taken { .. })));
+        drop(second);
+        assert!(!path.exists());
+        let mut stalled = lock(directory.path()).unwrap();
+        stalled.leave();
+        drop(stalled);
+        assert!(path.exists() && lock(directory.path()).is_ok());
+    }
 
     #[test]
     fn a_recorders_files_are_known_by_their_names() {
