@@ -121,10 +121,31 @@ fn every_page_is_in_the_book() {
 fn every_flag_of_tcpdump_stands_beside_ours() {
     let flags = tcpdump::flags(&tree());
     assert!(flags.len() > 20, "the declarations are not where they were: {flags:?}");
-    let missing = tcpdump::missing(&tcpdump::page(), &flags);
+    let missing = tcpdump::missing(&tcpdump::page(), "tcpdump", &flags);
     assert!(missing.is_empty(), "not in docs/from-tcpdump.md: {missing:?}");
-    let planted = "\n## tcpdump\n| `-i IFACE` | x |\n\n## dumpcap\n| `-r` | x |\n";
-    assert_eq!(tcpdump::missing(planted, &['i', 'r'].into()), ["`-r"]);
+    let planted = "\n## tcpdump\n| `-i IFACE` | x |\n\n## dumpcap\n| `-r`, `--read` | `-i` |\n";
+    let flags: BTreeSet<String> = ["-i", "-r"].map(str::to_owned).into();
+    assert_eq!(tcpdump::missing(planted, "tcpdump", &flags), ["-r"]);
+    assert_eq!(tcpdump::missing(planted, "dumpcap", &flags), ["-i"]);
+}
+
+#[test]
+fn every_flag_in_the_help_of_other_tools_is_in_their_table() {
+    let planted = "Usage: x [-Ab#] [ -B size ] [--count] -i|--in <pcap|->, --ring=N (a->b) -- -k1000 like-this";
+    let found = tcpdump::flags_in(planted);
+    let flags = ["-#", "-A", "-B", "-b", "-i", "--count", "--in", "--ring"];
+    assert_eq!(found, flags.map(str::to_owned).into());
+    for tool in tcpdump::TOOLS {
+        let test = "every_flag_in_the_help_of_other_tools_is_in_their_table";
+        let Some(help) = tcpdump::help(tool) else {
+            weir_lab::testbed::skip(test, &format!("needs the program {tool}"));
+            continue;
+        };
+        let flags = tcpdump::flags_in(&help);
+        assert!(flags.len() > 30, "no help of {tool}: {help}");
+        let missing = tcpdump::missing(&tcpdump::page(), tool, &flags);
+        assert!(missing.is_empty(), "docs/from-tcpdump.md lacks flags of {tool}: {missing:?}");
+    }
 }
 
 /// Each rule finds planted faults, and nothing else.
