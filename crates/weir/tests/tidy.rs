@@ -104,6 +104,16 @@ fn every_link_leads_somewhere() {
     let dead: BTreeSet<String> =
         dead.into_iter().chain(["docs/a.md: ../../l"]).map(str::to_owned).collect();
     assert_eq!(found, dead, "Makefile is there, and in no package");
+
+    let planted = [
+        ("README.md", "[a](CONTRIBUTING.md)\n"),
+        ("CONTRIBUTING.md", "[b](SECURITY.md#c) [d](README.md) [e](SECURITY.md#f)\n"),
+        ("SECURITY.md", "# C\n"),
+    ];
+    let planted = planted.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+    let dead = ["CONTRIBUTING.md: SECURITY.md#f", "README.md: CONTRIBUTING.md"];
+    let dead: BTreeSet<String> = dead.map(str::to_owned).into();
+    assert_eq!(links::dead(&planted, |_| false), dead, "packages do not have CONTRIBUTING.md");
 }
 
 #[test]
@@ -112,7 +122,8 @@ fn every_page_is_in_the_book() {
     assert!(missing.is_empty(), "not once in docs/SUMMARY.md: {missing:?}");
     let contents = "# Summary\n[w](../README.md)\n- [a](a.md)\n- [`a`](./a.md)\n- [0001: b](decisions/0001-b.md)\n";
     let planted = [("docs/SUMMARY.md", contents), ("README.md", ""), ("docs/a.md", "")];
-    let planted = planted.into_iter().chain([("docs/decisions/0001-b.md", ""), ("docs/c.md", "")]);
+    let more = [("docs/decisions/0001-b.md", ""), ("docs/c.md", ""), ("SECURITY.md", "")];
+    let planted = planted.into_iter().chain(more);
     let planted = planted.map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
     assert_eq!(book::not_once(&planted), ["docs/a.md", "docs/c.md"]);
 }
