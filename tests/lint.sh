@@ -33,11 +33,11 @@ if [[ -x $deny ]]; then
     if compgen -G "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs/*" >/dev/null; then
         checks+=(--disable-fetch advisories)
     else
-        say 'no database of advisories here; to get one, run: cargo deny fetch db'
+        say "no database of advisories here; to get one, run: $deny fetch db"
     fi
     "$deny" --log-level error --offline --locked check --hide-inclusion-graph "${checks[@]}"
 else
-    skip cargo-deny 'it is missing (cargo install --locked cargo-deny --root .cache/tools)'
+    skip cargo-deny 'it is missing (tests/setup.sh lint)'
 fi
 
 # The book of docs/. crates/weir/tests/tidy.rs checks its table of contents even without mdbook.

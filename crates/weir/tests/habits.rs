@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_lab::testbed::require_root;
+use weir_lab::testbed::{require_root, require_tool};
 
 fn weir(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -76,9 +76,7 @@ fn traces_come_from_standard_input_and_compressed() {
     for (pack, name) in [("gzip -c", "a.gz"), ("zstd -qc", "b"), ("lz4 -qc", "c.pcap")] {
         let packed = folder.path().join(name).display().to_string();
         let tool = pack.split(' ').next().unwrap();
-        let is_there = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-        if !is_there.is_ok_and(|output| output.status.success()) {
-            eprintln!("SKIPPED traces_come_compressed: no {tool} here");
+        if !require_tool("traces_come_from_standard_input_and_compressed", tool) {
             continue;
         }
         assert_eq!(

@@ -1,13 +1,15 @@
 //! All commands have one manner: the JSON of each names the same things by the same words and with their units, and
-//! what cannot run ends with status 2, with its reason on standard error. None of it needs rights.
+//! what cannot run ends with status 2, with its reason on standard error. Only the JSON of commands for root needs rights.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Deserializer, Value};
 use tempfile::TempDir;
+use weir_lab::Testbed;
+use weir_lab::testbed::{End, in_netns, require_root};
 
 /// Names that a thing might have, and the one that it has.
 const SYNONYMS: [(&str, &str); 27] = [
@@ -47,18 +49,30 @@ const OF_PROTOCOL: [&str; 3] = ["lag", "seconds", "wire_bytes"];
 /// Objects whose keys are names of others: features of `ethtool`, sizes of pages, blocked entries.
 const NAMED_BY_OTHERS: [&str; 3] = ["features", "hugepages_free", "left_ms"];
 
+/// Numbers of the lab whose unit is a field of the row that they are in, or part of a target's words.
+const UNIT_BESIDE: [&str; 5] = ["limit", "max", "median", "min", "value"];
+
 /// Keys whose values have several kinds, and why.
-const KINDS: [(&str, &str); 5] = [
+const KINDS: [(&str, &str); 12] = [
     ("blocked", "a ledger: frames; weir block: the list"),
+    ("cores", "doctor: each of them; of the lab's machine how many"),
+    ("frames", "how many; of a round of the lab the account of them"),
+    ("gbps", "a rate; of a row of the lab a summary"),
+    ("kernel", "drops: frames that it lost; of the lab's machine its release"),
+    ("netdev", "drops: frames that it refused; weir attach: its own counts"),
+    ("rounds", "of a row of the lab each of them; of a summary how many"),
     ("consumers", "a report: each of them; of a daemon's client how many"),
     ("cpus", "doctor: of the machine a list; of an interrupt text, as the kernel writes it"),
     ("feeds", "a report: each of them; in answers about them how many"),
     ("monitoring_port", "doctor: whether settings are for one, and the command line for one"),
+    ("value", "doctor: a setting's, as text; lab: of a round a number, of a row a summary"),
 ];
 
 /// Commands of one daemon, one capture and one recording.
 struct Bench {
     dir: TempDir,
+    /// Whose namespace they run in.
+    end: Option<End>,
     children: Vec<Child>,
     objects: Vec<(String, Value)>,
 }
@@ -81,18 +95,44 @@ impl Bench {
         command
     }
 
-    /// Keeps each JSON object that the command prints, and there must be one.
+    /// Keeps each JSON object that the command prints. There must be one, and nothing else.
     fn run(&mut self, line: &str) {
-        let output = self.command(line).output().expect("weir");
+        let mut command = self.command(line);
+        let output = match &self.end {
+            Some(end) => in_netns(&end.netns, || command.output()).expect("the namespace"),
+            None => command.output(),
+        };
+        let output = output.expect("weir");
         let stdout = String::from_utf8(output.stdout).expect("text");
-        let objects = stdout.lines().filter(|line| line.starts_with('{'));
         let before = self.objects.len();
-        for object in objects {
-            let object = serde_json::from_str(object).unwrap_or_else(|why| panic!("{line}: {why}"));
+        for object in Deserializer::from_str(&stdout).into_iter() {
+            let object = object.unwrap_or_else(|why| panic!("{line}: {why}: {stdout}"));
             self.objects.push((line.to_owned(), object));
         }
         let says = String::from_utf8_lossy(&output.stderr);
         assert!(self.objects.len() > before, "{line}: {:?}: {says}", output.status);
+    }
+
+    /// Passes if all objects have one vocabulary.
+    fn judge(&self, names_min: usize) {
+        let mut kinds: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
+        let mut found = BTreeSet::new();
+        for (line, object) in &self.objects {
+            walk(object, "", &mut |within, key, value| {
+                for fault in faults(line.starts_with("status --socket"), within, key, value) {
+                    found.insert(format!("{line}: {within}.{key} {fault}"));
+                }
+                if !value.is_null() {
+                    kinds.entry(key.to_owned()).or_default().insert(kind(value), line);
+                }
+            });
+        }
+        assert!(found.is_empty(), "{found:#?}");
+        let several: BTreeMap<_, _> = kinds.iter().filter(|(_, kinds)| kinds.len() > 1).collect();
+        let is_new = |key: &str| KINDS.iter().all(|(known, _)| *known != key);
+        let new: BTreeMap<_, _> = several.iter().filter(|(key, _)| is_new(key)).collect();
+        assert!(new.is_empty(), "of several kinds: {new:#?}");
+        assert!(kinds.len() > names_min, "only {} names were seen", kinds.len());
     }
 
     /// Starts one that goes on, and waits until its socket is there.
@@ -166,11 +206,14 @@ fn faults(is_of_daemon: bool, within: &str, key: &str, value: &Value) -> Vec<Str
         faults.push(format!("is neither true nor false: {value}"));
     }
     // A fraction is a measure, so it has a unit.
-    let has_unit = ends(&["_s", "_ms", "_us", "pps", "gbps", "_bps", "_per_second", "_share"]);
+    let units = ["_s", "_ms", "_us", "pps", "gbps", "_bps", "_per_second", "_share"];
+    let has_unit = ends(&units) || ends(&["_percent", "_cores"]) || UNIT_BESIDE.contains(&key);
     if value.is_f64() && !has_unit {
         faults.push(format!("has no unit: {value}"));
     }
-    if value.as_str().is_some_and(|text| text == "true" || text.parse::<f64>().is_ok()) {
+    // Settings are in the kernel's words.
+    let is_plain = within != "settings";
+    if is_plain && value.as_str().is_some_and(|it| it == "true" || it.parse::<f64>().is_ok()) {
         faults.push(format!("is text: {value}"));
     }
     faults
@@ -181,7 +224,8 @@ fn json_has_one_vocabulary() {
     let dir = tempfile::tempdir().expect("a folder");
     let config = "[sources.made]\nsource = \"gen:size=64,rate=1kpps\"\neverybody = true\n";
     fs::write(dir.path().join("weir.toml"), config).expect("a file");
-    let mut bench = Bench { dir, children: Vec::new(), objects: Vec::new() };
+    let (children, objects) = (Vec::new(), Vec::new());
+    let mut bench = Bench { dir, end: None, children, objects };
     bench.run("capture gen:size=64,rate=10kpps --duration 300ms --json --json-every 100ms --quiet");
     bench.run("capture gen:size=64,frames=1000 --json --write DIR/rec/ --compress zstd");
     bench.run("capture gen:size=64,frames=1000 --json --write DIR/made.pcapng");
@@ -207,24 +251,35 @@ fn json_has_one_vocabulary() {
     bench.run("block 10.0.0.0/24 --feed a --socket DIR/daemon --json");
     bench.run("capture host:made --socket DIR/daemon --frames 10 --json");
 
-    let mut kinds: BTreeMap<String, BTreeMap<&str, &str>> = BTreeMap::new();
-    let mut found = BTreeSet::new();
-    for (line, object) in &bench.objects {
-        walk(object, "", &mut |within, key, value| {
-            for fault in faults(line.starts_with("status --socket"), within, key, value) {
-                found.insert(format!("{line}: {within}.{key} {fault}"));
-            }
-            if !value.is_null() {
-                kinds.entry(key.to_owned()).or_default().insert(kind(value), line);
-            }
-        });
+    bench.run("lab churn --feeds 3 --consumers 3 --json");
+    bench.run("lab disk DIR --rounds 1 --duration 0.1s --block-sizes 1MiB --json -");
+    bench.run("vm check web1 --config DIR/weir.toml --socket DIR/daemon --json");
+    bench.judge(150);
+}
+
+#[test]
+fn root_json_has_one_vocabulary() {
+    if !require_root("root_json_has_one_vocabulary") {
+        return;
     }
-    assert!(found.is_empty(), "{found:#?}");
-    let several: BTreeMap<_, _> = kinds.iter().filter(|(_, kinds)| kinds.len() > 1).collect();
-    let new: BTreeMap<_, _> =
-        several.iter().filter(|(key, _)| KINDS.iter().all(|(known, _)| known != **key)).collect();
-    assert!(new.is_empty(), "of several kinds: {new:#?}");
-    assert!(kinds.len() > 150, "only {} names were seen", kinds.len());
+    let bed = Testbed::builder().gro(true).build().expect("a testbed");
+    let dir = tempfile::tempdir().expect("a folder");
+    let (children, objects) = (Vec::new(), Vec::new());
+    let mut bench = Bench { dir, end: Some(bed.tx.clone()), children, objects };
+    bench.run("gen wtx0 --frames 1000 --size imix --flows 10 --json");
+    bench.run("capture gen:frames=10 --write DIR/made.pcapng --json");
+    bench.run("gen wtx0 --file DIR/made.pcapng --json");
+    bench.run("attach file:DIR/made.pcapng --netdev weir0 --json");
+    bench.end = Some(bed.rx.clone());
+    for engine in ["bpf", "af_packet", "af_xdp --consume", "pcap"] {
+        bench.run(&format!("capture wrx0 --duration 100ms --engine {engine} --json"));
+    }
+    bench.run("attach wrx0 --netdev weir0 --duration 100ms --json");
+    bench.run("flows wrx0 --in-kernel --duration 100ms --json");
+    bench.run("doctor wrx0 --monitoring-port --json");
+    bench.run("lab churn --source bpf --feeds 3 --consumers 3 --json");
+    bench.run("lab bench --only command --rounds 1 --duration 0.1s --json -");
+    bench.judge(150);
 }
 
 /// What `weir` says to these words.

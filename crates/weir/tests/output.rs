@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use weir_frame::read::FrameReader;
+use weir_lab::testbed::require_tool;
 
 /// A line of shell in which `weir` is the program, and `in_folder` goes to one that lasts as long.
 fn shell(line: &str) -> Output {
@@ -295,8 +296,8 @@ fn printed_lines_name_their_source_and_their_feeds() {
 
 #[test]
 fn lines_are_those_of_tcpdump_with_the_same_flags() {
-    if Command::new("tcpdump").arg("--version").output().is_err() {
-        return println!("lines_are_those_of_tcpdump_with_the_same_flags: skipped, no tcpdump");
+    if !require_tool("lines_are_those_of_tcpdump_with_the_same_flags", "tcpdump") {
+        return;
     }
     for (ours, theirs) in [
         ("--time utc", ""),

@@ -2,34 +2,17 @@
 
 mod common;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use serde_json::Value;
 use weir_lab::Testbed;
 
 use common::daemon::Daemon;
-use common::libpcap::{self, Tools, compiled, reader};
+use common::libpcap::{self, Tools, compiled, library, reader};
 use common::{Ended, Run, bed, folder, generate, path, ready, tools};
 
 const FRAMES: u64 = 2000;
-
-/// The library as this tree has it, where `weir` of this tree finds it.
-fn library() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let beside = Path::new(env!("CARGO_BIN_EXE_weir")).parent().expect("a folder");
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--locked", "--quiet", "-p", "weir-pcap"]);
-        if beside.ends_with("release") {
-            build.arg("--release");
-        }
-        let built = build.status().expect("cargo starts");
-        assert!(built.success(), "building weir-pcap");
-        beside.join("libweirpcap.so")
-    })
-}
 
 /// `weir run` of a tool on this daemon.
 fn run(daemon: &Daemon, line: &[&str]) -> Command {

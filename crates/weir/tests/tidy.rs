@@ -104,6 +104,16 @@ fn every_link_leads_somewhere() {
     let dead: BTreeSet<String> =
         dead.into_iter().chain(["docs/a.md: ../../l"]).map(str::to_owned).collect();
     assert_eq!(found, dead, "Makefile is there, and in no package");
+
+    let planted = [
+        ("README.md", "[a](CONTRIBUTING.md)\n"),
+        ("CONTRIBUTING.md", "[b](SECURITY.md#c) [d](README.md) [e](SECURITY.md#f)\n"),
+        ("SECURITY.md", "# C\n"),
+    ];
+    let planted = planted.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+    let dead = ["CONTRIBUTING.md: SECURITY.md#f", "README.md: CONTRIBUTING.md"];
+    let dead: BTreeSet<String> = dead.map(str::to_owned).into();
+    assert_eq!(links::dead(&planted, |_| false), dead, "packages do not have CONTRIBUTING.md");
 }
 
 #[test]
@@ -112,7 +122,8 @@ fn every_page_is_in_the_book() {
     assert!(missing.is_empty(), "not once in docs/SUMMARY.md: {missing:?}");
     let contents = "# Summary\n[w](../README.md)\n- [a](a.md)\n- [`a`](./a.md)\n- [0001: b](decisions/0001-b.md)\n";
     let planted = [("docs/SUMMARY.md", contents), ("README.md", ""), ("docs/a.md", "")];
-    let planted = planted.into_iter().chain([("docs/decisions/0001-b.md", ""), ("docs/c.md", "")]);
+    let more = [("docs/decisions/0001-b.md", ""), ("docs/c.md", ""), ("SECURITY.md", "")];
+    let planted = planted.into_iter().chain(more);
     let planted = planted.map(|(name, text)| (name.to_owned(), text.to_owned())).collect();
     assert_eq!(book::not_once(&planted), ["docs/a.md", "docs/c.md"]);
 }
@@ -121,10 +132,31 @@ fn every_page_is_in_the_book() {
 fn every_flag_of_tcpdump_stands_beside_ours() {
     let flags = tcpdump::flags(&tree());
     assert!(flags.len() > 20, "the declarations are not where they were: {flags:?}");
-    let missing = tcpdump::missing(&tcpdump::page(), &flags);
+    let missing = tcpdump::missing(&tcpdump::page(), "tcpdump", &flags);
     assert!(missing.is_empty(), "not in docs/from-tcpdump.md: {missing:?}");
-    let planted = "\n## tcpdump\n| `-i IFACE` | x |\n\n## dumpcap\n| `-r` | x |\n";
-    assert_eq!(tcpdump::missing(planted, &['i', 'r'].into()), ["`-r"]);
+    let planted = "\n## tcpdump\n| `-i IFACE` | x |\n\n## dumpcap\n| `-r`, `--read` | `-i` |\n";
+    let flags: BTreeSet<String> = ["-i", "-r"].map(str::to_owned).into();
+    assert_eq!(tcpdump::missing(planted, "tcpdump", &flags), ["-r"]);
+    assert_eq!(tcpdump::missing(planted, "dumpcap", &flags), ["-i"]);
+}
+
+#[test]
+fn every_flag_in_the_help_of_other_tools_is_in_their_table() {
+    let planted = "Usage: x [-Ab#] [ -B size ] [--count] -i|--in <pcap|->, --ring=N (a->b) -- -k1000 like-this";
+    let found = tcpdump::flags_in(planted);
+    let flags = ["-#", "-A", "-B", "-b", "-i", "--count", "--in", "--ring"];
+    assert_eq!(found, flags.map(str::to_owned).into());
+    for tool in tcpdump::TOOLS {
+        let test = "every_flag_in_the_help_of_other_tools_is_in_their_table";
+        let Some(help) = tcpdump::help(tool) else {
+            weir_lab::testbed::skip(test, &format!("needs the program {tool}"));
+            continue;
+        };
+        let flags = tcpdump::flags_in(&help);
+        assert!(flags.len() > 30, "no help of {tool}: {help}");
+        let missing = tcpdump::missing(&tcpdump::page(), tool, &flags);
+        assert!(missing.is_empty(), "docs/from-tcpdump.md lacks flags of {tool}: {missing:?}");
+    }
 }
 
 /// Each rule finds planted faults, and nothing else.

@@ -64,8 +64,10 @@ pub struct Frames {
     /// frames twice.
     pub unaccounted: i64,
     /// Time from the first frame sent to the last.
+    #[serde(rename = "duration_s")]
     pub seconds: f64,
     /// CPU time of the tool's own process. The kernel's work in softirqs is charged to the sender.
+    #[serde(rename = "cpu_s")]
     pub cpu_seconds: Option<f64>,
 }
 

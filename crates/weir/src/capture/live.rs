@@ -47,29 +47,39 @@ impl Live {
 
     /// Shows the progress if that is due. `total` returns the current ledger of all feeds.
     pub fn tick(&mut self, delivered: Delivered, total: impl FnOnce() -> Ledger) {
-        let now = Instant::now();
+        if let Some(line) = self.line_due(Instant::now(), delivered, total) {
+            if self.is_terminal { out::show_status(&line) } else { eprintln!("{line}") }
+        }
+    }
+
+    /// The line, if one is due.
+    fn line_due(
+        &mut self,
+        now: Instant,
+        delivered: Delivered,
+        total: impl FnOnce() -> Ledger,
+    ) -> Option<String> {
         if now < self.next {
-            return;
+            return None;
         }
         self.next = now + Duration::from_secs(1);
         let total = total();
         if !self.talks || now < self.line_at {
-            return;
+            return None;
         }
         self.line_at = now + if self.is_terminal { Duration::ZERO } else { LINES_APART };
         let (then, before) = std::mem::replace(&mut self.last, (now, delivered));
         let seconds = now.duration_since(then).as_secs_f64();
         let frames = (delivered.frames - before.frames) as f64;
         let bits = (delivered.wire_bytes - before.wire_bytes) as f64 * 8.0;
-        let line = format!(
+        Some(format!(
             "weir: {} {} | captured {} dropped {} lapped {}",
             self.packets.show(frames / seconds),
             self.bits.show(bits / seconds),
             grouped(total.captured),
             grouped(total.dropped()),
             grouped(delivered.lapped),
-        );
-        if self.is_terminal { out::show_status(&line) } else { eprintln!("{line}") }
+        ))
     }
 
     /// Clears the status line before the report.
@@ -134,5 +144,28 @@ pub fn text(name: &str, news: &News) -> String {
             error_text(why)
         ),
         News::Failed(why) => format!("this source has ended, the others go on: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_has_a_line_a_minute_and_a_terminal_one_a_second() {
+        let (begin, tenth) = (Instant::now(), Duration::from_millis(100));
+        // Tenths of a second at which a line was due.
+        let due = |is_terminal, talks, prints_there| {
+            let mut live = Live::new(begin, talks, prints_there);
+            live.is_terminal = is_terminal;
+            let mut is_due = |at: u32| {
+                live.line_due(begin + tenth * at, Delivered::default(), Ledger::default).is_some()
+            };
+            (0..1300).filter(|&at| is_due(at)).collect::<Vec<_>>()
+        };
+        assert_eq!(due(false, true, false), [10, 610, 1210]);
+        assert_eq!(due(true, true, false), (10..1300).step_by(10).collect::<Vec<_>>());
+        assert!(due(true, false, false).is_empty());
+        assert!(due(true, true, true).is_empty());
     }
 }

@@ -13,6 +13,22 @@ use super::{Run, folder, path};
 /// The tools of [`Tools::start`].
 pub const NAMES: [&str; 3] = ["tcpdump", "dumpcap", "tshark"];
 
+/// libweirpcap as this tree has it, where `weir` of this tree finds it.
+pub fn library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let beside = Path::new(env!("CARGO_BIN_EXE_weir")).parent().expect("a folder");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "--quiet", "-p", "weir-pcap"]);
+        if beside.ends_with("release") {
+            build.arg("--release");
+        }
+        let built = build.status().expect("cargo starts");
+        assert!(built.success(), "building weir-pcap");
+        beside.join("libweirpcap.so")
+    })
+}
+
 /// The program of tests/preload/reader.c.
 pub fn reader() -> &'static str {
     static BUILT: OnceLock<(TempDir, String)> = OnceLock::new();

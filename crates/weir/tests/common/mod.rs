@@ -10,6 +10,7 @@ pub mod docker;
 pub mod flows;
 pub mod frames;
 pub mod libpcap;
+pub mod manual;
 pub mod metrics;
 pub mod tools;
 

@@ -13,6 +13,6 @@ pub fn not_once(pages: &BTreeMap<String, String>) -> Vec<String> {
         let is_it = |link: &&&str| links::resolved(CONTENTS, link).is_some_and(|it| it == page);
         contents.iter().filter(is_it).count()
     };
-    let pages = pages.keys().filter(|&page| page != CONTENTS && named(page) != 1);
-    pages.cloned().collect()
+    let pages = pages.keys().filter(|&page| page != CONTENTS && links::is_installed(page));
+    pages.filter(|&page| named(page) != 1).cloned().collect()
 }

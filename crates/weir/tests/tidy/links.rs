@@ -1,4 +1,4 @@
-//! Links in README.md, ARCHITECTURE.md and docs: files and headings that they name are there, here and where packages
+//! Links in the pages at the root and in docs: files and headings that they name are there, here and where packages
 //! put the pages. Links into the web are not followed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,10 +9,19 @@ use super::tree::root;
 /// Pages at the root. `packaging/stage.sh` installs them, and all of docs, with the same paths.
 const AT_THE_ROOT: [&str; 2] = ["README.md", "ARCHITECTURE.md"];
 
+/// Pages at the root that are in no package under these names, and not in the book.
+const NOT_INSTALLED: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
+
+/// Whether packages and the book have the page.
+pub fn is_installed(page: &str) -> bool {
+    !NOT_INSTALLED.contains(&page)
+}
+
 /// Markdown pages by their paths from the root.
 pub fn pages() -> BTreeMap<String, String> {
     let root = root();
-    let mut names: Vec<String> = AT_THE_ROOT.map(str::to_owned).into();
+    let mut names: Vec<String> =
+        AT_THE_ROOT.iter().chain(&NOT_INSTALLED).map(|&name| name.to_owned()).collect();
     let mut folders = vec!["docs".to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(root.join(&folder)).expect("a folder").flatten() {
@@ -42,8 +51,9 @@ pub fn dead(pages: &BTreeMap<String, String>, is_file: impl Fn(&str) -> bool) ->
             let (file, anchor) = link.split_once('#').map_or((link, None), |(f, a)| (f, Some(a)));
             let target = if file.is_empty() { Some(page.clone()) } else { resolved(page, file) };
             let is_alive = target.is_some_and(|target| {
-                let is_there =
-                    pages.contains_key(&target) || target.starts_with("docs/") && is_file(&target);
+                let is_page =
+                    pages.contains_key(&target) && (is_installed(&target) || !is_installed(page));
+                let is_there = is_page || target.starts_with("docs/") && is_file(&target);
                 let has =
                     |anchor| pages.get(&target).is_some_and(|text| anchors(text).contains(anchor));
                 is_there && anchor.is_none_or(has)

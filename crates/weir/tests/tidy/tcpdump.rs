@@ -1,8 +1,13 @@
-//! docs/from-tcpdump.md has every flag of tcpdump that `weir capture` takes or answers.
+//! docs/from-tcpdump.md has every flag that `weir capture` took over from tcpdump, and every flag of the help of each
+//! tool that it has a table for.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use super::tree::{Tree, root};
+
+/// Tools with a table, by the name of their program.
+pub const TOOLS: [&str; 3] = ["tcpdump", "dumpcap", "netsniff-ng"];
 
 /// The page.
 pub fn page() -> String {
@@ -10,19 +15,41 @@ pub fn page() -> String {
 }
 
 /// Letters of tcpdump's flags in the command line's declarations.
-pub fn flags(tree: &Tree) -> BTreeSet<char> {
+pub fn flags(tree: &Tree) -> BTreeSet<String> {
     let files = ["capture", "input", "print", "rotate", "tcpdump_flags"];
     let declared = files.map(|file| &tree.files[format!("crates/weir/src/cli/{file}.rs").as_str()]);
     let letters = declared.iter().flat_map(|file| file.split("short = '").skip(1));
-    letters.filter_map(|rest| rest.chars().next()).collect()
+    letters.filter_map(|rest| rest.chars().next()).map(|letter| format!("-{letter}")).collect()
 }
 
-/// Flags without a row in the page's first table of flags.
-pub fn missing(page: &str, flags: &BTreeSet<char>) -> Vec<String> {
-    let table = page.split("\n## tcpdump\n").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let rows = table.expect("a table of tcpdump's flags").lines();
-    let firsts: Vec<&str> = rows.filter_map(|row| row.split(" | ").next()).collect();
-    let has = |flag: &String| firsts.iter().any(|cell| cell.contains(flag.as_str()));
-    let named = flags.iter().map(|letter| format!("`-{letter}"));
-    named.filter(|flag| !has(flag)).collect()
+/// What a tool prints for `-h`; none where it cannot be run.
+pub fn help(tool: &str) -> Option<String> {
+    let output = Command::new(tool).arg("-h").output().ok()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Some(text(&output.stdout) + &text(&output.stderr))
+}
+
+/// Flags in a text, as `-x` and `--long`. Letters behind one bracket, `[-xyz]`, are a flag each.
+pub fn flags_in(text: &str) -> BTreeSet<String> {
+    let mut flags = BTreeSet::new();
+    for word in text.split(|c: char| c.is_whitespace() || "`,|<>()=".contains(c)) {
+        let bare = word.trim_matches(['[', ']']);
+        let letters = bare.strip_prefix('-').unwrap_or_default();
+        if letters.strip_prefix('-').is_some_and(|name| name.starts_with(char::is_alphabetic)) {
+            flags.insert(bare.to_owned());
+        } else if letters.chars().count() == 1 && letters != "-" || word.starts_with("[-") {
+            flags.extend(letters.chars().map(|letter| format!("-{letter}")));
+        }
+    }
+    flags
+}
+
+/// Flags without a row in the tool's table.
+pub fn missing(page: &str, tool: &str, flags: &BTreeSet<String>) -> Vec<String> {
+    let table = page.split(&format!("\n## {tool}\n")).nth(1);
+    let table = table.and_then(|rest| rest.split("\n## ").next());
+    let rows = table.unwrap_or_else(|| panic!("no table of {tool}'s flags")).lines();
+    let named: BTreeSet<String> =
+        rows.filter_map(|row| row.split(" | ").next()).flat_map(flags_in).collect();
+    flags.difference(&named).cloned().collect()
 }
