@@ -79,7 +79,7 @@ peers:
 	cargo build --locked --release -p weir-pcap
 	@tests/setup.sh bench || echo 'warning: measuring without the tools that are missing' >&2
 
-soak: build ## compare every engine's ledger with its generator, SOAK_SECONDS for each frame size (30), simulate SIMULATE_SEEDS runs (10000), compare flows and lines of 256 traces with tshark and tcpdump, kill a recorder 50 times, kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30), fuzz every parser for SOAK_FUZZ_SECONDS (120); needs root
+soak: build ## compare every engine's ledger with its generator, SOAK_SECONDS for each frame size (30), simulate SIMULATE_SEEDS runs (10000), compare flows and lines of 257 traces with tshark and tcpdump, kill a recorder 50 times, kill daemon and clients KILLS times (1000), plug a guest's devices in and out CYCLES times (100), kill its broker, its QEMU and the daemon GUEST_KILLS times (30), fuzz every parser for SOAK_FUZZ_SECONDS (120); needs root
 	@$(call need_root,lab soak --duration $(SOAK_SECONDS))
 	$(WEIR) lab soak --duration $(SOAK_SECONDS)
 	$(WEIR) lab simulate --seeds $(SIMULATE_SEEDS) --shrink

@@ -53,6 +53,7 @@ esac
 
 # Every crate can be packed for a registry: the package has all files that the crate needs, and every dependency has a
 # version. Compiling the packages would take as long as a build: `cargo package -p CRATE` without --no-verify.
+# `cargo publish --dry-run` does the same, but asks the registry first, so it does not run with --offline.
 packed=$(mktemp -d)
 trap 'rm -rf "$packed"' EXIT
 cargo package --workspace --no-verify --offline --locked --allow-dirty --target-dir "$packed" >"$packed/said" 2>&1 || {

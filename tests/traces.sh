@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints a folder with some 250 traces by others, of many protocols, some of them damaged on purpose: the test traces of
+# Prints a folder with 257 traces by others, of many protocols, some of them damaged on purpose: the test traces of
 # nDPI, from the source of Debian's package (LGPL; 127 MB, downloaded once into .cache/tools). Exit 3: the download failed.
 set -euo pipefail
 # shellcheck source=tests/common.sh

@@ -86,14 +86,13 @@ pub fn by_tshark(file: &str) -> Flows {
 }
 
 /// Whether the first IP header is IPv6, and where it begins, of a frame with these protocols; `None` if something else
-/// is before it than Ethernet and VLAN tags.
+/// is before it than Ethernet and VLAN tags, or nothing.
 fn outermost(protocols: &str) -> Option<(bool, u64)> {
-    let mut at = 14;
-    let mut protocols = protocols.split(':');
-    (protocols.next()? == "eth").then_some(())?;
-    for protocol in protocols {
+    // Packets without a link layer begin with the IP header.
+    let mut at = if protocols.starts_with("eth:") { 14 } else { 0 };
+    for protocol in protocols.split(':') {
         match protocol {
-            "ethertype" => {}
+            "eth" | "ethertype" | "raw" => {}
             "vlan" | "ieee8021ad" => at += 4,
             "ip" => return Some((false, at)),
             "ipv6" => return Some((true, at)),
