@@ -183,8 +183,8 @@ fn show(one: &Examined, args: &DoctorArgs) {
     }
 }
 
-/// The line for `--apply` and `--undo` that had nothing to do. `--apply` does not carry out all commands beside findings:
-/// some interrupt the link or affect other programs.
+/// The line for `--apply` and `--undo` that had nothing to do. `--apply` does not carry out all commands beside
+/// findings: some interrupt the link or affect other programs.
 fn nothing_done(is_apply: bool, findings: &[Finding]) -> &'static str {
     match (is_apply, findings.iter().any(|finding| finding.remedy.is_some())) {
         (false, _) => "nothing to take back",
