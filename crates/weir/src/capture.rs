@@ -5,7 +5,6 @@ mod metrics;
 mod reading;
 mod results;
 mod statistics;
-mod tagged;
 mod watched;
 
 use std::io::IsTerminal;
@@ -33,9 +32,8 @@ use crate::metrics::{Address, Metrics};
 use crate::plan::CapturePlan;
 use crate::run_result::RunResult;
 use crate::so_far::{ReportsSoFar, SoFar};
-use crate::source_name::SourceName;
-use crate::sources::Subscriptions;
-use crate::{pipes, privileges, signals, usage_hints};
+use crate::sources::{Subscribed, Subscriptions};
+use crate::{pipes, privileges, signals, tagged, usage_hints};
 use live::{Live, introduce};
 use reading::{Leaving, Progress, Reading};
 
@@ -171,6 +169,8 @@ impl<'a> Run<'a> {
             let frames_max = self.plan.frames.filter(|_| working.is_empty());
             working.push(self.start(named, reading, frames_max)?);
         }
+        // Network namespaces can only be entered before rights are given up.
+        let on_tags = if self.plan.talks { self.notes_on_tags() } else { Vec::new() };
         // The first frames come before all sources are started and rights are given up.
         let started = Instant::now();
         let _metrics = match self.start_sources(rights) {
@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
         stop.end_at(end);
         // After the sources are started, because a terminal may be slow.
         if self.plan.talks {
-            self.introduce();
+            self.introduce(&on_tags);
         }
         self.wait(&working, begin, end);
         self.plan.watch.iter().for_each(Watch::end);
@@ -268,21 +268,24 @@ impl<'a> Run<'a> {
         })
     }
 
+    /// Notes on filters that frames with VLAN tags do not pass, where such frames are expected, and with --verbose.
+    fn notes_on_tags(&self) -> Vec<String> {
+        let is_verbose = self.plan.outputs.print.is_some_and(|print| print.frame.verbose);
+        let note = |feed: &Subscribed| {
+            let source = self.plan.sources.get(feed.source)?;
+            let filter = feed.takes.filter.as_deref().filter(|_| source.name.is_of_interfaces())?;
+            let note = tagged::note(filter)?;
+            (is_verbose || tagged::may_come(&source.target)).then_some(note)
+        };
+        self.subscriptions.outputs().filter_map(note).collect()
+    }
+
     /// Prints which engines were chosen, and why.
-    fn introduce(&self) {
+    fn introduce(&self, notes: &[String]) {
         for source in &self.subscriptions.sources {
             self.probe.info_of(source.id).iter().for_each(introduce);
         }
-        let sources = &self.plan.sources;
-        for feed in self.subscriptions.outputs() {
-            let name = sources.get(feed.source).map(|source| &source.name);
-            let is_live = name.is_some_and(SourceName::is_of_interfaces);
-            if let Some(note) =
-                feed.takes.filter.as_deref().filter(|_| is_live).and_then(tagged::note)
-            {
-                eprintln!("weir: {note}");
-            }
-        }
+        notes.iter().for_each(|note| eprintln!("weir: {note}"));
         watched::news(self);
         if let Some(note) = self.plan.outputs.write.as_deref().and_then(usage_hints::format_note) {
             eprintln!("weir: {note}");

@@ -237,7 +237,8 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
             Some("to see frames as lines of text: weir extract DIR | weir capture file:- --print")
         }
         ErrorKind::UnknownArgument
-            if flag.len() == 2 && text(ContextKind::Usage).contains("weir capture") =>
+            if (flag.len() == 2 || tcpdump_flags::LONG.contains(&flag.as_str()))
+                && text(ContextKind::Usage).contains("weir capture") =>
         {
             Some("docs/from-tcpdump.md has the flags of tcpdump beside those of weir capture")
         }
@@ -369,6 +370,13 @@ mod tests {
         };
         assert!(hint("weir capture lo -nnvv").contains("add --print"));
         assert!(hint("weir capture lo -Z root").contains("docs/from-tcpdump.md"));
+        for flag in ["--number", "--micro", "--snapshot-length=96", "--time-stamp-type"] {
+            assert!(
+                hint(&format!("weir capture lo {flag}")).contains("docs/from-tcpdump.md"),
+                "{flag}"
+            );
+        }
+        assert_eq!(hint("weir capture lo --no-such-flag"), "");
         assert!(hint("weir extract dumps --print").contains("| weir capture file:- --print"));
         assert!(hint("weir -i eth0").contains("weir capture -i eth0"));
         assert!(hint("weir -D").contains("a command comes first"));

@@ -167,7 +167,7 @@ fn show(one: &Examined, args: &DoctorArgs) {
     if let Some(steps) = &one.steps {
         println!();
         if steps.is_empty() {
-            println!("  nothing to {}", if args.apply { "change" } else { "take back" });
+            println!("  {}", nothing_done(args.apply, &one.findings));
         }
         for (knob, outcome) in steps {
             println!("  {}", plain(&format!("{knob}: {}", said(outcome))));
@@ -180,6 +180,16 @@ fn show(one: &Examined, args: &DoctorArgs) {
         // Escaped before it is padded, so that columns are aligned.
         let command = plain(&one.nic.command(&setting.knob.command(&setting.value)));
         println!("    {command:<40} # {}", plain(&setting.why));
+    }
+}
+
+/// The line for `--apply` and `--undo` that had nothing to do. `--apply` does not carry out all commands beside
+/// findings: some interrupt the link or affect other programs.
+fn nothing_done(is_apply: bool, findings: &[Finding]) -> &'static str {
+    match (is_apply, findings.iter().any(|finding| finding.remedy.is_some())) {
+        (false, _) => "nothing to take back",
+        (true, false) => "nothing to change",
+        (true, true) => "--apply has nothing to change; the commands behind $ are left to you",
     }
 }
 
@@ -214,4 +224,23 @@ fn object(
         "monitoring_port": args.monitoring_port,
         "interfaces": interfaces,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_to_change_is_not_said_beside_a_command_that_changes_something() {
+        let finding = |remedy: Option<&str>| Finding {
+            about: "queues".into(),
+            grade: Grade::Note,
+            meaning: String::new(),
+            remedy: remedy.map(str::to_owned),
+        };
+        let told = |remedy| nothing_done(true, &[finding(None), finding(remedy)]);
+        assert_eq!(told(None), "nothing to change");
+        assert!(told(Some("ethtool -L eth0 combined 2")).contains("left to you"));
+        assert_eq!(nothing_done(false, &[finding(Some("x"))]), "nothing to take back");
+    }
 }

@@ -1,12 +1,11 @@
 //! Error texts for users: each cause once, before the remedy, without error numbers.
 
+use std::error::Error;
 use std::io;
-
-use anyhow::Error;
 
 /// The text of an error and of its causes. A remedy comes last: `a: cannot be read (No such file or directory); name a
 /// directory that ...`.
-pub fn words(error: &Error) -> String {
+pub fn words(error: &anyhow::Error) -> String {
     let mut texts: Vec<String> =
         error.chain().map(|cause| without_number(&cause.to_string())).collect();
     let is_of_kernel = error.chain().last().is_some_and(|last| last.is::<io::Error>());
@@ -18,6 +17,11 @@ pub fn words(error: &Error) -> String {
         texts.pop();
     }
     texts.join(": ")
+}
+
+/// The text of an error and of its causes, without error numbers: for reports, and fields named `error` in JSON.
+pub fn error_text(error: &(dyn Error + 'static)) -> String {
+    without_number(&weir_capture::error::error_text(error))
 }
 
 /// Removes error numbers: `No such file or directory (os error 2)` becomes `No such file or directory`.
@@ -56,6 +60,12 @@ mod tests {
         let outer = missing().context("opening a").context("no b; make one").unwrap_err();
         assert_eq!(words(&outer), format!("no b; make one: opening a: {reason}"));
         assert_eq!(words(&anyhow::anyhow!("no b; make one")), "no b; make one");
+    }
+
+    #[test]
+    fn texts_of_reports_have_no_numbers() {
+        let missing = io::Error::from_raw_os_error(libc::ENOENT);
+        assert_eq!(error_text(&missing), "No such file or directory");
     }
 
     #[test]

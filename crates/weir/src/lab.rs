@@ -12,11 +12,11 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use weir_capture::af_xdp::synthetic::{self, SyntheticCopier, SyntheticSpec};
 use weir_capture::bpf::{self, Loaded};
-use weir_capture::error::error_text;
 use weir_lab::Testbed;
 use weir_lab::bench::{self, Options, Report, SoakOptions, Verdict};
 
 use crate::cli::{BenchArgs, ChurnArgs, CopiersArgs, LabArgs, LabCommand, RereadArgs, SoakArgs};
+use crate::error_words::error_text;
 use crate::units::counted;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 

@@ -42,6 +42,7 @@ mod so_far;
 mod source_name;
 mod sources;
 mod status;
+mod tagged;
 mod units;
 mod usage_hints;
 mod vm;

@@ -249,7 +249,15 @@ mod tests {
             assert!(forms.iter().any(|text| explained.contains(text)), "{field}");
         }
         // The rows of the text: two blanks, a name, two blanks or more, a number.
+        // With one consumer its counts have rows, with several each has a row of them.
+        let single = Report { consumers: &consumers[..1], ..report };
         let text = report.text();
+        let rows = ["write", "print", "latency", "count"].map(|name| format!("  {name} "));
+        let times = |row: &String| text.lines().filter(|line| line.starts_with(row)).count();
+        assert_eq!(rows.each_ref().map(times), [1; 4], "{text}");
+        assert!(text.contains(", 1 untriggered, 1 late, 1 drop store"), "{text}");
+        assert!(!text.contains("\n  delivered"), "{text}");
+        let text = text + &single.text();
         let rows = text.lines().filter_map(|line| line.strip_prefix("  ")?.split_once("  "));
         let rows: Vec<&str> = rows.map(|(name, _)| name.trim()).collect();
         assert!(rows.contains(&"after limit") && rows.contains(&"drop ring"), "{rows:?}");

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use weir_capture::error::error_text;
 use weir_capture::{FilterLocation, Info, InterfaceLedger};
 use weir_consumer::{ConsumerError, Count, Delivered, Taken};
 use weir_ring::Ledger;
 use weir_store::recorder::RecorderReport;
 
 use crate::consumers::{LatencyReport, NetdevReport};
+use crate::error_words::error_text;
 use crate::flows::report::FlowsReport;
 use crate::sources::Subscribed;
 use crate::units::{bit_rate, packet_rate};

@@ -13,6 +13,7 @@ use weir_ring::Ledger;
 use weir_store::recorder::RecorderReport;
 
 use crate::consumers::{NetdevReport, RunConsumer};
+use crate::error_words::without_number;
 use crate::journal::{Fate, Journal, NotJoined};
 use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceNow, SourceResult};
 use crate::sources::{InForce, OpenSource, Subscribed, Subscriptions};
@@ -227,7 +228,7 @@ impl SoFar {
                 ledger,
                 lives: fate.lives,
                 downs: fate.downs,
-                error: fate.error,
+                error: fate.error.map(|error| without_number(&error)),
                 now: None,
             }
         };

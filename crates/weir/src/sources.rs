@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use weir_capture::engines::declaration::Target;
-use weir_capture::error::error_text;
 use weir_capture::kernel::netns::OwnerFinder;
 use weir_capture::{CaptureError, Feed, Filter, FilterLocation, Setup};
 use weir_container::interface::{address_names, owner_finder, owners};
@@ -14,6 +13,7 @@ use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_probe::{LinkName, Opener, Probe, SourceId, SourceSpec, SubscriptionId, Wants};
 use weir_store::Names;
 
+use crate::error_words::error_text;
 use crate::feeds::{self, Asked, FeedCompiler};
 use crate::plan::own_traffic::{self, Found};
 use crate::plan::{CapturePlan, PlannedSource};

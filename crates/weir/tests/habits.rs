@@ -8,7 +8,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use weir_lab::testbed::{require_root, require_tool};
+use weir_lab::Testbed;
+use weir_lab::testbed::{require_root, require_tool, skip};
 
 fn weir(line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -270,16 +271,82 @@ fn json_every_so_often_closes_each_time() {
 
 #[test]
 fn root_a_filter_that_misses_tagged_frames_says_so() {
-    if !require_root("root_a_filter_that_misses_tagged_frames_says_so") {
+    let test = "root_a_filter_that_misses_tagged_frames_says_so";
+    if !require_root(test) {
         return;
     }
+    let bed = Testbed::builder().build().expect("a testbed");
+    let ip = |args: &str| {
+        let mut ip = Command::new("ip");
+        ip.args(["-n", &bed.rx.netns]).args(args.split(' ')).output().expect("ip").status.success()
+    };
+    let name = &bed.rx.iface;
+    let source = format!("netns:{}/{name}", bed.rx.netns);
+    let told = |source: &str, filter: &str| {
+        let output = run(&mut weir(&format!("capture {source} --duration 100ms {filter}")));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    // Without an address it may be a trunk.
     for (filter, is_said) in
         [("icmp", true), ("tcp port 80", true), ("not arp", false), ("vlan", false)]
     {
-        let output = run(&mut weir(&format!("capture lo --duration 100ms {filter}")));
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = told(&source, filter);
         let note = format!("'({filter}) or (vlan and ({filter}))'");
         assert_eq!(said.contains(&note), is_said, "{filter}: {said}");
         assert_eq!(said.contains("VLAN tag"), is_said, "{filter}: {said}");
     }
+    // With an address it carries this machine's own traffic, until there is a VLAN interface.
+    assert!(ip(&format!("addr add 192.0.2.7/24 dev {name}")));
+    assert!(!told(&source, "icmp").contains("VLAN tag"));
+    assert!(told(&source, "icmp --print -v").contains("VLAN tag"));
+    assert!(!told("lo", "icmp").contains("VLAN tag"));
+    if !ip(&format!("link add link {name} name v100 type vlan id 100")) {
+        return skip(test, "of VLAN interfaces: needs the kernel's 8021q module");
+    }
+    assert!(told(&source, "icmp").contains("VLAN tag"));
+    let pattern = format!("netns:{}/any", bed.rx.netns);
+    assert!(told(&pattern, "icmp").contains("VLAN tag"));
+}
+
+/// A frame of a Linux cooked capture in a classic pcap file, as tcpdump writes one of `any`.
+fn cooked_trace() -> Vec<u8> {
+    let header = [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 113];
+    let mut frame = vec![0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0];
+    frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+    frame.extend([0, 7, 0, 9, 0, 8, 0, 0]);
+    let bytes = frame.len() as u32;
+    let words = header.into_iter().chain([1, 0, bytes, bytes]);
+    words.flat_map(u32::to_le_bytes).chain(frame).collect()
+}
+
+#[test]
+fn lines_of_a_cooked_trace_name_the_feed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let trace = dir.path().join("cooked.pcap");
+    fs::write(&trace, cooked_trace()).expect("a trace");
+    let mut command = weir("capture --print -t --feed");
+    command.args(["web: udp", "--feed", "dns: port 9", &format!("file:{}", trace.display())]);
+    let output = run(&mut command);
+    let text = String::from_utf8_lossy(&output.stdout);
+    for feed in ["[web]", "[dns]"] {
+        assert_eq!(text.lines().filter(|line| line.contains(feed)).count(), 1, "{feed}: {text}");
+    }
+}
+
+#[test]
+fn a_filter_that_no_frame_passes_says_at_the_end_that_tags_may_be_why() {
+    let told = |filter: &str| {
+        let output = run(&mut weir(&format!("capture gen:frames=10 {filter}")));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(told("icmp").contains("'(icmp) or (vlan and (icmp))'"));
+    assert!(!told("udp").contains("VLAN tag"));
+}
+
+#[test]
+fn errors_in_json_have_no_numbers_of_the_system() {
+    let output = weir("capture gen:frames=10 --json --write /dev/full").output().expect("weir");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("No space left on device") && !text.contains("os error"), "{text}");
 }

@@ -3,13 +3,12 @@
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
-use weir_capture::error::error_text;
 use weir_capture::{CaptureError, Info, SourceEvent};
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
 
 use super::Working;
-use crate::error_words::without_number;
+use crate::error_words::error_text;
 use crate::journal::News;
 use crate::out;
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
@@ -101,7 +100,7 @@ pub fn introduce(info: &Info) {
 pub fn ended(consumer: &Working) -> String {
     let observer = consumer.running.observer();
     let why = observer.end().and_then(|end| end.failure.as_deref());
-    let why = why.map_or_else(String::new, |why| format!("{}; ", without_number(&error_text(why))));
+    let why = why.map_or_else(String::new, |why| format!("{}; ", error_text(why)));
     format!("{}: {why}this consumer has ended, the others go on", consumer.name)
 }
 

@@ -4,6 +4,39 @@
 
 use clap::Args;
 
+/// Long flags of tcpdump and dumpcap. An unknown one is answered with the page that has ours beside them.
+///
+/// Source: tcpdump(1), dumpcap(1).
+pub const LONG: [&str; 27] = [
+    "--autostop",
+    "--buffer-size",
+    "--capture-comment",
+    "--compress-type",
+    "--count",
+    "--debug",
+    "--lengths",
+    "--linktype",
+    "--list-data-link-types",
+    "--list-remote-interfaces",
+    "--list-time-stamp-types",
+    "--log-level",
+    "--micro",
+    "--monitor-mode",
+    "--no-optimize",
+    "--no-promiscuous-mode",
+    "--number",
+    "--packet-buffered",
+    "--print-sampling",
+    "--relinquish-privileges",
+    "--ring-buffer",
+    "--skip",
+    "--snapshot-length",
+    "--temp-dir",
+    "--time-stamp-precision",
+    "--time-stamp-type",
+    "--update-interval",
+];
+
 /// Source: tcpdump(1).
 #[derive(Args, Debug, Default)]
 pub struct TcpdumpFlags {

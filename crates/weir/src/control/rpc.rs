@@ -4,10 +4,11 @@ use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use weir_capture::error::error_text;
 use weir_plug::framing;
 use weir_plug::limits::MESSAGE_BYTES_MAX;
 use weir_plug::message::{Message, NO_METHOD, NO_PARAMS, NO_REQUEST, REFUSED, RpcError};
+
+use crate::error_words::error_text;
 
 /// A request to a capture.
 #[derive(Debug, PartialEq, Eq, Serialize)]

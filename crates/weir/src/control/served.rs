@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use anyhow::{Error, Result, anyhow, bail};
 use serde_json::{Value, json};
-use weir_capture::error::error_text;
 use weir_capture::{CaptureError, Change, Filter};
 use weir_client::protocol::block_time;
 use weir_filter::block::Entry;
@@ -20,6 +19,7 @@ use weir_probe::{BlockLists, ListChange, Probe, ProbeError};
 use weir_store::recorder::look_back::Asked;
 
 use super::rpc::{Block, Method, SetFilter};
+use crate::error_words::error_text;
 use crate::feeds::compile;
 use crate::journal::Journal;
 use crate::report::counts;

@@ -9,7 +9,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use weir_capture::error::error_text;
 use weir_flow_kernel::{KernelTable, now_ns};
 use weir_frame::pcapng::{Interface, LINKTYPE_ETHERNET};
 use weir_monitor::{Reporter, SourceView, Sources};
@@ -20,6 +19,7 @@ use super::outlets::{OutletPlan, Outlets};
 use super::show::Show;
 use super::watch::Watch;
 use crate::cli::FlowsArgs;
+use crate::error_words::error_text;
 use crate::interruptible_writer::Stop;
 use crate::signals::End;
 

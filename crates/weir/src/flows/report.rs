@@ -4,6 +4,7 @@ use serde::Serialize;
 use weir_flow::Counters;
 
 use super::outlets::{ExportReport, Outlets};
+use crate::error_words::without_number;
 
 /// The report on flows.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -27,6 +28,12 @@ pub struct FlowsReport {
     /// The flows with the most bytes, as a text table.
     #[serde(skip)]
     pub table: String,
+}
+
+/// The report with its error as other reports have it: without the kernel's number.
+fn in_plain_words(mut export: ExportReport) -> ExportReport {
+    export.error = export.error.as_deref().map(without_number);
+    export
 }
 
 /// Frames that belong to no flow.
@@ -61,7 +68,7 @@ impl FlowsReport {
             fragments_unattributed: counters.fragments_unattributed,
             clock_steps_ahead: counters.clock_steps_ahead,
             clock_steps_back: counters.clock_steps_back,
-            exports,
+            exports: exports.into_iter().map(in_plain_words).collect(),
             table: out.table(),
         }
     }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use weir_capture::error::error_text;
 use weir_capture::{Direction, Info, InterfaceLedger, Sampling};
 use weir_client::protocol;
 use weir_ring::Ledger;
@@ -12,6 +11,7 @@ use weir_store::recorder::look_back::LookBackReport;
 
 use super::Report;
 use crate::consumers::{LatencyReport, NetdevReport};
+use crate::error_words::{error_text, without_number};
 use crate::flows::report::FlowsReport;
 use crate::run_result::{ConsumerResult, FeedResult, Rates};
 use crate::source_name::Part;
@@ -131,7 +131,7 @@ struct JsonVolume<'a> {
     bytes: u64,
     deleted_files: u64,
     deleted_bytes: u64,
-    error: Option<&'a str>,
+    error: Option<String>,
 }
 
 impl<'a> From<&'a RecorderReport> for JsonRecorder<'a> {
@@ -141,7 +141,7 @@ impl<'a> From<&'a RecorderReport> for JsonRecorder<'a> {
             bytes: volume.bytes,
             deleted_files: volume.deleted_files,
             deleted_bytes: volume.deleted_bytes,
-            error: volume.error.as_deref(),
+            error: volume.error.as_deref().map(without_number),
         });
         let RecorderReport { files, bytes, torn_blocks, copied_blocks, .. } = *report;
         let look_back = report.look_back.map(JsonLookBack::from);

@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 
-use weir_capture::error::error_text;
 use weir_capture::{FilterLocation, InterfaceLedger};
 use weir_consumer::Delivered;
 use weir_ring::Ledger;
@@ -13,9 +12,11 @@ use super::Report;
 use super::flow_lines::of_flows;
 use super::source_lines::{engine_line, owner_line};
 use crate::consumers::{LatencyReport, NetdevReport};
-use crate::run_result::{FeedResult, SourceResult};
+use crate::error_words::error_text;
+use crate::run_result::{ConsumerResult, FeedResult, SourceResult};
 use crate::source_name::Part;
 use crate::sources::Subscribed;
+use crate::tagged;
 use crate::units::{bit_rate, counted, grouped, packet_rate};
 
 /// Indentation of the interfaces of a pattern.
@@ -93,40 +94,59 @@ impl Report<'_> {
         if self.consumers.len() > 1 {
             self.consumer_rows().into_iter().for_each(&mut line);
             self.ended().for_each(&mut line);
-            line(String::new());
-            line(format!("  of {}:", self.main().name));
-        }
-        line(format!("  delivered  {:>15}", grouped(main.delivered.frames)));
-        line(format!("  lapped     {:>15}", grouped(main.delivered.lapped)));
-        for (name, count) in [
-            ("untriggered", main.delivered.untriggered),
-            ("after limit", main.delivered.after_limit),
-            ("waiting", main.waiting.unwrap_or(0)),
-            ("late, kept", main.delivered.late),
-            ("drop store", main.store_drops),
-            ("drop ring", main.ring_drops),
-            ("drop netdev", main.netdev_drops()),
-            ("super-frames", total.super_frames),
-        ] {
-            if count > 0 {
+        } else {
+            line(format!("  delivered  {:>15}", grouped(main.delivered.frames)));
+            line(format!("  lapped     {:>15}", grouped(main.delivered.lapped)));
+            for (name, count) in single_counts(main) {
                 line(format!("  {name:<12} {:>13}", grouped(count)));
             }
         }
-        self.advice().into_iter().for_each(&mut line);
+        let more = self.of_the_run();
+        if self.consumers.len() > 1 && !more.is_empty() {
+            line(String::new());
+        }
+        more.into_iter().for_each(line);
+        out
+    }
+
+    /// Lines below the counts of the consumers, if there is something to report.
+    fn of_the_run(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let super_frames = self.total().super_frames;
+        if super_frames > 0 {
+            lines.push(format!("  {:<12} {:>13}", "super-frames", grouped(super_frames)));
+        }
+        lines.extend(self.advice());
+        lines.extend(self.on_tags());
         if let Some(LatencyReport { frames, p50_us, p90_us, p99_us, p999_us, max_us, .. }) =
             self.latency()
         {
-            line(format!(
+            lines.push(format!(
                 "  stamp to consumer, {}: p50 {p50_us:.1} us, p90 {p90_us:.1}, p99 {p99_us:.1}, \
                  p99.9 {p999_us:.1}, max {max_us:.1}",
                 counted(frames, "frame")
             ));
         }
-        self.netdev().map(into_netdev).into_iter().for_each(&mut line);
-        self.recorder().map(of_recorder).into_iter().flatten().for_each(&mut line);
-        self.flows().map(of_flows).into_iter().flatten().for_each(&mut line);
-        out
+        lines.extend(self.netdev().map(into_netdev));
+        lines.extend(self.recorder().map(of_recorder).into_iter().flatten());
+        lines.extend(self.flows().map(of_flows).into_iter().flatten());
+        lines
     }
+}
+
+/// Counts of a consumer that are shown where they are not 0.
+fn single_counts(consumer: &ConsumerResult) -> Vec<(&'static str, u64)> {
+    let Delivered { untriggered, after_limit, late, .. } = consumer.delivered;
+    let all = [
+        ("untriggered", untriggered),
+        ("after limit", after_limit),
+        ("waiting", consumer.waiting.unwrap_or(0)),
+        ("late", late),
+        ("drop store", consumer.store_drops),
+        ("drop ring", consumer.ring_drops),
+        ("drop netdev", consumer.netdev_drops()),
+    ];
+    all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 /// Lines about recorded and deleted files.
@@ -262,6 +282,20 @@ fn whose(feed: &Subscribed) -> String {
 }
 
 impl Report<'_> {
+    /// A note for each filter that no frame has passed, if frames with VLAN tags do not pass it.
+    fn on_tags(&self) -> Vec<String> {
+        let note = |feed: &FeedResult| {
+            let Ledger { offered, captured, filtered_uncounted, .. } = feed.ledger;
+            let none_passed = captured == 0 && (offered > 0 || filtered_uncounted);
+            let filter = feed.asked.takes.filter.as_deref().filter(|_| none_passed)?;
+            tagged::note(filter).map(|note| format!("  {note}"))
+        };
+        match self.is_of_a_moment() {
+            true => Vec::new(),
+            false => self.feeds.iter().filter_map(note).collect(),
+        }
+    }
+
     /// A heading, and one row per consumer.
     fn consumer_rows(&self) -> Vec<String> {
         let row = |cells: [&str; 5]| {
@@ -275,10 +309,10 @@ impl Report<'_> {
             let [frames, lapped, after_limit, drops] =
                 [frames, lapped, after_limit, drops].map(grouped);
             let line = row([consumer.name, &frames, &lapped, &after_limit, &drops]);
-            match consumer.delivered.untriggered {
-                0 => line,
-                frames => format!("{line}, {} untriggered", grouped(frames)),
-            }
+            // Behind the columns: what these do not have, and the parts of the drops.
+            let more =
+                single_counts(consumer).into_iter().filter(|(name, _)| *name != "after limit");
+            more.fold(line, |line, (name, count)| format!("{line}, {} {name}", grouped(count)))
         }));
         rows
     }
@@ -333,7 +367,9 @@ impl Report<'_> {
                 };
                 let mut row = row([&name, &offered, &filtered, &captured, &dropped, &missed]);
                 if let Some(owner) = owner {
-                    let _ = write!(row, "  {owner}");
+                    // The peer of a veth is in that network namespace, not the interface.
+                    let other_end = if owner.kind == "netns" { "other end in " } else { "" };
+                    let _ = write!(row, "  {other_end}{owner}");
                 }
                 rows.push(row);
             }

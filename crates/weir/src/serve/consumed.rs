@@ -1,7 +1,6 @@
 //! Checks for sources with `consume = true`, whose frames are taken away from the network stack.
 
-use weir_capture::error::error_text;
-
+use crate::error_words::error_text;
 use crate::plan::PlannedSource;
 use crate::plan::own_traffic::{Found, look};
 

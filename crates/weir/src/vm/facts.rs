@@ -17,6 +17,7 @@ use super::domain;
 use super::virsh::{DomainState, Virsh};
 use crate::cli::CheckArgs;
 use crate::daemon::NoDaemon;
+use crate::error_words::words;
 use crate::limits::COMMAND_LINE_BYTES_MAX;
 
 /// Everything that is known of a guest.
@@ -129,7 +130,7 @@ impl Facts {
 
 /// Classifies an error by its type, not by its text.
 fn no_list(error: anyhow::Error) -> NoList {
-    let text = format!("{error:#}");
+    let text = words(&error);
     let refused = |error: &ClientError| matches!(error, ClientError::Plug(PlugError::Refused(_)));
     match error.downcast_ref::<NoDaemon>() {
         Some(NoDaemon::Absent { .. }) => NoList::NoDaemon(text),
@@ -180,7 +181,7 @@ impl Machine {
         if let Some((domain, uri)) = &file.libvirt {
             let virsh = Virsh { uri: uri.clone(), domain: domain.clone() };
             let found = of_domain(&virsh, file.region_mib).map_err(|error| {
-                let text = format!("{error:#}");
+                let text = words(&error);
                 // An `io::Error` comes only from starting virsh.
                 let is_missing =
                     error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());

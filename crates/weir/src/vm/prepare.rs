@@ -11,6 +11,7 @@ use super::domain::{self, CHANNEL, Change, FOLDER, GROUP, PORT, reserve_mib};
 use super::virsh::Virsh;
 use crate::EXIT_RAN;
 use crate::cli::{MachineName, PrepareArgs};
+use crate::error_words::words;
 use crate::out::plain;
 
 /// Runs the command.
@@ -87,7 +88,7 @@ fn apply(virsh: &Virsh, change: &Change) -> Result<()> {
             Ok(_) => println!("# The channel is plugged into the running domain, too."),
             Err(error) => println!(
                 "# The channel cannot be plugged into the running domain ({}): it is there after a restart.",
-                plain(&format!("{error:#}"))
+                plain(&words(&error))
             ),
         }
     }
