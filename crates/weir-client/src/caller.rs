@@ -27,14 +27,14 @@ pub(crate) struct Caller {
     pub(crate) region: Option<Arc<dyn Region>>,
     /// Feeds that nobody has any more, and whose rings somebody in this process has mapped yet.
     pub(crate) kept: Mutex<Vec<Kept>>,
-    /// Called when there is something to be done about the connection.
-    pub(crate) news: News,
+    /// Called when feeds wait for [`Connection::let_go_of_unread`](crate::Connection::let_go_of_unread).
+    pub(crate) notify: NotifyFn,
     /// Questions that are not answered yet.
     pub(crate) unanswered: AtomicUsize,
 }
 
-/// Called on any thread when there is news; it must not wait.
-pub type News = Arc<dyn Fn() + Send + Sync>;
+/// A callback that any thread may call. It must not block.
+pub type NotifyFn = Arc<dyn Fn() + Send + Sync>;
 
 /// A feed in a device's memory, which the daemon may give to another feed, or take away, once this is dropped.
 pub(crate) struct Kept {
@@ -97,7 +97,7 @@ impl Caller {
     pub(crate) fn let_go(&self, feed: Kept) {
         lock(&self.kept).push(feed);
         if self.sweep() {
-            (self.news)();
+            (self.notify)();
         }
     }
 

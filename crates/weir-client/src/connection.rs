@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use weir_plug::limits::PATIENCE_MAX;
 use weir_plug::{Client, Incoming, PlugError, Transport};
 
-use crate::caller::{Caller, Endings, News};
+use crate::caller::{Caller, Endings, NotifyFn};
 use crate::ending::{EndReason, Ending};
 use crate::error::ClientError;
 use crate::lock::lock;
@@ -20,7 +20,7 @@ use crate::region::Region;
 use crate::remote_feed::{RemoteFeed, attach_rings, in_messages, ring_of_region};
 use crate::status::Status;
 
-fn ignore() -> News {
+fn ignore() -> NotifyFn {
     Arc::new(|| ())
 }
 
@@ -57,7 +57,7 @@ impl Connection {
         Connection::with(None, ignore(), |incoming| Client::over(transport, NAME, incoming))
     }
 
-    /// The same, of a guest with its host: rings are looked for in `region`. `news` is called when the host may
+    /// The same, of a guest with its host: rings are looked for in `region`. `notify` is called when the host may
     /// offer other sources than before, when [`let_go_of_unread`](Connection::let_go_of_unread) is to be called, and
     /// when the connection has ended; it must not wait, and must not call.
     ///
@@ -66,18 +66,18 @@ impl Connection {
     pub fn of_guest(
         transport: Arc<dyn Transport>,
         region: Arc<dyn Region>,
-        news: News,
+        notify: NotifyFn,
     ) -> Result<Connection, ClientError> {
-        Connection::with(Some(region), news, |incoming| Client::over(transport, NAME, incoming))
+        Connection::with(Some(region), notify, |incoming| Client::over(transport, NAME, incoming))
     }
 
     fn with(
         region: Option<Arc<dyn Region>>,
-        news: News,
+        notify: NotifyFn,
         connect: impl FnOnce(Box<dyn FnMut(Incoming) + Send>) -> Result<Client, PlugError>,
     ) -> Result<Connection, ClientError> {
         let endings = Arc::new(Endings::default());
-        let (own, told) = (Arc::clone(&endings), Arc::clone(&news));
+        let (own, changed) = (Arc::clone(&endings), Arc::clone(&notify));
         let client = connect(Box::new(move |incoming| match incoming {
             Incoming::Notification { method, params, .. } if method == "capture.gone" => {
                 if let Ok(Gone { feed, reason, moved }) = serde_json::from_value(params) {
@@ -90,13 +90,15 @@ impl Connection {
                     ending.into_iter().for_each(|ending| ending.end(why.clone()));
                 }
             }
-            Incoming::Notification { method, .. } if method == protocol::SOURCES_CHANGED => told(),
+            Incoming::Notification { method, .. } if method == protocol::SOURCES_CHANGED => {
+                changed()
+            }
             // Of a later version.
             Incoming::Notification { .. } => {}
             Incoming::Ended => {
                 let all: Vec<Arc<Ending>> = lock(&own).values().cloned().collect();
                 all.iter().for_each(|ending| ending.end(EndReason::DaemonEnded));
-                told();
+                changed();
             }
         }))?;
         let next = Arc::new(AtomicU64::new(1));
@@ -106,7 +108,7 @@ impl Connection {
                 endings,
                 region,
                 kept: Mutex::default(),
-                news,
+                notify,
                 unanswered: AtomicUsize::new(0),
             }),
             next,

@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
             self.probe.info_of(source.id).iter().for_each(introduce);
         }
         notes.iter().for_each(|note| eprintln!("weir: {note}"));
-        watched::news(self);
+        watched::print_notices(self);
         if let Some(note) = self.plan.outputs.write.as_deref().and_then(usage_hints::format_note) {
             eprintln!("weir: {note}");
         }
@@ -348,7 +348,7 @@ impl<'a> Run<'a> {
                     say(self.plan.watch.as_ref(), &live::ended(consumer));
                 }
             }
-            watched::news(self);
+            watched::print_notices(self);
             if self.report_asked.swap(false, Ordering::AcqRel) {
                 watched::say_so_far(self);
             }

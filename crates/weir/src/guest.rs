@@ -70,7 +70,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     manager.ready("the host's daemon is looked for");
     let mut look_at = Some(Instant::now());
     while !signals::is_set(&stop) {
-        let is_due = link.take_news() || look_at.is_some_and(|at| at <= Instant::now());
+        let is_due = link.take_notification() || look_at.is_some_and(|at| at <= Instant::now());
         match is_due.then(|| link.sources()) {
             None => {}
             Some(Ok(sources)) => {

@@ -18,14 +18,14 @@ pub use accounts::NotJoined;
 /// The probe's events so far.
 #[derive(Default)]
 pub struct Journal {
-    told: Mutex<Told>,
+    state: Mutex<State>,
 }
 
 #[derive(Default)]
-struct Told {
+struct State {
     sources: BTreeMap<SourceId, Fate>,
     accounts: Accounts,
-    news: Vec<(Option<SourceId>, News)>,
+    notices: Vec<(Option<SourceId>, Notice)>,
 }
 
 /// The state of a source, and its history.
@@ -45,7 +45,7 @@ pub struct Fate {
 
 /// An event to be reported to the user.
 #[derive(Debug)]
-pub enum News {
+pub enum Notice {
     /// The source is missing or down, and is waited for.
     Missing(CaptureError),
     /// The source was waited for, and is captured now.
@@ -71,50 +71,50 @@ pub enum News {
 impl Journal {
     /// Records the probe's events.
     pub fn note(&self, event: ProbeEvent) {
-        let mut told = self.lock();
+        let mut state = self.lock();
         match event {
-            Event::Opened(source) => told.fate(source).lives += 1,
+            Event::Opened(source) => state.fate(source).lives += 1,
             Event::CameBack(source) => {
-                told.fate(source).lives += 1;
-                told.news.push((Some(source), News::CameBack));
+                state.fate(source).lives += 1;
+                state.notices.push((Some(source), Notice::CameBack));
             }
             Event::Missing(source, error) => {
-                told.fate(source);
-                told.news.push((Some(source), News::Missing(error)));
+                state.fate(source);
+                state.notices.push((Some(source), Notice::Missing(error)));
             }
-            Event::Vanished(source, _) => told.news.push((Some(source), News::Vanished)),
+            Event::Vanished(source, _) => state.notices.push((Some(source), Notice::Vanished)),
             Event::Down(source) => {
-                told.fate(source).downs += 1;
-                told.news.push((Some(source), News::Down));
+                state.fate(source).downs += 1;
+                state.notices.push((Some(source), Notice::Down));
             }
-            Event::Up(source) => told.news.push((Some(source), News::Up)),
-            Event::Ended(source) => told.fate(source).is_over = true,
-            Event::Failed(source, error) => told.failed(source, error),
+            Event::Up(source) => state.notices.push((Some(source), Notice::Up)),
+            Event::Ended(source) => state.fate(source).is_over = true,
+            Event::Failed(source, error) => state.failed(source, error),
             Event::NotWatched(source, error) => {
-                told.news.push((Some(source), News::NotWatched(error)));
+                state.notices.push((Some(source), Notice::NotWatched(error)));
             }
             Event::Trouble(source, error) => {
-                told.fate(source).error.get_or_insert(error_text(&error));
+                state.fate(source).error.get_or_insert(error_text(&error));
             }
             Event::Closed(source) => {
-                let fate = told.fate(source);
+                let fate = state.fate(source);
                 (fate.is_over, fate.is_closed) = (true, true);
             }
-            Event::Reads(subscription, feed) => told.accounts.reads(subscription, feed),
-            Event::FeedClosed(_, feed, ledger) => told.accounts.closed(feed, ledger),
+            Event::Reads(subscription, feed) => state.accounts.reads(subscription, feed),
+            Event::FeedClosed(_, feed, ledger) => state.accounts.closed(feed, ledger),
             Event::Interface(source, event) => {
-                told.news.push((Some(source), News::Interface(event)))
+                state.notices.push((Some(source), Notice::Interface(event)))
             }
             Event::Interfaces(_, feed, interfaces) => {
-                told.accounts.interfaces_of(feed, &interfaces)
+                state.accounts.interfaces_of(feed, &interfaces)
             }
             Event::NotAttached(source, consumer, feed, error) => {
-                told.accounts.refused(consumer, feed);
-                told.not_attached(source, error);
+                state.accounts.refused(consumer, feed);
+                state.not_attached(source, error);
             }
             Event::LetGo(source, consumer, feed, frames) => {
-                if let Some(name) = told.accounts.let_go(consumer, feed, frames) {
-                    told.news.push((Some(source), News::LetGo(name, frames)));
+                if let Some(name) = state.accounts.let_go(consumer, feed, frames) {
+                    state.notices.push((Some(source), Notice::LetGo(name, frames)));
                 }
             }
             // Only a daemon withdraws access to a feed.
@@ -122,9 +122,9 @@ impl Journal {
         }
     }
 
-    /// News for the user since the last call.
-    pub fn take_news(&self) -> Vec<(Option<SourceId>, News)> {
-        std::mem::take(&mut self.lock().news)
+    /// Removes and returns the notices since the last call, each with its source.
+    pub fn take_notices(&self) -> Vec<(Option<SourceId>, Notice)> {
+        std::mem::take(&mut self.lock().notices)
     }
 
     /// Whether no source is open or waited for.
@@ -154,7 +154,7 @@ impl Journal {
 
     /// Records that a consumer itself dropped unread frames of a source's past life.
     pub fn note_let_go(&self, consumer: &'static str, frames: u64) {
-        self.lock().news.push((None, News::LetGo(consumer, frames)));
+        self.lock().notices.push((None, Notice::LetGo(consumer, frames)));
     }
 
     /// Records that a consumer has joined this feed. Returns the subscriptions that read the feed.
@@ -188,19 +188,19 @@ impl Journal {
     }
 
     /// A poisoned lock is used on: no step leaves the state inconsistent.
-    fn lock(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Told {
+impl State {
     fn fate(&mut self, source: SourceId) -> &mut Fate {
         self.sources.entry(source).or_default()
     }
 
     fn not_attached(&mut self, source: SourceId, error: CaptureError) {
         let text = error_text(&error);
-        self.news.push((Some(source), News::NotRead(text.clone())));
+        self.notices.push((Some(source), Notice::NotRead(text.clone())));
         self.fate(source).error.get_or_insert(text);
     }
 
@@ -210,7 +210,7 @@ impl Told {
         fate.is_over = true;
         fate.error = Some(text.clone());
         if self.sources.values().any(|fate| !fate.is_over) {
-            self.news.push((Some(source), News::Failed(text)));
+            self.notices.push((Some(source), Notice::Failed(text)));
         }
     }
 }
@@ -265,8 +265,11 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         probe.stop();
-        let news = journal.take_news();
-        assert!(news.iter().any(|(_, news)| matches!(news, News::NotRead(_))), "{news:?}");
+        let notices = journal.take_notices();
+        assert!(
+            notices.iter().any(|(_, notice)| matches!(notice, Notice::NotRead(_))),
+            "{notices:?}"
+        );
         assert!(journal.take_fate(late).error.is_some());
         assert_eq!(
             journal.not_joined(consumer.id),
@@ -314,8 +317,10 @@ mod tests {
         let (mut joined, mut vanished) = (0, 0);
         while vanished < LIVES {
             assert!(begin.elapsed() < Duration::from_secs(60), "{vanished} lives");
-            let is_vanished = |(_, news): &(Option<SourceId>, News)| matches!(news, News::Vanished);
-            vanished += journal.take_news().iter().filter(|news| is_vanished(news)).count() as u64;
+            let is_vanished =
+                |(_, notice): &(Option<SourceId>, Notice)| matches!(notice, Notice::Vanished);
+            vanished +=
+                journal.take_notices().iter().filter(|notice| is_vanished(notice)).count() as u64;
             for update in reads.take_updates() {
                 if let Update::Joined(feed) = update {
                     assert_eq!(journal.joined(reads.id, feed.feed), own);

@@ -9,7 +9,7 @@ use weir_ring::Ledger;
 
 use super::Working;
 use crate::error_words::error_text;
-use crate::journal::News;
+use crate::journal::Notice;
 use crate::out;
 use crate::units::{BIT_RATE, HeldUnit, PACKET_RATE, grouped};
 
@@ -105,44 +105,44 @@ pub fn ended(consumer: &Working) -> String {
 }
 
 /// The message for an event of a source with this name.
-pub fn text(name: &str, news: &News) -> String {
-    match news {
+pub fn text(name: &str, notice: &Notice) -> String {
+    match notice {
         // Which of the two is unknown here.
-        News::Vanished if name.starts_with("host:") => {
+        Notice::Vanished if name.starts_with("host:") => {
             "the daemon has ended, or has closed the feed; waiting for it to come back".to_owned()
         }
-        News::Missing(CaptureError::InterfaceDown { .. }) | News::Down => {
+        Notice::Missing(CaptureError::InterfaceDown { .. }) | Notice::Down => {
             "down; waiting for it to come up".to_owned()
         }
-        News::Missing(CaptureError::NoInterface { .. }) => {
+        Notice::Missing(CaptureError::NoInterface { .. }) => {
             "not there; waiting for it to appear".to_owned()
         }
-        News::Missing(why) => {
+        Notice::Missing(why) => {
             format!(
                 "went away while it was opened; waiting for it to come back ({})",
                 error_text(why)
             )
         }
-        News::CameBack => "there; captured from here on".to_owned(),
-        News::Vanished => "vanished; waiting for it to come back".to_owned(),
-        News::Up => "up again".to_owned(),
-        News::Interface(SourceEvent::Joined { iface }) => format!("{iface} joined"),
-        News::Interface(SourceEvent::Left { iface }) => format!("{iface} left"),
-        News::Interface(SourceEvent::Down { iface }) => format!("{iface} went down"),
-        News::Interface(SourceEvent::Up { iface }) => format!("{iface} came up"),
-        News::Interface(SourceEvent::LeftOut { iface, why }) => {
+        Notice::CameBack => "there; captured from here on".to_owned(),
+        Notice::Vanished => "vanished; waiting for it to come back".to_owned(),
+        Notice::Up => "up again".to_owned(),
+        Notice::Interface(SourceEvent::Joined { iface }) => format!("{iface} joined"),
+        Notice::Interface(SourceEvent::Left { iface }) => format!("{iface} left"),
+        Notice::Interface(SourceEvent::Down { iface }) => format!("{iface} went down"),
+        Notice::Interface(SourceEvent::Up { iface }) => format!("{iface} came up"),
+        Notice::Interface(SourceEvent::LeftOut { iface, why }) => {
             format!("{iface} is left out: {why}")
         }
-        News::NotRead(why) => format!("there again, but a consumer cannot read it: {why}"),
-        News::LetGo(consumer, frames) => format!(
+        Notice::NotRead(why) => format!("there again, but a consumer cannot read it: {why}"),
+        Notice::LetGo(consumer, frames) => format!(
             "{} unread frames of a past life were let go, and count as lapped: the consumer {consumer} is too slow",
             grouped(*frames)
         ),
-        News::NotWatched(why) => format!(
+        Notice::NotWatched(why) => format!(
             "nobody notices whether it goes down or comes back until this, which is tried again, succeeds: {}",
             error_text(why)
         ),
-        News::Failed(why) => format!("this source has ended, the others go on: {why}"),
+        Notice::Failed(why) => format!("this source has ended, the others go on: {why}"),
     }
 }
 

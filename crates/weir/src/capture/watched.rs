@@ -8,7 +8,7 @@ use weir_ring::Ledger;
 use super::Run;
 use super::live::{self, introduce};
 use crate::flows::watch::{Watch, say};
-use crate::journal::News;
+use crate::journal::Notice;
 use crate::out;
 use crate::sources::OpenSource;
 
@@ -66,13 +66,13 @@ pub fn print_so_far(run: &Run<'_>) {
 }
 
 /// Prints the events of sources since the last call.
-pub fn news(run: &Run<'_>) {
+pub fn print_notices(run: &Run<'_>) {
     let watch = run.plan.watch.as_ref();
-    for (id, news) in run.journal.take_news() {
+    for (id, notice) in run.journal.take_notices() {
         let source = run.subscriptions.sources.iter().find(|source| Some(source.id) == id);
         let name = source.map_or("a source", |source| &source.name);
-        say(watch, &format!("{name}: {}", live::text(name, &news)));
-        if let (Some(source), News::CameBack) = (source, news)
+        say(watch, &format!("{name}: {}", live::text(name, &notice)));
+        if let (Some(source), Notice::CameBack) = (source, notice)
             && !watch.is_some_and(Watch::has_screen)
         {
             run.probe.info_of(source.id).iter().for_each(introduce);

@@ -43,23 +43,23 @@ pub struct Link {
     channel: Channel,
     region: Arc<GuestRegion>,
     session: Mutex<Session>,
-    news: Arc<News>,
+    notifier: Arc<Notifier>,
 }
 
-/// Notifies the thread that made the link of news from the host, by unparking it.
-struct News {
+/// Unparks the thread that made the link when the host's sources may have changed or the connection has ended.
+struct Notifier {
     is_due: AtomicBool,
     thread: Thread,
 }
 
-impl Default for News {
-    fn default() -> News {
-        News { is_due: AtomicBool::new(true), thread: thread::current() }
+impl Default for Notifier {
+    fn default() -> Notifier {
+        Notifier { is_due: AtomicBool::new(true), thread: thread::current() }
     }
 }
 
-impl News {
-    fn tell(&self) {
+impl Notifier {
+    fn notify(&self) {
         self.is_due.store(true, Ordering::Release);
         self.thread.unpark();
     }
@@ -133,12 +133,12 @@ impl Link {
     }
 
     fn over(channel: Channel, region: Arc<GuestRegion>) -> Link {
-        Link { channel, region, session: Mutex::default(), news: Arc::default() }
+        Link { channel, region, session: Mutex::default(), notifier: Arc::default() }
     }
 
-    /// Whether there is news from the host since the last call, so that its sources must be requested again.
-    pub fn take_news(&self) -> bool {
-        self.news.is_due.swap(false, Ordering::AcqRel)
+    /// Whether there was a notification since the last call. The host's sources must then be requested again.
+    pub fn take_notification(&self) -> bool {
+        self.notifier.is_due.swap(false, Ordering::AcqRel)
     }
 
     /// Whether the channel reports the end of the host's daemon. A port does: it is closed then.
@@ -254,9 +254,9 @@ impl HostLink for Link {
         let transport = port.and_then(|port| port.connect(number, PATIENCE)).map_err(no_host)?;
         let transport = Arc::new(transport);
         let region = Arc::clone(&self.region) as Arc<dyn Region>;
-        let news = Arc::clone(&self.news);
-        let news = Arc::new(move || news.tell());
-        let connection = Connection::of_guest(Arc::clone(&transport) as _, region, news)?;
+        let notifier = Arc::clone(&self.notifier);
+        let notify = Arc::new(move || notifier.notify());
+        let connection = Connection::of_guest(Arc::clone(&transport) as _, region, notify)?;
         session.current = Some((connection.clone(), transport));
         Ok(connection)
     }
