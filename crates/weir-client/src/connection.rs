@@ -175,7 +175,7 @@ impl Connection {
     /// feeds take a message or none.
     ///
     /// # Errors
-    /// What the daemon says, with the code [`NO_FEED`](protocol::NO_FEED) if there is no such feed now; of a long list
+    /// The daemon's error, with the code [`NO_FEED`](protocol::NO_FEED) if there is no such feed now; of a long list
     /// a part may be in force.
     pub fn block_named(
         &self,
@@ -207,7 +207,7 @@ impl Connection {
     /// Opens a feed; its number is chosen here. Feeds that take the same share the daemon's rings.
     ///
     /// # Errors
-    /// What the daemon says; rings that cannot be read safely.
+    /// The daemon's error; rings that cannot be read safely.
     pub fn open_feed(&self, open: &Open) -> Result<RemoteFeed, ClientError> {
         self.open_feed_with(open, Arc::new(Ending::default()))
     }

@@ -181,7 +181,7 @@ impl OpenFeed {
     /// frames that come meanwhile and that both filters take may come twice.
     ///
     /// # Errors
-    /// What the daemon says; nothing has changed then.
+    /// The daemon's error; nothing has changed then.
     pub fn set_filter(&self, filter: &str) -> Result<(), ClientError> {
         self.change(|feed, asked| match feed.set_filter(filter) {
             Err(error) if is_shared(&error) => {
@@ -196,7 +196,7 @@ impl OpenFeed {
     /// own, as with [`set_filter`](OpenFeed::set_filter).
     ///
     /// # Errors
-    /// What the daemon says; of a long list a part may be in force then.
+    /// The daemon's error; of a long list a part may be in force then.
     pub fn block(&self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
         // A shared feed blocks nothing yet, so there is nothing to remove.
         self.block_by(|feed| feed.block(add, remove), |feed| feed.block(add, &[]))
@@ -304,7 +304,7 @@ impl OpenFeed {
     /// count of the rings.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's error.
     pub fn ledger(&self) -> Result<Ledger, ClientError> {
         self.ledger_within(PATIENCE_MAX)
     }
@@ -329,7 +329,7 @@ impl OpenFeed {
     /// that were captured by then and ends.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's error.
     pub fn close(&self) -> Result<Closed, ClientError> {
         let feed = lock(&self.feed);
         let closed = feed.close()?;

@@ -150,7 +150,7 @@ impl FeedReader {
     /// Opens the feed, if it is not open, and follows a fork. Other calls do so by themselves.
     ///
     /// # Errors
-    /// What the daemon says: of a filter, say.
+    /// The daemon's error: of a filter, say.
     pub fn open(&mut self) -> Result<(), ClientError> {
         self.follow()?;
         if let State::Closed(_) = &self.state {
@@ -170,7 +170,7 @@ impl FeedReader {
     /// Follows a fork, if this is another process than the one that has read last. Other calls do so by themselves.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's error.
     pub fn follow(&mut self) -> Result<(), ClientError> {
         if self.pid == std::process::id() { Ok(()) } else { self.follow_fork() }
     }
@@ -322,7 +322,7 @@ impl FeedReader {
     /// Account of the feed's frames so far, at the daemon and here. A question to the daemon.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's error.
     pub fn statistics(&mut self) -> Result<Statistics, ClientError> {
         self.statistics_within(PATIENCE_MAX)
     }

@@ -13,7 +13,7 @@ impl Connection {
     /// The guests of the daemon's file, by name. For root and the daemon's user.
     ///
     /// # Errors
-    /// What the daemon says; [`ClientError::Plug`].
+    /// The daemon's error; [`ClientError::Plug`].
     pub fn guests(&self) -> Result<Vec<Guest>, ClientError> {
         let (answer, _) = self.caller.call::<Value>("guests", &json!({}), &[])?;
         Ok(serde_json::from_value(answer["guests"].clone())?)
@@ -23,7 +23,7 @@ impl Connection {
     /// guest to release them, or as long as the daemon does of itself.
     ///
     /// # Errors
-    /// What the daemon says: there is no such guest, or it has not released its devices; [`ClientError::Plug`].
+    /// The daemon's error: there is no such guest, or it has not released its devices; [`ClientError::Plug`].
     pub fn detach_guest(&self, name: &str, within: Option<Duration>) -> Result<(), ClientError> {
         let within_ms = within.map(protocol::expires_ms);
         let detach = GuestDetach { name: name.to_owned(), within_ms };
@@ -36,7 +36,7 @@ impl Connection {
     /// A guest that was detached may open feeds again.
     ///
     /// # Errors
-    /// What the daemon says; [`ClientError::Plug`].
+    /// The daemon's error; [`ClientError::Plug`].
     pub fn attach_guest(&self, name: &str) -> Result<(), ClientError> {
         let attach = GuestAttach { name: name.to_owned() };
         self.caller.call::<Value>("guest_attach", &attach, &[])?;

@@ -116,7 +116,7 @@ impl RemoteFeed {
     /// The descriptors must be closed after this call: an open one would hide that the daemon has died.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's error.
     ///
     /// [`Sleeper::channel`]: weir_ring::wake::Sleeper::channel
     pub fn attach(&self, channel: &[OwnedFd; 2], first_line: usize) -> Result<u64, ClientError> {
@@ -137,7 +137,7 @@ impl RemoteFeed {
     /// Lets it not wake this sleeper any more.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's error.
     pub fn detach(&self, sleeper: u64) -> Result<(), ClientError> {
         if let Some((region, _)) = self.in_region() {
             region.detach(sleeper);
@@ -150,7 +150,7 @@ impl RemoteFeed {
     /// Sets another filter from here on; empty takes all.
     ///
     /// # Errors
-    /// What the daemon says, [`SHARED`](protocol::SHARED) if others read its rings; nothing has changed then.
+    /// The daemon's error, [`SHARED`](protocol::SHARED) if others read its rings; nothing has changed then.
     pub fn set_filter(&self, filter: &str) -> Result<(), ClientError> {
         let filter = SetFilter { feed: self.number, filter: filter.to_owned() };
         self.caller.call::<Value>("set_filter", &filter, &[]).map(drop)
@@ -190,7 +190,7 @@ impl RemoteFeed {
     /// Its ledger so far; `None` if the daemon could not read it.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's error.
     pub fn ledger(&self) -> Result<Option<protocol::Ledger>, ClientError> {
         self.ledger_within(PATIENCE_MAX)
     }
@@ -213,7 +213,7 @@ impl RemoteFeed {
     /// dropped.
     ///
     /// # Errors
-    /// What the daemon says.
+    /// The daemon's error.
     pub fn close(&self) -> Result<Closed, ClientError> {
         let (closed, _) =
             self.caller.call::<Closed>("close", &OfFeed { feed: self.number }, &[])?;

@@ -17,7 +17,7 @@ const FEATURES: [&str; 6] =
 /// Names of the interfaces here, but for the loopback device.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel's error.
 pub fn names() -> std::io::Result<Vec<String>> {
     // Of the thread: `self` is the first one, which may be in another namespace.
     let text = fs::read_to_string("/proc/thread-self/net/dev")?;

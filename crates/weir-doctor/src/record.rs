@@ -74,7 +74,7 @@ impl Book {
     /// Writes a record down, whole or not at all; one without changes goes away.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn keep(&self, record: &Record) -> io::Result<()> {
         let name = self.name(&record.iface);
         if record.changes.is_empty() {

@@ -58,12 +58,12 @@ pub trait Panel {
     /// The present value.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn read(&self, knob: &Knob) -> io::Result<String>;
     /// Turns it.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn write(&mut self, knob: &Knob, value: &str) -> io::Result<()>;
 }
 

@@ -99,7 +99,7 @@ const SOCKETS: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::A
 /// Gives up everything that the calling thread does not need, for ever.
 ///
 /// # Errors
-/// What the kernel says; the caller must then not go on.
+/// The kernel's error; the caller must then not go on.
 pub(crate) fn enter() -> io::Result<()> {
     become_nobody();
     let none = CapabilitySet::empty();

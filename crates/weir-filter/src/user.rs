@@ -62,12 +62,12 @@ impl UserFilter {
 pub struct UserFilterSet {
     /// The bits of filters that take every frame.
     always: u32,
-    rest: Rest,
+    code: SetCode,
 }
 
-/// The other filters.
+/// The code of the other filters.
 #[derive(Debug)]
-enum Rest {
+enum SetCode {
     /// One piece of code that gives the answer of the whole set.
     Whole(Jit),
     /// Each program with its bits, if the set cannot be compiled as one piece of code.
@@ -84,21 +84,21 @@ impl UserFilterSet {
         let Distinct { always, members } = Distinct::of(set);
         // An empty set needs no code.
         let code = if members.is_empty() { None } else { convert_set(set, Target::User).ok() };
-        let rest = match code.and_then(|code| Jit::new(&code).ok()) {
-            Some(jit) => Rest::Whole(jit),
-            None => Rest::Each(
+        let code = match code.and_then(|code| Jit::new(&code).ok()) {
+            Some(jit) => SetCode::Whole(jit),
+            None => SetCode::Each(
                 members.iter().map(|m| (UserFilter::new(m.program.clone()), m.bits)).collect(),
             ),
         };
-        UserFilterSet { always, rest }
+        UserFilterSet { always, code }
     }
 
     /// Whether all of it runs as machine code; see [`UserFilter::is_compiled`].
     #[must_use]
     pub fn is_compiled(&self) -> bool {
-        match &self.rest {
-            Rest::Whole(_) => true,
-            Rest::Each(filters) => filters.iter().all(|(filter, _)| filter.is_compiled()),
+        match &self.code {
+            SetCode::Whole(_) => true,
+            SetCode::Each(filters) => filters.iter().all(|(filter, _)| filter.is_compiled()),
         }
     }
 
@@ -107,9 +107,9 @@ impl UserFilterSet {
     #[inline]
     #[must_use]
     pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
-        match &self.rest {
-            Rest::Whole(jit) => jit.run(bytes, wire_len),
-            Rest::Each(filters) => filters.iter().fold(self.always, |mask, (filter, bits)| {
+        match &self.code {
+            SetCode::Whole(jit) => jit.run(bytes, wire_len),
+            SetCode::Each(filters) => filters.iter().fold(self.always, |mask, (filter, bits)| {
                 if filter.run(bytes, wire_len) > 0 { mask | bits } else { mask }
             }),
         }

@@ -98,8 +98,8 @@ impl KeyWords {
         KeyWords { addresses, rest }
     }
 
-    /// What is hashed first. Of IPv4 it is everything, unless the interface is part of the key. It contains the last
-    /// word, which says whether more follows; in a table by interface, more always does.
+    /// The part that is hashed first. Of IPv4 it is everything, unless the interface is part of the key. It contains
+    /// the last word, which says whether more follows; in a table by interface, more always does.
     #[inline(always)]
     pub fn first_block(&self, interface: Option<u16>) -> Block {
         let low = match interface {
@@ -109,7 +109,7 @@ impl KeyWords {
         block(low, self.rest)
     }
 
-    /// What is hashed after it.
+    /// The part that is hashed after it.
     #[inline(always)]
     pub fn other_blocks(&self, interface: Option<u16>) -> Option<[Block; 2]> {
         let [a, b, c, d] = self.addresses;

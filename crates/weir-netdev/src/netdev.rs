@@ -214,7 +214,7 @@ impl Netdev {
     /// Whether a packet socket listens on it, for frames of every protocol.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn has_reader(&mut self) -> io::Result<bool> {
         let mut text = String::new();
         self.sockets.rewind()?;

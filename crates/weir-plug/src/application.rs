@@ -27,7 +27,7 @@ pub trait Session: Send {
     /// Descriptors that it does not take are closed.
     ///
     /// # Errors
-    /// What the peer is told.
+    /// The message for the peer.
     fn call(
         &mut self,
         method: &str,

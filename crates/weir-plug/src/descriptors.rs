@@ -21,7 +21,7 @@ const _: () = assert!(RUN_DESCRIPTORS_MAX <= u8::MAX as usize && RUN_DESCRIPTORS
 /// Sends these.
 ///
 /// # Errors
-/// What the kernel says; the stream is of no more use then.
+/// The kernel's error; the stream is of no more use then.
 pub fn send(stream: impl AsFd, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     for run in fds.chunks(RUN_DESCRIPTORS_MAX) {
         let mut space = [MaybeUninit::uninit(); SPACE];

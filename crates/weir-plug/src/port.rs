@@ -65,7 +65,7 @@ impl Port {
     /// Takes one end. `bell` is called when the other side rings, on whichever thread reads; it must not wait.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn new(fd: OwnedFd, bell: impl Fn() + Send + Sync + 'static) -> io::Result<Arc<Port>> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
@@ -84,7 +84,7 @@ impl Port {
     /// discarded. To be called when the session before has ended, and nobody writes any more.
     ///
     /// # Errors
-    /// What the kernel says; `UnexpectedEof`: QEMU has gone.
+    /// The kernel's error; `UnexpectedEof`: QEMU has gone.
     pub fn accept(self: &Arc<Port>, limit: Duration) -> io::Result<Option<PortTransport>> {
         self.begin(&Wait::Limit(Instant::now() + limit))
     }
@@ -111,7 +111,7 @@ impl Port {
     /// Tells a guest that has a session with an earlier program at this end to begin anew.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn announce(&self) -> io::Result<()> {
         self.send(|out| marks::reset(out, 0))
     }
@@ -120,7 +120,7 @@ impl Port {
     /// 0.
     ///
     /// # Errors
-    /// What the kernel says; `TimedOut`.
+    /// The kernel's error; `TimedOut`.
     pub fn connect(self: &Arc<Port>, number: u64, limit: Duration) -> io::Result<PortTransport> {
         let wait = Wait::Limit(Instant::now() + limit);
         self.send(|out| marks::reset(out, number))?;

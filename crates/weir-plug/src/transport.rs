@@ -19,19 +19,19 @@ pub trait Transport: Send + Sync {
     /// Reads some bytes; 0 at the end.
     ///
     /// # Errors
-    /// What the stream says, `WouldBlock` after its time limit.
+    /// The stream's error, `WouldBlock` after its time limit.
     fn read(&self, bytes: &mut [u8]) -> io::Result<usize>;
 
     /// Writes some bytes.
     ///
     /// # Errors
-    /// What the stream says, `WouldBlock` after its time limit.
+    /// The stream's error, `WouldBlock` after its time limit.
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 
     /// Waits until there is something to read or the end, at most `limit`; `false` if nothing came.
     ///
     /// # Errors
-    /// What the stream says.
+    /// The stream's error.
     fn wait(&self, limit: Option<Duration>) -> io::Result<bool>;
 
     /// Ends the stream for both sides; threads that read or wait return.
@@ -63,7 +63,7 @@ impl UnixTransport {
     /// time.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn new(stream: UnixStream) -> io::Result<UnixTransport> {
         stream.set_read_timeout(Some(PATIENCE_MAX))?;
         stream.set_write_timeout(Some(PATIENCE_MAX))?;
@@ -73,7 +73,7 @@ impl UnixTransport {
     /// The peer.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     pub fn credentials(&self) -> io::Result<Credentials> {
         Credentials::of(&self.0)
     }

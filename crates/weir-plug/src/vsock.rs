@@ -17,7 +17,7 @@ const HOST: u32 = 2;
 /// (`VSOCK_DEFAULT_CONNECT_TIMEOUT`).
 ///
 /// # Errors
-/// What the kernel says: `ConnectionReset` where nobody listens there, `Unsupported` where this machine has no vsock.
+/// The kernel's error: `ConnectionReset` where nobody listens there, `Unsupported` where this machine has no vsock.
 pub fn connect_to_host(port: u32) -> io::Result<OwnedFd> {
     let made = socket(AddressFamily::Vsock, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
     let unsupported = |errno: nix::errno::Errno| match errno {

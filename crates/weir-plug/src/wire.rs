@@ -30,7 +30,7 @@ impl Write for Bytes<'_> {
 /// Sends a message with these descriptors. Only one thread may send at a time.
 ///
 /// # Errors
-/// What the transport says; given up half-way, it is of no more use.
+/// The transport's error; given up half-way, it is of no more use.
 pub fn send(transport: &dyn Transport, message: &Message, fds: &[OwnedFd]) -> io::Result<()> {
     let text = message.to_value(fds.len()).to_string();
     framing::send(&mut Bytes(transport), text.as_bytes())?;
@@ -55,7 +55,7 @@ pub enum Received {
 /// The next message: of at most so many bytes, with at most so many descriptors.
 ///
 /// # Errors
-/// What the transport says, and `InvalidData` for more than that: it is of no more use then.
+/// The transport's error, and `InvalidData` for more than that: it is of no more use then.
 pub fn receive(
     transport: &dyn Transport,
     bytes_max: u32,

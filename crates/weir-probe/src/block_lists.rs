@@ -62,7 +62,7 @@ impl BlockLists {
     /// Changes a list, whole or not at all; says how to take that back.
     ///
     /// # Errors
-    /// What the source says, or no thread is left for entries that end; nothing has changed then.
+    /// The source's error, or no thread is left for entries that end; nothing has changed then.
     pub fn change(
         &self,
         subscription: SubscriptionId,

@@ -94,7 +94,7 @@ impl<W: Wanted, E> Core<W, E> {
         self.subscriptions.get(&subscription)?.feed
     }
 
-    /// What a subscription wants.
+    /// The demands of a subscription.
     #[must_use]
     pub fn wants_of(&self, subscription: SubscriptionId) -> Option<&W> {
         Some(&self.subscriptions.get(&subscription)?.wants)

@@ -168,7 +168,7 @@ impl Probe {
     /// Opens a source with its first feeds, at least one; it offers nothing before [`start`](Probe::start).
     ///
     /// # Errors
-    /// What its engine says.
+    /// Its engine's error.
     ///
     /// # Panics
     /// If `wants` is empty.
@@ -192,7 +192,7 @@ impl Probe {
     /// Lets a source offer frames.
     ///
     /// # Errors
-    /// What its engine says; the source has ended then.
+    /// Its engine's error; the source has ended then.
     pub fn start(&self, source: SourceId) -> Result<(), ProbeError> {
         self.done(Command::Start(source))
     }
@@ -214,7 +214,7 @@ impl Probe {
     /// Adds a subscriber to a source.
     ///
     /// # Errors
-    /// What the engine says of one more feed.
+    /// The engine's error of one more feed.
     pub fn subscribe(&self, source: SourceId, wants: Wants) -> Result<SubscriptionId, ProbeError> {
         match self.shared.ask(Command::Subscribe { source, wants }, None)? {
             Reply::Subscribed(subscription) => Ok(subscription),
@@ -233,7 +233,7 @@ impl Probe {
     /// Changes the filter or the block list of a subscription. Others that share its feed are not concerned.
     ///
     /// # Errors
-    /// What the engine says; nothing has changed then.
+    /// The engine's error; nothing has changed then.
     pub fn change(&self, subscription: SubscriptionId, change: Change) -> Result<(), ProbeError> {
         self.done(Command::Change(subscription, change))
     }

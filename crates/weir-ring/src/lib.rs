@@ -57,7 +57,7 @@ pub use header::{Clock, Identity, RingSpec, WriterKind};
 pub use ledger::Ledger;
 #[cfg(not(loom))]
 pub use memory::Mapping;
-pub use reader::{BlockLook, FrameHead, Poll, Reader, Rest, RestLook, Start, Tally, Whole};
+pub use reader::{BlockLook, BlockRest, FrameHead, Poll, Reader, RestLook, Start, Tally, Whole};
 pub use sync::AtomicU64;
 pub use writer::Writer;
 

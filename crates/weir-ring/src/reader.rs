@@ -15,7 +15,7 @@ use crate::error::RingError;
 use crate::geometry::{EntryWord, PADDING_TYPE, WriterWord, seq_of};
 use crate::sync::{AtomicU64, Ordering, fence, load_acquire};
 use crate::{Ring, Words};
-pub use blocks::{BlockLook, FrameHead, Rest, RestLook, Whole};
+pub use blocks::{BlockLook, BlockRest, FrameHead, RestLook, Whole};
 pub use count::Tally;
 use weir_frame::record::HEADER_BYTES;
 

@@ -17,7 +17,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use weir_ring::doorbell::{self, AWAKE};
 
-/// What is left out.
+/// The step that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,

@@ -38,7 +38,7 @@ pub enum Kind {
 
 /// Messages that it got and the account has not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum FeedMessage {
     /// It reads this feed.
     Joined(FeedId),
     /// It reads this feed no further, ring by ring.
@@ -51,7 +51,7 @@ struct Reading {
     updates: Arc<Updates>,
     /// Taken, and not given to the consumer.
     waiting: VecDeque<Update>,
-    told: Vec<Told>,
+    told: Vec<FeedMessage>,
     planted: Option<Planted>,
 }
 
@@ -61,7 +61,7 @@ impl FrameSource for Reading {
         let (told, planted) = (&mut self.told, self.planted);
         let change = |update| match update {
             Update::Joined(Joined { feed, source, rings, first_line, .. }) => {
-                told.push(Told::Joined(feed));
+                told.push(FeedMessage::Joined(feed));
                 let (key, output, label) = (feed.number(), source.number() as usize, String::new());
                 Some(FeedChange::Joined(JoinedFeed {
                     key,
@@ -74,7 +74,7 @@ impl FrameSource for Reading {
                 }))
             }
             Update::Left(feed, until) => {
-                told.push(Told::Left(feed, until.clone()));
+                told.push(FeedMessage::Left(feed, until.clone()));
                 let is_heeded = planted != Some(Planted::LeaveIgnored);
                 is_heeded.then_some(FeedChange::Left { key: feed.number(), until })
             }
@@ -156,7 +156,7 @@ impl Reader {
     }
 
     /// A turn of at most so many frames; none if it sleeps and nothing has woken it. Gives what it was told.
-    pub fn step(&mut self, frames_max: u64, facts: &Facts<'_>) -> (Option<Step>, Vec<Told>) {
+    pub fn step(&mut self, frames_max: u64, facts: &Facts<'_>) -> (Option<Step>, Vec<FeedMessage>) {
         if self.is_asleep && !self.is_woken() {
             return (None, Vec::new());
         }
@@ -165,9 +165,9 @@ impl Reader {
         let told = std::mem::take(&mut self.reading.told);
         for one in &told {
             match one {
-                Told::Joined(feed) => self.account.join(*feed),
+                FeedMessage::Joined(feed) => self.account.join(*feed),
                 // A ring that is gone has an end.
-                Told::Left(feed, until) => {
+                FeedMessage::Left(feed, until) => {
                     let end = facts.feeds[feed].frames();
                     self.account.leave(*feed, until.first().copied().unwrap_or(end));
                 }
@@ -281,7 +281,7 @@ impl Reader {
     }
 
     /// Reads on until all is read; every ring is closed or left.
-    pub fn finish(&mut self, facts: &Facts<'_>) -> Vec<Told> {
+    pub fn finish(&mut self, facts: &Facts<'_>) -> Vec<FeedMessage> {
         self.refuse(0);
         // A call that stops the sources wakes all, also those who read nothing.
         if self.is_asleep {

@@ -33,7 +33,7 @@ use crate::hostile::Hostile;
 use crate::meaning::Wanting;
 use crate::planted::Planted;
 use crate::random::{Random, pick};
-use crate::reader::{Kind, Reader, Told};
+use crate::reader::{FeedMessage, Kind, Reader};
 use crate::truth::FeedTruth;
 
 /// Why something fails.
@@ -121,7 +121,7 @@ pub struct World {
     readers: BTreeMap<ConsumerId, Reader>,
     next_kind: Kind,
     /// Messages that consumers got and have not taken.
-    untaken: BTreeMap<ConsumerId, VecDeque<Told>>,
+    untaken: BTreeMap<ConsumerId, VecDeque<FeedMessage>>,
     wakers: BTreeSet<(ConsumerId, FeedId)>,
     /// Consumers that could not be attached to feeds that they are to read.
     refused: BTreeSet<(ConsumerId, FeedId)>,

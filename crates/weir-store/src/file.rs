@@ -11,7 +11,7 @@ use weir_frame::record::Record;
 use weir_ring::header::section_info;
 
 use crate::file_error::FileError;
-use crate::names::{Names, Told};
+use crate::names::{Names, WrittenNames};
 
 /// Bytes that are collected before a write, so that the cost of system calls is negligible.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -49,7 +49,7 @@ pub struct FileWriter {
     /// The name and link type of the first interface.
     first: Option<(String, u16)>,
     names: Names,
-    told: Told,
+    written_names: WrittenNames,
     /// The most bytes that the file may have.
     bytes_max: u64,
 }
@@ -92,7 +92,7 @@ impl FileWriter {
             interfaces: 0,
             first: None,
             names: Names::default(),
-            told: Told::nothing(u64::MAX, 1),
+            written_names: WrittenNames::nothing(u64::MAX, 1),
             bytes_max: u64::MAX,
         }
     }
@@ -101,7 +101,7 @@ impl FileWriter {
     #[must_use]
     pub(crate) fn limited_to(mut self, bytes_max: u64) -> FileWriter {
         self.bytes_max = bytes_max;
-        self.told = Told::nothing(bytes_max, 1);
+        self.written_names = WrittenNames::nothing(bytes_max, 1);
         self
     }
 
@@ -132,11 +132,11 @@ impl FileWriter {
     /// (editcap, mergecap, `tshark -w`) refuse to convert such a file.
     #[inline]
     pub(crate) fn tell_names(&mut self) {
-        if self.told.is_behind(&self.names) && self.interfaces > 0 {
+        if self.written_names.is_behind(&self.names) && self.interfaces > 0 {
             let room = self.bytes_max.saturating_sub(self.ended_bytes());
-            if !self.told.append_new(&self.names, room, &mut self.buffer) {
+            if !self.written_names.append_new(&self.names, room, &mut self.buffer) {
                 // Room only shrinks, so no later names are tried.
-                self.told.end();
+                self.written_names.end();
             }
         }
     }

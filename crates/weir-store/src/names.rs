@@ -68,18 +68,18 @@ impl Names {
 
 /// The number of names that a file has, and the bytes that further names may take in it.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct WrittenNames {
     names: usize,
     bytes_left: u64,
     /// The length of each write is a multiple of this.
     unit: u64,
 }
 
-impl Told {
+impl WrittenNames {
     /// For a file without names. The file may have `bytes_max` bytes, of which names may take 1 / [`NAMES_SHARE`].
-    pub fn nothing(bytes_max: u64, unit: u64) -> Told {
+    pub fn nothing(bytes_max: u64, unit: u64) -> WrittenNames {
         let bytes_left = if bytes_max == u64::MAX { u64::MAX } else { bytes_max / NAMES_SHARE };
-        Told { names: 0, bytes_left, unit }
+        WrittenNames { names: 0, bytes_left, unit }
     }
 
     /// Whether there are names that the file does not have, and space for names.
@@ -146,7 +146,8 @@ mod tests {
         let names = Names::default();
         names.learn((0..NAMES_MAX as u32).map(name));
         for (bytes_max, unit) in [(1 << 20, 1), (1 << 20, 4096), (u64::MAX, 4096)] {
-            let (mut told, mut blocks, mut pages) = (Told::nothing(bytes_max, unit), Vec::new(), 0);
+            let (mut told, mut blocks, mut pages) =
+                (WrittenNames::nothing(bytes_max, unit), Vec::new(), 0);
             assert!(!told.append_new(&names, 10, &mut blocks));
             assert!(blocks.is_empty() && told.is_behind(&names));
             for _ in 0..1000 {

@@ -74,7 +74,7 @@ pub use vm::{
 #[derive(Parser, Debug)]
 #[command(name = "weir", version = env!("WEIR_VERSION"), about, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }

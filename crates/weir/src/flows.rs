@@ -1,7 +1,7 @@
 //! `weir flows`: a capture whose consumer counts frames by flow.
 
+pub mod exports;
 mod kernel;
-pub mod outlets;
 pub mod report;
 mod show;
 pub mod target;

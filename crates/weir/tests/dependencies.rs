@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What deny.toml allows.
+/// The licences and sources that deny.toml allows.
 struct Rules {
     licenses: BTreeSet<String>,
     skipped: BTreeSet<String>,

@@ -24,7 +24,7 @@ use common::{Run, ready, sh, weir};
 #[derive(Clone, Copy)]
 struct Case {
     line: &'static str,
-    /// What is replaced in it, and by what.
+    /// The words that are replaced in it, and their replacements.
     changes: &'static [(&'static str, &'static str)],
     /// Ctrl-C is pressed once this is on standard error or, if empty, a moment after the start.
     stopped_at: Option<&'static str>,
@@ -85,14 +85,14 @@ const HERE: &[Case] = &[
     run("weir vm prepare web1 --vsock"),
 ];
 
-/// What is done while others run.
+/// The steps that are taken while others run.
 struct Scene {
     /// Lines that go on, each started once the one before it is ready, and stopped at the end.
     meanwhile: &'static [Case],
     lines: &'static [Case],
 }
 
-/// What a capture of this link says when it takes frames.
+/// The message of a capture of this link when it takes frames.
 const CAPTURES: &str = "weir: eth0: ";
 
 /// Examples for root, on a machine with a link of the name eth0.

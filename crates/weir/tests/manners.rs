@@ -282,7 +282,7 @@ fn root_json_has_one_vocabulary() {
     bench.judge(150);
 }
 
-/// What `weir` says to these words.
+/// The output of `weir` with these words.
 fn weir(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(words).env("LC_ALL", "C").env_remove("WEIR_SOCKET").stdin(Stdio::null());

@@ -8,6 +8,7 @@ mod tidy {
     pub mod errors;
     pub mod exceptions;
     pub mod links;
+    pub mod plain_names;
     pub mod security;
     pub mod sizes;
     pub mod tables;
@@ -19,7 +20,7 @@ use std::collections::BTreeSet;
 
 use tidy::exceptions::{CIRCLES, LONG_FILES, WIDE_FILES};
 use tidy::tree::{Tree, tree};
-use tidy::{book, circles, errors, links, security, sizes, tables, tcpdump};
+use tidy::{book, circles, errors, links, plain_names, security, sizes, tables, tcpdump};
 
 /// Compares the findings with the named exceptions.
 fn only_exceptions(rule: &str, found: &BTreeSet<String>, exceptions: &[&str]) {
@@ -43,6 +44,18 @@ fn lines_fit_a_screen() {
 #[test]
 fn the_text_of_an_error_leaves_its_source_to_the_caller() {
     only_exceptions("errors that print their source", &errors::with_source_in_text(&tree()), &[]);
+}
+
+#[test]
+fn names_and_doc_comments_say_what_they_are_for() {
+    only_exceptions("names that a reader has to guess", &plain_names::guesses(&tree()), &[]);
+    only_exceptions("doc comments without a noun", &plain_names::without_noun(&tree()), &[]);
+    let text =
+        "/// What it is.\npub(crate) enum Told<T> {}\nstruct Restart;\n    type News = u8;\n";
+    let planted = Tree::of(&[("a.rs", text), ("b.rs", "/// Counters of one feed.\n")], "");
+    let found: Vec<String> = plain_names::guesses(&planted).into_iter().collect();
+    assert_eq!(found, ["a.rs: News", "a.rs: Told"]);
+    assert_eq!(plain_names::without_noun(&planted), BTreeSet::from(["a.rs".to_owned()]));
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl FeedReader {
     /// to rings of its own: frames that come meanwhile and that both filters take may come twice.
     ///
     /// # Errors
-    /// What the daemon says; nothing has changed then. A feed that is not open yet takes it at its opening.
+    /// The daemon's error; nothing has changed then. A feed that is not open yet takes it at its opening.
     pub fn set_filter(&mut self, filter: &str) -> Result<(), ClientError> {
         if self.is_open() {
             self.open()?;
@@ -41,7 +41,7 @@ impl FeedReader {
     /// Blocks frames at the daemon by these entries, and unblocks others: first those that are removed.
     ///
     /// # Errors
-    /// What the daemon says; of a long list a part may be in force then.
+    /// The daemon's error; of a long list a part may be in force then.
     pub fn block(&mut self, add: &[String], remove: &[String]) -> Result<(), ClientError> {
         self.open()?;
         match &mut self.state {

@@ -4,7 +4,7 @@
 //! ([`Cursor::lose`]), or skipped because they had been lapped when they were to be read ([`Cursor::pass`]).
 
 use weir_ring::geometry::WriterWord;
-use weir_ring::{Batch, BlockLook, FrameHead, Poll, Rest, RestLook, RingError, Words};
+use weir_ring::{Batch, BlockLook, BlockRest, FrameHead, Poll, RestLook, RingError, Words};
 
 use super::Cursor;
 
@@ -79,7 +79,10 @@ impl<M: Words> Cursor<M> {
     ///
     /// # Errors
     /// As [`Reader::look_at_rest`](weir_ring::Reader::look_at_rest).
-    pub fn skip_block(&mut self, may_go: impl FnOnce(&Rest) -> bool) -> Result<Skip, RingError> {
+    pub fn skip_block(
+        &mut self,
+        may_go: impl FnOnce(&BlockRest) -> bool,
+    ) -> Result<Skip, RingError> {
         let before = self.reader.ordinal();
         if before >= self.until {
             return Ok(Skip::Other(Poll::Closed));

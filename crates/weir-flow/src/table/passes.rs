@@ -23,7 +23,7 @@ struct Staged {
     was: (u16, u8),
 }
 
-/// What the passes work on.
+/// The data of the passes.
 #[derive(Default)]
 pub(super) struct Work {
     staged: [Staged; BATCH],

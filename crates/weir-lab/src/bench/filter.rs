@@ -157,7 +157,7 @@ fn captured(
     let id = capturing.child.id();
     let before = cpu_ns(id);
     let sent = flood(context, bed)?;
-    sleep(tool.grace());
+    sleep(tool.flush_time());
     let used = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
     let report = capturing.finish_weir()?;
     let drops = drops(&report, feeds);

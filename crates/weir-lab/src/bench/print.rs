@@ -128,7 +128,7 @@ fn send(
     let id = capturing.child.id();
     let before = cpu_ns(id);
     let sent = bed.tx.run(|| generator::run(&bed.tx.iface, options, context.stop))??;
-    sleep(tool.grace());
+    sleep(tool.flush_time());
     let ns = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
     Ok((sent, ns.map(|ns| ns as f64 / 1e9)))
 }

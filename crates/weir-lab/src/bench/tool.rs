@@ -254,7 +254,7 @@ impl Tool {
     }
 
     /// How long the tool may still read its buffer before it is told to end.
-    pub(super) fn grace(&self) -> Duration {
+    pub(super) fn flush_time(&self) -> Duration {
         match self.kind {
             // They read the rest of their buffer when they end, or poll all the time.
             Kind::Weir(_) | Kind::Flows(_) | Kind::Testpmd => Duration::from_millis(300),

@@ -120,7 +120,7 @@ fn at_full_rate(context: &Context, bed: &Testbed, way: Way) -> Result<Frames> {
     let traffic =
         Traffic { size: SIZE_MIN, rate: Rate::Max, seconds: context.seconds, stamp: false };
     let sent = send_flows(context, &bed.tx, traffic, Flows::N(1000))?;
-    sleep(tool.grace());
+    sleep(tool.flush_time());
     let used = cpu().saturating_sub(before);
     let mut counted = capturing.finish()?;
     for helper in helpers {

@@ -92,7 +92,7 @@ fn habits(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Row>> {
         (trickle, sending.join().expect("the generator does not panic"))
     });
     let (mut trickle, sent) = (trickle?, sent?);
-    sleep(tool.grace());
+    sleep(tool.flush_time());
     // Few wake-ups mean nothing if the tool lost the frames.
     let kept = capturing.finish()?.kept;
     if kept < sent.sent {

@@ -117,7 +117,7 @@ pub(super) fn one(
     let id = capturing.child.id();
     let before = cpu_ns(id);
     let sent = send(context, &bed.tx, traffic)?;
-    sleep(tool.grace());
+    sleep(tool.flush_time());
     let used = cpu_ns(id).zip(before).map(|(after, before)| after.saturating_sub(before));
     let counted = capturing.finish()?;
     let frames = Frames::new(sent.sent, counted.kept, counted.drops, sent.duration.as_secs_f64());

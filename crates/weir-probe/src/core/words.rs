@@ -47,7 +47,7 @@ id! {
     EffectId
 }
 
-/// What a subscriber wants of a source: filter, block list, snaplen, direction, sampling.
+/// The demands of a subscriber on a source: filter, block list, snaplen, direction, sampling.
 pub trait Wanted: Clone + Debug {
     /// A change while it runs.
     type Change: Clone + Debug;
@@ -55,7 +55,7 @@ pub trait Wanted: Clone + Debug {
     /// Whether both select exactly the same frames, with the same snaplen: then one feed serves both.
     fn is_like(&self, other: &Self) -> bool;
 
-    /// What the subscriber wants after this change.
+    /// The subscriber's demands after this change.
     #[must_use]
     fn with(&self, change: &Self::Change) -> Self;
 }
@@ -65,7 +65,7 @@ pub trait Wanted: Clone + Debug {
 pub enum Command<W: Wanted> {
     /// Opens a source with its first feeds. It offers nothing before [`Start`](Command::Start).
     Open {
-        /// What its first subscribers want; at least one.
+        /// The demands of its first subscribers; at least one.
         wants: Vec<W>,
         /// Waits for an interface that is missing or vanishes.
         follows: bool,

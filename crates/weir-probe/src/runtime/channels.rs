@@ -45,12 +45,12 @@ struct TakenChannel {
     lines: Range<usize>,
     /// The feed's owner wakes by it.
     is_attached: bool,
-    told: Told,
+    peer: PeerState,
 }
 
 /// Knowledge of the other process about the feed that has a channel.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum PeerState {
     Nothing,
     Joined,
     Left,
@@ -148,8 +148,8 @@ impl GivenChannels {
             ));
         };
         let own = waker.try_clone()?;
-        let (is_attached, told) = (true, Told::Nothing);
-        let taken = TakenChannel { _waker: waker, feed, lines, is_attached, told };
+        let (is_attached, peer) = (true, PeerState::Nothing);
+        let taken = TakenChannel { _waker: waker, feed, lines, is_attached, peer };
         self.taken.insert(number, taken);
         Ok((number, own))
     }
@@ -157,27 +157,29 @@ impl GivenChannels {
     /// The other process is told that it reads the feed which has this channel.
     pub(super) fn joined(&mut self, number: usize) {
         if let Some(taken) = self.taken.get_mut(&number) {
-            taken.told = Told::Joined;
+            taken.peer = PeerState::Joined;
         }
     }
 
     /// The process is told that it has left this feed.
     pub(super) fn left(&mut self, feed: FeedId) {
-        let of = |taken: &&mut TakenChannel| taken.feed == feed && taken.told == Told::Joined;
-        self.taken.values_mut().filter(of).for_each(|taken| taken.told = Told::Left);
+        let of = |taken: &&mut TakenChannel| taken.feed == feed && taken.peer == PeerState::Joined;
+        self.taken.values_mut().filter(of).for_each(|taken| taken.peer = PeerState::Left);
     }
 
     /// It is told neither: gives the lines that are free now.
     pub(super) fn not_told(&mut self, feed: FeedId) -> Vec<Range<usize>> {
-        let of = |taken: &&mut TakenChannel| taken.feed == feed && taken.told == Told::Left;
-        self.taken.values_mut().filter(of).for_each(|taken| taken.told = Told::LetGo);
+        let of = |taken: &&mut TakenChannel| taken.feed == feed && taken.peer == PeerState::Left;
+        self.taken.values_mut().filter(of).for_each(|taken| taken.peer = PeerState::LetGo);
         self.free_lines()
     }
 
     /// The process does not sleep on the lines of this channel any more. Only for a feed that it was told to have left.
     pub(super) fn let_go(&mut self, number: usize) -> Vec<Range<usize>> {
-        if let Some(taken) = self.taken.get_mut(&number).filter(|taken| taken.told == Told::Left) {
-            taken.told = Told::LetGo;
+        if let Some(taken) =
+            self.taken.get_mut(&number).filter(|taken| taken.peer == PeerState::Left)
+        {
+            taken.peer = PeerState::LetGo;
         }
         self.free_lines()
     }
@@ -195,7 +197,8 @@ impl GivenChannels {
     fn free_lines(&mut self) -> Vec<Range<usize>> {
         let mut free = Vec::new();
         self.taken.retain(|_, taken| {
-            let is_needed = taken.is_attached || matches!(taken.told, Told::Joined | Told::Left);
+            let is_needed =
+                taken.is_attached || matches!(taken.peer, PeerState::Joined | PeerState::Left);
             if !is_needed {
                 free.push(taken.lines.clone());
             }

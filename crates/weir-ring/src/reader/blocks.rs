@@ -75,7 +75,7 @@ pub enum BlockLook {
 
 /// The rest of a closed block, as the index describes it. The block itself was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
+pub struct BlockRest {
     /// The block's number since the ring began.
     pub block: u64,
     /// Number of its frames that the reader has not read yet.
@@ -90,7 +90,7 @@ pub struct Rest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestLook {
     /// The rest of a block, perhaps without a frame. [`Reader::pass_rest`] moves past it.
-    Rest(Rest),
+    Rest(BlockRest),
     /// The block is still being written, and has frames that were not read yet.
     Part,
     /// No frames.
@@ -121,7 +121,7 @@ impl<M: Words> Reader<M> {
         let Some(frames) = left else {
             return Err(self.corrupt("a closed block of other frames than were read of it"));
         };
-        Ok(RestLook::Rest(Rest { block: self.block, frames, first_ns, last_ns }))
+        Ok(RestLook::Rest(BlockRest { block: self.block, frames, first_ns, last_ns }))
     }
 
     /// Time of the first frame of the block that the reader is in; `None` if the ring no longer has that block.
@@ -150,7 +150,7 @@ impl<M: Words> Reader<M> {
     ///
     /// # Errors
     /// As [`pass_block`](Reader::pass_block).
-    pub fn pass_rest(&mut self, rest: &Rest) -> Result<(), RingError> {
+    pub fn pass_rest(&mut self, rest: &BlockRest) -> Result<(), RingError> {
         if rest.block != self.block {
             return Err(self.corrupt("another block than the one that was looked at"));
         }

@@ -8,7 +8,7 @@ use super::{Fault, Subscription, World};
 use crate::broken::{broken, hold};
 use crate::meaning::Wanting;
 use crate::planted::Planted;
-use crate::reader::Told;
+use crate::reader::FeedMessage;
 
 impl World {
     pub(super) fn take_outputs(&mut self) {
@@ -76,7 +76,7 @@ impl World {
         let is_attached = self.wakers.contains(&(consumer, feed));
         hold!(is_attached, "{consumer:?} joins what wakes it: {feed:?}");
         hold!(self.callers.reads.insert((consumer, feed)), "{consumer:?} joins {feed:?} once");
-        self.untaken.entry(consumer).or_default().push_back(Told::Joined(feed));
+        self.untaken.entry(consumer).or_default().push_back(FeedMessage::Joined(feed));
         let mut gone = self.registry.joined(consumer, feed);
         if self.planted == Some(Planted::JoinedTwice) {
             gone.extend(self.registry.joined(consumer, feed));
@@ -91,7 +91,7 @@ impl World {
         );
         self.check_handed_over(consumer, feed);
         let until = vec![self.truths[&feed].frames()];
-        self.untaken.entry(consumer).or_default().push_back(Told::Left(feed, until));
+        self.untaken.entry(consumer).or_default().push_back(FeedMessage::Left(feed, until));
         if self.planted != Some(Planted::LeftForgotten) {
             let gone = self.registry.left(consumer, feed);
             self.let_go(consumer, gone);
@@ -105,15 +105,16 @@ impl World {
             hold!(self.truths[&feed].source == source, "{feed:?} is of {source:?}");
             // Who left a feed and joined it again was told twice; and perhaps took that it had joined, but not that it
             // had left, which is told on.
-            let joined = untaken.iter().position(|told| *told == Told::Joined(feed));
-            let is_left = |told: &Told| matches!(told, Told::Left(of, _) if *of == feed);
+            let joined = untaken.iter().position(|told| *told == FeedMessage::Joined(feed));
+            let is_left =
+                |told: &FeedMessage| matches!(told, FeedMessage::Left(of, _) if *of == feed);
             let left =
                 joined.and_then(|joined| Some(joined + untaken.range(joined..).position(is_left)?));
             let Some((joined, left)) = joined.zip(left) else {
                 broken(format!("{feed:?} is let go, of which nothing was told: {untaken:?}"))
             };
             let told = untaken.remove(left);
-            let wanted = Told::Left(feed, vec![frames]);
+            let wanted = FeedMessage::Left(feed, vec![frames]);
             hold!(told.as_ref() == Some(&wanted), "{feed:?} is let go: {told:?}, {wanted:?}");
             untaken.remove(joined);
         }

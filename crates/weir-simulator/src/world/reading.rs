@@ -7,7 +7,7 @@ use weir_probe::runtime::channels::Channels;
 use super::World;
 use crate::account::Facts;
 use crate::broken::{broken, hold};
-use crate::reader::{Kind, Reader, Told};
+use crate::reader::{FeedMessage, Kind, Reader};
 
 impl World {
     /// The core has added a consumer.
@@ -31,14 +31,16 @@ impl World {
     }
 
     /// Checks that a consumer that had a turn has taken all updates that it was sent, and no others.
-    pub(super) fn taken(&mut self, id: ConsumerId, taken: Vec<Told>, step: Option<Step>) {
+    pub(super) fn taken(&mut self, id: ConsumerId, taken: Vec<FeedMessage>, step: Option<Step>) {
         if step.is_none() {
             return;
         }
         let untaken = self.untaken.remove(&id).unwrap_or_default();
-        let is_same = |(told, taken): (&Told, &Told)| match (told, taken) {
+        let is_same = |(told, taken): (&FeedMessage, &FeedMessage)| match (told, taken) {
             // Without end positions, the consumer reads the end from the rings.
-            (Told::Left(feed, _), Told::Left(taken, until)) if until.is_empty() => feed == taken,
+            (FeedMessage::Left(feed, _), FeedMessage::Left(taken, until)) if until.is_empty() => {
+                feed == taken
+            }
             (told, taken) => told == taken,
         };
         let is_all = untaken.len() == taken.len() && untaken.iter().zip(&taken).all(is_same);

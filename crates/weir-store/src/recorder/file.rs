@@ -10,7 +10,7 @@ use weir_disk::{ALIGN_BYTES, Buffer, Disk, Files};
 use crate::compressed::{self, Frame};
 use crate::index;
 use crate::limits::{PREALLOCATE_BYTES, PREALLOCATE_PIECE_BYTES};
-use crate::names::{Names, Told};
+use crate::names::{Names, WrittenNames};
 
 /// A file that is being written.
 pub struct OpenFile<D: Disk> {
@@ -43,7 +43,7 @@ pub struct OpenFile<D: Disk> {
     /// Interfaces described in it.
     pub interfaces: u32,
     /// Names of addresses in it.
-    pub told: Told,
+    pub written_names: WrittenNames,
     /// Confirmed frames in it, and frames that were lapped before they were written to it.
     pub frames: u64,
     pub lapped: u64,
@@ -140,14 +140,14 @@ impl<D: Disk> OpenFile<D> {
         length: usize,
         bytes_max: u64,
     ) {
-        if self.interfaces == 0 || !self.told.is_behind(names) {
+        if self.interfaces == 0 || !self.written_names.is_behind(names) {
             return;
         }
         // Includes the padding after these blocks.
         let others = (length + blocks.len() + 2 * ALIGN_BYTES) as u64;
         let room = bytes_max.saturating_sub(self.end + others);
         // Names without room now may have room at the end, when no piece follows.
-        self.told.append_new(names, room, blocks);
+        self.written_names.append_new(names, room, blocks);
     }
 
     /// The last piece of a compressed file, followed by the seek table.

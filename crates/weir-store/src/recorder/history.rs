@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_consumer::{ConsumerError, Cursor, Lanes, Skip};
 use weir_disk::Disk;
-use weir_ring::{Batch, Poll, Rest};
+use weir_ring::{Batch, BlockRest, Poll};
 
 use super::look_back::{Began, Cause, Clock, LookBack, LookBackReport, Span};
 use super::stream::Stream;
@@ -243,7 +243,7 @@ fn let_bytes_go<D: Disk>(
 fn pass<D: Disk>(
     cursor: &mut Cursor,
     stream: &mut Stream<D>,
-    may_go: impl FnOnce(&Rest, f64, u64) -> bool,
+    may_go: impl FnOnce(&BlockRest, f64, u64) -> bool,
 ) -> Result<Option<bool>, ConsumerError> {
     if stream.is_read() {
         return Ok(None);

@@ -15,7 +15,7 @@ fn make_pipe(path: &Path) {
     rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
 }
 
-/// What stands at these paths: a link, a pipe, a directory.
+/// The kinds of what is at these paths: a link, a pipe, a directory.
 fn kinds(paths: &[PathBuf]) -> Vec<fs::FileType> {
     paths.iter().map(|path| path.symlink_metadata().unwrap().file_type()).collect()
 }

@@ -122,8 +122,8 @@ fn file(
         return Err(Trouble::Foreign("it is not there any more"));
     };
     let file = Content::new(file)?;
-    let told = Told::of(listed, &file)?;
-    let recovered = look(&file, &told, stop, report)?;
+    let indexed = Indexed::of(listed, &file)?;
+    let recovered = look(&file, &indexed, stop, report)?;
     let event = match &recovered {
         Recovered::Empty => Event::Deleted { path: path.clone() },
         Recovered::Whole { cut_bytes, .. } => {
@@ -164,7 +164,7 @@ fn file(
 /// The contents of a file by its index. The index lists confirmed data, which is kept even if data before it is
 /// damaged.
 #[derive(Debug, Default)]
-struct Told {
+struct Indexed {
     /// End of the last listed piece that the file has.
     end: u64,
     /// Whether the index lists frames before `end`.
@@ -173,12 +173,12 @@ struct Told {
     is_beyond: bool,
 }
 
-impl Told {
-    fn of(listed: &Listed, file: &Content) -> Result<Told, Trouble> {
-        let mut told = Told::default();
-        let Ok(index) = index::read(&listed.index_path()) else { return Ok(told) };
+impl Indexed {
+    fn of(listed: &Listed, file: &Content) -> Result<Indexed, Trouble> {
+        let mut indexed = Indexed::default();
+        let Ok(index) = index::read(&listed.index_path()) else { return Ok(indexed) };
         if index.file_name.file_name() != listed.complete_path().file_name() {
-            return Ok(told);
+            return Ok(indexed);
         }
         let length = file.length()?;
         // Padding need not be kept.
@@ -186,20 +186,20 @@ impl Told {
         for piece in index.pieces.iter().rev().filter(says) {
             let end = piece.at + u64::from(piece.bytes);
             if end > length {
-                told.is_beyond = true;
-            } else if told.end == 0 && has_block(file, piece.at, length)? {
-                told.end = end;
+                indexed.is_beyond = true;
+            } else if indexed.end == 0 && has_block(file, piece.at, length)? {
+                indexed.end = end;
             }
-            told.has_frames |= told.end > 0 && piece.frames > 0;
+            indexed.has_frames |= indexed.end > 0 && piece.frames > 0;
         }
-        Ok(told)
+        Ok(indexed)
     }
 }
 
 /// Decides what to do with a file: finds the end of its last block that is not padding.
 fn look(
     file: &Content,
-    told: &Told,
+    indexed: &Indexed,
     stop: &dyn Fn() -> bool,
     report: &mut Report,
 ) -> Result<Recovered, Trouble> {
@@ -235,10 +235,10 @@ fn look(
     if length > 0 && !is_unwritten(file, 0)? {
         check_start(file)?;
     }
-    if frames > 0 || told.has_frames {
-        return whole(file, end.max(told.end), told.is_beyond);
+    if frames > 0 || indexed.has_frames {
+        return whole(file, end.max(indexed.end), indexed.is_beyond);
     }
-    match is_damaged || told.is_beyond || !is_cut_at_zeros(file)? {
+    match is_damaged || indexed.is_beyond || !is_cut_at_zeros(file)? {
         true => Err(Trouble::Foreign("it is damaged before its first frame")),
         false => Ok(Recovered::Empty),
     }

@@ -8,10 +8,10 @@ use weir_netdev::NetdevName;
 use super::input::InputArgs;
 use crate::source_name;
 
-/// What a tap interface takes. Source: ETH_MIN_MTU of linux/if_ether.h, `tun_set_iff`.
+/// The MTUs that a tap interface takes. Source: ETH_MIN_MTU of linux/if_ether.h, `tun_set_iff`.
 const MTUS: std::ops::RangeInclusive<i64> = 68..=65_521;
 
-/// What becomes of super-frames, by name.
+/// The handling of super-frames, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SuperFramesName {
     /// They are fed unchanged

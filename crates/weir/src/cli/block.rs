@@ -33,7 +33,7 @@ pub struct BlockArgs {
     /// Wait for more alerts, also if the file is renamed and created again; and for the daemon and the feed
     #[arg(long, requires = "from")]
     pub follow: bool,
-    /// What of an alert to exclude
+    /// The part of an alert to exclude
     #[arg(long, value_enum, default_value_t, requires = "from")]
     pub what: WhatName,
     /// Only alerts of this severity or a worse one: 1 is the worst
@@ -59,7 +59,7 @@ pub struct BlockArgs {
     pub json: bool,
 }
 
-/// What of an alert to exclude.
+/// The part of an alert to exclude.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WhatName {
     /// Its flow, in both directions; alerts of protocols without ports are passed over

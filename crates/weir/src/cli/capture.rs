@@ -18,7 +18,7 @@ use super::words::refusal;
 use crate::feeds::FeedName;
 use crate::units;
 
-/// What a consumer does when it finds no frame, by name.
+/// The wait of a consumer that finds no frame, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LatencyName {
     /// It pauses as the null monitor does, and sleeps until it is woken
@@ -81,7 +81,7 @@ pub struct CaptureArgs {
     /// Where frames go for `weir attach`, which has flags of its own.
     #[arg(skip)]
     pub netdev: Option<NetdevArgs>,
-    /// What becomes of them for `weir flows`.
+    /// Their use by `weir flows`.
     #[arg(skip)]
     pub flows: Option<FlowMonitorArgs>,
 }
@@ -148,7 +148,7 @@ impl CaptureArgs {
         }
     }
 
-    /// What to type instead of a flag of tcpdump's, if there is one.
+    /// The words to type instead of a flag of tcpdump, if there is one.
     pub fn tcpdump_hint(&self) -> Option<String> {
         self.tcpdump.hint()
     }

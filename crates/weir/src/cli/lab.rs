@@ -10,7 +10,7 @@ use crate::units;
 /// `weir lab`.
 #[derive(Args, Debug)]
 pub struct LabArgs {
-    /// What to check.
+    /// The check.
     #[command(subcommand)]
     pub command: LabCommand,
 }
@@ -175,7 +175,7 @@ pub struct RereadArgs {
     pub json: bool,
 }
 
-/// What `weir lab churn` churns on.
+/// The interfaces that `weir lab churn` changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ChurnSource {
     /// Frames made in memory

@@ -5,7 +5,7 @@
 pub struct Example {
     /// As typed into a shell.
     pub line: &'static str,
-    /// What it does.
+    /// Its effect.
     pub does: &'static str,
 }
 

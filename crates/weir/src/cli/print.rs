@@ -70,7 +70,7 @@ pub struct PrintArgs {
 }
 
 impl PrintArgs {
-    /// What lines show; `names`: interfaces and directions in each.
+    /// The fields of lines; `names`: interfaces and directions in each.
     pub fn options(self, names: bool) -> PrintOptions {
         let (bytes, form) = self.bytes();
         let frame = Options {

@@ -42,7 +42,7 @@ pub const LONG: [&str; 27] = [
 pub struct TcpdumpFlags {
     #[arg(short = 'z', value_name = "COMMAND", hide = true)]
     command: Option<String>,
-    /// What was captured is let out whenever no more comes.
+    /// Accepted: captured frames are always written once no more come.
     #[arg(short = 'l', hide = true)]
     _by_line: bool,
     /// The same of a file.
@@ -54,7 +54,7 @@ pub struct TcpdumpFlags {
 }
 
 impl TcpdumpFlags {
-    /// What to type instead of the first that is not ours.
+    /// The words to type instead of the first that Weir does not have.
     pub fn hint(&self) -> Option<String> {
         self.command.as_ref().map(|command| {
             format!(

@@ -13,7 +13,7 @@ use crate::units;
 /// `weir vm`.
 #[derive(Args, Debug)]
 pub struct VmArgs {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: VmCommand,
 }

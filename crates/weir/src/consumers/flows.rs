@@ -14,7 +14,7 @@ use weir_monitor::Reporter;
 
 use super::{Input, Named, RunSink};
 use crate::cli::FlowMonitorArgs;
-use crate::flows::outlets::{ExportReport, OutletPlan, Outlets};
+use crate::flows::exports::{ExportReport, ExportSettings, Exports};
 use crate::flows::report::FlowsReport;
 use crate::flows::watch::Watch;
 
@@ -50,11 +50,11 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
     let table = FlowTable::new(config).map_err(named)?;
     let watch = input.plan.watch.as_ref();
     let (json, stop, end) = (input.plan.json, &input.stop, &input.plan.end);
-    let outlets = OutletPlan { args, json, is_live, stop, end, watch };
+    let settings = ExportSettings { args, json, is_live, stop, end, watch };
     let sink = Flows {
         table,
         links: Vec::new(),
-        out: Outlets::open(&outlets)?,
+        out: Exports::open(&settings)?,
         reports: Vec::new(),
         kept: Count::default(),
         has_clock_stamps: input.plan.has_clock_stamps(),
@@ -77,7 +77,7 @@ struct Flows {
     table: FlowTable,
     /// Interfaces, by number.
     links: Vec<LinkLayer>,
-    out: Outlets,
+    out: Exports,
     /// Reports of exports that have ended.
     reports: Vec<ExportReport>,
     kept: Count,

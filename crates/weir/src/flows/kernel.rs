@@ -15,7 +15,7 @@ use weir_monitor::{Reporter, SourceView, Sources};
 
 use self::plan::KernelPlan;
 use self::report::KernelReport;
-use super::outlets::{OutletPlan, Outlets};
+use super::exports::{ExportSettings, Exports};
 use super::show::Show;
 use super::watch::Watch;
 use crate::cli::FlowsArgs;
@@ -37,7 +37,7 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>, end: &End) -> Result<u8> {
     let plan = KernelPlan::new(args)?;
     let until = Stop::new(Arc::clone(stop), None);
     let (show, watch) = Show::start(&args.show, !plan.json, stop)?.unzip();
-    let mut out = Outlets::open(&OutletPlan {
+    let mut out = Exports::open(&ExportSettings {
         args: &args.flows,
         json: plan.json,
         is_live: true,
@@ -85,7 +85,7 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>, end: &End) -> Result<u8> {
 struct Counting<'a> {
     plan: &'a KernelPlan,
     table: KernelTable,
-    out: Outlets,
+    out: Exports,
     reporter: Option<Reporter>,
     watch: Option<&'a Watch>,
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use weir_flow::Counters;
 
-use super::outlets::{ExportReport, Outlets};
+use super::exports::{ExportReport, Exports};
 use crate::error_words::without_number;
 
 /// The report on flows.
@@ -50,7 +50,7 @@ pub struct NotFlowsReport {
 
 impl FlowsReport {
     /// The report of a finished table and its exports.
-    pub fn new(counters: &Counters, exports: Vec<ExportReport>, out: &Outlets) -> FlowsReport {
+    pub fn new(counters: &Counters, exports: Vec<ExportReport>, out: &Exports) -> FlowsReport {
         let Counters { began, evicted, not_flows, .. } = *counters;
         FlowsReport {
             records: out.records(),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::flows::outlets::ExportReport;
+use crate::flows::exports::ExportReport;
 use crate::flows::report::{FlowsReport, NotFlowsReport};
 use crate::units::{counted, grouped};
 

@@ -22,7 +22,7 @@ pub fn flags(tree: &Tree) -> BTreeSet<String> {
     letters.filter_map(|rest| rest.chars().next()).map(|letter| format!("-{letter}")).collect()
 }
 
-/// What a tool prints for `-h`; none where it cannot be run.
+/// The output of a tool for `-h`; none where it cannot be run.
 pub fn help(tool: &str) -> Option<String> {
     let output = Command::new(tool).arg("-h").output().ok()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -219,7 +219,7 @@ fn by_weir(context: &Context, bed: &Testbed, tool: &Tool, shape: Shape) -> Resul
     let id = capturing.child.id();
     let before = cpu_ns(id);
     let sent = send(context, bed, shape)?;
-    sleep(tool.grace());
+    sleep(tool.flush_time());
     let after = cpu_ns(id);
     let (counted, lines) = capturing.finish_with_lines()?;
     Ok(Taken { frames: frames_of(&sent, counted, [before, after]), note: flows_told(&lines) })

@@ -7,7 +7,7 @@
 
 use super::fio::{self, BLOCK_BYTES, FIO, Written};
 use super::place::Place;
-use super::run::{self, Ran, WEIR, failed, record_bytes};
+use super::run::{self, RunResult, WEIR, failed, record_bytes};
 use crate::bench::bar::{Bar, Side};
 use crate::bench::context::{Context, stopped};
 use crate::bench::row::{Row, conclude, find, ratio_of};
@@ -139,7 +139,7 @@ fn recorded(
     let folder = place.folder()?;
     let neighbours = context.calm();
     let program = &context.options.weir;
-    let Ran { said, cpu_seconds } =
+    let RunResult { said, cpu_seconds } =
         run::run(program, &trace.sources(offered), Some(folder.path()), seconds, context.stop)?;
     let disturbance = neighbours.done();
     let sizes = said.feeds.iter().zip(trace.sizes);

@@ -100,7 +100,7 @@ impl Said {
 }
 
 /// A finished run.
-pub(super) struct Ran {
+pub(super) struct RunResult {
     pub(super) said: Said,
     /// CPU time of all threads except those that generate frames, seconds.
     pub(super) cpu_seconds: f64,
@@ -117,7 +117,7 @@ pub(super) fn run(
     to: Option<&Path>,
     seconds: f64,
     stop: &AtomicBool,
-) -> Result<Ran> {
+) -> Result<RunResult> {
     let mut command = Command::new(weir);
     command
         .arg("capture")
@@ -142,7 +142,7 @@ pub(super) fn run(
     }
     let said = Said::of(&child.wait(Duration::from_secs(1))?)?;
     let cpu_ns: u64 = threads.into_values().sum();
-    Ok(Ran { said, cpu_seconds: cpu_ns as f64 / 1e9 })
+    Ok(RunResult { said, cpu_seconds: cpu_ns as f64 / 1e9 })
 }
 
 /// CPU time of each thread except those that generate frames, nanoseconds, by thread id.

@@ -170,7 +170,7 @@ fn at_full_rate(
             let before: u64 = ids.iter().filter_map(|id| cpu_ns(*id)).sum();
             let traffic = traffic(context, rate);
             let sent = send_flows(context, &bed.tx, traffic, Flows::N(1000))?;
-            sleep(tool.grace());
+            sleep(tool.flush_time());
             let used = ids.iter().filter_map(|id| cpu_ns(*id)).sum::<u64>().saturating_sub(before);
             let counted = all.into_iter().map(super::tool::Capturing::finish);
             let counted = counted.collect::<Result<Vec<_>>>()?;

@@ -16,7 +16,7 @@ use super::super::volume::begin_of_name;
 use super::{Stream, What};
 use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, index_path, open_path};
 use crate::index::{self, Piece};
-use crate::names::Told;
+use crate::names::WrittenNames;
 
 /// Names that are tried for a new file before this fails.
 const NAMES_MAX: u32 = 100;
@@ -125,7 +125,7 @@ impl<D: Disk> Stream<D> {
             index::Writer::create(&index_path(&path), &path, shared.settings.file_mode).ok()
         });
         let unit = if shared.pool.is_some() { 1 } else { ALIGN_BYTES as u64 };
-        let told = Told::nothing(shared.volumes.file_bytes(), unit);
+        let written_names = WrittenNames::nothing(shared.volumes.file_bytes(), unit);
         let id = self.next_file;
         self.next_file += 1;
         self.files.insert(
@@ -148,7 +148,7 @@ impl<D: Disk> Stream<D> {
                 plain_end: 0,
                 frames_made: Vec::new(),
                 interfaces: 0,
-                told,
+                written_names,
                 frames: 0,
                 lapped: 0,
                 out_of_turn: Vec::new(),

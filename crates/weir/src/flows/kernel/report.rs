@@ -12,7 +12,7 @@ use weir_flow_kernel::KernelCounters;
 
 use super::plan::KernelPlan;
 use crate::ending::{show, verdict};
-use crate::flows::outlets::{ExportReport, Outlets, is_readers_choice};
+use crate::flows::exports::{ExportReport, Exports, is_readers_choice};
 use crate::flows::report::FlowsReport;
 use crate::interruptible_writer::Stop;
 use crate::out;
@@ -28,7 +28,7 @@ pub struct KernelReport<'a> {
     pub counters: KernelCounters,
     pub seconds: f64,
     pub exports: Vec<ExportReport>,
-    pub out: &'a Outlets,
+    pub out: &'a Exports,
 }
 
 /// The JSON report, with the field names of a capture's report.

@@ -62,7 +62,7 @@ struct GuestRow {
 
 /// The fields of `weir lab disk --json` that are used here.
 #[derive(Deserialize)]
-struct Told {
+struct GuestResult {
     file_system: String,
     rows: Vec<ToldRow>,
 }
@@ -115,7 +115,7 @@ impl InGuest {
     pub(super) fn round(&mut self, options: &Options, round: u32, stop: &AtomicBool) {
         let Some(machine) = &mut self.machine else { return };
         match machine.round(options, stop) {
-            Ok(told) => self.take(round, told),
+            Ok(result) => self.take(round, result),
             Err(_) if stopped(stop) => {}
             Err(error) => {
                 self.absent = Some(error.to_string());
@@ -124,13 +124,13 @@ impl InGuest {
         }
     }
 
-    fn take(&mut self, number: u32, told: Told) {
+    fn take(&mut self, number: u32, result: GuestResult) {
         if number == 0
             && let Some(about) = &mut self.about
         {
-            *about = format!("{about}, {}", told.file_system);
+            *about = format!("{about}, {}", result.file_system);
         }
-        for ToldRow { section, what, size_on_wire, unit, rounds, note } in told.rows {
+        for ToldRow { section, what, size_on_wire, unit, rounds, note } in result.rows {
             if rounds.is_empty() || ![DISK, CAPTURE, BOTH].contains(&section.as_str()) {
                 continue;
             }
@@ -146,7 +146,7 @@ impl InGuest {
             });
             let own = &mut self.rows[at].row;
             own.note = note;
-            own.rounds.extend(rounds.into_iter().map(|told| Round { round: number, ..told }));
+            own.rounds.extend(rounds.into_iter().map(|result| Round { round: number, ..result }));
         }
     }
 
@@ -182,7 +182,7 @@ impl InGuest {
 const EMULATED: &str = "by emulation (no KVM here), slower than a guest on KVM";
 
 impl Machine {
-    fn round(&mut self, options: &Options, stop: &AtomicBool) -> Result<Told> {
+    fn round(&mut self, options: &Options, stop: &AtomicBool) -> Result<GuestResult> {
         let measurements = MEASUREMENTS + options.block_bytes.len() as f64;
         let limit = ROUND_LIMIT + Duration::from_secs_f64(measurements * options.seconds);
         parse(&self.guest.run_unless("sh /round", limit, &|| stopped(stop))?)
@@ -206,7 +206,7 @@ fn failed(reason: String) -> Error {
 }
 
 /// Parses the JSON object in the output of the guest and QEMU.
-fn parse(said: &str) -> Result<Told> {
+fn parse(said: &str) -> Result<GuestResult> {
     let object = said.find('{').zip(said.rfind('}')).map(|(begin, end)| &said[begin..=end]);
     let object = object.ok_or_else(|| failed(format!("the guest said: {said}")))?;
     serde_json::from_str(object).map_err(|error| failed(format!("what the guest said: {error}")))

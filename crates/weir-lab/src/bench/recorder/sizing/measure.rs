@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::super::disk::{OFFERED, TRACES, Trace};
 use super::super::fio::{self, Written};
 use super::super::place::{self, Place};
-use super::super::run::{self, Ran, record_bytes};
+use super::super::run::{self, RunResult, record_bytes};
 use super::computed::{Drive, LINKS_GBPS};
 use super::guest::InGuest;
 use super::report::{BOTH, CAPTURE, DISK, Sizing};
@@ -204,7 +204,7 @@ fn both(
     if stopped(stop) {
         return Ok(());
     }
-    let Ran { said, cpu_seconds } = ran?;
+    let RunResult { said, cpu_seconds } = ran?;
     let sizes = said.feeds.iter().zip(trace.sizes);
     let bytes: u64 = sizes.map(|(feed, size)| feed.delivered * record_bytes(*size)).sum();
     let mut frames = said.frames("record", None, said.duration_s);

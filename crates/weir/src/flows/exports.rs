@@ -47,7 +47,7 @@ const FILE_MODE: u32 = 0o600;
 const STDOUT: &str = "standard output";
 
 /// The table and the exports of a run.
-pub struct Outlets {
+pub struct Exports {
     top: Top,
     exports: Vec<Queue>,
     /// The first export writes to standard output. If its reader leaves, the run ends.
@@ -82,8 +82,8 @@ pub struct ExportReport {
     pub error: Option<String>,
 }
 
-/// Settings of [`Outlets`].
-pub struct OutletPlan<'a> {
+/// Settings of [`Exports`].
+pub struct ExportSettings<'a> {
     pub args: &'a FlowMonitorArgs,
     /// Write JSON lines to standard output.
     pub json: bool,
@@ -95,9 +95,9 @@ pub struct OutletPlan<'a> {
     pub watch: Option<&'a Watch>,
 }
 
-impl Outlets {
+impl Exports {
     /// Opens all exports.
-    pub fn open(plan: &OutletPlan<'_>) -> Result<Outlets> {
+    pub fn open(plan: &ExportSettings<'_>) -> Result<Exports> {
         let args = plan.args;
         for (at, target) in args.export.iter().enumerate() {
             if args.export[..at].contains(target) {
@@ -140,7 +140,7 @@ impl Outlets {
                 }
             });
         }
-        Ok(Outlets {
+        Ok(Exports {
             top: Top::new(args.top),
             told: vec![false; exports.len()],
             exports,
@@ -300,7 +300,7 @@ pub fn is_readers_choice(failure: &ExportError) -> bool {
     is_gone || Stalled::is_why(&failure.source)
 }
 
-fn start(export: impl Export + 'static, plan: &OutletPlan<'_>) -> Result<Queue> {
+fn start(export: impl Export + 'static, plan: &ExportSettings<'_>) -> Result<Queue> {
     // A trace waits for a slow export; live frames do not, so records are dropped.
     let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
     let (name, watch) = (export.name(), plan.watch.cloned());
