@@ -16,6 +16,7 @@ use weir_doctor::settings::System;
 use weir_doctor::{machine, nic};
 
 use crate::cli::DoctorArgs;
+use crate::error_words::without_number;
 use crate::out::plain;
 use crate::source_name::{Part, SourceName};
 use crate::{EXIT_FAILED, EXIT_RAN};
@@ -198,7 +199,7 @@ fn said(outcome: &Outcome) -> String {
         Outcome::Changed(before, after) => format!("{before} -> {after}"),
         Outcome::Already(now) => format!("{now} already"),
         Outcome::Foreign(now) => format!("{now}: changed by somebody else since, left alone"),
-        Outcome::Failed(error) => format!("FAILED: {error}"),
+        Outcome::Failed(error) => without_number(&format!("FAILED: {error}")),
     }
 }
 

@@ -10,6 +10,7 @@ use super::facts::{Facts, InFile, Lacks, Machine, NoDomain, NoFile, NoList};
 use super::list;
 use crate::cli::CheckArgs;
 use crate::doctor::show_all;
+use crate::error_words::without_number;
 use crate::units::counted;
 use crate::{EXIT_LOSS, EXIT_RAN};
 
@@ -240,7 +241,8 @@ const QEMU_DENIES: &str = "Permission denied";
 
 fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
     let name = &guest.name;
-    let reason = guest.reason.as_deref().unwrap_or_default();
+    let told = guest.reason.as_deref().unwrap_or_default();
+    let reason = &*without_number(told);
     let state = list::state(guest.state);
     let version =
         guest.qemu.as_ref().map(|version| format!(" of QEMU {version}")).unwrap_or_default();
@@ -249,7 +251,7 @@ fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
             all.no("monitor", "the guest is detached, and opens no feed", format!("weir vm attach {name}"));
         }
         // At the sockets, which QEMU creates for its own user.
-        _ if reason.contains(KERNEL_DENIES) => all.no(
+        _ if told.contains(KERNEL_DENIES) => all.no(
             "monitor",
             reason,
             format!(
@@ -409,6 +411,11 @@ mod tests {
             "monitor",
             "chgrp weir-guests FOLDER SOCKET",
         );
+        let mut told = Findings::default();
+        let facts = guest(&|guest| guest.reason = Some(denied.into()));
+        of_guest(&mut told, &facts.daemon.unwrap()[0], false);
+        let told = serde_json::to_string(&told.0).unwrap();
+        assert!(told.contains("Permission denied") && !told.contains("os error"), "{told}");
         is_one(
             &guest(&|guest| guest.state = GuestState::Detached),
             "monitor",
