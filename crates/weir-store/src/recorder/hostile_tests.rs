@@ -120,7 +120,7 @@ fn a_lock_that_is_no_regular_file_is_refused_and_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let lock = directory.path().join(LOCK_NAME);
         put(&lock);
-        let before = kinds(&[lock.clone()]);
+        let before = kinds(std::slice::from_ref(&lock));
         let settings =
             Settings { directories: vec![directory.path().to_owned()], ..Settings::default() };
         let Err(error) = Recorder::new(settings, Fake::new().0) else { panic!("{before:?}") };
@@ -128,7 +128,7 @@ fn a_lock_that_is_no_regular_file_is_refused_and_left_alone() {
         assert!(source.contains(LOCK_NAME) && source.contains("not a regular file"), "{source}");
         // Others look at it without waiting, too.
         let _ = (is_recording(directory.path()), Catalog::list(&[directory.path()]).unwrap());
-        assert!(kinds(&[lock]) == before);
+        assert!(kinds(std::slice::from_ref(&lock)) == before);
         assert!(fs::read(&outside).unwrap() == OUTSIDE && !nowhere.exists());
     }
     // Somebody reads from this pipe, so it can be opened.
