@@ -142,19 +142,19 @@ impl Parquet {
     fn take_all(&mut self, rest: &mut &[FlowRecord]) -> io::Result<()> {
         self.close_if_due()?;
         while !rest.is_empty() {
-            let room = self.room()?;
-            let (fitting, later) = rest.split_at(rest.len().min(room));
+            let fits = self.records_that_fit()?;
+            let (fitting, later) = rest.split_at(rest.len().min(fits));
             self.waiting.extend_from_slice(fitting);
             *rest = later;
-            if fitting.len() == room {
+            if fitting.len() == fits {
                 self.write_full()?;
             }
         }
         Ok(())
     }
 
-    /// How many records the group and the file have room for, at least one. Begins a file if there is none.
-    fn room(&mut self) -> io::Result<usize> {
+    /// Number of records that still fit into the group and the file, at least 1. Begins a file if none is open.
+    fn records_that_fit(&mut self) -> io::Result<usize> {
         let written = match &self.open {
             Some(open) => open.records,
             None => {
@@ -176,7 +176,7 @@ impl Parquet {
         Ok(of_group.min(of_file.try_into().unwrap_or(usize::MAX)).max(1))
     }
 
-    /// The group has no more room, or the file.
+    /// Writes the group, which is full, and closes the file if that is full too.
     fn write_full(&mut self) -> io::Result<()> {
         self.write_group()?;
         let written = self.open.as_ref().map_or(0, |open| open.records);

@@ -14,7 +14,7 @@ use weir_export::EndAtOnce;
 
 /// A signal that follows another within this time is ignored as a duplicate: `timeout` sends one to its child and one
 /// to the child's process group, and a terminal sends one to the whole foreground group.
-const SAME_WISH: Duration = Duration::from_millis(500);
+const DUPLICATE_WITHIN: Duration = Duration::from_millis(500);
 
 /// A flag that the first signal sets. A later one ends the process as if it were unhandled. Each signal unparks the
 /// calling thread.
@@ -22,7 +22,7 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     let mut is_first = true;
-    at_each_wish(move || {
+    on_each_signal(move || {
         flag.store(true, Ordering::Release);
         std::mem::replace(&mut is_first, false)
     })?;
@@ -34,7 +34,7 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
 pub fn stop_flag_and_end() -> Result<(Arc<AtomicBool>, End)> {
     let (stop, end) = (Arc::new(AtomicBool::new(false)), End::default());
     let (flag, of_signals) = (Arc::clone(&stop), end.clone());
-    at_each_wish(move || {
+    on_each_signal(move || {
         let is_at_end = flag.swap(true, Ordering::AcqRel) || is_set(&of_signals.has_begun);
         let is_last = of_signals.at_once.is_asked_for();
         if is_at_end {
@@ -62,7 +62,7 @@ impl End {
 
 /// Starts a thread that calls `goes_on` at each signal that is not a duplicate, and then unparks the calling thread.
 /// If it returns false, the process ends as if the signal were unhandled.
-fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()> {
+fn on_each_signal(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()> {
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let mut signals =
         Signals::new(TERM_SIGNALS.iter().copied().chain(hang_up)).context("handling signals")?;
@@ -70,7 +70,7 @@ fn at_each_wish(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()
     let mut last: Option<Instant> = None;
     on_thread(move || {
         for signal in signals.forever() {
-            if last.is_some_and(|last| last.elapsed() < SAME_WISH) {
+            if last.is_some_and(|last| last.elapsed() < DUPLICATE_WITHIN) {
                 continue;
             }
             last = Some(Instant::now());

@@ -46,7 +46,7 @@ pub fn run(args: &BlockArgs, path: &Path, target: &mut Target) -> Result<u8> {
         name: path.display().to_string(),
         keys: None,
         trouble: None,
-        has_told_of_lines: false,
+        has_reported_lines: false,
         next: Instant::now(),
         look: Instant::now(),
     };
@@ -68,7 +68,7 @@ struct AlertRun {
     keys: Option<std::collections::BTreeSet<u64>>,
     /// The reported reason why nothing can be blocked at the moment.
     trouble: Option<String>,
-    has_told_of_lines: bool,
+    has_reported_lines: bool,
     /// Earliest time of the next request, and time of the next check of the feeds.
     next: Instant,
     look: Instant,
@@ -107,8 +107,8 @@ impl AlertRun {
             Err(error) => return Err(error.into()),
         };
         let counts = self.blocker.counts();
-        if counts.not_understood + counts.too_long > 0 && !self.has_told_of_lines {
-            self.has_told_of_lines = true;
+        if counts.not_understood + counts.too_long > 0 && !self.has_reported_lines {
+            self.has_reported_lines = true;
             let name = &self.name;
             eprintln!(
                 "weir: {name} has lines that are no events; they are passed over, and counted at the end"

@@ -60,7 +60,7 @@ pub struct Exports {
     records: u64,
     packets: u64,
     /// For each export, whether its failure was reported to the user.
-    told: Vec<bool>,
+    failure_reported: Vec<bool>,
     watch: Option<Watch>,
     is_live: bool,
     stop: Stop,
@@ -142,7 +142,7 @@ impl Exports {
         }
         Ok(Exports {
             top: Top::new(args.top),
-            told: vec![false; exports.len()],
+            failure_reported: vec![false; exports.len()],
             exports,
             has_stdout: plan.json,
             batch: Vec::new(),
@@ -195,8 +195,8 @@ impl Exports {
 
     fn hand_over(&mut self) {
         self.handed_over = Instant::now();
-        for (export, told) in self.exports.iter().zip(&mut self.told) {
-            if export.has_ended() && !std::mem::replace(told, true) && export.name() != STDOUT {
+        for (export, reported) in self.exports.iter().zip(&mut self.failure_reported) {
+            if export.has_ended() && !std::mem::replace(reported, true) && export.name() != STDOUT {
                 say(
                     self.watch.as_ref(),
                     &format!("--export {}: it has failed, and takes no more", export.name()),

@@ -68,11 +68,11 @@ pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
 /// The kernel's error; `UnexpectedEof` if the answer names no qdisc.
 pub(crate) fn hooks_qdisc(ifindex: u32) -> io::Result<String> {
     let socket = Netlink::open()?;
-    let mut wish = [0u8; TCMSG_BYTES];
-    wish[4..8].copy_from_slice(&ifindex.to_ne_bytes());
-    wish[12..16].copy_from_slice(&CLSACT.to_ne_bytes());
+    let mut request = [0u8; TCMSG_BYTES];
+    request[4..8].copy_from_slice(&ifindex.to_ne_bytes());
+    request[12..16].copy_from_slice(&CLSACT.to_ne_bytes());
     // With NLM_F_ECHO the answer is an RTM_NEWQDISC notification.
-    socket.request(libc::RTM_GETQDISC, libc::NLM_F_ECHO, &wish)?;
+    socket.request(libc::RTM_GETQDISC, libc::NLM_F_ECHO, &request)?;
     let answer = socket.receive()?;
     if half(&answer, 4) == Some(libc::NLMSG_ERROR as u16) {
         let error = word(&answer, HEADER_BYTES).unwrap_or(0).cast_signed();
