@@ -4,11 +4,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-
-use crate::recorder::volume::is_named;
 
 /// How often the lock of a directory is looked at, while recorders begin and end.
 const LOCK_TRIES: u32 = 20;
@@ -204,6 +203,13 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
         Some(parent) if parent != Path::new("") => parent.into(),
         _ => PathBuf::from("."),
     }
+}
+
+/// Whether the path names this open file. Symbolic links are not followed.
+pub(crate) fn is_named(file: &File, path: &Path) -> bool {
+    let id = |meta: &fs::Metadata| (meta.dev(), meta.ino());
+    let named = fs::symlink_metadata(path).map(|meta| id(&meta));
+    file.metadata().is_ok_and(|meta| named.is_ok_and(|named| named == id(&meta)))
 }
 
 /// Whether a recorder holds the lock of the directory. If that is unknown, the result is `true`.

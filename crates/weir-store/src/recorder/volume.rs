@@ -21,7 +21,7 @@ use crate::limits::{FILE_BYTES_MIN, FREE_BYTES_MIN, VOLUME_PENDING_MAX, VOLUME_W
 
 #[cfg(test)]
 pub(super) use directory::lock_unread;
-pub(crate) use directory::{DirectoryLock, is_named, is_recorded, lock};
+pub(crate) use directory::{DirectoryLock, is_recorded, lock};
 use directory::{LOCK_PAUSE, past_files};
 pub(super) use names::begin_of_name;
 

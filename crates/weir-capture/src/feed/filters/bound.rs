@@ -19,7 +19,7 @@ use super::splice::Code;
 /// Instructions in front of a program that never run. The verifier removes them, which leaves space for the
 /// instructions that it adds. There are at least as many as the program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct Headroom {
     /// Number of instructions in front of the program, including the jump over them.
     ahead: usize,
     /// Pages of memory of the program including them.
@@ -32,20 +32,20 @@ const R0_IS_0: EbpfInsn = 0xb7;
 /// `if r0 == 0 goto`; bits 16 to 31 have the number of instructions to skip.
 const SKIP_IF_R0_IS_0: EbpfInsn = 0x15;
 
-impl Room {
-    /// The room for a program with this many instructions; `None` if it is too long for the jump.
-    fn of(insns: usize, page_bytes: usize) -> Option<Room> {
+impl Headroom {
+    /// The headroom for a program with this many instructions; `None` if it is too long for the jump.
+    fn of(insns: usize, page_bytes: usize) -> Option<Headroom> {
         let in_page = page_bytes / size_of::<EbpfInsn>();
         // Half a page stays free at the end for two things: the kernel's own data in front of the instructions (72
         // bytes, more on some kernels), and the loops that it inlines before it removes dead instructions
         // (`optimize_bpf_loop`, some 20 instructions for each).
         let full_pages = (2 * insns).div_ceil(in_page);
         let ahead = full_pages * in_page + in_page / 2 - insns;
-        let room = Room { ahead, pages: full_pages + 1, page_bytes };
-        (ahead - 2 <= i16::MAX as usize).then_some(room)
+        let headroom = Headroom { ahead, pages: full_pages + 1, page_bytes };
+        (ahead - 2 <= i16::MAX as usize).then_some(headroom)
     }
 
-    /// The program with the room in front of it.
+    /// The program with the headroom in front of it.
     fn before(self, code: &Code) -> Code {
         let skipped = self.ahead - 2;
         let mut ahead = vec![R0_IS_0, SKIP_IF_R0_IS_0 | (skipped as EbpfInsn) << 16];
@@ -75,12 +75,12 @@ pub(super) fn load_bound(
     if are_constants_blinded()? {
         return Err(moved("the kernel blinds constants (net.core.bpf_jit_harden=2)"));
     }
-    let room = Room::of(code.insns.len(), rustix::param::page_size())
+    let headroom = Headroom::of(code.insns.len(), rustix::param::page_size())
         .ok_or_else(|| moved("the program is too long"))?;
     options.prog_ifindex = device;
     options.prog_flags = libbpf_sys::BPF_F_XDP_DEV_BOUND_ONLY;
-    let program = load(target, name, &room.before(code), options)?;
-    match room.is_kept_by(program.as_fd())? {
+    let program = load(target, name, &headroom.before(code), options)?;
+    match headroom.is_kept_by(program.as_fd())? {
         true => Ok(program),
         false => Err(moved("it grew out of its pages")),
     }
@@ -157,22 +157,22 @@ mod tests {
     #[test]
     fn a_program_has_as_much_room_as_it_is_long_and_ends_in_the_middle_of_a_page() {
         for insns in 1..3000 {
-            let room = Room::of(insns, PAGE_BYTES).expect("short enough");
-            assert!(room.ahead >= insns, "{insns}");
-            let bytes = 8 * (insns + room.ahead);
+            let headroom = Headroom::of(insns, PAGE_BYTES).expect("short enough");
+            assert!(headroom.ahead >= insns, "{insns}");
+            let bytes = 8 * (insns + headroom.ahead);
             assert_eq!(bytes % PAGE_BYTES, PAGE_BYTES / 2, "{insns}");
-            assert_eq!(bytes.div_ceil(PAGE_BYTES), room.pages, "{insns}");
+            assert_eq!(bytes.div_ceil(PAGE_BYTES), headroom.pages, "{insns}");
         }
-        assert_eq!(Room::of(40_000, PAGE_BYTES), None);
+        assert_eq!(Headroom::of(40_000, PAGE_BYTES), None);
     }
 
     #[test]
     fn the_jump_ends_at_the_program() {
-        let room = Room::of(2, PAGE_BYTES).expect("short enough");
-        let before = room.before(&code(vec![R0_IS_0, EXIT]));
+        let headroom = Headroom::of(2, PAGE_BYTES).expect("short enough");
+        let before = headroom.before(&code(vec![R0_IS_0, EXIT]));
         let distance = (before.insns[1] >> 16) as u16;
-        assert_eq!(2 + usize::from(distance), room.ahead);
-        assert_eq!(before.insns[room.ahead..], [R0_IS_0, EXIT]);
+        assert_eq!(2 + usize::from(distance), headroom.ahead);
+        assert_eq!(before.insns[headroom.ahead..], [R0_IS_0, EXIT]);
     }
 
     #[test]
@@ -182,11 +182,11 @@ mod tests {
         }
         let page_bytes = rustix::param::page_size();
         let code = growing();
-        let room = Room::of(code.insns.len(), page_bytes).expect("short enough");
-        let with_room = room.before(&code);
+        let headroom = Headroom::of(code.insns.len(), page_bytes).expect("short enough");
+        let with_room = headroom.before(&code);
         let program = load(Target::Xdp, c"weir_room", &with_room, Default::default());
         let program = program.expect("the kernel takes it");
-        assert!(room.is_kept_by(program.as_fd()).expect("/proc tells"));
+        assert!(headroom.is_kept_by(program.as_fd()).expect("/proc tells"));
         let translated = translated_bytes(program.as_fd()).expect("the kernel tells");
         assert!(translated > 8 * code.insns.len() && translated < 8 * with_room.insns.len());
     }
@@ -201,7 +201,7 @@ mod tests {
         let code = growing();
         let program = load(Target::Xdp, c"weir_no_room", &code, Default::default());
         let program = program.expect("the kernel takes it");
-        let loaded = Room { ahead: 0, pages: 3, page_bytes };
+        let loaded = Headroom { ahead: 0, pages: 3, page_bytes };
         assert!(!loaded.is_kept_by(program.as_fd()).expect("/proc tells"));
     }
 

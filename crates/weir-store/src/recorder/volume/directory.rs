@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, LOCK_NAME, OPEN_ENDING};
+use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, LOCK_NAME, OPEN_ENDING, is_named};
 use crate::recorder::RecorderError;
 use crate::recorder::housekeeping::Past;
 
@@ -94,13 +94,6 @@ fn open_lock(path: &Path) -> io::Result<File> {
         return Err(io::Error::other(format!("{LOCK_NAME} is not a regular file; remove it")));
     }
     opened
-}
-
-/// Whether the path names this open file. Symbolic links are not followed.
-pub(crate) fn is_named(file: &File, path: &Path) -> bool {
-    let id = |meta: &fs::Metadata| (meta.dev(), meta.ino());
-    let named = fs::symlink_metadata(path).map(|meta| id(&meta));
-    file.metadata().is_ok_and(|meta| named.is_ok_and(|named| named == id(&meta)))
 }
 
 /// Files that recorders have left here, the oldest first: names are in the order in which the files were begun
