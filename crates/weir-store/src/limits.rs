@@ -42,8 +42,8 @@ pub const DELETE_STEP_BYTES: u64 = 32 << 20;
 pub const DELETE_STEPS_TIME_MAX: Duration = Duration::from_secs(3);
 /// A volume on a full file system fails after so many deletions in a row that free no space.
 pub const FRUITLESS_DELETIONS_MAX: u32 = 3;
-/// The latest time in a file name that later files must follow, in nanoseconds since the Unix epoch: March 2255. Times
-/// in nanoseconds end in April 2262, so names can follow it until then.
+/// The latest time in a file name that later files must follow, in nanoseconds since the Unix epoch: March 2255.
+/// Times end in April 2262; this leaves seven years for later names.
 pub(crate) const NAME_NS_MAX: u64 = 9_000_000_000_000_000_000;
 /// How long a write may take on a volume while another volume works. Disks that are throttled or collect garbage may
 /// stall for seconds.

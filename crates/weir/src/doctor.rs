@@ -190,7 +190,7 @@ fn nothing_done(is_apply: bool, findings: &[Finding]) -> &'static str {
     match (is_apply, findings.iter().any(|finding| finding.remedy.is_some())) {
         (false, _) => "nothing to take back",
         (true, false) => "nothing to change",
-        (true, true) => "--apply has nothing to change; the commands behind $ are left to you",
+        (true, true) => "--apply has nothing to change; run the commands after $ yourself",
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
         };
         let told = |remedy| nothing_done(true, &[finding(None), finding(remedy)]);
         assert_eq!(told(None), "nothing to change");
-        assert!(told(Some("ethtool -L eth0 combined 2")).contains("left to you"));
+        assert!(told(Some("ethtool -L eth0 combined 2")).contains("yourself"));
         assert_eq!(nothing_done(false, &[finding(Some("x"))]), "nothing to take back");
     }
 }

@@ -1,7 +1,7 @@
 //! Finds filters that no frame with a VLAN tag passes. Users of tcpdump do not expect that, because a live tcpdump
 //! filters frames whose tag the kernel has removed.
 
-use std::fs;
+use std::{fs, io};
 
 use weir_capture::engines::declaration::Target;
 use weir_capture::interface::{InterfaceQuery, own_traffic};
@@ -37,18 +37,21 @@ pub fn may_come(target: &Target) -> bool {
                 let found = InterfaceQuery::new()?.find(iface)?;
                 let own =
                     own_traffic(found.index).map_err(CaptureError::os("asking for addresses"))?;
+                let vlans = VlanInterfaces::here()?;
                 let names = own.addresses.iter().map(|(name, _)| name).chain(&own.default_route);
-                let vlans = VlanInterfaces::here();
+                let mut above = names.filter(|name| *name != iface);
                 let is_below = vlans.is_below(|below| below == iface);
-                Ok(own.is_none() || is_below || names.into_iter().any(|name| vlans.has(name)))
+                Ok(own.is_none() || is_below || above.any(|name| vlans.has(name)))
             };
             ask_in(netns.as_ref(), look)
                 .and_then(|found: Result<bool, CaptureError>| found)
                 .unwrap_or(true)
         }
         Target::Pattern { netns, pattern } => {
-            let look = || VlanInterfaces::here().is_below(|below| pattern.matches(below));
-            ask_in(netns.as_ref(), look).unwrap_or(true)
+            let look = || Ok(VlanInterfaces::here()?.is_below(|below| pattern.matches(below)));
+            ask_in(netns.as_ref(), look)
+                .and_then(|found: Result<bool, CaptureError>| found)
+                .unwrap_or(true)
         }
         _ => false,
     }
@@ -59,9 +62,15 @@ struct VlanInterfaces(Vec<(String, String)>);
 
 impl VlanInterfaces {
     /// Those of the calling thread's network namespace. There is no list if the kernel has no support for them.
-    fn here() -> VlanInterfaces {
-        let text = fs::read_to_string("/proc/thread-self/net/vlan/config").unwrap_or_default();
-        VlanInterfaces::of(&text)
+    ///
+    /// # Errors
+    /// [`CaptureError::Os`]: without root, the list cannot be read.
+    fn here() -> Result<VlanInterfaces, CaptureError> {
+        match fs::read_to_string("/proc/thread-self/net/vlan/config") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(VlanInterfaces(Vec::new())),
+            Err(error) => Err(CaptureError::os("asking for VLAN interfaces")(error)),
+            Ok(text) => Ok(VlanInterfaces::of(&text)),
+        }
     }
 
     /// Source: `vlandev_seq_show`, net/8021q/vlanproc.c: `NAME | ID | BELOW`, after two lines of headings.

@@ -336,7 +336,7 @@ fn root_stamps_do_not_mind_leap_seconds() {
             assert!(tai.set(before));
             stamps_are_true(&bed(), hook, || {
                 assert!(tai.set(after));
-                // It is followed at every pump, which takes 20 ms at most.
+                // It is followed at every pump, which takes 100 ms at most.
                 sleep(Duration::from_millis(400));
             });
         }

@@ -314,7 +314,7 @@ fn root_kills_leave_files_that_others_read() {
         drop(run);
         drop(sender);
         let (all, numbers) = readable(&files(dir.path()), round);
-        // Half of what was written at the least may have been overtaken, and be hidden by padding.
+        // Of the 8 MiB, at most a ring (4 MiB) may have been overtaken.
         let bytes = 696 * numbers.len() as u64;
         assert!(bytes >= 2 * MIB, "round {round}: {bytes} bytes");
         if goes_on {

@@ -130,6 +130,10 @@ impl Source for Inside {
         self.named(pumped)
     }
 
+    fn can_be_woken(&self) -> bool {
+        self.source.can_be_woken()
+    }
+
     fn take_events(&mut self) -> Vec<SourceEvent> {
         self.source.take_events()
     }
@@ -169,6 +173,10 @@ impl FeedControl for InsideControl {
         let mut feed = feed;
         describe(&mut feed, self.netns.owner());
         self.inside(|control| control.add(feed))
+    }
+
+    fn wake(&self) {
+        self.control.wake();
     }
 
     fn remove(&self, feed: FeedSlot) -> Result<Ledger, CaptureError> {

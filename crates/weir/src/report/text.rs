@@ -1,5 +1,6 @@
 //! The report as text for people.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use weir_capture::{FilterLocation, InterfaceLedger};
@@ -12,7 +13,7 @@ use super::Report;
 use super::flow_lines::of_flows;
 use super::source_lines::{engine_line, owner_line};
 use crate::consumers::{LatencyReport, NetdevReport};
-use crate::error_words::error_text;
+use crate::error_words::{error_text, without_number};
 use crate::run_result::{ConsumerResult, FeedResult, SourceResult};
 use crate::source_name::Part;
 use crate::sources::Subscribed;
@@ -196,7 +197,7 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
             ));
         }
         if let Some(error) = &volume.error {
-            lines.push(format!("  {directory}: left out: {error}"));
+            lines.push(format!("  {directory}: left out: {}", without_number(error)));
         }
     }
     lines
@@ -285,14 +286,17 @@ impl Report<'_> {
     /// A note for each filter that no frame has passed, if frames with VLAN tags do not pass it.
     fn on_tags(&self) -> Vec<String> {
         let note = |feed: &FeedResult| {
-            let Ledger { offered, captured, filtered_uncounted, .. } = feed.ledger;
-            let none_passed = captured == 0 && (offered > 0 || filtered_uncounted);
+            let Ledger { offered, filtered, filtered_uncounted, .. } = feed.ledger;
+            let none_passed = offered == filtered && (offered > 0 || filtered_uncounted);
             let filter = feed.asked.takes.filter.as_deref().filter(|_| none_passed)?;
             tagged::note(filter).map(|note| format!("  {note}"))
         };
         match self.is_of_a_moment() {
             true => Vec::new(),
-            false => self.feeds.iter().filter_map(note).collect(),
+            // Feeds may have the same filter.
+            false => {
+                self.feeds.iter().filter_map(note).collect::<BTreeSet<_>>().into_iter().collect()
+            }
         }
     }
 
@@ -309,7 +313,7 @@ impl Report<'_> {
             let [frames, lapped, after_limit, drops] =
                 [frames, lapped, after_limit, drops].map(grouped);
             let line = row([consumer.name, &frames, &lapped, &after_limit, &drops]);
-            // Behind the columns: what these do not have, and the parts of the drops.
+            // After the columns: counts without a column, and each kind of drop.
             let more =
                 single_counts(consumer).into_iter().filter(|(name, _)| *name != "after limit");
             more.fold(line, |line, (name, count)| format!("{line}, {} {name}", grouped(count)))

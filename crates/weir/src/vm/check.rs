@@ -241,8 +241,8 @@ const QEMU_DENIES: &str = "Permission denied";
 
 fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
     let name = &guest.name;
-    let told = guest.reason.as_deref().unwrap_or_default();
-    let reason = &*without_number(told);
+    let raw_reason = guest.reason.as_deref().unwrap_or_default();
+    let reason = &*without_number(raw_reason);
     let state = list::state(guest.state);
     let version =
         guest.qemu.as_ref().map(|version| format!(" of QEMU {version}")).unwrap_or_default();
@@ -251,7 +251,7 @@ fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
             all.no("monitor", "the guest is detached, and opens no feed", format!("weir vm attach {name}"));
         }
         // At the sockets, which QEMU creates for its own user.
-        _ if told.contains(KERNEL_DENIES) => all.no(
+        _ if raw_reason.contains(KERNEL_DENIES) => all.no(
             "monitor",
             reason,
             format!(

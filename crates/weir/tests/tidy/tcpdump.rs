@@ -6,8 +6,9 @@ use std::process::Command;
 
 use super::tree::{Tree, root};
 
-/// Tools with a table, by the name of their program.
-pub const TOOLS: [&str; 3] = ["tcpdump", "dumpcap", "netsniff-ng"];
+/// Tools with a table, by the name of their program, and the version of which the page has the flags.
+pub const TOOLS: [(&str, &str); 3] =
+    [("tcpdump", "4.99."), ("dumpcap", "4.0."), ("netsniff-ng", "0.6.8")];
 
 /// The page.
 pub fn page() -> String {

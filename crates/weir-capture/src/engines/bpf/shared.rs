@@ -132,6 +132,7 @@ pub(super) enum By {
 }
 
 impl Shared {
+    /// The state of a source that is not attached yet.
     ///
     /// # Errors
     /// [`CaptureError::Os`]: no descriptors are left.

@@ -8,6 +8,7 @@ use weir_frame::record::{Flags, Meta, Record};
 use weir_ring::{Batch, Poll, Reader, RingSpec, Start, Words, Writer, WriterKind, memory};
 
 use super::clsact::Side;
+use super::serving::TurnEnd;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -616,7 +617,7 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
             while !over.load(Ordering::Relaxed) {
                 // Longer than a confirmation may take: the consumer's messages tell the owner about
                 // thresholds.
-                bpf.pump(Duration::from_secs(3)).unwrap();
+                bpf.serving.answer(Duration::from_secs(3), None).unwrap();
             }
         });
         let consumer = scope.spawn(|| {
@@ -673,9 +674,35 @@ fn root_a_channel_that_its_consumer_holds_on_to_does_not_keep_the_owner_awake() 
     control.detach(FeedSlot::first(), slot);
     (&sends).write_all(&[0]).unwrap();
     let before = switches_of_this_thread();
-    bpf.pump(Duration::from_secs(1)).unwrap();
+    bpf.serving.answer(Duration::from_secs(1), None).unwrap();
     let switches = switches_of_this_thread() - before;
     assert!(switches < 100, "{switches} turns in a silent second");
+}
+
+#[test]
+fn root_a_source_that_waits_is_woken_once_for_each_call() {
+    if !root("root_a_source_that_waits_is_woken_once_for_each_call") {
+        return;
+    }
+    let mut bpf = Bpf::open("lo", setup(64), BpfOptions::default()).unwrap();
+    let (control, limit, pause) =
+        (bpf.control(), Duration::from_secs(20), Duration::from_millis(100));
+    assert!(bpf.can_be_woken());
+    let begin = Instant::now();
+    // Before the turn.
+    control.wake();
+    assert!(bpf.serving.answer(limit, None).unwrap() == TurnEnd::Interrupted);
+    // During it.
+    let woken = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(pause);
+            control.wake();
+        });
+        bpf.serving.answer(limit, None).unwrap()
+    });
+    assert!(woken == TurnEnd::Interrupted && begin.elapsed() >= pause);
+    assert!(bpf.serving.answer(pause, None).unwrap() == TurnEnd::Limit);
+    assert!(begin.elapsed() < limit, "it waited for its limit");
 }
 
 /// Number of voluntary context switches of this thread.

@@ -71,10 +71,14 @@ pub fn is_pipe(path: &Path) -> bool {
     is_standard_input(path) || path.metadata().is_ok_and(is_stream)
 }
 
-/// Whether `weir capture --write DIR/` has written into this folder: each of its files has an index.
+/// Whether `weir capture --write DIR/` has written into this folder: its files have indexes.
 pub fn has_recorded_files(folder: &Path) -> bool {
     let is_index = |entry: io::Result<DirEntry>| {
-        entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().ends_with(b".index"))
+        entry.is_ok_and(|entry| {
+            let name = entry.file_name();
+            let endings: [&[u8]; 2] = [b".pcapng.index", b".pcapng.zst.index"];
+            endings.iter().any(|ending| name.as_encoded_bytes().ends_with(ending))
+        })
     };
     folder.read_dir().is_ok_and(|mut entries| entries.any(is_index))
 }

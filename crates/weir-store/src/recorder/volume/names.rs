@@ -56,7 +56,7 @@ impl<D: Disk> Volumes<D> {
             });
             let ahead = volume.ahead_ns.map(|newest_ns| {
                 format!(
-                    "{name}: there is a file named {}, which is later than the clock; until the clock has passed that \
+                    "{name}: the name of a file begins with {}, which is later than the clock; until the clock has passed that \
                      time, new files get names just after it, so that names stay in order",
                     begin_of_name(newest_ns)
                 )
