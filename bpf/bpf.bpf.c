@@ -160,6 +160,19 @@ static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to,
 	return load(ctx, hook, 0, to, caplen, caplen_max);
 }
 
+/* Wakes the owner when a quarter of a ring was filled, if readers wait for that or for anything else. */
+static __always_inline void ring_for_quarter(__u32 number, __u64 opened)
+{
+	__u32 ring_line = number + 1;
+	struct weir_control *line;
+
+	if ((opened - 1) & (block_mask >> 2))
+		return;
+	line = bpf_map_lookup_elem(&control, &ring_line);
+	if (line && *(volatile __u64 *)&line->armed != WEIR_AWAKE)
+		bpf_ringbuf_output(&doorbell, &number, sizeof(number), BPF_RB_FORCE_WAKEUP);
+}
+
 /*
  * Opens the next block of a ring. That happens once a MiB, so looking up the ring again costs nothing. Global, so that
  * the kernel verifies it once instead of once for each size class, which was two fifths of a program's loading time.
@@ -167,6 +180,7 @@ static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to,
 __noinline int weir_next_block(__u32 number, __u64 first_ns)
 {
 	void *ring = bpf_map_lookup_elem(&rings, &number), *meta;
+	struct weir_writer *w;
 	__u32 zero = 0;
 
 	if (!ring)
@@ -174,7 +188,11 @@ __noinline int weir_next_block(__u32 number, __u64 first_ns)
 	meta = bpf_map_lookup_elem(ring, &zero);
 	if (!meta)
 		return -1;
-	return weir_advance(ring, meta, meta + WEIR_WRITER_AT, block_mask, first_ns);
+	w = meta + WEIR_WRITER_AT;
+	if (weir_advance(ring, meta, w, block_mask, first_ns))
+		return -1;
+	ring_for_quarter(number, w->opened);
+	return 0;
 }
 
 /* Writes one frame of a size class that is a constant, so that every bound is a constant, too. */

@@ -6,6 +6,9 @@
 /* Generations of a program, each of which counts in its own words (docs/decisions/0017-feeds-at-run-time.md). */
 #define WEIR_GENERATIONS 8
 
+/* `armed` while nobody is to be woken. */
+#define WEIR_AWAKE (~0ull)
+
 /*
  * [0] is shared by all CPUs. [1 + ring] belongs to that ring, and is written by the programs on its CPU. The number
  * of a ring is: place of its feed * number of possible CPUs + CPU. The lines of the first place also have the counts
@@ -14,7 +17,7 @@
 struct weir_control {
 	/* written by the owner */
 	__u64 tai_offset_ns;	/* [0]: CLOCK_TAI - CLOCK_REALTIME */
-	__u64 armed;		/* wake the owner at this many frames; all ones: do not */
+	__u64 armed;		/* wake the owner at this many frames, and for each quarter of a ring */
 	__u64 closed;		/* [0]: take no more frames (af_xdp) */
 	__u64 unused[13];
 	/* written by the programs: first place's lines */

@@ -127,6 +127,11 @@ pub trait Consumer<M: Words = Mapping> {
         true
     }
 
+    /// Whether frames may stay in their rings for 100 ms while few come, because nobody waits for the output.
+    fn allows_delay(&self) -> bool {
+        false
+    }
+
     /// After [`Step::Waiting`] and [`Step::Writing`]: the time until frames that wait for other rings may be passed on.
     fn due(&self) -> Duration {
         Duration::ZERO

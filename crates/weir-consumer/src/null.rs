@@ -61,6 +61,10 @@ impl Consumer for Null {
         self.lanes.by_interface()
     }
 
+    fn allows_delay(&self) -> bool {
+        true
+    }
+
     fn rings(&self) -> &dyn Rings {
         &self.lanes
     }

@@ -111,6 +111,10 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
         self.merge.by_interface()
     }
 
+    fn allows_delay(&self) -> bool {
+        self.output.sink.allows_delay()
+    }
+
     fn rings(&self) -> &dyn Rings<M> {
         self.merge.rings()
     }

@@ -57,6 +57,11 @@ pub trait Sink {
         run.records().try_for_each(|record| self.take(&record))
     }
 
+    /// As [`Consumer::allows_delay`](crate::Consumer::allows_delay).
+    fn allows_delay(&self) -> bool {
+        false
+    }
+
     /// Called when no more frames are due for now. The next ones come in another turn, perhaps after a wait.
     ///
     /// # Errors

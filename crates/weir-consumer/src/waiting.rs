@@ -23,13 +23,15 @@ pub(crate) struct Waiting {
     /// Frames that had been written when the last wait ended.
     written: u64,
     flushed: Instant,
+    /// The last wait was one that filling rings end: the sleeper's lines have thresholds for that.
+    has_quarters: bool,
 }
 
 impl Waiting {
     pub(crate) fn new() -> Waiting {
         let waited = Waited { lasted: Duration::ZERO, came: false, fill: 0.0 };
         let strategy = IdleStrategy::new(0);
-        Waiting { strategy, waited, written: 0, flushed: Instant::now() }
+        Waiting { strategy, waited, written: 0, flushed: Instant::now(), has_quarters: false }
     }
 
     /// Waits after a step without frames: pauses, or sleeps on `sleeper` for at most `sleep_max`. Returns how a sleep
@@ -45,6 +47,20 @@ impl Waiting {
         sleep_max: Duration,
     ) -> Result<Option<Woken>, ConsumerError> {
         let wait = self.next(consumer.rings(), step, || consumer.due());
+        if let (Wait::Pause(pause), Some(calm)) = (wait, self.strategy.calm_pause())
+            && step != Step::Writing
+            && consumer.allows_delay()
+        {
+            consumer.flush()?;
+            self.flushed = Instant::now();
+            return Ok(self.pause_until_quarter(
+                pause,
+                calm,
+                consumer.rings(),
+                sleeper,
+                sleep_max,
+            )?);
+        }
         let is_short = matches!(wait, Wait::Pause(pause) if pause < LONG_PAUSE);
         if !is_short || self.flushed.elapsed() >= FLUSH_EVERY {
             consumer.flush()?;
@@ -80,18 +96,51 @@ impl Waiting {
         sleeper: &Sleeper,
         limit: Duration,
     ) -> Result<Option<Woken>, RingError> {
-        let (begin, held) = (Instant::now(), rings.fill());
-        let woken = match wait {
+        if std::mem::take(&mut self.has_quarters) {
+            rings.readers().iter().for_each(|(line, _)| sleeper.free_line(*line));
+        }
+        self.timed(rings, || match wait {
             Wait::Pause(pause) => {
                 thread::sleep(pause.min(limit));
-                None
+                Ok(None)
             }
             Wait::Sleep => {
                 let readers = rings.readers();
                 let readers = readers.iter().map(|(line, reader)| (*line, reader));
-                Some(sleeper.sleep_on(readers, 1, limit)?)
+                Ok(Some(sleeper.sleep_on(readers, 1, limit)?))
             }
-        };
+        })
+    }
+
+    /// Waits for `calm` if a writer ends that when a ring fills, else for `pause`.
+    fn pause_until_quarter(
+        &mut self,
+        pause: Duration,
+        calm: Duration,
+        rings: &dyn Rings,
+        sleeper: &Sleeper,
+        limit: Duration,
+    ) -> Result<Option<Woken>, RingError> {
+        self.has_quarters = true;
+        self.timed(rings, || {
+            let readers = rings.readers();
+            let readers = readers.iter().map(|(line, reader)| (*line, reader));
+            let woken = sleeper.wait_for_quarter(readers, calm.min(limit))?;
+            if woken.is_none() {
+                thread::sleep(pause.min(limit));
+            }
+            Ok(woken)
+        })
+    }
+
+    /// Carries out a wait, and measures what comes meanwhile.
+    fn timed(
+        &mut self,
+        rings: &dyn Rings,
+        wait: impl FnOnce() -> Result<Option<Woken>, RingError>,
+    ) -> Result<Option<Woken>, RingError> {
+        let (begin, held) = (Instant::now(), rings.fill());
+        let woken = wait()?;
         let written = rings.written();
         let came = written != std::mem::replace(&mut self.written, written);
         let fill = (rings.fill() - held).max(0.0);

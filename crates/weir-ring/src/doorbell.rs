@@ -38,6 +38,9 @@ use crate::sync::{AtomicU64, Ordering, fence};
 
 /// The threshold of a reader that is awake.
 pub const AWAKE: u64 = u64::MAX;
+/// The threshold of a reader that is to be woken each time a quarter of its ring was filled
+/// ([`Sleeper::wait_for_quarter`](crate::wake::Sleeper::wait_for_quarter)). No number of frames reaches it.
+pub const EACH_QUARTER: u64 = u64::MAX - 1;
 
 /// The sleeper's side: wants to be woken once the ring holds `ordinal` frames. Afterwards the caller
 /// must look at the ring once more before it sleeps.

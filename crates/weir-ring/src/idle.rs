@@ -10,6 +10,9 @@
 //! second frame within 9.5 ms: so there are never many more than 105 wake-ups a second, whatever comes, unless a
 //! ring fills sooner.
 //!
+//! A reader whose frames may wait, such as one that writes a file, pauses up to 100 ms where a writer ends the pause
+//! when a ring fills ([`IdleStrategy::calm_pause`]).
+//!
 //! The strategy is arithmetic: no thread, no clock. The caller reports the result of the last wait.
 //!
 //! A reader that polls all the time, because microseconds count, spins between two looks that found nothing
@@ -60,6 +63,12 @@ const RATE_HALVES_IN: Duration = Duration::from_millis(20);
 /// pauses of the longest kind end would find the reader asleep each time, and cost several wake-ups each.
 const SILENCE: Duration = PAUSE_MAX;
 
+/// The longest pause that a filling ring ends: 10 wake-ups a second.
+const CALM_PAUSE: Duration = Duration::from_millis(100);
+/// Such pauses begin when frames have come so slowly for this long that a pause of [`CALM_PAUSE`] does not fill a
+/// ring to the aim.
+const CALM_AFTER: Duration = Duration::from_millis(250);
+
 pub use crate::limits::SLEEP_MAX;
 
 /// How to wait.
@@ -99,6 +108,9 @@ pub struct IdleStrategy {
     highest_rate: f64,
     /// The same of the last wait.
     last_rate: f64,
+    /// For how long frames have come, none of the waits has filled a ring to the aim, and how much came in all.
+    calm: Duration,
+    calm_fill: f64,
 }
 
 impl IdleStrategy {
@@ -114,6 +126,8 @@ impl IdleStrategy {
             quiet: Duration::ZERO,
             highest_rate: 0.0,
             last_rate: 0.0,
+            calm: Duration::ZERO,
+            calm_fill: 0.0,
         };
         strategy.set_ring_bytes(ring_bytes);
         strategy
@@ -157,6 +171,17 @@ impl IdleStrategy {
         pause
     }
 
+    /// Instead of the pause that was returned last: a longer one, for a reader whose frames may wait, if a writer ends
+    /// it when a quarter of a ring was filled ([`Sleeper::wait_for_quarter`](crate::wake::Sleeper::wait_for_quarter)).
+    #[must_use]
+    pub fn calm_pause(&self) -> Option<Duration> {
+        if self.calm < CALM_AFTER {
+            return None;
+        }
+        let expected = self.calm_fill * CALM_PAUSE.as_secs_f64() / self.calm.as_secs_f64();
+        (expected <= self.aim).then_some(CALM_PAUSE)
+    }
+
     /// Takes in the result of a wait; returns how long it had been quiet at its end.
     fn note(&mut self, waited: Waited) -> Duration {
         let quiet = self.quiet.saturating_add(waited.lasted);
@@ -167,6 +192,10 @@ impl IdleStrategy {
         if waited.fill >= self.measured {
             self.highest_rate = self.highest_rate.max(self.last_rate);
         }
+        (self.calm, self.calm_fill) = match waited.came && waited.fill < self.aim {
+            true => (self.calm + waited.lasted, self.calm_fill + waited.fill),
+            false => (Duration::ZERO, 0.0),
+        };
         quiet
     }
 
@@ -377,6 +406,41 @@ mod tests {
     fn the_first_pause_is_shorter_where_a_ring_fills_at_once() {
         let mut strategy = IdleStrategy::new(32 << 20);
         assert_eq!(strategy.next(came(1, AIM)), Wait::Pause(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn a_reader_is_calm_after_a_while_of_few_frames_and_no_more_when_many_or_none_come() {
+        let few = || came(9, 0.001);
+        let calm = || {
+            let mut strategy = IdleStrategy::new(32 << 20);
+            for _ in 0..27 {
+                strategy.next(few());
+                assert_eq!(strategy.calm_pause(), None);
+            }
+            strategy.next(few());
+            strategy
+        };
+        let mut strategy = calm();
+        assert_eq!(strategy.calm_pause(), Some(CALM_PAUSE));
+        strategy.next(came(100, 0.01));
+        assert_eq!(strategy.calm_pause(), Some(CALM_PAUSE));
+        // A quarter of a ring in 2 ms, which has ended the pause.
+        let Wait::Pause(pause) = strategy.next(came(2, 0.25)) else { panic!("it sleeps") };
+        assert!(pause < Duration::from_millis(2) && strategy.calm_pause().is_none(), "{pause:?}");
+        // A rate at which such a pause would fill more than the aim: of 32 blocks one in each pause. One in each third
+        // pause is less.
+        let mut strategy = IdleStrategy::new(32 << 20);
+        (0..40).for_each(|_| drop(strategy.next(came(9, 1.0 / 32.0))));
+        assert_eq!(strategy.calm_pause(), None);
+        let mut strategy = IdleStrategy::new(32 << 20);
+        (0..40).for_each(|n| drop(strategy.next(came(9, f64::from(u8::from(n % 3 == 0)) / 32.0))));
+        assert_eq!(strategy.calm_pause(), Some(CALM_PAUSE));
+        let mut strategy = calm();
+        assert_eq!(strategy.next(nothing(100)), Wait::Sleep);
+        assert_eq!(strategy.calm_pause(), None);
+        let mut strategy = calm();
+        strategy.next_held(few(), Duration::from_millis(8));
+        assert_eq!(strategy.calm_pause(), Some(CALM_PAUSE));
     }
 
     #[test]

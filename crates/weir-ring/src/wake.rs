@@ -24,6 +24,12 @@
 //! what its page says already, and tells nobody anew. Frames that come in between may wake for a threshold that nobody
 //! waits on; the next sleep then returns at once.
 //!
+//! # Pauses that a ring ends
+//! A reader whose frames may wait for a while pauses by a timer, and must look again before a ring is full, however
+//! fast frames may come by then. Such a reader can wait longer where a writer rings when a quarter of a ring was filled
+//! ([`Sleeper::wait_for_quarter`]). The threshold for that stays the same from one wait to the next, so that nobody is
+//! told of it again.
+//!
 //! # No timer
 //! A thread that writes a ring looks at the page behind a full fence ([`doorbell`]), so it misses no
 //! threshold. BPF programs have no such fence. Their owner says so on the channel
@@ -36,6 +42,7 @@ mod interrupt;
 mod message;
 mod page;
 mod pollable;
+mod quarters;
 mod sleep;
 mod waker;
 
@@ -298,6 +305,7 @@ impl Sleeper {
                         }
                         message::CONFIRMS => {
                             received.news = true;
+                            channel.knows_quarters = number_of(&bytes) == message::QUARTERS;
                             if !std::mem::replace(&mut channel.confirms, true) {
                                 // It does not know the present thresholds yet.
                                 send(&socket, message::LOOK, 0);
@@ -305,6 +313,10 @@ impl Sleeper {
                         }
                         message::CONFIRMED => {
                             channel.confirmed = number_of(&bytes);
+                            received.news = true;
+                        }
+                        message::ARMED => {
+                            channel.quarters_armed = number_of(&bytes);
                             received.news = true;
                         }
                         _ => {}

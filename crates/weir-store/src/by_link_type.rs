@@ -130,6 +130,10 @@ impl Sink for FilesByLinkType {
         }
     }
 
+    fn allows_delay(&self) -> bool {
+        self.files.iter().all(RotatingFile::allows_delay)
+    }
+
     fn flush(&mut self) -> Result<(), ConsumerError> {
         self.files.iter_mut().try_for_each(|file| Ok(file.flush()?))
     }

@@ -1,8 +1,8 @@
 //! A pcapng file, or a pipe, that stays readable after any failure.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use weir_consumer::{ConsumerError, Count, Run, Sink, Stalled, write_counted};
@@ -52,6 +52,8 @@ pub struct FileWriter {
     written_names: WrittenNames,
     /// The most bytes that the file may have.
     bytes_max: u64,
+    /// Somebody may read the output as it is written.
+    is_awaited: bool,
 }
 
 impl FileWriter {
@@ -66,9 +68,18 @@ impl FileWriter {
             OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(path);
         let file = file.map_err(|source| FileError::Create { path: path.into(), source })?;
         // A named pipe or a device cannot be cut back.
-        let regular = file.metadata().is_ok_and(|meta| meta.is_file());
-        let output = if regular { Output::File(file) } else { Output::Pipe(Box::new(file)) };
-        Ok(FileWriter::begin(output, path))
+        let kind = file.metadata().map(|meta| meta.file_type());
+        let is_of = |of: fn(&FileType) -> bool| kind.as_ref().is_ok_and(of);
+        // Nobody reads the null device, but somebody a pipe or a terminal.
+        let is_awaited =
+            !is_of(FileType::is_file) && !is_of(FileType::is_char_device) || file.is_terminal();
+        let output = match is_of(FileType::is_file) {
+            true => Output::File(file),
+            false => Output::Pipe(Box::new(file)),
+        };
+        let mut writer = FileWriter::begin(output, path);
+        writer.is_awaited = is_awaited;
+        Ok(writer)
     }
 
     /// Writes into a pipe, such as standard output; `name` is for messages. The first flush writes the header and the
@@ -94,6 +105,7 @@ impl FileWriter {
             names: Names::default(),
             written_names: WrittenNames::nothing(u64::MAX, 1),
             bytes_max: u64::MAX,
+            is_awaited: true,
         }
     }
 
@@ -340,6 +352,10 @@ impl Sink for FileWriter {
 
     fn take_run(&mut self, run: &Run<'_>) -> Result<(), ConsumerError> {
         Ok(self.add_run(run)?)
+    }
+
+    fn allows_delay(&self) -> bool {
+        !self.is_awaited
     }
 
     fn flush(&mut self) -> Result<(), ConsumerError> {

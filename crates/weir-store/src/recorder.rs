@@ -175,6 +175,10 @@ impl<D: Disk> Consumer for Recorder<D> {
         self.shared.volumes.check_quota(streams, &self.shared.settings).map_err(output_error)
     }
 
+    fn allows_delay(&self) -> bool {
+        self.history.is_none()
+    }
+
     fn rings(&self) -> &dyn Rings {
         &self.lanes
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Access, access, syncfs};
-use weir_consumer::{Count, Run};
+use weir_consumer::{Count, Run, Sink};
 use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::Record;
 
@@ -158,6 +158,11 @@ impl RotatingFile {
     /// Interfaces described so far.
     pub(crate) fn interfaces(&self) -> u32 {
         self.interfaces.len() as u32
+    }
+
+    /// As [`Sink::allows_delay`].
+    pub(crate) fn allows_delay(&self) -> bool {
+        self.current.as_ref().is_none_or(|current| current.writer.allows_delay())
     }
 
     /// Whether it rotates, and [`begin`](Self::begin) was not called yet.

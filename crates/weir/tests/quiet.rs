@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
-use std::thread::{sleep, spawn};
+use std::thread::{available_parallelism, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use common::frames::{Sender, ipv4};
@@ -188,6 +188,39 @@ fn root_a_steady_link_is_out_as_it_flows() {
     }
 }
 
+#[test]
+fn root_a_slow_link_takes_few_wake_ups_until_more_comes() {
+    const TEST: &str = "root_a_slow_link_takes_few_wake_ups_until_more_comes";
+    let Some(_alone) = ready(TEST, &[]) else { return };
+    // A ring of 16 MiB for each CPU, which the bursts fill in 74 ms. A pause takes 100.
+    let cpus = available_parallelism().map_or(1, usize::from).next_power_of_two();
+    let args = format!("--ring-size {}MiB --write /dev/null --json", 16 * cpus);
+    for hook in &HOOKS[..2] {
+        let bed = bed();
+        let run = Run::capture(&bed.rx, &format!("{hook} {args}"));
+        let gen_args = format!("gen {} --rate 1kpps", bed.tx.iface);
+        let mut steady = Run::start(&bed.tx, weir(&gen_args));
+        sleep(Duration::from_secs(1));
+        let (begin, before) = (Instant::now(), sleeps(run.pid()).0);
+        sleep(Duration::from_secs(2));
+        let wakings = (sleeps(run.pid()).0 - before) as f64 / begin.elapsed().as_secs_f64();
+        // It was 105 with pauses that only a timer ends, and 10 are due.
+        assert!(wakings < 40.0, "{hook}: {wakings:.0} wake-ups a second of the consumer");
+        // One of four would lap the consumer if only its timer woke it.
+        let bursts = (0..10).map(|_| {
+            sleep(Duration::from_millis(500));
+            number(&generate(&bed.tx, "--frames 20k --rate 150kpps --size 1518"), "sent")
+        });
+        let sent = bursts.sum::<u64>();
+        steady.signal(libc::SIGINT);
+        steady.end().expect(0);
+        settle();
+        let json = run.stop().expect(0).json();
+        println!("{hook}: {wakings:.0} wake-ups a second; {sent} frames in bursts");
+        assert!(number(&json, "delivered") > sent && number(&json, "lapped") == 0, "{json}");
+    }
+}
+
 /// Bytes of a process by a line of its `smaps_rollup`.
 fn memory_bytes(pid: u32, what: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("smaps_rollup");
@@ -336,7 +369,7 @@ fn root_stamps_do_not_mind_leap_seconds() {
             assert!(tai.set(before));
             stamps_are_true(&bed(), hook, || {
                 assert!(tai.set(after));
-                // It is followed at every pump, which takes 100 ms at most.
+                // It is followed at every pump, which takes 200 ms at most.
                 sleep(Duration::from_millis(400));
             });
         }

@@ -66,6 +66,18 @@ impl Wakers {
         }
     }
 
+    /// Call when a quarter of the feed's ring number `ring` was filled. Wakes the readers that wait for that.
+    pub(crate) fn filled_quarter(&self, ring: usize) {
+        for own in &self.wakers {
+            own.waker.wake_for_quarter(own.first + ring);
+        }
+    }
+
+    /// Call when the doorbell is armed for the readers' thresholds.
+    pub(crate) fn tell_armed(&mut self) {
+        self.wakers.iter_mut().for_each(|own| own.waker.tell_armed());
+    }
+
     /// The lowest threshold for ring number `ring` that is above `ordinal`.
     #[must_use]
     pub fn earliest(&self, ring: usize, ordinal: u64) -> u64 {

@@ -15,6 +15,11 @@ pub(super) struct Channel {
     pub(super) socket: Option<Arc<OwnedFd>>,
     /// The writer's side confirms thresholds, because its writers are BPF programs.
     pub(super) confirms: bool,
+    /// It also wakes for each quarter of a ring.
+    pub(super) knows_quarters: bool,
+    /// Number of the present thresholds for quarters, and of those for which the doorbell was armed last.
+    pub(super) quarters_asked: u32,
+    pub(super) quarters_armed: u32,
     /// Number of the present thresholds, and whether a confirmation of them was requested.
     pub(super) asked: u32,
     pub(super) is_sent: bool,
@@ -28,7 +33,8 @@ pub(super) struct Channel {
 
 /// To the consumer: read the rings.
 pub(super) const WAKE: u8 = 1;
-/// To the consumer: this side confirms thresholds.
+/// To the consumer: this side confirms thresholds. The number is [`QUARTERS`] if it also wakes for each quarter of a
+/// ring, else 0.
 pub(super) const CONFIRMS: u8 = 2;
 /// To the writer's side: thresholds are new.
 pub(super) const LOOK: u8 = 3;
@@ -36,6 +42,14 @@ pub(super) const LOOK: u8 = 3;
 pub(super) const REQUEST: u8 = 4;
 /// To the consumer: all programs see the thresholds.
 pub(super) const CONFIRMED: u8 = 5;
+/// To the writer's side: thresholds are new, among them some for each quarter of a ring. Requests to be told when the
+/// doorbell is armed for them.
+pub(super) const ARM: u8 = 6;
+/// To the consumer: the doorbell is armed for the thresholds of this number.
+pub(super) const ARMED: u8 = 7;
+
+/// The number of [`CONFIRMS`] of a side that wakes for each quarter of a ring.
+pub(super) const QUARTERS: u32 = 1;
 
 /// Sends a message. Failures are ignored: the socket is full, so unread messages will wake the peer; or it is broken,
 /// so there is no peer.

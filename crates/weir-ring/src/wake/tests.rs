@@ -5,7 +5,7 @@ use super::*;
 use crate::memory::create_memfd;
 use crate::reader::{Poll, Start};
 use crate::testing::{meta, spec};
-use crate::{Batch, Reader, Ring, Writer, doorbell};
+use crate::{Batch, Reader, Ring, Writer, WriterKind, doorbell};
 use std::time::Instant;
 
 const SOON: Duration = Duration::from_millis(20);
@@ -364,6 +364,55 @@ fn a_threshold_that_stands_is_not_told_again_and_wakes() {
     assert_eq!(readers[0].poll(&mut batch).unwrap(), Poll::Closed);
     assert_eq!(sleeper.sleep(&readers, 1, SOON).unwrap(), Woken::Limit);
     assert_eq!(waker.wake_threshold(0), AWAKE);
+}
+
+#[test]
+fn a_quarter_wakes_once_the_owner_has_armed_its_doorbell_for_it() {
+    let spec = crate::RingSpec { writer: WriterKind::Bpf, ..spec(4) };
+    let (of_programs, of_a_thread) = (
+        create_memfd("weir-test", &spec).unwrap(),
+        create_memfd("weir-test", &self::spec(4)).unwrap(),
+    );
+    let sleeper = Sleeper::new(2).unwrap();
+    let own = sleeper.waker().unwrap();
+    let mut owner = sleeper.waker().unwrap();
+    let reader = Reader::new(&of_programs, Start::Oldest).unwrap();
+    let other = Reader::new(&of_a_thread, Start::Oldest).unwrap();
+    let one = || [(0, &reader)].into_iter();
+    let wait = |limit| sleeper.wait_for_quarter(one(), limit).unwrap();
+    let long = Duration::from_secs(20);
+    // No owner has said that its programs ring for it.
+    assert_eq!(wait(long), None);
+    owner.announce_quarters();
+    // Nobody rings for the ring of a thread.
+    let both = [(0, &reader), (1, &other)].into_iter();
+    assert_eq!(sleeper.wait_for_quarter(both, long).unwrap(), None);
+    assert_eq!((owner.wake_threshold(0), owner.take_messages()), (AWAKE, Asked::Look));
+    // Asked for, and not answered yet.
+    assert_eq!((wait(long), wait(long)), (None, None));
+    assert_eq!(owner.wake_threshold(0), doorbell::EACH_QUARTER);
+    owner.tell_armed();
+    assert_eq!(wait(long), None, "told before the request was read");
+    assert_eq!((owner.take_messages(), owner.position(0)), (Asked::Look, 0));
+    owner.tell_armed();
+    assert_eq!(wait(SOON), Some(Woken::Limit));
+    // The request stands: nothing more was sent.
+    assert_eq!(owner.take_messages(), Asked::Nothing);
+    owner.wake_if_due(0, u64::MAX / 2);
+    owner.wake_for_quarter(1);
+    assert_eq!(wait(SOON), Some(Woken::Limit), "of another ring");
+    owner.wake_for_quarter(0);
+    assert_eq!(wait(long), Some(Woken::Frames));
+    own.wake();
+    assert_eq!(wait(long), Some(Woken::Frames));
+    // A line that was freed is asked for again.
+    sleeper.free_line(0);
+    assert_eq!((wait(long), owner.take_messages()), (None, Asked::Look));
+    owner.tell_armed();
+    assert_eq!(wait(SOON), Some(Woken::Limit));
+    drop(owner);
+    assert_eq!(wait(long), Some(Woken::WriterGone(1)));
+    assert_eq!(wait(long), None);
 }
 
 #[test]

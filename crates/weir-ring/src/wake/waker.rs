@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketType, sockopt};
 use super::interrupt::duplicate;
 use super::message::{self, MESSAGES_MAX, number_of, send};
 use super::page::{SEALS, line, page_bytes, position};
-use crate::doorbell::{self, AWAKE};
+use crate::doorbell::{self, AWAKE, EACH_QUARTER};
 use crate::error::RingError;
 use crate::limits::RINGS_MAX;
 use crate::memory::{Access, Mapping};
@@ -31,6 +31,8 @@ pub struct Waker {
     /// The number of the request to be confirmed, and of the one that is being confirmed.
     requested: Option<u32>,
     confirming: Option<u32>,
+    /// The number of the request to be told that the doorbell is armed for quarters.
+    arming: Option<u32>,
     /// The consumer has got a confirmation, and may sleep without a time limit.
     is_confirmed: bool,
 }
@@ -91,6 +93,7 @@ impl Waker {
             woken_at: None,
             requested: None,
             confirming: None,
+            arming: None,
             is_confirmed: false,
         })
     }
@@ -165,7 +168,14 @@ impl Waker {
         send(&self.socket, message::WAKE, 0);
     }
 
-    /// The ordinal that the consumer waits for in ring number `ring`, or [`AWAKE`].
+    /// Wakes the consumer if it waits for quarters of ring number `ring`, of which one was filled. Never waits.
+    pub fn wake_for_quarter(&self, ring: usize) {
+        if self.wake_threshold(ring) == EACH_QUARTER {
+            self.wake();
+        }
+    }
+
+    /// The ordinal that the consumer waits for in ring number `ring`, [`EACH_QUARTER`], or [`AWAKE`].
     #[must_use]
     pub fn wake_threshold(&self, ring: usize) -> u64 {
         line(&self.page, ring).load(Ordering::Relaxed)
@@ -175,6 +185,13 @@ impl Waker {
     /// confirm when all programs see them. Must be called before the consumer reads its first ring.
     pub fn announce_confirmations(&self) {
         send(&self.socket, message::CONFIRMS, 0);
+    }
+
+    /// The same of an owner that also promises to wake the consumer each time a quarter of a ring was filled
+    /// ([`wake_for_quarter`](Waker::wake_for_quarter)), and to tell when its programs ring for that
+    /// ([`tell_armed`](Waker::tell_armed)).
+    pub fn announce_quarters(&self) {
+        send(&self.socket, message::CONFIRMS, message::QUARTERS);
     }
 
     /// Reads messages of the consumer. Never waits, and reads a bounded number; if more are there, the descriptor stays
@@ -189,14 +206,24 @@ impl Waker {
                 Ok((_, 1..)) => {
                     asked = Asked::Look;
                     self.is_confirmed = false;
-                    if bytes[0] == message::REQUEST {
-                        self.requested = Some(number_of(&bytes));
+                    match bytes[0] {
+                        message::REQUEST => self.requested = Some(number_of(&bytes)),
+                        message::ARM => self.arming = Some(number_of(&bytes)),
+                        _ => {}
                     }
                 }
                 Ok((_, 0)) | Err(_) => return Asked::Gone,
             }
         }
         asked
+    }
+
+    /// To be called when the doorbell is armed for all thresholds: tells a consumer that asked for it, whose
+    /// thresholds are for quarters. Runs of programs that are under way may not see it yet, and write one frame each.
+    pub fn tell_armed(&mut self) {
+        if let Some(number) = self.arming.take() {
+            send(&self.socket, message::ARMED, number);
+        }
     }
 
     /// Whether the consumer has asked for a confirmation that all programs see its thresholds.
@@ -248,7 +275,7 @@ impl ReadPositions {
 fn position_in(page: &Mapping, ring: usize) -> u64 {
     let noted = position(page, ring).load(Ordering::Relaxed);
     match line(page, ring).load(Ordering::Relaxed) {
-        AWAKE => noted,
+        AWAKE | EACH_QUARTER => noted,
         // It sleeps until the frame with this ordinal is there.
         threshold => noted.max(threshold.saturating_sub(1)),
     }

@@ -112,7 +112,7 @@ pub fn least_ring_bytes() -> u64 {
 const TURN_MIN: Duration = wake::RING_GAP;
 /// Longest duration of a `pump`: so often the counts are taken, the clock's offset is followed, and the interface is
 /// looked for.
-const TURN_MAX: Duration = Duration::from_millis(100);
+const TURN_MAX: Duration = Duration::from_millis(200);
 
 /// The source.
 pub struct Bpf {

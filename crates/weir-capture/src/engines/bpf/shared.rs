@@ -108,12 +108,31 @@ pub(super) struct Served {
 pub(super) struct HookPlace {
     pub(super) rings: Vec<Ring<Mapping>>,
     pub(super) wakers: Wakers,
+    /// Quarters of each ring that were begun when it was last looked at.
+    pub(super) quarters: Vec<u64>,
     /// The feed's own interface; for a source by pattern, the pattern.
     pub(super) interface: Interface,
     /// Frames that the NIC had missed when the feed joined.
     pub(super) missed_before: u64,
     /// The same by interface number, for a source by pattern, as last read before the feed joined.
     pub(super) missed_by_interface: Vec<Option<u64>>,
+}
+
+impl HookPlace {
+    /// Wakes the readers of one CPU's ring whose thresholds are reached. Returns the number of the ring's frames.
+    fn wake_readers(&mut self, cpu: usize) -> u64 {
+        let ring = &self.rings[cpu];
+        let ordinal = ring.frames_written();
+        self.wakers.published(cpu, ordinal);
+        // The programs ring when they open a quarter's first block (`ring_for_quarter` in bpf.bpf.c).
+        let blocks = ring.geometry().data_blocks / 4;
+        let begun = ring.writer_word(WriterWord::Opened).div_ceil(blocks);
+        self.quarters.resize(self.rings.len(), 0);
+        if std::mem::replace(&mut self.quarters[cpu], begun) != begun {
+            self.wakers.filled_quarter(cpu);
+        }
+        ordinal
+    }
 }
 
 /// One feed.
@@ -282,15 +301,15 @@ impl Shared {
         waker: Waker,
         first_line: usize,
     ) -> Result<(), CaptureError> {
-        waker.announce_confirmations();
+        waker.announce_quarters();
         place.wakers.add_polled(slot, waker, first_line, &self.channels)
     }
 
     /// Wakes all readers whose thresholds are reached.
     pub(super) fn wake(&self) {
-        for HookPlace { rings, wakers, .. } in &mut self.served().places {
-            for (cpu, ring) in rings.iter().enumerate() {
-                wakers.published(cpu, ring.frames_written());
+        for place in &mut self.served().places {
+            for cpu in 0..place.rings.len() {
+                place.wake_readers(cpu);
             }
         }
     }
@@ -301,21 +320,21 @@ impl Shared {
         let mut settled = true;
         let mut served = self.served();
         let is_confirmed = confirmer.take_end();
-        for (place, HookPlace { rings, wakers, .. }) in served.places.iter_mut().enumerate() {
-            wakers.take_messages();
-            for (cpu, ring) in rings.iter().enumerate() {
-                let ordinal = ring.frames_written();
-                wakers.published(cpu, ordinal);
-                let threshold = wakers.earliest(cpu, ordinal);
-                if self.control.arm(place * self.cpus + cpu, threshold) {
+        for (number, place) in served.places.iter_mut().enumerate() {
+            place.wakers.take_messages();
+            for cpu in 0..place.rings.len() {
+                let ordinal = place.wake_readers(cpu);
+                let threshold = place.wakers.earliest(cpu, ordinal);
+                if self.control.arm(number * self.cpus + cpu, threshold) {
                     confirmer.armed_otherwise();
                 }
                 // Frames may have come before the programs saw the new threshold. This is not repeated
                 // here: with thresholds that are always one frame ahead, the loop would not end while
                 // frames come.
-                settled &= ring.frames_written() < threshold;
+                settled &= place.rings[cpu].frames_written() < threshold;
             }
         }
+        served.places.iter_mut().for_each(|place| place.wakers.tell_armed());
         if is_confirmed {
             confirmer.confirm(served.places.iter_mut().map(|place| &mut place.wakers));
         }

@@ -654,6 +654,61 @@ fn root_a_consumer_of_silent_rings_sleeps_without_a_timer_and_misses_no_frame() 
 }
 
 #[test]
+fn root_a_consumer_that_waits_for_quarters_is_woken_when_one_was_filled() {
+    if !root("root_a_consumer_that_waits_for_quarters_is_woken_when_one_was_filled") {
+        return;
+    }
+    use weir_ring::wake::{Sleeper, Woken};
+    let mut bpf = Bpf::open("lo", setup_plain(2000), BpfOptions::default()).unwrap();
+    let (control, rings) = (bpf.control(), bpf.rings());
+    let sleeper = Sleeper::new(rings.len()).unwrap();
+    control.attach(FeedSlot::first(), sleeper.waker().unwrap(), 0).unwrap();
+    let sent = egress(&bpf);
+    let readers: Vec<_> =
+        rings.iter().map(|ring| Reader::new(ring, Start::Oldest).unwrap()).collect();
+    let wait = |limit| sleeper.wait_for_quarter(readers.iter().enumerate(), limit).unwrap();
+    let (long, short) = (Duration::from_secs(20), Duration::from_millis(50));
+    pin_to_cpu_0();
+    let quarter = rings[0].geometry().data_blocks / 4;
+    let mut number = 0;
+    let mut fill_to = |blocks| {
+        while rings[0].writer_word(WriterWord::Opened) < blocks {
+            run(sent.as_fd(), &frame(number, 1500));
+            number += 1;
+        }
+    };
+    std::thread::scope(|scope| {
+        // The owner goes on until it is woken, and it is, however this ends.
+        scope.spawn(|| while bpf.serving.answer(long, None).unwrap() != TurnEnd::Interrupted {});
+        let _waking = Waking(&*control);
+        let begin = Instant::now();
+        while wait(short).is_none() {
+            assert!(begin.elapsed() < long, "the owner does not answer");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fill_to(1);
+        // The first quarter has begun: it may have woken.
+        while wait(short) != Some(Woken::Limit) {}
+        fill_to(quarter);
+        assert_eq!(wait(short), Some(Woken::Limit), "it is not full yet");
+        for quarters in 1..=4 {
+            fill_to(quarters * quarter + 1);
+            assert_eq!(wait(long), Some(Woken::Frames), "{quarters} quarters");
+        }
+        assert_eq!(wait(short), Some(Woken::Limit), "once for each");
+    });
+}
+
+/// Wakes a source when it is dropped.
+struct Waking<'a>(&'a dyn FeedControl);
+
+impl Drop for Waking<'_> {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+#[test]
 fn root_a_channel_that_its_consumer_holds_on_to_does_not_keep_the_owner_awake() {
     if !root("root_a_channel_that_its_consumer_holds_on_to_does_not_keep_the_owner_awake") {
         return;
