@@ -430,10 +430,14 @@ mod tests {
         // A rate at which such a pause would fill more than the aim: of 32 blocks one in each pause. One in each third
         // pause is less.
         let mut strategy = IdleStrategy::new(32 << 20);
-        (0..40).for_each(|_| drop(strategy.next(came(9, 1.0 / 32.0))));
+        for _ in 0..40 {
+            strategy.next(came(9, 1.0 / 32.0));
+        }
         assert_eq!(strategy.calm_pause(), None);
         let mut strategy = IdleStrategy::new(32 << 20);
-        (0..40).for_each(|n| drop(strategy.next(came(9, f64::from(u8::from(n % 3 == 0)) / 32.0))));
+        for pause in 0..40 {
+            strategy.next(came(9, if pause % 3 == 0 { 1.0 / 32.0 } else { 0.0 }));
+        }
         assert_eq!(strategy.calm_pause(), Some(CALM_PAUSE));
         let mut strategy = calm();
         assert_eq!(strategy.next(nothing(100)), Wait::Sleep);
