@@ -82,7 +82,7 @@ struct {
 	__type(value, struct weir_control);
 } control SEC(".maps");
 
-/* Wakes the owner with the number of the ring: a sleeper's threshold has been reached. */
+/* Wakes the owner with the number of the ring: a sleeper's threshold has been reached, or another quarter has begun. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -160,7 +160,7 @@ static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to,
 	return load(ctx, hook, 0, to, caplen, caplen_max);
 }
 
-/* Wakes the owner when a quarter of a ring was filled, if readers wait for that or for anything else. */
+/* Wakes the owner when the first block of a quarter was opened, if readers wait for that or for anything else. */
 static __always_inline void ring_for_quarter(__u32 number, __u64 opened)
 {
 	__u32 ring_line = number + 1;

@@ -127,7 +127,7 @@ pub trait Consumer<M: Words = Mapping> {
         true
     }
 
-    /// Whether frames may stay in their rings for 100 ms while few come, because nobody waits for the output.
+    /// Whether frames may wait for 100 ms, or 200 if they are merged, while few come: nobody waits for the output.
     fn allows_delay(&self) -> bool {
         false
     }

@@ -13,7 +13,7 @@ use crate::lanes::Rings;
 /// How long frames may stay in the consumer's buffer while more come.
 const FLUSH_EVERY: Duration = Duration::from_millis(5);
 /// Before a pause of this length or longer the buffer is written, because its frames would have to wait.
-const LONG_PAUSE: Duration = Duration::from_millis(1);
+const FLUSH_PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// Carries out the decisions of the [`IdleStrategy`].
 #[derive(Debug)]
@@ -23,15 +23,15 @@ pub(crate) struct Waiting {
     /// Frames that had been written when the last wait ended.
     written: u64,
     flushed: Instant,
-    /// The last wait was one that filling rings end: the sleeper's lines have thresholds for that.
-    has_quarters: bool,
+    /// A pause that filling rings end has set thresholds for that in the sleeper's lines.
+    has_set_lines: bool,
 }
 
 impl Waiting {
     pub(crate) fn new() -> Waiting {
         let waited = Waited { lasted: Duration::ZERO, came: false, fill: 0.0 };
         let strategy = IdleStrategy::new(0);
-        Waiting { strategy, waited, written: 0, flushed: Instant::now(), has_quarters: false }
+        Waiting { strategy, waited, written: 0, flushed: Instant::now(), has_set_lines: false }
     }
 
     /// Waits after a step without frames: pauses, or sleeps on `sleeper` for at most `sleep_max`. Returns how a sleep
@@ -47,7 +47,7 @@ impl Waiting {
         sleep_max: Duration,
     ) -> Result<Option<Woken>, ConsumerError> {
         let wait = self.next(consumer.rings(), step, || consumer.due());
-        if let (Wait::Pause(pause), Some(calm)) = (wait, self.strategy.calm_pause())
+        if let (Wait::Pause(pause), Some(long)) = (wait, self.strategy.long_pause())
             && step != Step::Writing
             && consumer.allows_delay()
         {
@@ -55,13 +55,17 @@ impl Waiting {
             self.flushed = Instant::now();
             return Ok(self.pause_until_quarter(
                 pause,
-                calm,
+                long,
                 consumer.rings(),
                 sleeper,
                 sleep_max,
             )?);
         }
-        let is_short = matches!(wait, Wait::Pause(pause) if pause < LONG_PAUSE);
+        // Thresholds stand while an output is busy, because long pauses go on after that.
+        if step != Step::Writing && std::mem::take(&mut self.has_set_lines) {
+            consumer.rings().readers().iter().for_each(|(line, _)| sleeper.free_line(*line));
+        }
+        let is_short = matches!(wait, Wait::Pause(pause) if pause < FLUSH_PAUSE_MIN);
         if !is_short || self.flushed.elapsed() >= FLUSH_EVERY {
             consumer.flush()?;
             self.flushed = Instant::now();
@@ -96,9 +100,6 @@ impl Waiting {
         sleeper: &Sleeper,
         limit: Duration,
     ) -> Result<Option<Woken>, RingError> {
-        if std::mem::take(&mut self.has_quarters) {
-            rings.readers().iter().for_each(|(line, _)| sleeper.free_line(*line));
-        }
         self.timed(rings, || match wait {
             Wait::Pause(pause) => {
                 thread::sleep(pause.min(limit));
@@ -112,20 +113,20 @@ impl Waiting {
         })
     }
 
-    /// Waits for `calm` if a writer ends that when a ring fills, else for `pause`.
+    /// Waits for `long` if a ring that fills ends that, else for `pause`.
     fn pause_until_quarter(
         &mut self,
         pause: Duration,
-        calm: Duration,
+        long: Duration,
         rings: &dyn Rings,
         sleeper: &Sleeper,
         limit: Duration,
     ) -> Result<Option<Woken>, RingError> {
-        self.has_quarters = true;
+        self.has_set_lines = true;
         self.timed(rings, || {
             let readers = rings.readers();
             let readers = readers.iter().map(|(line, reader)| (*line, reader));
-            let woken = sleeper.wait_for_quarter(readers, calm.min(limit))?;
+            let woken = sleeper.wait_for_quarter(readers, long.min(limit))?;
             if woken.is_none() {
                 thread::sleep(pause.min(limit));
             }

@@ -11,7 +11,7 @@
 //! ring fills sooner.
 //!
 //! A reader whose frames may wait, such as one that writes a file, pauses up to 100 ms where a writer ends the pause
-//! when a ring fills ([`IdleStrategy::calm_pause`]).
+//! when a ring fills ([`IdleStrategy::long_pause`]).
 //!
 //! The strategy is arithmetic: no thread, no clock. The caller reports the result of the last wait.
 //!
@@ -64,10 +64,10 @@ const RATE_HALVES_IN: Duration = Duration::from_millis(20);
 const SILENCE: Duration = PAUSE_MAX;
 
 /// The longest pause that a filling ring ends: 10 wake-ups a second.
-const CALM_PAUSE: Duration = Duration::from_millis(100);
-/// Such pauses begin when frames have come so slowly for this long that a pause of [`CALM_PAUSE`] does not fill a
+const LONG_PAUSE: Duration = Duration::from_millis(100);
+/// Such pauses begin when frames have come so slowly for this long that a pause of [`LONG_PAUSE`] does not fill a
 /// ring to the aim.
-const CALM_AFTER: Duration = Duration::from_millis(250);
+const SLOW_AFTER: Duration = Duration::from_millis(250);
 
 pub use crate::limits::SLEEP_MAX;
 
@@ -108,9 +108,9 @@ pub struct IdleStrategy {
     highest_rate: f64,
     /// The same of the last wait.
     last_rate: f64,
-    /// For how long frames have come, none of the waits has filled a ring to the aim, and how much came in all.
-    calm: Duration,
-    calm_fill: f64,
+    /// For how long pauses were made, and frames came, that did not fill a ring to the aim; and how much came in all.
+    slow_for: Duration,
+    slow_fill: f64,
 }
 
 impl IdleStrategy {
@@ -126,8 +126,8 @@ impl IdleStrategy {
             quiet: Duration::ZERO,
             highest_rate: 0.0,
             last_rate: 0.0,
-            calm: Duration::ZERO,
-            calm_fill: 0.0,
+            slow_for: Duration::ZERO,
+            slow_fill: 0.0,
         };
         strategy.set_ring_bytes(ring_bytes);
         strategy
@@ -174,12 +174,13 @@ impl IdleStrategy {
     /// Instead of the pause that was returned last: a longer one, for a reader whose frames may wait, if a writer ends
     /// it when a quarter of a ring was filled ([`Sleeper::wait_for_quarter`](crate::wake::Sleeper::wait_for_quarter)).
     #[must_use]
-    pub fn calm_pause(&self) -> Option<Duration> {
-        if self.calm < CALM_AFTER {
-            return None;
-        }
-        let expected = self.calm_fill * CALM_PAUSE.as_secs_f64() / self.calm.as_secs_f64();
-        (expected <= self.aim).then_some(CALM_PAUSE)
+    pub fn long_pause(&self) -> Option<Duration> {
+        (self.slow_for >= SLOW_AFTER).then_some(LONG_PAUSE)
+    }
+
+    /// How much a ring would fill in a [`LONG_PAUSE`] at the rate so far.
+    fn expected_fill(&self) -> f64 {
+        self.slow_fill * LONG_PAUSE.as_secs_f64() / self.slow_for.as_secs_f64()
     }
 
     /// Takes in the result of a wait; returns how long it had been quiet at its end.
@@ -192,10 +193,14 @@ impl IdleStrategy {
         if waited.fill >= self.measured {
             self.highest_rate = self.highest_rate.max(self.last_rate);
         }
-        (self.calm, self.calm_fill) = match waited.came && waited.fill < self.aim {
-            true => (self.calm + waited.lasted, self.calm_fill + waited.fill),
+        let is_slow = matches!(self.last, Wait::Pause(_)) && waited.came && waited.fill < self.aim;
+        (self.slow_for, self.slow_fill) = match is_slow {
+            true => (self.slow_for + waited.lasted, self.slow_fill + waited.fill),
             false => (Duration::ZERO, 0.0),
         };
+        if self.slow_for >= SLOW_AFTER && self.expected_fill() > self.aim {
+            (self.slow_for, self.slow_fill) = (Duration::ZERO, 0.0);
+        }
         quiet
     }
 
@@ -409,42 +414,46 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_calm_after_a_while_of_few_frames_and_no_more_when_many_or_none_come() {
+    fn pauses_are_long_after_a_while_of_few_frames_until_many_or_none_come() {
         let few = || came(9, 0.001);
-        let calm = || {
+        let slow = || {
             let mut strategy = IdleStrategy::new(32 << 20);
+            // The end of a sleep does not count, however long it was.
+            strategy.next(came(900, 0.0));
+            strategy.next(came(1, 0.0));
+            assert_eq!(strategy.long_pause(), None);
             for _ in 0..27 {
                 strategy.next(few());
-                assert_eq!(strategy.calm_pause(), None);
+                assert_eq!(strategy.long_pause(), None);
             }
             strategy.next(few());
             strategy
         };
-        let mut strategy = calm();
-        assert_eq!(strategy.calm_pause(), Some(CALM_PAUSE));
+        let mut strategy = slow();
+        assert_eq!(strategy.long_pause(), Some(LONG_PAUSE));
         strategy.next(came(100, 0.01));
-        assert_eq!(strategy.calm_pause(), Some(CALM_PAUSE));
+        assert_eq!(strategy.long_pause(), Some(LONG_PAUSE));
         // A quarter of a ring in 2 ms, which has ended the pause.
         let Wait::Pause(pause) = strategy.next(came(2, 0.25)) else { panic!("it sleeps") };
-        assert!(pause < Duration::from_millis(2) && strategy.calm_pause().is_none(), "{pause:?}");
+        assert!(pause < Duration::from_millis(2) && strategy.long_pause().is_none(), "{pause:?}");
         // A rate at which such a pause would fill more than the aim: of 32 blocks one in each pause. One in each third
         // pause is less.
         let mut strategy = IdleStrategy::new(32 << 20);
         for _ in 0..40 {
             strategy.next(came(9, 1.0 / 32.0));
         }
-        assert_eq!(strategy.calm_pause(), None);
-        let mut strategy = IdleStrategy::new(32 << 20);
-        for pause in 0..40 {
+        assert_eq!(strategy.long_pause(), None);
+        // What was faster before is forgotten.
+        for pause in 0..60 {
             strategy.next(came(9, if pause % 3 == 0 { 1.0 / 32.0 } else { 0.0 }));
         }
-        assert_eq!(strategy.calm_pause(), Some(CALM_PAUSE));
-        let mut strategy = calm();
+        assert_eq!(strategy.long_pause(), Some(LONG_PAUSE));
+        let mut strategy = slow();
         assert_eq!(strategy.next(nothing(100)), Wait::Sleep);
-        assert_eq!(strategy.calm_pause(), None);
-        let mut strategy = calm();
+        assert_eq!(strategy.long_pause(), None);
+        let mut strategy = slow();
         strategy.next_held(few(), Duration::from_millis(8));
-        assert_eq!(strategy.calm_pause(), Some(CALM_PAUSE));
+        assert_eq!(strategy.long_pause(), Some(LONG_PAUSE));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Sleeping until N frames have come or T ns have passed, without a system call while frames flow, and without a timer
 //! while nothing comes.
 //!
-//! Each consumer owns a small memfd with one line per ring: the ordinal at which it wants to be woken, its
-//! *threshold*. The writer's side maps it read-only. A consumer can write nothing there but its own thresholds: a
-//! hostile page wakes its owner too often, or never.
+//! Each consumer owns a small memfd with one line per ring: its *threshold*, the ordinal at which it wants
+//! to be woken ([`EACH_QUARTER`](crate::doorbell::EACH_QUARTER) is none, and has a meaning of its own). The writer's
+//! side maps it read-only. A consumer can write nothing there but its own thresholds: a hostile page wakes its owner
+//! too often, or never.
 //!
 //! Beside the page there is a *channel* to each writer's side: a pair of Unix sockets. The writer's side holds one
 //! end ([`Waker`]) and sends wake-ups; the consumer keeps the other and no copy of the first. So a writer that
@@ -24,11 +25,11 @@
 //! what its page says already, and tells nobody anew. Frames that come in between may wake for a threshold that nobody
 //! waits on; the next sleep then returns at once.
 //!
-//! # Pauses that a ring ends
+//! # Pauses that end when a ring fills
 //! A reader whose frames may wait for a while pauses by a timer, and must look again before a ring is full, however
-//! fast frames may come by then. Such a reader can wait longer where a writer rings when a quarter of a ring was filled
-//! ([`Sleeper::wait_for_quarter`]). The threshold for that stays the same from one wait to the next, so that nobody is
-//! told of it again.
+//! fast frames may come by then. Such a reader can wait longer where an owner wakes it when a quarter of a ring was
+//! filled ([`Sleeper::wait_for_quarter`]). The threshold for that stays the same from one wait to the next, so that
+//! nobody is told of it again.
 //!
 //! # No timer
 //! A thread that writes a ring looks at the page behind a full fence ([`doorbell`]), so it misses no
@@ -36,7 +37,7 @@
 //! ([`Waker::announce_confirmations`]); then a sleeper sends it a request with each new threshold and looks at its
 //! rings every [`UNCONFIRMED_LIMIT`] until the owner has confirmed that all programs see the threshold. Behind the
 //! confirmation it looks once more, and then sleeps for as long as it likes. An owner that is busy, or gone, costs
-//! wake-ups and delays nothing. The argument is in [`doorbell`], letters Q to T.
+//! such a sleep wake-ups and delays nothing. The argument is in [`doorbell`], letters Q to T.
 
 mod interrupt;
 mod message;
@@ -352,7 +353,7 @@ impl Sleeper {
 struct Received {
     /// The end of a sleep, if they are one.
     woken: Option<Woken>,
-    /// A channel confirms from now on, or has confirmed.
+    /// A channel confirms from now on, has confirmed, or has armed its doorbell for quarters.
     news: bool,
 }
 

@@ -1,8 +1,8 @@
 //! A pcapng file, or a pipe, that stays readable after any failure.
 
-use std::fs::{File, FileType, OpenOptions};
-use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use weir_consumer::{ConsumerError, Count, Run, Sink, Stalled, write_counted};
@@ -68,15 +68,14 @@ impl FileWriter {
             OpenOptions::new().write(true).create(true).truncate(false).mode(mode).open(path);
         let file = file.map_err(|source| FileError::Create { path: path.into(), source })?;
         // A named pipe or a device cannot be cut back.
-        let kind = file.metadata().map(|meta| meta.file_type());
-        let is_of = |of: fn(&FileType) -> bool| kind.as_ref().is_ok_and(of);
-        // Nobody reads the null device, but somebody a pipe or a terminal.
-        let is_awaited =
-            !is_of(FileType::is_file) && !is_of(FileType::is_char_device) || file.is_terminal();
-        let output = match is_of(FileType::is_file) {
-            true => Output::File(file),
-            false => Output::Pipe(Box::new(file)),
-        };
+        let meta = file.metadata();
+        let is_file = meta.as_ref().is_ok_and(|meta| meta.is_file());
+        // Pipes and terminals have readers, and so may other devices. The null device has none.
+        let is_null = meta.as_ref().is_ok_and(|meta| {
+            meta.file_type().is_char_device() && meta.rdev() == rustix::fs::makedev(1, 3)
+        });
+        let is_awaited = !is_file && !is_null;
+        let output = if is_file { Output::File(file) } else { Output::Pipe(Box::new(file)) };
         let mut writer = FileWriter::begin(output, path);
         writer.is_awaited = is_awaited;
         Ok(writer)

@@ -66,7 +66,7 @@ impl Wakers {
         }
     }
 
-    /// Call when a quarter of the feed's ring number `ring` was filled. Wakes the readers that wait for that.
+    /// Call when another quarter of the feed's ring number `ring` has begun. Wakes the readers that wait for that.
     pub(crate) fn filled_quarter(&self, ring: usize) {
         for own in &self.wakers {
             own.waker.wake_for_quarter(own.first + ring);

@@ -29,7 +29,7 @@ pub(super) struct Channel {
     pub(super) is_watched: bool,
 }
 
-// First byte of a message. A number of 4 bytes follows: that of a request or its confirmation, else 0.
+// First byte of a message. A number of 4 bytes follows: that of a request or its answer, or as stated, else 0.
 
 /// To the consumer: read the rings.
 pub(super) const WAKE: u8 = 1;

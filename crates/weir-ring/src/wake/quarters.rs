@@ -1,7 +1,8 @@
-//! A pause that ends early when a writer has filled a quarter of a ring.
+//! A pause that ends early when programs have begun another quarter of a ring.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::message::Channel;
 use super::page::line;
 use super::{Sleeper, Woken, message};
 use crate::Words;
@@ -12,12 +13,12 @@ use crate::reader::Reader;
 use crate::sync::Ordering;
 
 impl Sleeper {
-    /// Waits until a quarter of one of the readers' rings was filled, counted from the ring's first block and not from
-    /// the reader, or until `limit` has passed. Each reader comes with its line, as in
+    /// Waits until the next quarter of one of the readers' rings was begun, or until `limit` has passed. Quarters are
+    /// counted from a ring's first block, and not from the reader's place. Each reader comes with its line, as in
     /// [`sleep_on`](Sleeper::sleep_on).
     ///
-    /// Only BPF programs ring for that, and only once their owner has armed the doorbell: `None` means that it is not
-    /// so, or not yet, and that nothing was waited for.
+    /// Only the owners of BPF programs wake for that, and only once they have armed the doorbell: `None` means that
+    /// this is not so, or not yet, and that there was no wait.
     ///
     /// The thresholds stand until [`free_line`](Sleeper::free_line) or another wait.
     ///
@@ -54,15 +55,32 @@ impl Sleeper {
             is_new = true;
         }
         if is_new {
-            self.ask_for_quarters();
+            let renew = |channel: &mut Channel| {
+                channel.quarters_asked = channel.quarters_asked.wrapping_add(1);
+            };
+            self.channels().iter_mut().for_each(renew);
         }
         if !self.is_armed() {
             let received = self.receive();
-            if received.woken.is_some() || !self.is_armed() {
+            if received.woken.is_some() {
                 return Ok(received.woken);
             }
+            if !self.is_armed() {
+                self.ask_to_arm();
+                return Ok(None);
+            }
         }
-        Ok(Some(self.poll(limit)?.woken.unwrap_or(Woken::Limit)))
+        let begin = Instant::now();
+        loop {
+            let received = self.poll(limit.saturating_sub(begin.elapsed()))?;
+            match received.woken {
+                Some(woken) => return Ok(Some(woken)),
+                None if !received.news || begin.elapsed() >= limit => {
+                    return Ok(Some(Woken::Limit));
+                }
+                None => {}
+            }
+        }
     }
 
     /// Whether there are owners of BPF programs, and all of them wake for quarters.
@@ -72,21 +90,21 @@ impl Sleeper {
         owners.clone().count() > 0 && owners.clone().all(|channel| channel.knows_quarters)
     }
 
-    fn ask_for_quarters(&self) {
-        for channel in self.channels().iter_mut() {
-            channel.quarters_asked = channel.quarters_asked.wrapping_add(1);
-            if let Some(socket) = channel.socket.as_ref().filter(|_| channel.confirms) {
+    /// Asks the owners that have not answered, each time: one may be new, or its socket was full.
+    fn ask_to_arm(&self) {
+        for channel in self.channels().iter().filter(|channel| waits(channel)) {
+            if let Some(socket) = &channel.socket {
                 message::send(socket, message::ARM, channel.quarters_asked);
             }
         }
     }
 
     fn is_armed(&self) -> bool {
-        let waits = |channel: &message::Channel| {
-            channel.socket.is_some()
-                && channel.confirms
-                && channel.quarters_asked != channel.quarters_armed
-        };
         !self.channels().iter().any(waits)
     }
+}
+
+/// Whether an owner has not said that its doorbell is armed for the present thresholds.
+fn waits(channel: &Channel) -> bool {
+    channel.socket.is_some() && channel.confirms && channel.quarters_asked != channel.quarters_armed
 }

@@ -67,7 +67,7 @@ impl Sleeper {
         woken
     }
 
-    /// Clears the threshold of a line whose ring is slept on no more, so that another ring can have the line.
+    /// Clears the threshold of a line whose ring is not waited for any more, so that another ring can have the line.
     ///
     /// # Panics
     /// If there is no such line.

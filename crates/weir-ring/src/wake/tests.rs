@@ -396,7 +396,7 @@ fn a_quarter_wakes_once_the_owner_has_armed_its_doorbell_for_it() {
     assert_eq!((owner.take_messages(), owner.position(0)), (Asked::Look, 0));
     owner.tell_armed();
     assert_eq!(wait(SOON), Some(Woken::Limit));
-    // The request stands: nothing more was sent.
+    // The thresholds stand: nothing more was sent.
     assert_eq!(owner.take_messages(), Asked::Nothing);
     owner.wake_if_due(0, u64::MAX / 2);
     owner.wake_for_quarter(1);
@@ -410,8 +410,20 @@ fn a_quarter_wakes_once_the_owner_has_armed_its_doorbell_for_it() {
     assert_eq!((wait(long), owner.take_messages()), (None, Asked::Look));
     owner.tell_armed();
     assert_eq!(wait(SOON), Some(Woken::Limit));
+    // An owner that is new is asked, too, also if its announcement is read late.
+    let mut second = sleeper.waker().unwrap();
+    second.announce_quarters();
+    sleeper.free_line(0);
+    assert_eq!(wait(long), None);
+    assert_eq!((owner.take_messages(), second.take_messages()), (Asked::Look, Asked::Look));
+    owner.tell_armed();
+    second.tell_armed();
+    assert_eq!(wait(SOON), Some(Woken::Limit));
     drop(owner);
     assert_eq!(wait(long), Some(Woken::WriterGone(1)));
+    assert_eq!(wait(SOON), Some(Woken::Limit));
+    drop(second);
+    assert_eq!(wait(long), Some(Woken::WriterGone(2)));
     assert_eq!(wait(long), None);
 }
 

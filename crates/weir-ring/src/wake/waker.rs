@@ -168,7 +168,7 @@ impl Waker {
         send(&self.socket, message::WAKE, 0);
     }
 
-    /// Wakes the consumer if it waits for quarters of ring number `ring`, of which one was filled. Never waits.
+    /// Wakes the consumer if it waits for quarters of ring number `ring`, of which another one has begun. Never waits.
     pub fn wake_for_quarter(&self, ring: usize) {
         if self.wake_threshold(ring) == EACH_QUARTER {
             self.wake();
@@ -187,7 +187,7 @@ impl Waker {
         send(&self.socket, message::CONFIRMS, 0);
     }
 
-    /// The same of an owner that also promises to wake the consumer each time a quarter of a ring was filled
+    /// The same of an owner that also promises to wake the consumer each time a quarter of a ring begins
     /// ([`wake_for_quarter`](Waker::wake_for_quarter)), and to tell when its programs ring for that
     /// ([`tell_armed`](Waker::tell_armed)).
     pub fn announce_quarters(&self) {

@@ -6,15 +6,17 @@
 //! `state` first.
 
 mod by_interface;
+mod place;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use weir_frame::pcapng::Interface;
 use weir_ring::geometry::WriterWord;
 use weir_ring::wake::Waker;
 use weir_ring::{Ledger, Mapping, Ring};
+
+pub(super) use place::HookPlace;
 
 use super::BpfOptions;
 use super::attach::Attachment;
@@ -34,7 +36,6 @@ use crate::feed::control::{FeedHandle, FeedSlot, WakerSlot};
 use crate::feed::counts::count_written;
 use crate::feed::feeds::Feeds;
 use crate::feed::location::FilterLocation;
-use crate::feed::wakers::Wakers;
 use crate::kernel::rcu;
 use crate::setup::Setup;
 
@@ -101,38 +102,6 @@ pub(super) struct Served {
     pub(super) relay: Option<Relay>,
     count_chosen: bool,
     pub(super) missed_before: Option<u64>,
-}
-
-/// The rings of one feed that the programs write. A free place has no rings.
-#[derive(Default)]
-pub(super) struct HookPlace {
-    pub(super) rings: Vec<Ring<Mapping>>,
-    pub(super) wakers: Wakers,
-    /// Quarters of each ring that were begun when it was last looked at.
-    pub(super) quarters: Vec<u64>,
-    /// The feed's own interface; for a source by pattern, the pattern.
-    pub(super) interface: Interface,
-    /// Frames that the NIC had missed when the feed joined.
-    pub(super) missed_before: u64,
-    /// The same by interface number, for a source by pattern, as last read before the feed joined.
-    pub(super) missed_by_interface: Vec<Option<u64>>,
-}
-
-impl HookPlace {
-    /// Wakes the readers of one CPU's ring whose thresholds are reached. Returns the number of the ring's frames.
-    fn wake_readers(&mut self, cpu: usize) -> u64 {
-        let ring = &self.rings[cpu];
-        let ordinal = ring.frames_written();
-        self.wakers.published(cpu, ordinal);
-        // The programs ring when they open a quarter's first block (`ring_for_quarter` in bpf.bpf.c).
-        let blocks = ring.geometry().data_blocks / 4;
-        let begun = ring.writer_word(WriterWord::Opened).div_ceil(blocks);
-        self.quarters.resize(self.rings.len(), 0);
-        if std::mem::replace(&mut self.quarters[cpu], begun) != begun {
-            self.wakers.filled_quarter(cpu);
-        }
-        ordinal
-    }
 }
 
 /// One feed.
@@ -301,7 +270,11 @@ impl Shared {
         waker: Waker,
         first_line: usize,
     ) -> Result<(), CaptureError> {
-        waker.announce_quarters();
+        // Interfaces join on the thread that would wake readers, which takes longer than a ring takes to fill.
+        match self.members {
+            Some(_) => waker.announce_confirmations(),
+            None => waker.announce_quarters(),
+        }
         place.wakers.add_polled(slot, waker, first_line, &self.channels)
     }
 
