@@ -25,6 +25,9 @@ const BELOW: f64 = 0.9;
 const WEIR_BELOW: &str = "the same, offered 0.9 x fio";
 /// Most bytes that one measurement writes.
 const BYTES_MAX: u64 = 16_000_000_000;
+/// Shortest run, except with `--quick`. At the end of a run the recorder writes what is in its rings, and completes its
+/// files. That takes some 0.2 s, an eighth of the usual round.
+const SECONDS_MIN: f64 = 4.0;
 /// Free space required before the rate of the disk is known.
 const BYTES_LEAST: u64 = 8_000_000_000;
 
@@ -54,6 +57,11 @@ impl Trace {
         let pps = (bytes_per_second / turn as f64).round();
         self.sizes.iter().map(|size| format!("gen:size={size},flows=1000,rate={pps}pps")).collect()
     }
+}
+
+/// Length of a run.
+fn seconds(context: &Context) -> f64 {
+    if context.options.quick { context.seconds } else { context.seconds.max(SECONDS_MIN) }
 }
 
 /// Measures each traffic in turn with `fio`.
@@ -111,7 +119,7 @@ fn both(
     let write = || {
         place.settle();
         let neighbours = context.calm();
-        let written = fio::write(place.path(), BLOCK_BYTES, context.seconds, BYTES_MAX)?;
+        let written = fio::write(place.path(), BLOCK_BYTES, seconds(context), BYTES_MAX)?;
         Ok::<_, Error>((written, neighbours.done()))
     };
     let (before, disturbance) = write()?;
@@ -133,7 +141,7 @@ fn recorded(
     row: &mut Row,
 ) -> Result<()> {
     let offered = written.bytes_per_second * share;
-    let seconds = context.seconds.min(BYTES_MAX as f64 / offered);
+    let seconds = seconds(context).min(BYTES_MAX as f64 / offered);
     place.needs((offered * seconds) as u64)?;
     place.settle();
     let folder = place.folder()?;
@@ -184,7 +192,7 @@ pub(in super::super) fn condition(context: &Context) -> String {
          of what fio wrote just before, and then {BELOW} of the slower of both; fio's figure is the mean of both; \
          791 B are two sources, 64 and 1518 B in equal numbers; CPU time is that of all threads of the process but \
          weir-source, which makes the frames",
-        context.seconds
+        seconds(context)
     )
 }
 
