@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The header fields of a frame that a flow table uses: the key as words, a keyed hash of it, the length of the IP
- * packet, TCP flags, ICMP type and code; or why the frame has no flow. crates/weir-flow (table/headers.rs, fast.rs,
- * fragments.rs) does the same in Rust; a test compares the two (crates/weir-flow-kernel/tests/differential.rs).
+ * Reads the header fields of a frame that a flow table needs: the flow key as words, the length of the IP packet, TCP
+ * flags, ICMP type and code; or the reason why the frame has no flow. Also hashes a key. crates/weir-flow
+ * (table/headers.rs, fast.rs, fragments.rs) reads the same fields in Rust; a test compares the two
+ * (crates/weir-flow-kernel/src/differential_tests.rs).
  */
 #ifndef WEIR_FLOW_HEADERS_H
 #define WEIR_FLOW_HEADERS_H
@@ -10,8 +11,9 @@
 #include "flow.h"
 
 /*
- * [0] to [3]: addresses as in the packet; two of IPv4 are both in [0]. [4], from the lowest bit on: ports as in the
- * packet (32 bits), protocol (8), VLAN (12), whether there is a VLAN (1), whether it is IPv6 (1), interface (10).
+ * [0] to [3]: source and destination address, as in the packet; for IPv4 both are in [0]. [4], from the lowest bit on:
+ * ports as in the packet (32 bits), protocol (8), VLAN ID (12), whether there is a VLAN (1), whether the packet is IPv6
+ * (1), interface (10).
  */
 #define WEIR_KEY_WORDS 5
 #define WEIR_KEY_PROTOCOL_SHIFT 32
@@ -20,7 +22,7 @@
 #define WEIR_KEY_V6 (1ull << 53)
 #define WEIR_KEY_INTERFACE_SHIFT 54
 
-/* Why a frame has no flow: weir_flow::NotFlows, in that order. */
+/* Why a frame has no flow: the first fields of weir_flow::NotFlows, in the same order. */
 enum weir_not_flow {
 	WEIR_ARP,
 	WEIR_OTHER_PROTOCOL,
@@ -30,7 +32,10 @@ enum weir_not_flow {
 	WEIR_NOT_FLOWS,
 };
 
-/* Fragments: whether the ports are those of the first one. */
+/*
+ * WEIR_WHOLE: a whole packet or a first fragment, which has the ports. WEIR_ATTRIBUTED: a later fragment, with the
+ * ports of the first. WEIR_UNATTRIBUTED: a later fragment; the first one was not seen, or is forgotten.
+ */
 enum weir_fragment { WEIR_WHOLE, WEIR_ATTRIBUTED, WEIR_UNATTRIBUTED };
 
 struct weir_headers {
@@ -41,14 +46,14 @@ struct weir_headers {
 	__u8 fragment;
 };
 
-const volatile __u32 by_vlan;	/* set before loading */
+const volatile __u32 by_vlan;	/* whether the VLAN is part of the key; set before loading */
 
 /* Identifies a fragmented packet. Source: RFC 791, section 3.2, and RFC 8200, section 4.5. */
 struct weir_fragment_id {
 	__u64 addresses[4];
 	__u32 number;
 	__u16 vlan;
-	__u16 protocol;		/* plus 1; 0: IPv6, where the protocol does not identify the packet */
+	__u16 protocol;		/* plus 1; 0: IPv6, whose fragments are identified without the protocol */
 };
 
 struct weir_fragment_ports {
@@ -57,7 +62,10 @@ struct weir_fragment_ports {
 	__u32 protocol;
 };
 
-/* Shared by all CPUs, because the fragments of a packet may come on several. The least recently used is evicted. */
+/*
+ * Ports of packets whose first fragment was seen. Shared by all CPUs, because the fragments of one packet may come on
+ * several CPUs. When the map is full, the least recently used entry is evicted.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);	/* weir_flow::limits::FRAGMENTED_PACKETS_MAX */
@@ -69,8 +77,8 @@ struct {
 #define WEIR_REASSEMBLY_NS 60000000000ull
 
 /*
- * Reads the headers of most frames without a walk: TCP or UDP in a whole packet without IP options, extension headers
- * or VLAN tag. Non-zero: the frame is different, and must be walked.
+ * Reads the headers at fixed offsets, which works for most frames: TCP or UDP in a whole packet without IP options,
+ * extension headers or VLAN tag. Returns non-zero for any other frame, which needs weir_headers_walk.
  */
 static __always_inline int weir_headers_fast(void *data, void *end, struct weir_headers *headers)
 {
@@ -115,7 +123,7 @@ static __always_inline int weir_headers_fast(void *data, void *end, struct weir_
 	} else {
 		return -1;
 	}
-	/* The packet is longer than the linear part: cut off, or in further buffers. */
+	/* The packet is longer than the linear part: it is cut off, or continues in further buffers. */
 	if (bytes > (__u64)(end - ip))
 		return -1;
 	headers->ip_bytes = bytes;
@@ -136,7 +144,7 @@ static __always_inline int weir_no_ip(void *ctx, enum weir_hook hook, __u32 len,
 	return at + (version == 4 ? 20 : 40) > len ? WEIR_CUT_OFF : WEIR_MALFORMED;
 }
 
-/* Gives a later fragment the ports of its packet; remembers the ports of a first fragment. */
+/* Gives a later fragment the ports and protocol of its packet; remembers those of a first fragment. */
 static __always_inline void weir_fragment_of(void *ctx, enum weir_hook hook, __u32 packet_at,
 					     const struct weir_chain *chain, struct weir_headers *headers)
 {
@@ -175,9 +183,9 @@ static __always_inline void weir_fragment_of(void *ctx, enum weir_hook hook, __u
 }
 
 /*
- * Like weir_headers_fast, for any frame. `len` is the frame's length at this hook. `beside` is a VLAN tag that is kept
- * beside the bytes: protocol, as on the wire, in the low half, TCI in the upper one; 0: none. Returns -1 if the frame
- * has a flow, else the reason (enum weir_not_flow).
+ * Reads the headers of any frame, one after the other. `len` is the frame's length at this hook. `beside` is a VLAN tag
+ * that the kernel keeps beside the frame's bytes: its protocol, in network byte order, in the lower half, and its TCI
+ * in the upper half; 0: none. Returns -1 if the frame has a flow, else the reason why it has none (enum weir_not_flow).
  */
 static __always_inline int weir_headers_walk(void *ctx, enum weir_hook hook, __u32 len, __u32 beside,
 					     struct weir_headers *headers)
@@ -247,8 +255,9 @@ static __always_inline int weir_headers_walk(void *ctx, enum weir_hook hook, __u
 }
 
 /*
- * Not static: so the verifier checks the function separately and once. Otherwise it would follow the caller once for
- * each path through it; Linux 6.1 gave up after a million instructions.
+ * A global function, not a static one, so that the verifier checks it once and on its own. For a static function it
+ * would check the rest of the caller again for each path through the function: Linux 6.1 gave up after a million
+ * instructions.
  */
 __noinline int weir_headers_walk_tc(struct __sk_buff *skb, __u32 beside, struct weir_headers *headers)
 {
@@ -262,16 +271,16 @@ static __noinline int weir_headers_walk_xdp(struct xdp_md *ctx, struct weir_head
 	return weir_headers_walk(ctx, WEIR_XDP, bpf_xdp_get_buff_len(ctx), 0, headers);
 }
 
-/* The last reading of the coarse clock by a CPU. */
+/* A CPU's last reading of the coarse clock. */
 struct weir_clock {
 	__u64 jiffies;
 	__u64 ns;
 };
 
 /*
- * CLOCK_MONOTONIC_COARSE. It advances when jiffies do, and reading jiffies is a plain load: the clock is read only when
- * jiffies have changed, which saves 20 ns a frame. A timer interrupt updates jiffies before the clock: a CPU that takes
- * a frame between the two is one tick behind until the next one.
+ * The time of CLOCK_MONOTONIC_COARSE. This clock advances when jiffies do, and reading jiffies is a plain load. So the
+ * clock is read only when jiffies have changed, which saves 20 ns a frame. The timer interrupt updates jiffies before
+ * the clock: a CPU that handles a frame between the two updates is one tick behind until the next tick.
  */
 static __always_inline __u64 weir_coarse_ns(struct weir_clock *clock)
 {
@@ -287,8 +296,8 @@ static __always_inline __u64 weir_coarse_ns(struct weir_clock *clock)
 #define WEIR_SECRET_WORDS 22
 
 /*
- * One of the two sums: 32 bits, which are the same for two different keys only by chance. The secret is volatile,
- * because clang would otherwise use its value from before it is set.
+ * One of the two sums of weir_keyed_hash: 32 bits, which are equal for two different keys only by chance. The secret is
+ * volatile: it is set before loading, and otherwise clang would compile in its value in this source, 0.
  */
 static __always_inline __u64 weir_pair_sum(const __u64 *key, const volatile __u64 *secret)
 {
@@ -305,9 +314,9 @@ static __always_inline __u64 weir_pair_sum(const __u64 *key, const volatile __u6
 
 /*
  * The hash of a key: two sums of Thorup's pair-multiply-shift. Without knowledge of the secret, nobody can choose keys
- * that collide more often than by chance. Sums of consecutive keys are consecutive, too; a bijection with its own
- * secret mixes them. 64-bit multiplications are fast in BPF; SipHash-1-3 takes six times as long here
- * (docs/decisions/0042-the-table-in-the-kernel.md).
+ * that collide more often than by chance. The sums of consecutive keys are consecutive, too, so a bijection with a
+ * secret of its own mixes them. The sums take a few independent multiplications; SipHash-1-3 would be a chain of some
+ * 190 instructions, because BPF has no rotation (docs/decisions/0042-the-table-in-the-kernel.md).
  *
  * Source: Thorup, "High speed hashing for integers and strings", 2015, section 3.3.
  */

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The interface of `weir attach` (crates/weir-netdev): one program by which frames are received, and three that let no
- * frame get further than the packet sockets.
+ * Programs for the interface of `weir attach` (crates/weir-netdev). One makes the interface receive frames. Three drop
+ * all frames: received frames after the packet sockets have seen them, and frames that somebody sends, before.
  *
- * `weir_netdev_feed` is run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, once a frame: it takes the next frame
- * from `staged`, and the kernel then receives it on the interface. It is also attached there, which saves each run two
- * RCU grace periods (programs.rs); frames that are written into the tap pass. Two others are at TC. Packet sockets
- * see a frame before the programs at ingress do, and after those at egress. The last one is the filter of the tap
- * (TUNSETFILTEREBPF), to which frames come that are sent around TC.
+ * weir_netdev_feed is run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, once for each frame: it takes the next
+ * frame from `staged`, and the kernel then receives this frame on the interface. The program is also attached to the
+ * interface at XDP, which saves two RCU grace periods in each run (programs.rs). There it passes frames that are
+ * written into the tap.
+ *
+ * weir_netdev_in and weir_netdev_out are at TC. Packet sockets see a frame before the programs at ingress do, and after
+ * those at egress. weir_netdev_bypass is the filter of the tap (TUNSETFILTEREBPF): it gets the sent frames that bypass
+ * TC.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -16,7 +19,7 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* crates/weir-netdev/src/staged.rs has the same. */
+/* crates/weir-netdev/src/staged.rs has the same constants. */
 #define FRAMES 1024
 #define BYTES (256 * 1024)
 #define LONGEST 3296
@@ -24,11 +27,11 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 struct staged {
 	__u64 next;		/* number of the next frame in this run */
-	__u64 is_running;	/* whether there is a run */
-	__u64 received;		/* frames that have come as far as TC ingress, since the start */
-	__u64 sent_into;	/* frames that somebody sent into the interface, since the start */
-	__u64 largest;		/* bytes of the longest frame of the run: the length of what the kernel passes in */
-	__u64 places[FRAMES];	/* of each frame: upper half: its offset in `bytes`; lower half: its length */
+	__u64 is_running;	/* non-zero during a run */
+	__u64 received;		/* frames that have reached TC ingress since the programs were loaded */
+	__u64 sent_into;	/* frames that were sent into the interface since the programs were loaded */
+	__u64 largest;		/* length of the buffer that the program gets: the run's longest frame, at least 64 */
+	__u64 places[FRAMES];	/* of each frame: its offset in `bytes` (upper half) and its length (lower half) */
 	__u8 bytes[BYTES + LONGEST];
 };
 
@@ -55,10 +58,10 @@ int weir_netdev_feed(struct xdp_md *ctx)
 
 	if (!staged)
 		return XDP_DROP;
-	/* A frame that was written into the tap by itself. */
+	/* Outside of a run: the frame was written into the tap. */
 	if (!staged->is_running)
 		return XDP_PASS;
-	/* One thread runs the program, so this needs no atomics. */
+	/* During a run only one thread runs the program, so this needs no atomics. */
 	place = staged->places[staged->next++ & (FRAMES - 1)];
 	at = place >> 32;
 	bytes = place & 0xffffffff;
@@ -104,6 +107,6 @@ SEC("socket")
 int weir_netdev_bypass(struct __sk_buff *skb)
 {
 	count_sent_into();
-	/* The number of bytes that the tap's reader may see. With 0, the kernel drops the frame. */
+	/* The number of bytes that a reader of the tap gets. With 0, the kernel drops the frame. */
 	return 0;
 }

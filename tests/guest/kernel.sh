@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Prints the directory of an unpacked stock Debian 6.1 kernel (vmlinuz, lib/modules), which it
-# downloads with apt-get into .cache/guest on the first call. Nothing is installed on the host.
-# Exit 3: there is no such package for this machine. Another kernel: WEIR_GUEST_KERNEL_DEB=FILE.
-# A newer security update: remove .cache/guest.
+# Prints the directory of an unpacked stock Debian 6.1 kernel (vmlinuz, lib/modules). The first call downloads the
+# kernel with apt-get into .cache/guest. Nothing is installed on the host.
+# Exit status 3: apt has no such package on this machine. WEIR_GUEST_KERNEL_DEB=FILE: unpack this package instead.
+# To get a newer security update, remove .cache/guest.
 set -euo pipefail
 # shellcheck source=tests/common.sh
 source "$(dirname "$0")/../common.sh"
@@ -24,14 +24,15 @@ fi
 scratch=$(mktemp -d "$cache/unpack.XXXXXX")
 trap 'rm -rf "$scratch"' EXIT
 
-# The meta package depends on the kernel's own, which has the version in its name.
+# Prints the name of the kernel's package, which contains the version; the metapackage depends on this package. Prints
+# nothing if apt does not know the metapackage.
 kernel_package() {
     local depends
     depends=$(LC_ALL=C apt-cache depends linux-image-cloud-amd64 2>/dev/null) || return 0
     sed -n 's/.*Depends: \(linux-image-6\.1\.[^ ]*\)/\1/p' <<<"$depends"
 }
 
-# As root, apt would otherwise warn that its own user cannot write here.
+# Without the option, apt-get run by root would try to download as the user _apt, and warn that _apt cannot write here.
 download() { (cd "$scratch" && apt-get download -q -o APT::Sandbox::User="$(id -un)" "$1" >&2); }
 
 if [[ -n ${WEIR_GUEST_KERNEL_DEB:-} ]]; then
@@ -55,12 +56,12 @@ fi
 deb=("$scratch"/*.deb)
 mkdir "$scratch/kernel"
 say "unpacking $(basename "${deb[0]}") into $cache"
-# BTF is inside vmlinuz; System.map and the documentation are not needed.
+# BTF is inside vmlinuz. System.map and the documentation are not needed.
 dpkg-deb --fsys-tarfile "${deb[0]}" |
     tar -x -C "$scratch/kernel" --no-same-owner --wildcards './boot/vmlinuz-*' './lib/modules/*'
 mv "$scratch"/kernel/boot/vmlinuz-* "$scratch/kernel/vmlinuz"
 version=$(basename "$scratch"/kernel/lib/modules/*)
 busybox depmod -b "$scratch/kernel" "$version"
-# Two runs at once: the second finds the first one's and keeps it.
+# If two runs overlap, the second one finds the directory of the first and uses it.
 mv -T "$scratch/kernel" "$unpacked" 2>/dev/null || [[ -d $unpacked ]]
 printf '%s\n' "$unpacked"

@@ -1,10 +1,11 @@
 //! Cancellation of threads (pthreads(7)): a program may cancel a thread that waits for frames.
 //!
-//! A cancelled thread unwinds its stack. It must never do so while this library works: a lock would stay taken, and
-//! a stack frame of Rust that has values to drop may not be unwound that way. So all work runs with cancellation
-//! disabled, in slices no longer than [`WAIT_SLICE_MAX`](crate::limits::WAIT_SLICE_MAX). Between two slices nothing
-//! is held, and the function that the program has called tests for cancellation. The cancellation type must be
-//! deferred, as POSIX requires for all functions that it does not list.
+//! A cancelled thread unwinds its stack. That must not happen while this library works: a lock would stay taken, and it
+//! is undefined behaviour to unwind a Rust stack frame with values to drop in this way. So work runs with
+//! cancellation disabled, or has no cancellation point. A wait is cut into slices no longer than
+//! [`WAIT_SLICE_MAX`](crate::limits::WAIT_SLICE_MAX). Between two slices no lock is held, and the function that the
+//! program has called tests for cancellation. The cancellation type of the thread must be deferred: POSIX lists the few
+//! functions that may be called with the asynchronous type, and ours are not among them.
 
 use std::ffi::c_int;
 
@@ -19,7 +20,7 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// Cancellation is disabled; dropping this restores the former state.
+/// As long as this value exists, cancellation of the thread is disabled. Dropping it restores the former state.
 struct Disabled {
     before: c_int,
 }
@@ -27,7 +28,7 @@ struct Disabled {
 impl Disabled {
     fn new() -> Disabled {
         let mut before = DISABLE;
-        // SAFETY: a valid state, and an integer that outlives the call, which keeps no pointer.
+        // SAFETY: the state is valid, and the integer outlives the call, which keeps no pointer.
         unsafe { pthread_setcancelstate(DISABLE, &mut before) };
         Disabled { before }
     }
@@ -36,26 +37,26 @@ impl Disabled {
 impl Drop for Disabled {
     fn drop(&mut self) {
         let mut disabled = DISABLE;
-        // SAFETY: the state that `new` has read, and an integer that outlives the call. If cancellation is enabled, it
-        // takes effect only at a cancellation point, which this function is not.
+        // SAFETY: the state is the one that `new` has read, and the integer outlives the call. If this enables
+        // cancellation, a pending request takes effect at the next cancellation point, and this function is none.
         unsafe { pthread_setcancelstate(self.before, &mut disabled) };
     }
 }
 
-/// Runs `body` with cancellation disabled: a cancellation that is requested meanwhile takes effect later.
+/// Runs `body` with cancellation disabled. A request to cancel the thread stays pending meanwhile.
 pub fn disabled<T>(body: impl FnOnce() -> T) -> T {
     let _disabled = Disabled::new();
     body()
 }
 
-/// Ends the thread if it was cancelled and may be.
+/// Ends the thread if a request to cancel it is pending and cancellation is enabled.
 ///
 /// # Safety
 /// No stack frame between the program and this call has a value to drop, and no lock is held. The functions of these
 /// frames are `C-unwind` or Rust functions.
 #[inline]
 pub unsafe fn test() {
-    // SAFETY: it unwinds stack frames that may be left at any time, as the caller promises.
+    // SAFETY: the caller promises that the stack frames which this call may unwind drop nothing and hold no lock.
     unsafe { pthread_testcancel() };
 }
 
@@ -66,7 +67,7 @@ mod tests {
     fn state() -> c_int {
         disabled(|| ());
         let mut now = 0;
-        // SAFETY: the state is restored before anything else depends on it.
+        // SAFETY: the integers outlive the calls, and the second call restores the state.
         unsafe {
             pthread_setcancelstate(DISABLE, &mut now);
             pthread_setcancelstate(now, &mut 0);

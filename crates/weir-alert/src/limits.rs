@@ -1,8 +1,8 @@
-//! Limits of reading.
+//! Limits for reading alerts.
 
-/// Longest line that is looked at, in bytes. Suricata writes a kilobyte a line, and some ten with the packet and its
-/// payload.
+/// Longest line that is parsed, in bytes; longer lines are skipped. A line of Suricata has about 1 KB, or about 10 KB
+/// with the packet and its payload.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Longest text of an alert that is kept, in characters: its signature, its category.
+/// Most characters that are kept of each text of an alert: the signature, the category.
 pub const ALERT_CHARS_MAX: usize = 200;

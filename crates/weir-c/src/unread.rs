@@ -1,18 +1,19 @@
-//! The frames of a run that were not handed out yet.
+//! The frames of a reader's current run (`weir_client::FeedReader::run`) that were not handed out yet.
 
 use weir_frame::record::Record;
 
 use crate::failure::{Code, Failure};
 
-/// Records in a reader's memory. The owner must not let the reader read on before it is done with
-/// [`take`](Unread::take) and [`take_all`](Unread::take_all).
+/// Records in a reader's memory. The owner must not let the reader take more frames while this value or the results of
+/// [`take`](Unread::take) and [`take_all`](Unread::take_all) are in use.
 pub struct Unread {
     at: *const u8,
     bytes: usize,
     frames: u64,
 }
 
-// SAFETY: the memory is the reader's, which is in the same struct and may go to another thread together with this.
+// SAFETY: `at` points into memory of the reader. The reader is in the same struct (`Feed`) as this value, so both move
+// to another thread together.
 unsafe impl Send for Unread {}
 
 impl Unread {
@@ -24,7 +25,7 @@ impl Unread {
         Unread { at: block_bytes.as_ptr(), bytes: block_bytes.len(), frames }
     }
 
-    /// The number of frames.
+    /// The number of frames that remain.
     pub fn frames(&self) -> u64 {
         self.frames
     }
@@ -32,18 +33,18 @@ impl Unread {
     /// The next frame; `None` after the last.
     ///
     /// # Errors
-    /// The bytes are not a record. Then the rest of the run is dropped.
+    /// The next bytes are not a record. The rest of the run is dropped then.
     ///
     /// # Safety
-    /// The reader has not read on since [`of`](Unread::of), and does not as long as the frame is used. It may have been
-    /// leaked, as in the child of a fork.
+    /// The reader has taken no more frames since [`of`](Unread::of), and takes none as long as the frame is in use. The
+    /// reader may have been leaked (`mem::forget`), as in the child of a fork: its memory stays.
     #[inline]
     pub unsafe fn take<'a>(&mut self) -> Result<Option<Record<'a>>, Failure> {
         if self.bytes == 0 {
             return Ok(None);
         }
-        // SAFETY: these bytes are the end of the slice that `of` was given; they are still there, and nothing writes
-        // them, as the caller promises.
+        // SAFETY: these bytes are the end of the slice that `of` was given. The caller promises that they still exist
+        // and that nothing writes to them.
         let bytes = unsafe { std::slice::from_raw_parts(self.at, self.bytes) };
         match Record::parse(bytes) {
             Ok(record) => {
@@ -58,7 +59,7 @@ impl Unread {
         }
     }
 
-    /// All remaining frames: their records, in bytes, and their number.
+    /// All remaining frames: the address of their records, the length of the records in bytes, the number of frames.
     pub fn take_all(&mut self) -> (*const u8, usize, u64) {
         let Unread { at, bytes, frames } = std::mem::replace(self, Unread::NONE);
         (at, bytes, frames)
@@ -78,7 +79,7 @@ mod tests {
             append(&mut bytes, &Meta { wire_len: 90, ..Meta::default() }, frame);
         }
         let mut unread = Unread::of(&bytes, 3);
-        // SAFETY: `bytes` stays as it is.
+        // SAFETY: `bytes` is not changed until the end of the test.
         let first = unsafe { unread.take() }.unwrap().unwrap();
         assert_eq!((first.frame, unread.frames()), (&[1_u8; 60][..], 2));
         let (at, len, frames) = unread.take_all();

@@ -14,10 +14,10 @@ use crate::sink::Sink;
 use crate::source::{FeedChange, Static};
 use crate::testing::{Collect, feed, push, writer};
 
-/// Far more than anything here takes.
+/// Longest wait of a test: far more than any step takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// Frames that are sent from the test; complete once that is said.
+/// A source whose changes of feeds are sent by the test. It is complete once the test sets `is_complete`.
 struct Sent {
     sleeper: Sleeper,
     changes: Receiver<FeedChange>,
@@ -66,13 +66,13 @@ fn feeds_join_and_leave_a_consumer_that_sleeps() {
     for (key, line) in [(0, 0), (1, 1)] {
         joins(key, line, writers[key].ring());
         waker.wake();
-        // Its line has a threshold: the thread sleeps on it.
+        // Once the feed's line has a threshold, the consumer's thread sleeps.
         wait_until("a threshold", || waker.wake_threshold(line) == 1);
         push(&mut writers[key], 1);
         waker.wake_if_due(line, 1);
         wait_until("a frame", || running.delivered().frames == key as u64 + 1);
     }
-    // The second feed leaves with its present frames, and another one has its line.
+    // The second feed leaves: frames after its first one are not read. A third feed then uses its line.
     changes.send(FeedChange::Left { key: 1, until: vec![1] }).unwrap();
     push(&mut writers[1], 2);
     joins(2, 1, writers[2].ring());
@@ -119,7 +119,7 @@ fn a_feed_that_joins_when_its_writer_has_gone_already_ends_with_that() {
     let is_complete = Arc::new(AtomicBool::new(false));
     let source = Sent { sleeper, changes: received, is_complete: Arc::clone(&is_complete) };
     let running = spawn(Box::new(Null::new()), plan(source)).unwrap();
-    // It is told that channel 1 has hung up, and reads nothing of it yet.
+    // Give the thread time to notice that channel 1 has hung up, before a feed of this channel joins.
     thread::sleep(Duration::from_millis(50));
     let mut writer = writer();
     (1..=3).for_each(|ts| push(&mut writer, ts));
@@ -149,7 +149,7 @@ fn a_ring_that_fails_leaves_what_was_taken_in_the_output() {
     let plan = Plan { progress: Box::new(progress), ..plan(source) };
     let running = spawn(Box::new(ordered), plan).unwrap();
     while told.recv_timeout(LONG).unwrap() < 7 {}
-    // The next record is nonsense when it is published.
+    // Overwrite the next record with nonsense before it is published.
     writer.push(&Meta { wire_len: 60, ..Meta::default() }, &[0; 60]);
     let next = (BLOCK_BYTES as usize + 7 * 92) / 8;
     let ring = writer.ring();
@@ -167,7 +167,7 @@ fn a_ring_that_fails_leaves_what_was_taken_in_the_output() {
     assert_eq!(consumer.rings().unread(), 1);
 }
 
-/// An output that takes no interface.
+/// An output that refuses every interface.
 struct Refuses;
 
 impl Sink for Refuses {

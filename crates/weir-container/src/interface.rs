@@ -1,8 +1,8 @@
-//! Owner of the frames of the host's interfaces: the VM or process that holds a tap, the container, pod, process or
-//! named network namespace that a veth leads into.
+//! Finds the owners of the host's interfaces. The owner of a tap is the VM or process that has the tap open. The owner
+//! of a veth is the container, pod, process or named network namespace at the other end.
 //!
-//! Nothing here is an error: where nobody is found, or nobody may be looked for, nothing is said. Reading is
-//! bounded in time and bytes.
+//! No function here returns an error: without an owner, or without the rights to search, the result is `None` or empty.
+//! The time of a search and the bytes that it reads are limited.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,18 +21,18 @@ use crate::limits::FIND_TIME_MAX;
 use crate::process::{Process, container_of, plain};
 use crate::{docker, pod};
 
-/// Where `ip netns` and CNI plugins keep names of network namespaces.
+/// Folder in which `ip netns` and CNI plugins keep named network namespaces.
 const NAMED: &str = "/run/netns";
-/// The first process, which is in the host's network namespace.
+/// PID of init, which is in the host's network namespace.
 const INIT: u32 = 1;
 
-/// Finds owners on this machine.
+/// A finder of owners on this machine ([`owners`]).
 #[must_use]
 pub fn owner_finder() -> OwnerFinder {
     OwnerFinder::new(owners)
 }
 
-/// The owners of these interfaces of the calling thread's network namespace.
+/// Finds the owners of these interfaces of the calling thread's network namespace, in the order of `ifaces`.
 #[must_use]
 pub fn owners(ifaces: &[&str]) -> Vec<Option<Owner>> {
     let search = Search::begin(FIND_TIME_MAX);
@@ -58,8 +58,8 @@ pub fn owners(ifaces: &[&str]) -> Vec<Option<Owner>> {
     ifaces.iter().zip(&connections).map(owner).collect()
 }
 
-/// The addresses of an owner's network namespace but those of loopback, as they are now, with its name. Empty
-/// for a VM, whose addresses only its own kernel knows, and where its network namespace may not be entered.
+/// The present addresses of an owner's network namespace, without loopback addresses, each with the owner's name. Empty
+/// for a VM, because only its own kernel knows its addresses, and if this process may not enter the namespace.
 #[must_use]
 pub fn address_names(owner: &Owner) -> Vec<AddressName> {
     let name = match (owner.kind, owner.pid) {
@@ -82,7 +82,7 @@ fn addresses_of(owner: &Owner) -> Option<Vec<(String, IpAddr)>> {
         None => NetnsName::named(&owner.name),
     };
     let netns = Netns::open(&netns).ok()?;
-    // Somebody else may have its number or its name by now.
+    // By now another process may have the PID, or another namespace the name.
     let is_same = owner.netns == 0 || netns.owner().netns == owner.netns;
     is_same.then(|| netns.ask(addresses).ok()?.ok())?
 }
@@ -92,14 +92,14 @@ fn of_pid(pid: &str) -> Result<Located, CaptureError> {
     Ok(Located { path, owner: Owner::default() })
 }
 
-/// A network namespace that veths lead into, and who is in it.
+/// A network namespace at the other end of veths, and its possible owners.
 #[derive(Default)]
 struct Peer {
     is_of_host: bool,
-    /// Of a container or a pod.
+    /// The container or pod of a process in the namespace.
     has_engine: Option<Owner>,
     name: Option<Owner>,
-    /// The first process that was found.
+    /// The first process that was found in the namespace and belongs to no container or pod.
     process: Option<Owner>,
 }
 
@@ -110,12 +110,12 @@ impl Peer {
 
     fn owner(&self) -> Option<Owner> {
         let found = self.has_engine.as_ref().or(self.name.as_ref()).or(self.process.as_ref());
-        // Its interfaces are captured by their names.
+        // The host is no owner: its interfaces are captured by their own names.
         found.filter(|_| !self.is_of_host).cloned()
     }
 }
 
-/// A look at the processes that ends in time.
+/// A search for owners, with a deadline.
 struct Search {
     deadline: Instant,
 }
@@ -129,12 +129,13 @@ impl Search {
         Instant::now() >= self.deadline
     }
 
-    /// The processes, as long as there is time.
+    /// All processes, until the deadline.
     fn processes(&self) -> impl Iterator<Item = Process> {
         Process::all().into_iter().take_while(|_| !self.is_over())
     }
 
-    /// Finds who is in these network namespaces, which have their numbers in that of the calling thread.
+    /// Finds the possible owners of these network namespaces. The keys are the numbers (nsid) that the namespaces have
+    /// in the calling thread's namespace.
     fn look_into(&self, peers: &mut BTreeMap<i32, Peer>) {
         let Ok(numbers) = NetnsNumbers::open() else { return };
         if let Some(peer) = numbers.of_process(INIT).and_then(|number| peers.get_mut(&number)) {
@@ -170,8 +171,8 @@ impl Search {
         }
     }
 
-    /// Holders of these taps, in this network namespace. Taps of the same names that a process of another one holds are
-    /// other taps.
+    /// Finds the processes that have these taps open. Only processes in the calling thread's network namespace count:
+    /// in another namespace, a tap of the same name is another tap.
     fn holders(&self, taps: &[&str]) -> BTreeMap<String, Owner> {
         let mut holders: BTreeMap<String, Owner> = BTreeMap::new();
         let Ok(here) = fs::read_link("/proc/thread-self/ns/net") else { return holders };
@@ -180,8 +181,8 @@ impl Search {
             let held = if is_here { process.taps() } else { Vec::new() };
             held.into_iter().filter(|tap| taps.contains(&tap.as_str())).collect()
         };
-        // VMs first: whoever made a tap for one may hold it, too, and their command lines are read sooner than the
-        // descriptors of all.
+        // VMs first: the process that made the tap of a VM may have it open, too. Moreover, reading all command lines
+        // takes less time than reading the descriptors of all processes.
         let mut others = Vec::new();
         for process in self.processes() {
             let Some(name) = process.vm() else {
@@ -206,7 +207,7 @@ impl Search {
     }
 }
 
-/// The pod or the container that a process is of.
+/// The pod or the container that a process belongs to.
 fn of_engine(process: &Process) -> Option<Owner> {
     let cgroup = process.cgroup()?;
     let (pid, netns) = (Some(process.pid), inode(process.pid));
@@ -214,7 +215,7 @@ fn of_engine(process: &Process) -> Option<Owner> {
         return Some(Owner { kind: "pod", name, id: Some(id), pid, netns, ..Owner::default() });
     }
     let id = container_of(&cgroup)?;
-    // As short as `docker ps` has it.
+    // Without a name, the first 12 digits of the id, as `docker ps` shows them.
     let (name, image) = docker::describe(id).unwrap_or_else(|| (id[..12].to_owned(), None));
     Some(Owner { kind: "container", name, id: Some(id.to_owned()), image, pid, netns })
 }
@@ -224,7 +225,7 @@ fn of_process(process: &Process) -> Option<Owner> {
     Some(Owner { kind: "process", name, pid, netns, ..Owner::default() })
 }
 
-/// Of a process's network namespace; 0 if that may not be looked at.
+/// Inode of a process's network namespace; 0 if it cannot be read.
 fn inode(pid: u32) -> u64 {
     fs::metadata(netns_of_process(pid)).map_or(0, |file| file.ino())
 }
@@ -266,7 +267,7 @@ mod tests {
         assert!(found.iter().all(|found| found.name == "x(7)"), "{found:?}");
         assert_eq!(found.into_iter().map(|found| found.address).collect::<Vec<_>>(), wanted);
         assert_eq!(address_names(&Owner { kind: "vm", ..here }), []);
-        // Linux has no such process.
+        // No process has this PID: Linux has none above 4,194,304 (PID_MAX_LIMIT).
         assert_eq!(address_names(&Owner { pid: Some(4_194_305), ..own }), []);
     }
 

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
-/// Truncates a removed file to `length` bytes, and waits until the file system has freed the space. False,
-/// and nothing was changed: another process has the file open, or it has another name.
+/// Truncates a removed file to `length` bytes, and waits until the file system has freed the space. Returns false and
+/// changes nothing if the file is also open elsewhere, if it still has a name, or if the kernel cannot tell.
 pub fn shorten(removed: &File, length: u64) -> io::Result<bool> {
     if removed.metadata()?.nlink() > 0 || !is_only_ours(removed)? {
         return Ok(false);
@@ -16,13 +16,13 @@ pub fn shorten(removed: &File, length: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Whether the file has no other open file description and no mapping. False if the kernel does not report
-/// it.
+/// Whether the file has no other open file description and no mapping. False also if the kernel cannot tell, as on file
+/// systems without leases.
 fn is_only_ours(file: &File) -> io::Result<bool> {
-    // The kernel grants a write lease only on a file that is not open elsewhere. The lease is released at
-    // once. A process that opens the file in between (through /proc/PID/fd, as it has no name) breaks the
-    // lease: this process then gets SIGURG, which is ignored by default, instead of SIGIO, which would end
-    // it; and the other process may see the file being truncated. Source: fcntl(2), "Leases".
+    // The kernel grants a write lease only on a file that is not open elsewhere. The lease is released at once. Another
+    // process that opens the file while the lease is held (through /proc/PID/fd, as the file has no name) breaks the
+    // lease. Then the kernel sends this process SIGURG, which is ignored by default, instead of SIGIO, which would end
+    // it; and the other process may see that the file is truncated. Source: fcntl(2), "Leases".
     control(file, F_SETSIG, libc::SIGURG)?;
     if control(file, libc::F_SETLEASE, libc::F_WRLCK).is_err() {
         return Ok(false);
@@ -31,7 +31,7 @@ fn is_only_ours(file: &File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The crate libc does not define it for every C library. Source: linux/fcntl.h (asm-generic).
+/// The crate libc does not define this constant for every C library. Source: asm-generic/fcntl.h.
 const F_SETSIG: libc::c_int = 10;
 
 fn control(file: &File, command: libc::c_int, value: libc::c_int) -> io::Result<()> {

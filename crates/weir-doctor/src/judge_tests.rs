@@ -1,4 +1,4 @@
-//! Judgement of recorded facts.
+//! Tests of the findings and the plan that follow from recorded facts.
 
 use super::*;
 use crate::facts::{Hooked, Irq, Switch};
@@ -29,7 +29,7 @@ fn switch(active: bool) -> Switch {
     Switch { available: true, requested: active, active }
 }
 
-/// One end of a veth pair there, with GRO on.
+/// One end of a veth pair on that machine, with GRO on.
 fn veth() -> Nic {
     Nic {
         name: "eth1".to_owned(),
@@ -64,7 +64,7 @@ fn all_is_well_for_root_on_a_new_kernel() {
         plan.passive.as_deref(),
         Some("weir capture eth1 --engine bpf --hook tc --ring-size 128MiB")
     );
-    // A veth has no zero-copy: sockets gain nothing there.
+    // A veth has no zero-copy mode, so AF_XDP sockets have no advantage, and the plan has the bpf engine.
     assert!(plan.monitoring_port.unwrap().contains("--engine bpf --consume"));
     assert_eq!(plan.settings, []);
 }
@@ -77,7 +77,7 @@ fn a_nic_of_one_node_among_several_is_read_there() {
         plan.passive.expect("bpf works there")
     };
     assert!(line(1, &[2, 3], &[0, 1, 2, 3]).ends_with("MiB --cpus node:1"));
-    // The only node; a cpuset within the node, across it, and beside it.
+    // A machine with one node; a cpuset inside the node, one that is partly outside, one outside; a node without CPUs.
     for (node_cpus, cpus) in [
         (&[0, 1][..], &[0, 1][..]),
         (&[0, 1, 2, 3], &[0, 1]),
@@ -93,7 +93,7 @@ fn a_nic_of_one_node_among_several_is_read_there() {
 #[test]
 fn what_this_machine_lives_by_is_never_to_be_consumed() {
     let own = Some(vec!["the default route by br0".to_owned(), "10.0.0.1 on br0".to_owned()]);
-    // Nor what could not be asked about.
+    // An interface whose traffic the kernel does not report is treated like one with traffic of this machine.
     for own_traffic in [own, None] {
         let nic = Nic { own_traffic, ..veth() };
         for used in [Use::Passive, Use::MonitoringPort] {
@@ -139,7 +139,7 @@ fn without_rights_the_missing_ones_are_named_and_nothing_is_planned() {
     assert!(bpf.meaning.contains("CAP_PERFMON"), "{}", bpf.meaning);
     assert!(bpf.remedy.as_ref().unwrap().starts_with("setcap "));
     assert_eq!(plan(&veth(), &nobody, Use::Passive).passive, None);
-    // CAP_NET_RAW alone is enough for another engine.
+    // CAP_NET_RAW alone is enough for engine af_packet.
     let raw = Machine { capabilities: 1 << capability::NET_RAW, ..nobody };
     assert!(plan(&veth(), &raw, Use::Passive).passive.unwrap().contains("af_packet"));
 }
@@ -151,7 +151,7 @@ fn joined_frames_are_left_to_a_machine_that_uses_them_and_not_to_a_monitoring_po
     let settings = of(Use::MonitoringPort);
     let commands: Vec<_> = settings.iter().map(|set| set.knob.command(&set.value)).collect();
     assert_eq!(commands, ["ethtool -K eth1 gro off"]);
-    // A driver that hides the tag from XDP must not take it off.
+    // If XDP cannot ask the driver for VLAN tags, the driver must leave them in the frames.
     let hides = Nic { xdp_tags: Some(false), ..veth() };
     let settings = plan(&hides, &root(), Use::MonitoringPort).settings;
     assert_eq!(settings[1].knob.command(&settings[1].value), "ethtool -K eth1 rxvlan off");
@@ -190,7 +190,7 @@ fn whoever_else_is_on_a_hook_is_named_with_what_it_means() {
         let findings = super::nic(&nic, &Machine { kernel_version, ..root() });
         found(&findings, about).clone()
     };
-    // A link is not taken off by `ip`; a program without one is.
+    // `ip` detaches a program that was attached without a BPF link, but not one that a link holds.
     let held = meaning(vec![one("xdp", "theirs", Some(9), None)], Some(42), (6, 18), "xdp hook");
     assert!(held.meaning.contains("program 42 (theirs)"), "{held:?}");
     assert_eq!((held.grade, held.remedy.as_deref()), (Grade::No, Some("bpftool link detach id 9")));
@@ -233,7 +233,7 @@ fn whoever_else_is_on_a_hook_is_named_with_what_it_means() {
         theirs.contains("priority 2, program 42 (theirs)") && theirs.contains("after tcx"),
         "{theirs}"
     );
-    // Without tcx Weir takes priority 2 here, since another kind has 1.
+    // Without tcx Weir's own filter gets priority 2 here, because a filter of another kind has priority 1.
     let (flower, theirs) = filter(3, (6, 1));
     assert!(flower.contains("comes before Weir"), "{flower}");
     assert!(theirs.contains("Weir goes before it"), "{theirs}");

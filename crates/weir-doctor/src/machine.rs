@@ -1,4 +1,4 @@
-//! Facts about the machine, from /proc and /sys, and by trying.
+//! Facts about the machine: read from /proc and /sys, or found by trying, such as loading a program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,8 @@ use weir_capture::{bpf, memory_limit};
 
 use crate::facts::Machine;
 
-/// Collects. Loads the TC programs to see whether the verifier takes them, and attaches nothing.
+/// Collects the facts. If rights and memory suffice, loads the TC programs, to find out whether the verifier accepts
+/// them; attaches nothing.
 #[must_use]
 pub fn collect() -> Machine {
     let uname = rustix::system::uname();
@@ -35,7 +36,8 @@ pub fn collect() -> Machine {
         clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
         libpcap: weir_capture::pcap::library(),
     };
-    // Trying takes rings of the least size for a moment, and a cgroup that runs full kills.
+    // Loading the programs allocates rings of the least size for a moment. If that exceeded the memory limit of the
+    // cgroup, the kernel would kill its processes. So load them only if four times as much is free.
     let room = machine.free_bytes.is_none_or(|free| free > 4 * machine.ring_bytes_least);
     if machine.lacks("bpf").is_empty() && room {
         machine.tc_programs = Some(bpf::load_tc().map_err(|error| error_text(&error)));
@@ -51,7 +53,7 @@ fn number(path: &str) -> Option<u32> {
     read(path)?.parse().ok()
 }
 
-/// `6.18.44-fc` is 6 and 18.
+/// The first two numbers of a kernel release: 6 and 18 for `6.18.44-fc`.
 fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
@@ -62,12 +64,13 @@ fn capabilities(status: &str) -> u64 {
     line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Without rights the kernel still says whether it knows the family.
+/// Whether the kernel has AF_XDP; `None`: unknown. Without CAP_NET_RAW the socket is refused with EPERM, but only by a
+/// kernel that knows the address family.
 fn af_xdp() -> Option<bool> {
-    // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+    // SAFETY: the call takes no pointers, and returns a new descriptor or -1.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd >= 0 {
-        // SAFETY: the descriptor was just made and nobody else has it.
+        // SAFETY: the descriptor was created above, and nothing else uses it.
         unsafe { libc::close(fd) };
         return Some(true);
     }
@@ -114,13 +117,13 @@ fn governors() -> Vec<String> {
     found
 }
 
-/// `0-3,8` as numbers; anything that is not a number is left out.
+/// The numbers of a list of CPUs such as `0-3,8`. Parts that are not numbers are left out.
 #[must_use]
 pub fn cpu_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        // No machine has more; a file that says so must not fill memory.
+        // No machine has CPUs with higher numbers. A file that claims so must not make this list fill the memory.
         Some(first..=last.min(65_535))
     };
     text.split(',').filter_map(range).flatten().collect()

@@ -1,4 +1,4 @@
-//! Facts about an interface, asked in the calling thread's network namespace.
+//! Facts about an interface of the calling thread's network namespace.
 
 use std::fs;
 use std::path::Path;
@@ -10,26 +10,26 @@ use weir_capture::interface::{Filter, InterfaceQuery, filters, own_traffic};
 use crate::facts::{Hooked, Irq, Machine, Nic, Switch};
 use crate::machine::{cpu_list, read};
 
-/// The features that matter, by the names of `ETHTOOL_GSTRINGS`.
+/// The features that matter for captures, by the kernel's names (`ETHTOOL_GSTRINGS`).
 const FEATURES: [&str; 6] =
     ["rx-vlan-hw-parse", "rx-gro", "rx-lro", "rx-gro-hw", "tx-tcp-segmentation", "rx-gro-list"];
 
-/// Names of the interfaces here, but for the loopback device.
+/// Names of the interfaces in this network namespace, except the loopback device.
 ///
 /// # Errors
 /// The kernel's error.
 pub fn names() -> std::io::Result<Vec<String>> {
-    // Of the thread: `self` is the first one, which may be in another namespace.
+    // Not /proc/self, which shows the namespace of the main thread: that may be another one.
     let text = fs::read_to_string("/proc/thread-self/net/dev")?;
     let names = text.lines().skip(2).filter_map(|line| line.split(':').next());
     Ok(names.map(|name| name.trim().to_owned()).filter(|name| name != "lo").collect())
 }
 
-/// Collects the known facts about an interface. With rights, loads the program that is bound to the
-/// device, and attaches nothing.
+/// Collects the facts about an interface. If engine bpf can run and the driver has native XDP, loads an XDP program
+/// that is bound to the device, to find out whether it can ask for VLAN tags; attaches nothing.
 ///
 /// # Errors
-/// No socket to ask through.
+/// The sockets for the requests cannot be created. A fact that cannot be found out is no error.
 pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic, CaptureError> {
     let query = InterfaceQuery::new()?;
     let mut nic = Nic { name: name.to_owned(), netns: netns.map(str::to_owned), ..Nic::default() };
@@ -56,7 +56,8 @@ pub fn collect(name: &str, netns: Option<&str>, machine: &Machine) -> Result<Nic
     (nic.native_xdp, nic.zero_copy) = hooks.native.unzip();
     let programs = hooks.programs.into_iter().map(program);
     let filters = filters(found.index);
-    // Programs that were found are there, whether or not the kernel lists its filters.
+    // If the kernel does not list its TC filters, the programs that were found are still a result. If there are none
+    // either, the result is `None`: not known.
     let all_asked = filters.is_ok();
     let all = programs.chain(filters.unwrap_or_default().into_iter().map(filter));
     nic.hooked = Some(all.collect::<Vec<_>>()).filter(|all| all_asked || !all.is_empty());
@@ -102,8 +103,9 @@ fn filter(filter: Filter) -> Hooked {
     Hooked { hook, kind, program, name, link: None, priority: Some(priority) }
 }
 
-/// CPUs of its NUMA node, and interrupts by the device's place on its bus: /sys/class/net shows the network namespace
-/// that it was mounted in, /sys/bus is the same for all.
+/// Reads the CPUs of the NIC's NUMA node, and the interrupts of its queues. Looks up the device by its address on the
+/// PCI bus, because /sys/bus is the same in all network namespaces. /sys/class/net shows only the network namespace in
+/// which sysfs was mounted.
 fn placement(nic: &mut Nic, bus: &str) {
     let device = Path::new("/sys/bus/pci/devices").join(bus);
     if let Some(node) = nic.numa_node {
@@ -115,7 +117,7 @@ fn placement(nic: &mut Nic, bus: &str) {
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let irqs = numbers.filter_map(|number| {
         let name = names.iter().find(|(irq, _)| *irq == number)?.1.clone();
-        // Only queues matter: not events of the link, nor the queues that send.
+        // Keep only interrupts of RX queues, by the words that drivers use; not those of link events and TX queues.
         let lower = name.to_lowercase();
         let queue = ["rx", "input", "comp", "queue"].iter().any(|word| lower.contains(word));
         let cpus = read(&format!("/proc/irq/{number}/smp_affinity_list"))?;
@@ -125,7 +127,7 @@ fn placement(nic: &mut Nic, bus: &str) {
     nic.irqs.sort_by_key(|irq| irq.number);
 }
 
-/// Number and name of every interrupt of /proc/interrupts.
+/// Number and name of every numbered interrupt in /proc/interrupts. The name is the last word of the line.
 fn irq_names(text: &str) -> Vec<(u32, String)> {
     let of = |line: &str| {
         let (number, rest) = line.split_once(':')?;

@@ -1,4 +1,4 @@
-//! Settings of the system that can be changed and taken back.
+//! System settings that Weir can change and restore.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -7,37 +7,37 @@ use std::io::{self, Write};
 use serde::{Deserialize, Serialize};
 use weir_capture::interface::InterfaceQuery;
 
-/// The sysctl that has BPF programs compiled.
+/// The sysctl that turns on the JIT compiler for BPF programs.
 pub const BPF_JIT_ENABLE: &str = "/proc/sys/net/core/bpf_jit_enable";
 
-/// A setting.
+/// A system setting, without its value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
-    /// A feature of an interface, by the kernel's name: 0 or 1.
+    /// A feature of an interface, as in `ethtool -k`. The value is 0 or 1.
     Feature {
         /// The interface.
         #[serde(rename = "interface", alias = "iface")]
         iface: String,
-        /// The name.
+        /// The kernel's name of the feature.
         name: String,
     },
-    /// Slots of an interface's RX ring.
+    /// Number of descriptors in the RX ring of an interface.
     RxRing {
         /// The interface.
         #[serde(rename = "interface", alias = "iface")]
         iface: String,
     },
-    /// Key of the hash that spreads an interface's frames over its queues, `6d:5a:...`.
+    /// Key of the RSS hash, which distributes an interface's frames over its queues: `6d:5a:...`.
     RssKey {
         /// The interface.
         #[serde(rename = "interface", alias = "iface")]
         iface: String,
     },
-    /// A file below /proc: a sysctl, or the CPUs of an interrupt. Of these only those that Weir sets:
-    /// [`is_known_file`].
+    /// A file under /proc: a sysctl, or the CPUs of an interrupt. Only the files that Weir sets are accepted
+    /// ([`is_known_file`]).
     File {
-        /// The file.
+        /// Path of the file.
         path: String,
     },
 }
@@ -45,22 +45,22 @@ pub enum Knob {
 /// A setting and its new value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
-    /// A setting.
+    /// The setting.
     pub knob: Knob,
-    /// To what.
+    /// The new value.
     pub value: String,
-    /// Why, for capture.
+    /// Why a capture benefits from the new value.
     pub why: String,
 }
 
-/// Where knobs are read and turned: the system, or a test's stand-in.
+/// Reads and changes settings: those of the system, or those of a fake in tests.
 pub trait Panel {
-    /// The present value.
+    /// Reads the current value of a setting.
     ///
     /// # Errors
     /// The kernel's error.
     fn read(&self, knob: &Knob) -> io::Result<String>;
-    /// Turns it.
+    /// Changes the value of a setting.
     ///
     /// # Errors
     /// The kernel's error.
@@ -70,14 +70,14 @@ pub trait Panel {
 /// The system, in the calling thread's network namespace.
 #[derive(Debug)]
 pub struct System {
-    /// Asks about interfaces there.
+    /// Reads and changes settings of interfaces in that namespace.
     pub query: InterfaceQuery,
 }
 
 impl Panel for System {
     fn read(&self, knob: &Knob) -> io::Result<String> {
         Ok(match knob {
-            // The requested value is restored, not the effective one, which follows from it.
+            // The requested value, because `write` can restore only this one. The kernel derives the active value.
             Knob::Feature { iface, name } => {
                 let features = self.query.features(iface)?;
                 let found = features.iter().find(|feature| feature.name == *name);
@@ -99,7 +99,7 @@ impl Panel for System {
                 let key = unhex(value).ok_or(io::ErrorKind::InvalidData)?;
                 self.query.set_rss_key(iface, &key)
             }
-            // Without creating it: there is nothing to set where there is no such file.
+            // Do not create the file: if the kernel has no such file, there is nothing to set.
             Knob::File { path } => {
                 File::options().write(true).open(known(path)?)?.write_all(value.as_bytes())
             }
@@ -107,7 +107,8 @@ impl Panel for System {
     }
 }
 
-/// Whether Weir ever sets this file. Records name files, and whatever may have written them, no others are touched.
+/// Whether Weir ever sets this file. Records of changes contain paths, and somebody else may have written a record. So
+/// no other file is read or written.
 #[must_use]
 pub fn is_known_file(path: &str) -> bool {
     if path == BPF_JIT_ENABLE {
@@ -126,7 +127,7 @@ fn known(path: &str) -> io::Result<&str> {
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-/// The file of an interrupt's CPUs.
+/// Path of the file that lists the CPUs which may handle an interrupt.
 #[must_use]
 pub fn irq_cpus_file(irq: u32) -> String {
     format!("/proc/irq/{irq}/smp_affinity_list")
@@ -143,7 +144,7 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     text.split(':').map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
-/// The names that `ethtool -K` has for some of the kernel's names; it takes the kernel's, too.
+/// The short name of a feature for `ethtool -K`; without one, the kernel's name, which `ethtool -K` accepts, too.
 fn short(name: &str) -> &str {
     match name {
         "rx-vlan-hw-parse" => "rxvlan",
@@ -154,7 +155,7 @@ fn short(name: &str) -> &str {
 }
 
 impl Knob {
-    /// The command that does the same.
+    /// The shell command that sets this value.
     #[must_use]
     pub fn command(&self, value: &str) -> String {
         match self {

@@ -1,4 +1,4 @@
-//! Frames as lines of text, in the words of tcpdump: the output of `weir capture --print`.
+//! Prints frames as lines of text, in the format of tcpdump: the output of `weir capture --print`.
 //!
 //! ```text
 //! IP 10.0.0.1.4242 > 10.0.0.2.80: Flags [S], seq 1, win 65535, options [mss 1460], length 0
@@ -7,18 +7,19 @@
 //! IP 10.0.0.1.40000 > 10.0.0.53.53: 4660+ A? example.com. (29)
 //! ```
 //!
-//! A frame is walked once: each header writes its words and says which header is next. Every frame is
-//! described alone: sequence numbers are absolute, because relative ones need a table of connections, which outside
-//! traffic could fill. Nothing is allocated but for DNS messages; any bytes give one line, without control characters.
+//! A frame is parsed once, from the outermost header inwards: the function for a header writes its text and returns
+//! the next header. Earlier frames do not change the text of a frame: sequence numbers are absolute, because relative
+//! ones need a table of connections, which outside traffic could fill. Parsing allocates memory only for DNS messages.
+//! Any bytes result in one line without control characters.
 //!
-//! | module | what it writes |
+//! | module or type | output |
 //! |---|---|
-//! | `link` | Ethernet, Linux cooked, PPP, loopback; the ethertype and 802.2 decide what follows |
+//! | `link` | Ethernet, Linux cooked, PPP, loopback; selects the next header by ethertype or 802.2 header |
 //! | `net` | IPv4, IPv6, ARP, MPLS, LLDP, STP |
 //! | `transport` | TCP, UDP, ICMP, ICMPv6 and others above IP; GRE, VXLAN, GENEVE |
 //! | `app` | DNS |
-//! | [`Clock`] | the time before a line, and the date when it changes |
-//! | [`Dump`] | a frame's bytes below its line |
+//! | [`Clock`] | the time at the beginning of a line; a line with the date when the day changes |
+//! | [`Dump`] | selects the bytes of a frame that are shown below its line |
 #![forbid(unsafe_code)]
 
 mod app;

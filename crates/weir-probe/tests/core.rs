@@ -1,4 +1,4 @@
-//! Behaviour of the core towards a caller, one fact a test.
+//! Tests of the core through its public interface: one fact per test.
 
 use weir_probe::core::{
     Command, Completion, ConsumerId, Core, Effect, EffectId, FeedId, Note, Output, Refused, Reply,
@@ -23,11 +23,11 @@ impl Wanted for Port {
 
 type Outputs = Vec<Output<Port, String>>;
 
-/// A core whose effects all succeed, but for those that a test answers itself.
+/// A core whose effects succeed at once, except those that the test completes itself.
 #[derive(Default)]
 struct Bench {
     core: Core<Port, String>,
-    /// The next effect is left to the test.
+    /// While true, effects are put into `held`, and the test completes them.
     holds: bool,
     held: Vec<(EffectId, Effect<Port>)>,
 }
@@ -91,14 +91,14 @@ fn reply(outputs: Outputs) -> Result<Reply, Refused<String>> {
     reply.expect("an answer")
 }
 
-/// The effects among them, and what consumers and everybody were told, in order.
+/// The first two words of each effect, each message to a consumer and each event, in order. Replies are left out.
 fn words(outputs: &Outputs) -> Vec<String> {
     let shown = outputs.iter().filter_map(|output| match output {
         Output::Effect(_, effect) => Some(format!("{effect:?}")),
         Output::Joined(..) | Output::Left(..) | Output::Event(_) => Some(format!("{output:?}")),
         Output::Reply(..) => None,
     });
-    // The ids are of no interest, the words are.
+    // The rest of the text has the ids, which do not matter.
     shown.map(|text| text.split(['(', ' ']).take(2).collect::<Vec<_>>().join(" ")).collect()
 }
 
@@ -124,7 +124,7 @@ fn a_change_of_a_shared_feed_gives_the_one_who_asks_a_feed_of_its_own() {
     let (a, b) = (own[0], own[1]);
     let reader = bench.reader(&[a, b]);
     let before = bench.feed(a);
-    // Not by a change that changes nothing.
+    // A change to the same value has no effect.
     bench.core.command(Command::Change(a, 80));
     let outputs = bench.outputs();
     assert!(words(&outputs).is_empty(), "{outputs:?}");
@@ -134,7 +134,7 @@ fn a_change_of_a_shared_feed_gives_the_one_who_asks_a_feed_of_its_own() {
     let expected = ["AddFeed SourceId", "AttachWaker SourceId", "Event Reads", "Joined ConsumerId"];
     assert_eq!(words(&outputs), expected, "the reader reads the old one for the other");
     assert_eq!((bench.feed(b), bench.core.wants_of(b)), (before, Some(&Port(80))));
-    // Now each has its own, and is changed in place.
+    // Now each subscription has a feed of its own, which is changed in place.
     bench.core.command(Command::Change(b, 82));
     assert_eq!(words(&bench.outputs()), ["ChangeFeed SourceId"]);
     assert_eq!(bench.feed(b), before);
@@ -151,7 +151,7 @@ fn ledgers_of_one_source_do_not_wait_for_another() {
     bench.outputs();
     bench.holds = false;
     assert_eq!(bench.give(Command::Ledgers([open].into())), Ok(expected));
-    // Those of both do.
+    // A request for the ledgers of both sources waits for both.
     let both = bench.core.sources().collect();
     bench.core.command(Command::Ledgers(both));
     assert!(!bench.outputs().iter().any(|output| matches!(output, Output::Reply(..))));
@@ -192,7 +192,7 @@ fn whose_right_is_withdrawn_sees_no_frame_more_and_the_others_move() {
     let mut bench = Bench::default();
     let (_, own) = bench.open(&[80, 443], false);
     let (stays, goes) = (bench.reader(&own[..1]), bench.reader(&own));
-    // It does not read this one any more, but it may have kept the memory.
+    // The consumer does not read this feed any more, but may still have its memory mapped.
     bench.give(Command::Detach(goes, own[1])).unwrap();
     let before = [bench.feed(own[0]), bench.feed(own[1])];
     bench.core.command(Command::Withdraw(goes));
@@ -274,11 +274,11 @@ fn a_source_that_is_followed_comes_back_with_feeds_of_their_own() {
     let (close, _) = bench.held.remove(0);
     bench.core.complete(close, Completion::Done);
     bench.outputs();
-    // It is looked for at once, because it may have come back before it was noticed that it went.
+    // The interface is looked for at once: it may have come back before the probe noticed that it had vanished.
     let (open, _) = bench.held.remove(0);
     bench.core.complete(open, Completion::Missing("not there".into()));
     assert!(words(&bench.outputs()).is_empty());
-    // Meanwhile the wishes for it may change.
+    // A subscription can be changed while its source is waited for.
     bench.core.command(Command::Change(own[0], 81));
     assert_eq!(reply(bench.outputs()), Ok(Reply::Done));
     bench.holds = false;
@@ -329,7 +329,7 @@ fn a_life_that_is_over_before_it_was_told_is_told() {
         bench.holds = true;
         bench.core.note(source, Note::Vanished("gone".into()));
         bench.outputs();
-        // It is closed, opened, its reader attached; its start is under way.
+        // The source is closed and opened, and its reader is attached. Now the source is being started.
         for _ in 0..3 {
             let (effect, of) = bench.held.remove(0);
             bench.core.complete(effect, done(&of));
@@ -405,7 +405,7 @@ fn a_consumer_that_could_not_be_attached_is_attached_when_the_source_comes_back(
         bench.holds = true;
         bench.core.note(source, Note::Vanished("gone".into()));
         bench.outputs();
-        // It is closed and opened; then its reader is attached.
+        // The source is closed and opened. Now its reader is being attached.
         for _ in 0..2 {
             let (effect, of) = bench.held.remove(0);
             bench.core.complete(effect, done(&of));
@@ -419,8 +419,8 @@ fn a_consumer_that_could_not_be_attached_is_attached_when_the_source_comes_back(
     };
     let told = come_back(&mut bench, Completion::Failed("no room".into()));
     assert_eq!(told, ["Event NotAttached", "Event CameBack", "Event Reads"]);
-    // A subscription that needs a feed of its own is not refused because a consumer could not read
-    // the old one.
+    // The consumer could not be attached to the old feed. So a change that gives the subscription a feed of its own
+    // succeeds even if the consumer cannot be attached to the new feed either.
     bench.give(Command::Subscribe { source, wants: Port(80) }).unwrap();
     bench.holds = true;
     bench.core.command(Command::Change(own[0], 81));

@@ -2,22 +2,22 @@
 //!
 //! A ring is `1 + N` blocks of 1 MiB. Block 0 holds a pcapng header, the writer's words and an index;
 //! the other blocks hold pcapng Enhanced Packet Blocks end to end, so that ring memory *is* file
-//! content. The writer never waits: a reader that is overtaken is *lapped* and told how many frames
-//! it missed, to the frame.
+//! content. The writer never waits: a reader that is overtaken is *lapped*, and learns exactly how many frames
+//! it missed.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`geometry`] | the offset of every word; the rule by which a block is closed |
-//! | [`header`] | block 0 written and read: pcapng header area, identity, geometry |
+//! | [`geometry`] | the offset of every word; the size classes, which decide when a block is closed |
+//! | [`header`] | writes and reads block 0: pcapng header area, identity, geometry |
 //! | [`memory`] | mappings: memfd, file on tmpfs or hugetlbfs, mmapable BPF array |
 //! | [`writer`], [`reader`] | the two halves of the algorithm |
 //! | [`batch`] | a reader's own copy of some records |
-//! | `copy` | bytes into and out of ring memory |
+//! | `copy` | copies bytes into and out of ring memory |
 //! | [`idle`] | the idle strategy of a reader that finds nothing |
-//! | [`doorbell`], [`wake`] | sleeping until N frames or T ns have come |
-//! | [`pass`] | a feed's rings and their wake-ups, handed to another process over a Unix socket |
-//! | [`snapshot`] | a live ring as a pcapng file |
-//! | [`ledger`] | offered = filtered + captured + named drops |
+//! | [`doorbell`], [`wake`] | sleeping until N frames have come or T ns have passed |
+//! | [`pass`] | passes a feed's rings and wake-up channel to another process over a Unix socket |
+//! | [`snapshot`] | copies a live ring into a pcapng file |
+//! | [`ledger`] | offered = filtered + blocked + sampled + captured + named drops |
 //! | [`limits`] | limits of this crate |
 //!
 //! The algorithm runs over the [`Words`] trait (mapped memory in service, a `Vec` in models), with
@@ -61,15 +61,15 @@ pub use reader::{BlockLook, BlockRest, FrameHead, Poll, Reader, RestLook, Start,
 pub use sync::AtomicU64;
 pub use writer::Writer;
 
-/// Ring memory as 64-bit words, which every process touches atomically, or by `copy` (decision 0003).
+/// Ring memory as 64-bit words. Every process accesses them by atomic operations, or through the module `copy`
+/// (decision 0003).
 ///
-/// A BPF writer stores with other widths; to this process those are another's stores, seen through
-/// the same words.
+/// A BPF writer also makes stores of other widths. This process sees them as changes of the same words.
 pub trait Words: Send + Sync {
-    /// The whole ring: block 0, then the data blocks. The same memory each time.
+    /// The whole ring: block 0, then the data blocks. Every call returns the same memory.
     fn words(&self) -> &[AtomicU64];
 
-    /// Whether a store is allowed. Where it is not (memory mapped read-only), it would end the process.
+    /// Whether a store is allowed. If not (memory mapped read-only), a store would end the process.
     fn is_writable(&self) -> bool {
         true
     }
@@ -94,10 +94,10 @@ impl<M> Clone for Ring<M> {
 }
 
 impl<M: Words> Ring<M> {
-    /// A ring of known geometry; the memory must hold all of it.
+    /// A ring of known geometry. The memory must be large enough for it.
     ///
     /// # Errors
-    /// [`RingError::TooSmall`] where it does not.
+    /// [`RingError::TooSmall`] if the memory is smaller.
     pub fn new(memory: Arc<M>, geometry: Geometry) -> Result<Self, RingError> {
         let (have, need) = (memory.words().len(), geometry.total_words());
         if have < need {
@@ -106,16 +106,16 @@ impl<M: Words> Ring<M> {
         Ok(Ring { memory, geometry })
     }
 
-    /// The ring that this memory says it holds.
+    /// Opens the ring that block 0 of this memory describes.
     ///
     /// # Errors
-    /// [`RingError`] if block 0 is no ring of this version, or the memory ends before the ring does.
+    /// [`RingError`] if block 0 does not describe a ring of this version, or the memory is smaller than the ring.
     pub fn open(memory: Arc<M>) -> Result<Self, RingError> {
         let geometry = header::read(memory.words())?.geometry;
         Ring::new(memory, geometry)
     }
 
-    /// Offsets and sizes.
+    /// Offsets and sizes of the ring.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -127,32 +127,34 @@ impl<M: Words> Ring<M> {
         &self.memory
     }
 
-    /// The pcapng header and the fixed facts of this ring, read from block 0.
+    /// Reads the pcapng header and the description of this ring from block 0.
     ///
     /// # Errors
-    /// [`RingError`] if block 0 does not hold a ring of this version.
+    /// [`RingError`] if block 0 does not describe a ring of this version.
     pub fn identity(&self) -> Result<Identity, RingError> {
         header::read(self.words())
     }
 
-    /// Interfaces described so far. A record names one of them by a lower number.
+    /// Number of interfaces described so far. The interface id of every record is below this number.
     ///
-    /// Bounded whatever the memory says, so that a table of this length may be made; that each has a
-    /// description is checked by [`identity`](Ring::identity).
+    /// At most `header::INTERFACES_MAX`, whatever the memory contains, so that a table of this length can be allocated
+    /// (in a model, whose ring describes no interfaces, `u32::MAX`). [`identity`](Ring::identity) checks that each
+    /// interface has a description.
     #[must_use]
     pub fn interfaces(&self) -> u32 {
         let Some(at) = self.geometry.interfaces_at else { return u32::MAX };
-        // P, pairs with O: an interface that is counted is described.
+        // P, pairs with O in `append_interface`: the description of a counted interface is complete.
         let count = sync::load_acquire(&self.words()[at]) as u32;
         count.min(header::INTERFACES_MAX)
     }
 
-    /// Describes one more interface in a ring that may be in use, and gives its id. Frames of it may be written
-    /// once this has returned. For the owner of the memory, and for one thread at a time.
+    /// Adds the description of one more interface to a ring, which may be in use, and returns the interface's id.
+    /// Frames of this interface may be written once this function has returned. Only the owner of the memory may call
+    /// it, on one thread at a time.
     ///
     /// # Errors
-    /// As [`header::append`]; [`RingError::ReadOnly`] for a reader's memory. A BPF array is frozen, so it is
-    /// read-only even for its owner, who has a program make the stores of [`header::append`].
+    /// As [`header::append`]; [`RingError::ReadOnly`] for a reader's memory. A BPF array is frozen, so it is read-only
+    /// even for its owner, who lets a BPF program make the stores of [`header::append`].
     pub fn append_interface(&self, interface: &Interface) -> Result<u32, RingError> {
         if !self.memory.is_writable() {
             return Err(RingError::ReadOnly);
@@ -162,26 +164,26 @@ impl<M: Words> Ring<M> {
             self.words()[index as usize].store(value, sync::Ordering::Relaxed);
         }
         let (index, value) = append.count;
-        // O, pairs with P in `Ring::interfaces` and `header::read`: a description is whole before it is counted.
+        // O, pairs with P in `Ring::interfaces` and `header::read`: a description is complete before it is counted.
         self.words()[index as usize].store(value, sync::Ordering::Release);
         Ok(append.id)
     }
 
-    /// Frames written since the ring began. A count for ledgers and screens: it is published with
-    /// each burst, so it never runs ahead of what can be read.
+    /// Number of frames published since the ring began, for ledgers and displays. The writer updates it with each
+    /// burst, once the frames of the burst can be read.
     #[must_use]
     pub fn frames_written(&self) -> u64 {
         self.writer_word(geometry::WriterWord::Ordinal)
     }
 
-    /// Any one of the writer's words, for ledgers.
+    /// One of the writer's words, for ledgers.
     #[must_use]
     pub fn writer_word(&self, word: geometry::WriterWord) -> u64 {
-        // J, L and N: earlier stores of the writer are seen, too.
+        // J, L and N, pair with I, K and M in Writer: stores that the writer made before this one are visible, too.
         sync::load_acquire(&self.words()[self.geometry.writer_word(word)])
     }
 
-    /// Whether the writer has said that nothing more will come.
+    /// Whether the writer has closed the ring: no more frames will come.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.writer_word(geometry::WriterWord::Closed) != 0

@@ -1,4 +1,4 @@
-//! `weir extract`: reads frames from recorded files.
+//! `weir extract`: extracts frames from recorded files.
 
 mod flow;
 mod time;
@@ -25,16 +25,16 @@ use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::units::{counted, grouped};
 use crate::{EXIT_RAN, capture, feeds, signals};
 
-/// Runs the command.
+/// Runs `weir extract`, and returns the exit status. A signal ends it early.
 pub fn run(args: &ExtractArgs) -> Result<u8> {
     run_until(args, signals::stop_flag()?)?;
     Ok(EXIT_RAN)
 }
 
-/// Extracts until it is done or the flag is set. Prints a report, and returns the counts.
+/// Extracts the wanted frames; once `stop` is set, ends early. Prints a report, and returns the counts.
 pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     let begin = Instant::now();
-    // Each file with matching frames stays open.
+    // All files with pieces to read are open at the same time.
     capture::raise_descriptor_limit();
     let query = query(args)?;
     let catalog = Catalog::list(&args.paths)?;
@@ -71,7 +71,7 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
             eprintln!("weir: {}", counted(count, what));
         }
     }
-    // If no file could be read, the errors say more.
+    // Not if a file could not be read: it may contain matching frames, and the error below reports it.
     let is_read = stats.files > 0 && stats.files_unreadable == 0;
     if stats.frames == 0 && is_read && failure.is_none() && !stop.is_asked_for() {
         eprintln!("weir: {}", nothing_matched(stats.times));
@@ -159,7 +159,7 @@ fn output(
         bail!("--write {} is a file that is read; write to another", path.display());
     }
     if path.metadata().is_ok_and(|meta| meta.file_type().is_fifo()) {
-        // A plain open(2) would wait for a reader, and signals would not end it.
+        // open(2) waits for a reader of the pipe, and a signal would not end that wait.
         let name = path.display().to_string();
         let out = InterruptibleWriter::named_pipe(path, stop.clone(), || ())
             .with_context(|| name.clone())?;
@@ -209,7 +209,9 @@ struct Json {
     duration_s: f64,
 }
 
-/// Prints a report on the read and skipped data to standard error, because standard output may have the frames.
+/// Prints counts of the data that was read and skipped: with `--json` one line of JSON, else with `--stats` a text.
+/// Standard output may carry the frames, so the counts go to standard error; JSON goes to standard output if the frames
+/// go into a file.
 fn say(args: &ExtractArgs, stats: &Stats, duration_s: f64) -> Result<()> {
     if args.json {
         let json = Json {

@@ -1,4 +1,4 @@
-//! Sources that are pipes: standard input, named pipes, devices.
+//! Waits for sources that can be read only once: standard input, named pipes, devices.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -11,13 +11,14 @@ use crate::cli::InputArgs;
 use crate::signals;
 use crate::source_name::SourceName;
 
-/// Time after which a message says that nothing has arrived.
+/// Time after which a message tells the user that nothing has arrived yet.
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
-/// Waits until every source that is a pipe has delivered the beginning of a capture file, with its link type.
+/// Waits until every source that is a pipe has delivered the beginning of a capture file, up to its link type. Bytes
+/// that are no capture file end the wait, too: opening the source reports them.
 ///
 /// # Errors
-/// `stop` was set or the duration of the run was over before that.
+/// A pipe cannot be opened; or `stop` was set, or the duration of the run was over, before all have delivered that.
 pub fn wait_for(input: &InputArgs, stop: &AtomicBool) -> Result<()> {
     let begin = Instant::now();
     for source in &input.sources {

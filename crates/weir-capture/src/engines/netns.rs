@@ -1,4 +1,5 @@
-//! A source in another network namespace. Its info, events and errors contain the full name.
+//! A source in another network namespace. Its info and its errors contain the name of the namespace; its events contain
+//! only names of interfaces in that namespace.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,20 +21,19 @@ struct Inside {
     source: Box<dyn Source>,
     name: NetnsName,
     is_whole: bool,
-    /// The namespace in which it was opened, even if another has the name later.
+    /// The namespace in which the source was opened. Another namespace may have the name later.
     netns: Arc<Netns>,
     info: Info,
     /// Time of the last check whether the namespace is still in place.
     looked: Instant,
 }
 
-/// Time between two checks whether the process to which the network namespace belongs still exists. A check
-/// costs one `stat`.
+/// Time between two checks whether the process to which the network namespace belongs still exists and is still in it.
+/// A check costs one `stat`.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Opens a source in the network namespace that has this name now. The calling thread moves into it and
-/// stays there. The source's info and errors contain the namespace, to distinguish interfaces of the same
-/// name.
+/// Opens a source in the network namespace that has this name now. The calling thread moves into the namespace and
+/// stays there. The source's info and errors contain the namespace, to distinguish interfaces of the same name.
 ///
 /// # Errors
 /// As [`Netns::open`] and [`Netns::enter`], or the error of `open`.
@@ -45,8 +45,8 @@ pub fn open(
     open_inside(name, false, setup, open)
 }
 
-/// As [`open`], for a source that captures all interfaces by which the namespace's owner communicates with
-/// others. It has the name of the namespace.
+/// As [`open`], for a source that captures all interfaces by which the namespace's owner communicates with others. The
+/// name of the source is that of the namespace.
 ///
 /// # Errors
 /// As [`open`].
@@ -76,8 +76,8 @@ fn open_inside(
     Ok(Box::new(inside))
 }
 
-/// Describes the owner in the feed's rings, and so in files. A name of `ip netns` is already part of the
-/// interface's name.
+/// Adds the owner to the description of the feed's interface, which goes into rings and files. Does nothing for a
+/// namespace of `ip netns`: its name is already part of the interface's name.
 fn describe(feed: &mut Feed, owner: &Owner) {
     if owner.kind == "netns" {
         return;
@@ -86,7 +86,7 @@ fn describe(feed: &mut Feed, owner: &Owner) {
 }
 
 impl Inside {
-    /// Updates the info from that of the source, which may change at its start and stop.
+    /// Updates the info from that of the inner source, which may change when the source starts and stops.
     fn look(&mut self) {
         self.info = self.source.info().clone();
         self.info.source = match self.is_whole {
@@ -118,8 +118,8 @@ impl Source for Inside {
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-        // The namespace exists as long as this source holds it, so the source would otherwise wait forever
-        // after the process has ended.
+        // The namespace exists as long as this source holds it open. So without this check the source would wait for
+        // frames forever after the process has ended.
         if self.netns.owner().pid.is_some() && self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
             if !self.netns.is_in_place() {
@@ -145,7 +145,7 @@ impl Source for Inside {
     }
 }
 
-/// The control for threads in other namespaces.
+/// The control of the source, for callers in any network namespace.
 struct InsideControl {
     control: Arc<dyn FeedControl>,
     name: NetnsName,

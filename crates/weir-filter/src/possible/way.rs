@@ -10,22 +10,22 @@ use crate::interpret::{compute, holds};
 
 /// LINKTYPE_RAW: IPv4 or IPv6 without a link layer.
 pub const LINK_TYPE_RAW: u16 = 101;
-/// The next header of IPv6 that is a fragment header. Filters also look for the protocol after it.
+/// The value of IPv6's next header field for a fragment header. Filters also test the protocol after that header.
 pub const IPV6_FRAGMENT: u8 = protocol::FRAGMENT;
 const RARP: u16 = 0x8035;
 const TYPE_AT: u32 = 12;
 const TAG_BYTES: u32 = 4;
-/// If a condition leaves at most this many values of a field, each of them is looked up. With more
-/// values, false positives of the set would be frequent.
+/// If a condition leaves at most this many values of a field, each value is looked up in the [`Facts`]. With more
+/// values, the sets behind the facts would often return a false positive.
 const VALUES_MAX: u32 = 16;
 
-/// Whether a VLAN tag follows this type.
+/// Whether this EtherType announces a VLAN tag.
 #[must_use]
 pub const fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, ether_type::VLAN | ether_type::SERVICE_VLAN | ether_type::OLD_QINQ)
 }
 
-/// Whether this type is ARP or RARP.
+/// Whether this EtherType is ARP or RARP.
 #[must_use]
 pub const fn is_arp(ether_type: u16) -> bool {
     matches!(ether_type, ether_type::ARP | RARP)
@@ -37,7 +37,7 @@ pub const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, protocol::TCP | protocol::UDP | protocol::SCTP)
 }
 
-/// A link type whose frames are known.
+/// A link type whose frame layout is known here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Link {
     Ethernet,
@@ -79,7 +79,7 @@ impl Network {
 enum Value {
     Unknown,
     Constant(u32),
-    /// `size` bytes of the frame, masked.
+    /// Bytes of the frame, masked.
     Bytes(Bytes),
     /// The length of the IPv4 header that begins at this offset.
     HeaderLength(u32),
@@ -88,29 +88,30 @@ enum Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Bytes {
     at: u32,
-    /// `at` counts from the end of the IPv4 header at this offset.
+    /// `Some(offset)`: `at` counts from the end of the IPv4 header that begins at `offset`. `None`: from the
+    /// beginning of the frame.
     behind: Option<u32>,
     size: u8,
     mask: u32,
 }
 
-/// Meaning of bytes of a frame.
+/// The header field that some bytes of a frame contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
-    /// The type after this many tags.
+    /// The EtherType after this many VLAN tags.
     EtherType(u8),
-    /// The tag control information of a tag.
+    /// The tag control information of a VLAN tag.
     Tag,
     V4Address,
     V6Word(u8),
-    /// The protocol, or next header.
+    /// The protocol of an IPv4 header, or the next header of an IPv6 header.
     Protocol,
     /// The next header of the fragment header.
     ProtocolOfFragment,
-    /// Flags and offset of an IPv4 fragment.
+    /// Flags and fragment offset of an IPv4 header.
     Fragment,
     Port,
-    /// The version and another half byte of raw IP.
+    /// The first byte of a raw IP packet: the version is in the upper four bits.
     Version,
 }
 
@@ -123,16 +124,16 @@ pub(super) struct Way {
     /// A is at least `least` and at most `most`.
     least: u32,
     most: u32,
-    /// Number of tags that are certain to be there.
+    /// Number of VLAN tags that the frame certainly has.
     tags: u8,
     network: Network,
     protocol: Option<u8>,
-    /// Whether it is certain that the frame is no later fragment.
+    /// Whether the fragment offset is certainly 0: the frame is no later fragment.
     not_later: bool,
 }
 
 impl Way {
-    /// The beginning of a program: A and X are 0.
+    /// The path at the beginning of a program: A and X are 0.
     pub(super) fn start(link: Link) -> Way {
         Way {
             link,
@@ -147,12 +148,12 @@ impl Way {
         }
     }
 
-    /// Whether the verdict A may accept.
+    /// Whether `ret a` may accept the frame: A is possibly not 0.
     pub(super) fn may_be_nonzero(&self) -> bool {
         self.most != 0
     }
 
-    /// Continues after an instruction that is neither a condition nor an end.
+    /// Applies an instruction that is neither a conditional jump nor a return.
     pub(super) fn step(&mut self, insn: Insn) {
         match insn.code {
             LD_IMM => self.set_a(Value::Constant(insn.k)),
@@ -178,8 +179,8 @@ impl Way {
         };
     }
 
-    /// A load beyond the frame's end ends the program, so the following instructions may rely on
-    /// its success.
+    /// The value that a load puts into A. A load beyond the end of the frame ends the program, so on this path the
+    /// load has succeeded.
     fn loaded(&self, insn: Insn) -> Value {
         let Some(load) = insn.load() else { return Value::Unknown };
         let mask = u32::MAX >> (32 - 8 * u32::from(load.size));
@@ -218,7 +219,7 @@ impl Way {
         }
     }
 
-    /// The path on which the condition is true, or false; `None` if that is impossible.
+    /// The path on which the condition of a jump is `is_true`; `None` if no frame can take this path.
     pub(super) fn branch<F: Facts + ?Sized>(
         mut self,
         insn: Insn,
@@ -233,7 +234,7 @@ impl Way {
             (JEQ, true) => {
                 (self.least, self.most) = (self.least.max(operand), self.most.min(operand))
             }
-            // The ends of the range are the only values that can be cut off.
+            // A range can exclude a single value only at one of its ends.
             (JEQ, false) if self.least == operand => self.least = operand.checked_add(1)?,
             (JEQ, false) if self.most == operand => self.most = operand.checked_sub(1)?,
             (JGT, true) => self.least = self.least.max(operand.checked_add(1)?),
@@ -257,7 +258,7 @@ impl Way {
         self.may_be(field, bytes.mask, facts).then(|| self.learn(field, bytes.mask))
     }
 
-    /// Offset of the network layer, after the tags that are certain.
+    /// Offset of the network layer if the frame has no more tags than it certainly has.
     fn network_at(&self) -> u32 {
         match self.link {
             Link::Ethernet => TYPE_AT + 2 + TAG_BYTES * u32::from(self.tags),
@@ -265,7 +266,7 @@ impl Way {
         }
     }
 
-    /// Meaning of these bytes in every frame on this path; `None` if unknown.
+    /// The field that these bytes contain in every frame on this path; `None` if unknown.
     fn field(&self, bytes: Bytes) -> Option<Field> {
         let Bytes { at, behind, size, .. } = bytes;
         if let Some(header) = behind {
@@ -304,8 +305,7 @@ impl Way {
         }
     }
 
-    /// Whether any frame may have a value of the field that, masked, lies between `least` and
-    /// `most`.
+    /// Whether any frame may have a value of `field` that, after masking, lies between `least` and `most`.
     fn may_be<F: Facts + ?Sized>(&self, field: Field, mask: u32, facts: &F) -> bool {
         let (kind, whole) = match field {
             Field::EtherType(_) => (Kind::EtherType, 0xffff),
@@ -324,7 +324,8 @@ impl Way {
         if let (Field::Protocol, Some(known)) = (field, self.protocol) {
             return fits(&known.into());
         }
-        // The mask may remove only lower bits of the field: then the values are a range.
+        // If the mask removes only the lowest bits, the possible values of the field are a range. With any other mask,
+        // assume that a frame may have such a value.
         let rest = whole & !mask;
         if mask & !whole != 0 || rest & rest.wrapping_add(1) != 0 {
             return true;
@@ -333,7 +334,7 @@ impl Way {
             return false;
         };
         let most = self.most & !rest | rest;
-        // The range contains no masked value.
+        // No value with these low bits cleared lies between `least` and `most`.
         if least > most {
             return false;
         }
@@ -356,7 +357,8 @@ impl Way {
         }
     }
 
-    /// The only values that the field can have, according to the conditions so far.
+    /// For an EtherType: the only values that it can have after the conditions so far. `None`: any value, or another
+    /// field.
     fn known(&self, field: Field) -> Option<&[u32]> {
         const V4: [u32; 1] = [ether_type::IPV4 as u32];
         const V6: [u32; 1] = [ether_type::IPV6 as u32];
@@ -372,7 +374,7 @@ impl Way {
         }
     }
 
-    /// Adds the facts that follow if A has only one possible value.
+    /// Adds what follows about the frame if A, the field after masking, has only one possible value.
     fn learn(mut self, field: Field, mask: u32) -> Way {
         if self.least != self.most {
             return self;

@@ -1,4 +1,4 @@
-//! Addresses and payloads of datagrams as they are typed.
+//! Parses the addresses and payloads of datagrams from text that a user typed.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,12 +31,12 @@ impl fmt::Display for Mac {
     }
 }
 
-/// A source address, or one for each flow.
+/// The source addresses of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceIp {
-    /// Made from the flow's number.
+    /// An address for each flow, made from the flow's number.
     Flow,
-    /// This one.
+    /// The same address for all datagrams.
     One(IpAddr),
 }
 
@@ -53,7 +53,7 @@ impl FromStr for SourceIp {
     }
 }
 
-/// VLAN IDs, the outer one first.
+/// At most two VLAN IDs, the outer one first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vlans(pub Vec<u16>);
 
@@ -71,7 +71,7 @@ impl FromStr for Vlans {
     }
 }
 
-/// The bytes of a payload.
+/// The bytes of a payload, typed in hexadecimal, or as text after `text:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayloadBytes(pub Vec<u8>);
 

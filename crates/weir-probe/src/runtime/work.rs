@@ -1,5 +1,5 @@
-//! The thread that gives a command carries effects out while it waits; the housekeeper carries out those for
-//! which nobody waits.
+//! Carries out the effects that the core requests. Threads that wait for the reply to a command do so while they wait;
+//! the housekeeper's thread carries out effects at any time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -13,12 +13,14 @@ use crate::limits::ENDED_SOURCES_MAX;
 use crate::wants::Wants;
 
 impl Shared {
-    /// Every step leaves the state whole, so the state that a panicking thread leaves is valid.
+    /// Locks the state. A poisoned lock is ignored: every step leaves the state consistent, so it is valid after a
+    /// panic, too.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a command, and carries effects out until it is answered.
+    /// Passes a command to the core, and carries out effects until its reply is there. `spec`: the source that the
+    /// command opens, if it opens one.
     pub(super) fn ask(
         self: &Arc<Self>,
         command: Command<Wants>,
@@ -44,7 +46,7 @@ impl Shared {
         }
     }
 
-    /// Carries one effect out; waits where there is none.
+    /// Carries out one effect; if there is none, waits until an effect or a reply has come.
     fn work_or_wait<'a>(
         self: &'a Arc<Self>,
         mut state: MutexGuard<'a, State>,
@@ -56,7 +58,7 @@ impl Shared {
         let completion = catch_unwind(AssertUnwindSafe(|| self.carry_out(effect)));
         let mut state = self.lock();
         let completion = completion.unwrap_or_else(|panic| {
-            // Without an answer its source would never end, and a stop would wait for ever.
+            // Without a completion the source of this effect would never end, and `Probe::stop` would wait forever.
             state.panic.get_or_insert(panic);
             Completion::Failed(CaptureError::Ended)
         });
@@ -75,7 +77,7 @@ impl Shared {
 }
 
 impl State {
-    /// Keeps the last facts about the latest so many sources that have ended.
+    /// Removes the `Info` of sources that have ended, except that of the `kept` sources that were opened last.
     fn forget_infos(&mut self, kept: usize) {
         let ended = self.infos.keys().filter(|source| !self.specs.contains_key(source));
         let ended: Vec<SourceId> = ended.copied().collect();
@@ -84,7 +86,7 @@ impl State {
         }
     }
 
-    /// Takes the outputs of the core. `spec` is of the source that a command opens.
+    /// Takes the outputs of the core. `spec`: the source that the command opens, if it opens one.
     fn take_outputs(&mut self, mut spec: Option<Arc<SourceSpec>>) {
         while let Some(output) = self.core.output() {
             match output {

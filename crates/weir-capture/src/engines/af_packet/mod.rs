@@ -1,9 +1,9 @@
-//! The `af_packet` engine: a TPACKET_V3 socket, read by a thread of this process. It works everywhere, also without
-//! BPF.
+//! The `af_packet` engine: a TPACKET_V3 socket, read by a thread of this process. It also works where BPF programs
+//! cannot be loaded.
 //!
 //! The path of a frame: skb (kernel) → copied by the kernel into the open block of the socket → the kernel retires the
-//! block when it is full or after a time-out → copied by this thread into the ring → the block is given back. With the
-//! second copy, no slow reader can keep a block from the kernel.
+//! block when it is full or after a time-out → copied by this thread into the ring → the block is given back. Because
+//! of the second copy, a slow reader cannot delay the return of a block to the kernel.
 
 mod blocks;
 mod classic;
@@ -49,7 +49,7 @@ impl Origins for OneLink {
     }
 }
 
-/// The source.
+/// A source that captures one interface through one packet socket.
 pub struct AfPacket {
     info: Info,
     interface: Interface,
@@ -65,10 +65,11 @@ pub struct AfPacket {
 }
 
 impl AfPacket {
-    /// Makes the socket for `iface` and its ring; nothing is received yet.
+    /// Creates the socket for `iface`, with its blocks, and the rings of the feeds. The socket receives nothing before
+    /// [`start`](Source::start).
     ///
     /// # Errors
-    /// [`CaptureError`]: no such interface, no CAP_NET_RAW, or no memory.
+    /// [`CaptureError`]: no such interface, no CAP_NET_RAW, no memory, or a setup that this engine does not support.
     pub fn open(iface: &str, mut setup: Setup) -> Result<AfPacket, CaptureError> {
         setup.check()?;
         setup.refuse_queues("a packet socket")?;
@@ -158,12 +159,12 @@ impl Source for AfPacket {
             if left.is_zero() || down {
                 break;
             }
-            // If the interface is only down, the socket receives again when it is up.
+            // If the interface is down but still exists, the socket receives again once it is up.
             self.receiver.leave();
             down = self.socket.wait(left)? == Waited::Down;
         }
         self.receiver.leave();
-        // Read in each turn, because the kernel's counters have 32 bits.
+        // In each call, because the kernel's counters have only 32 bits.
         self.count()?;
         match down {
             true => self.presence.check_now()?,
