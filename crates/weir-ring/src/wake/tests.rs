@@ -428,6 +428,34 @@ fn a_quarter_wakes_once_the_owner_has_armed_its_doorbell_for_it() {
 }
 
 #[test]
+fn a_consumer_that_asks_for_quarters_without_end_gets_one_answer_a_turn() {
+    let sleeper = Sleeper::new(1).unwrap();
+    let mut owner = sleeper.waker().unwrap();
+    doorbell::set_threshold(line(&sleeper.page, 0), doorbell::EACH_QUARTER);
+    let socket = sleeper.channels()[0].socket.clone().unwrap();
+    for turn in 0..1000 {
+        // Full sockets refuse them.
+        (0..50).for_each(|number| send(&socket, message::ARM, number));
+        assert_eq!(owner.take_messages(), Asked::Look, "turn {turn}");
+        owner.tell_armed();
+        owner.tell_armed();
+        owner.wake_for_quarter(0);
+    }
+    let kind = || {
+        let mut bytes = [0; 8];
+        rustix::net::recv(&socket, &mut bytes[..], RecvFlags::DONTWAIT).ok().map(|_| bytes[0])
+    };
+    let kinds: Vec<u8> = std::iter::from_fn(kind).collect();
+    let answers = kinds.iter().filter(|kind| **kind == message::ARMED).count();
+    // It reads none of them: the owner sent until the socket was full, and never waited.
+    assert!(
+        answers > 0 && answers.abs_diff(kinds.len() - answers) <= 1,
+        "{answers} of {}",
+        kinds.len()
+    );
+}
+
+#[test]
 fn what_no_sleeper_made_is_refused() {
     let sleeper = Sleeper::new(1).unwrap();
     let other = sleeper.waker().unwrap();
