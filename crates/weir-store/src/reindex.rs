@@ -91,7 +91,11 @@ impl fmt::Display for Event {
         match self {
             Event::Indexed { path, fault } => write!(f, "{}: index: {fault}", path.display()),
             Event::Completed { path, cut_bytes } => {
-                write!(f, "{}: completed, {cut_bytes} bytes cut off", path.display())
+                write!(
+                    f,
+                    "{}: completed; cut off: {cut_bytes} bytes that were reserved, or written in part",
+                    path.display()
+                )
             }
             Event::Deleted { path } => write!(f, "{}: deleted: it has no frame", path.display()),
             Event::LeftAlone { path, why } => write!(f, "{}: left alone: {why}", path.display()),

@@ -123,8 +123,9 @@ fn show_totals(totals: &Totals, what: &str, how: &str) {
     if totals.refused > 0 {
         println!("the link refused {} more", grouped(totals.refused));
     }
-    if !totals.given_up.is_zero() {
-        let held_up = totals.given_up.as_secs_f64();
+    let held_up = totals.given_up.as_secs_f64();
+    // Less than a frame is the rest of a division.
+    if held_up * totals.attempted as f64 >= totals.duration.as_secs_f64().max(f64::MIN_POSITIVE) {
         println!("the frames of {held_up:.3} s are missing: the sender could not keep the rate");
     }
 }

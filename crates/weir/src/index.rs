@@ -111,7 +111,11 @@ fn text(event: &Event, check: bool) -> String {
             )
         }
         Event::Completed { path, cut_bytes } => {
-            format!("{}: completed, {} cut off", path.display(), counted(*cut_bytes, "byte"))
+            format!(
+                "{}: completed; cut off: {} reserved, or written in part",
+                path.display(),
+                counted(*cut_bytes, "byte")
+            )
         }
         Event::Deleted { path } if check => {
             format!("{}: to be deleted: it has no frame", path.display())
@@ -141,7 +145,10 @@ mod tests {
     fn a_check_tells_of_no_change_as_of_one_that_was_made() {
         let completed = Event::Completed { path: "a.pcapng".into(), cut_bytes: 263_121_848 };
         let bytes = grouped(263_121_848);
-        assert_eq!(text(&completed, false), format!("a.pcapng: completed, {bytes} bytes cut off"));
+        assert_eq!(
+            text(&completed, false),
+            format!("a.pcapng: completed; cut off: {bytes} bytes reserved, or written in part")
+        );
         let planned = format!("a.pcapng: to be completed, without its last {bytes} bytes");
         assert_eq!(text(&completed, true), planned);
         let deleted = Event::Deleted { path: "b.pcapng".into() };

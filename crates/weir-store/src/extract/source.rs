@@ -222,12 +222,13 @@ impl Plan<'_, '_> {
                 (Vec::new(), false)
             }
         };
+        let is_growing = matches!(listed.state, State::Open { recording: true });
         let mut at = 0;
         for piece in &pieces {
             if (self.context.stop)() {
                 return Ok(());
             }
-            self.scan(at, piece.at)?;
+            self.scan(at, piece.at, is_growing)?;
             self.take(piece)?;
             at = piece.at + u64::from(piece.bytes);
         }
@@ -235,10 +236,10 @@ impl Plan<'_, '_> {
             // After the part that the index lists, a recorder may be writing now.
             State::Open { recording: true } if is_indexed => Ok(()),
             _ => {
-                if file.cut_off_bytes() > 0 {
+                if file.cut_off_bytes() > 0 && !is_growing {
                     self.stats.cut_off(&self.source.path, length, file.cut_off_bytes());
                 }
-                self.scan(at, length)
+                self.scan(at, length, is_growing)
             }
         }
     }
@@ -311,7 +312,8 @@ impl Plan<'_, '_> {
     }
 
     /// Reads a part of the file that no index describes, to find its wanted frames and their times.
-    fn scan(&mut self, from: u64, to: u64) -> Result<(), Trouble> {
+    /// The end of a file that a recorder is writing is no damage.
+    fn scan(&mut self, from: u64, to: u64, is_growing: bool) -> Result<(), Trouble> {
         if from >= to {
             return Ok(());
         }
@@ -329,7 +331,9 @@ impl Plan<'_, '_> {
                     (kind, bytes, at)
                 }
                 Walked::Damage { at } => {
-                    self.stats.cut_off(&self.source.path, at, to - at);
+                    if !is_growing {
+                        self.stats.cut_off(&self.source.path, at, to - at);
+                    }
                     break;
                 }
             };

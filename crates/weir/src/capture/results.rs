@@ -25,7 +25,7 @@ impl Run<'_> {
         let Finished { mut consumer, mut failure, limited, .. } = finished;
         if let None | Some(ConsumerError::Complete(_)) = failure.as_deref() {
             let times = (self.start_ns, statistics::now_ns());
-            let all = statistics::of(feeds, consumer.rings(), consumer.delivered().frames, times);
+            let all = statistics::of(feeds, consumer.rings(), consumer.delivered(), times);
             failure = consumer.finish(&all).err().map(Arc::new).or(failure);
         } else {
             consumer.end();

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_consumer::Rings;
+use weir_consumer::{Delivered, Rings};
 use weir_frame::pcapng::Statistics;
 use weir_ring::Ledger;
 
@@ -14,11 +14,11 @@ pub(super) fn now_ns() -> u64 {
 }
 
 /// The statistics of a run from `start_ns` to `end_ns`, for an output that numbers its interfaces as `rings` does and
-/// has kept `delivered` frames.
+/// has these frames. Frames that were lapped count as dropped behind the filter, like those that the source dropped.
 pub(super) fn of(
     feeds: &[FeedResult],
     rings: &dyn Rings,
-    delivered: u64,
+    taken: Delivered,
     (start_ns, end_ns): (u64, u64),
 ) -> Vec<Statistics> {
     let none = || Statistics {
@@ -47,9 +47,12 @@ pub(super) fn of(
         let numbers = rings.interfaces(*output);
         // A source that was never open has no interface in the file.
         let Some(&first) = numbers.first() else { continue };
-        let delivered = (outputs.len() == 1).then_some(delivered);
+        // Of several feeds, nobody knows whose frames these are.
+        let own = (outputs.len() == 1).then_some(taken);
+        let delivered = own.map(|taken| taken.frames);
+        let lapped = own.map_or(0, |taken| taken.lapped);
         if interfaces.is_empty() {
-            let os_drops = Some(ledger.dropped());
+            let os_drops = Some(ledger.dropped() + lapped);
             all.push(Statistics { os_drops, delivered, ..counts(first, ledger) });
             continue;
         }
@@ -65,7 +68,7 @@ pub(super) fn of(
             })
             .collect();
         let theirs: u64 = own.iter().filter_map(|one| one.os_drops).sum();
-        let os_drops = Some(ledger.dropped().saturating_sub(theirs));
+        let os_drops = Some(ledger.dropped().saturating_sub(theirs) + lapped);
         all.push(Statistics { interface_id: first, os_drops, delivered, ..none() });
         all.extend(own);
     }
@@ -82,6 +85,8 @@ mod tests {
     use weir_frame::pcapng::Interface;
     use weir_probe::{Probe, SourceSpec};
     use weir_ring::{Clock, RingSpec, WriterKind, memory};
+
+    const LAPPED: u64 = 100;
 
     #[test]
     fn drops_that_are_counted_by_interface_are_not_the_patterns_too() {
@@ -110,7 +115,8 @@ mod tests {
             let interfaces = (1..).zip(shares).map(share).collect();
             let location = FilterLocation::default();
             let feed = FeedResult { asked: asked.clone(), ledger: feed, location, interfaces };
-            let all = of(&[feed], consumer.rings(), 0, (0, 1));
+            let taken = Delivered { lapped: LAPPED, ..Delivered::default() };
+            let all = of(&[feed], consumer.rings(), taken, (0, 1));
             all.iter().map(|one| (one.interface_id, one.os_drops)).collect::<Vec<_>>()
         };
         let ledger = |name: &'static str, frames| Ledger {
@@ -120,8 +126,8 @@ mod tests {
         // The third one has had no frame, so the file does not know it.
         let shares = [2, 0, 1].map(|frames| ledger("unreadable", frames));
         let by_interface = of_drops(ledger("unreadable", 3), shares);
-        assert_eq!(by_interface, [(0, Some(1)), (1, Some(2)), (2, Some(0))]);
+        assert_eq!(by_interface, [(0, Some(1 + LAPPED)), (1, Some(2)), (2, Some(0))]);
         let of_the_socket = of_drops(ledger("kernel", 3), Default::default());
-        assert_eq!(of_the_socket, [(0, Some(3)), (1, None), (2, None)]);
+        assert_eq!(of_the_socket, [(0, Some(3 + LAPPED)), (1, None), (2, None)]);
     }
 }

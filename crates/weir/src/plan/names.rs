@@ -14,13 +14,19 @@ use crate::usage_hints;
 /// Refuses a name that is not an interface and looks like something else.
 pub(super) fn check(args: &CaptureArgs) -> Result<()> {
     let sources = &args.input.sources;
-    for source in sources {
+    for (at, source) in sources.iter().enumerate() {
         let SourceName::Interface { netns: None, iface, .. } = source else { continue };
         if !matches!(InterfaceQuery::new()?.find(iface), Err(CaptureError::NoInterface { .. })) {
             continue;
         }
         if let Some(hint) = usage_hints::file_hint(iface) {
             bail!("{iface}: no such interface here, but {hint}");
+        }
+        if at > 0 {
+            bail!(
+                "{iface}: no such interface here, and no filter begins with this word; `ip -brief link` lists the \
+                 interfaces"
+            );
         }
     }
     Ok(())

@@ -56,8 +56,8 @@ impl<D: Disk> Volumes<D> {
             });
             let ahead = volume.ahead_ns.map(|newest_ns| {
                 format!(
-                    "{name}: the name of a file begins with {}, which is later than the clock; until the clock has passed \
-                     that time, new files get names just after it, so that names stay in order",
+                    "{name}: the name of a file begins with {}, which is later than the clock; until the clock has \
+                     passed that time, new files get names just after it, so that names stay in order",
                     begin_of_name(newest_ns)
                 )
             });

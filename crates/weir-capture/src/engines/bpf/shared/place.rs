@@ -22,8 +22,8 @@ pub(in crate::engines::bpf) struct HookPlace {
 }
 
 impl HookPlace {
-    /// Wakes the readers of one CPU's ring whose thresholds are reached, and those that wait for quarters if another one
-    /// has begun. Returns the number of the ring's frames.
+    /// Wakes the readers of one CPU's ring whose thresholds are reached, and those that wait for quarters if another
+    /// one has begun. Returns the number of the ring's frames.
     pub(super) fn wake_readers(&mut self, cpu: usize) -> u64 {
         let ring = &self.rings[cpu];
         let ordinal = ring.frames_written();
