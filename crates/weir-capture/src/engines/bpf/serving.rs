@@ -205,7 +205,7 @@ struct Prepared {
     plan: Plan,
     /// The derived feeds.
     derived: Setup,
-    /// The feeds that the hook serves, and the one that those come from; by place.
+    /// The feeds whose rings the programs write, and the base feed of the derived feeds, by place.
     places: Vec<Option<Feed>>,
     arrays: Vec<MapHandle>,
     blocks: Option<Blocks>,
