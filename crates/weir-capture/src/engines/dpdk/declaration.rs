@@ -56,7 +56,7 @@ mod built {
     }
 
     pub(super) fn memory(target: &Target, options: &EngineOptions) -> Memory {
-        // An invalid name is refused later (`check`).
+        // `check` refuses an invalid name.
         device(target.text()).map_or(Memory::BUFFERED, |device| memory_of(&device, options.queues))
     }
 

@@ -43,7 +43,7 @@ use queues::{port_setup, queues};
 const MTU: u16 = 9000;
 /// Longest wait for the frames that a NIC has counted but not handed over yet.
 const DRAIN_LIMIT: Duration = Duration::from_millis(100);
-/// Most bursts of a queue that are discarded at the start: together they hold the kernel's ring of `net_af_packet`.
+/// Most bursts of a queue that are discarded at the start: enough to empty the kernel's ring of `net_af_packet`.
 const STALE_BURSTS: usize = 1024;
 
 /// A source that captures from one DPDK port.

@@ -17,12 +17,13 @@ const ROOM_BYTES_MAX: u32 = 65_000;
 const MBUF_BYTES: u32 = 384;
 /// Most bytes of all mbufs of a source.
 const MEMORY_MAX: u32 = 32 << 20;
+/// Mbufs of a queue in addition to those in its descriptors: two bursts, and the contents of the pool's caches.
 const SPARE: u32 = 512;
 /// Most queues of a port: more than common machines have cores. DPDK's statistics of a virtual device cover only 16
 /// queues.
 const QUEUES_MAX: u32 = 64;
-/// Number of queues that is assumed for a virtual device whose arguments do not contain the number; `net_ring` has up
-/// to this many.
+/// Fewest queues that are assumed for a virtual device whose arguments do not contain the number; `net_ring` has this
+/// many.
 const QUEUES_UNSAID: u32 = 16;
 
 /// Returns the number of CPUs, at most [`QUEUES_MAX`].

@@ -49,7 +49,7 @@ impl Addresses {
         Some(set)
     }
 
-    /// The addressing of the frames; `None` if no address is set.
+    /// Returns the addressing of the frames; `None` if no address is set.
     #[must_use]
     pub fn addressing(&self) -> Option<Addressing> {
         if *self == Addresses::default() {
