@@ -178,7 +178,7 @@ impl PartialEq for Declaration {
 
 impl Eq for Declaration {}
 
-/// A `Declaration::check` that accepts everything.
+/// Accepts all targets and options, for `Declaration::check`.
 pub(crate) fn check_nothing(_: &Target, _: &EngineOptions) -> Result<(), CaptureError> {
     Ok(())
 }

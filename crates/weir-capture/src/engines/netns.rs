@@ -46,8 +46,8 @@ pub fn open(
     open_inside(name, false, setup, open)
 }
 
-/// Like [`open`], but for a source that captures all interfaces through which the namespace's owner communicates with
-/// others. The name of the source is that of the namespace.
+/// Opens a source like [`open`], for a source that captures all interfaces through which the namespace's owner
+/// communicates with others. The name of the source is that of the namespace.
 ///
 /// # Errors
 /// As [`open`].

@@ -123,7 +123,7 @@ impl PatternLinks {
         self.rules.next()
     }
 
-    /// Must be called when an interface has become a member.
+    /// Records that an interface has become a member.
     pub(super) fn joined(&mut self, link: &Link) {
         self.rules.joined(link);
     }
@@ -133,12 +133,12 @@ impl PatternLinks {
         !self.rules.pending.is_empty() || self.owners.has_found()
     }
 
-    /// Must be called when an interface that matches could not join.
+    /// Reports that an interface that matches could not join.
     pub(super) fn left_out(&mut self, link: &Link, error: &CaptureError) {
         self.rules.left_out(&link.name, error_text(error));
     }
 
-    /// Must be called when an interface that has joined cannot be captured.
+    /// Reports that a member cannot be captured; it is no longer a member.
     pub(super) fn leave_out_member(&mut self, index: u32, error: &CaptureError) {
         if let Some(iface) = self.rules.members.remove(&index) {
             self.rules.left_out(&iface, error_text(error));
@@ -166,7 +166,7 @@ impl AsFd for PatternLinks {
 struct Rules {
     pattern: LinkPattern,
     pending: VecDeque<LinkEvent>,
-    /// Members whose owner was found.
+    /// Interfaces whose owner was found. For a member among them, the next change is [`Change::HasOwner`].
     found: Vec<Link>,
     /// If the pattern selects by owner: the interfaces of the wanted owner, by the kernel's interface index.
     owned: HashSet<u32>,

@@ -186,8 +186,8 @@ impl Copier {
             count = self.segment.ready(self.filled, BATCH);
         }
         if count == 0 {
-            // Releases the progress since the last end of a segment, and descriptors that an earlier call did not release
-            // because another copier was releasing.
+            // Releases the progress since the last end of a segment, and descriptors that an earlier call did not
+            // release because another copier was releasing.
             queue.release();
             return 0;
         }

@@ -85,7 +85,7 @@ impl Segments {
         Segments::of(copiers, (slots / (2 * copiers as u32)).clamp(SEGMENT_MIN, SEGMENT))
     }
 
-    /// As [`new`](Segments::new), with segments of a few slots, for the model.
+    /// Creates segments like [`new`](Segments::new), but with only a few slots each, for the loom model.
     #[cfg(loom)]
     #[must_use]
     pub fn model(copiers: usize, segment: u32) -> Segments {

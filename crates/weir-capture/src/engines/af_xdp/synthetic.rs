@@ -1,5 +1,5 @@
-//! Copiers on an RX ring without a NIC. They allow to measure, on any machine and with any number of copiers, how
-//! copying scales, and to test that no frame is lost or duplicated.
+//! Copiers on an RX ring without a NIC. With them, one can measure on any machine, for any number of copiers, how
+//! copying scales, and test that no frame is lost or duplicated.
 //!
 //! The copiers, the segments and both rings are those of the engine. Only the kernel is replaced: chunks that are given
 //! back are full again at once.

@@ -346,8 +346,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Starts the relay's thread, if the source has begun, and then publishes the relay. Published earlier, feeds could
-    /// join it and get no frames.
+    /// Starts the relay's thread, if the source has begun, and then publishes the relay. If it were published before,
+    /// feeds could join it and get no frames.
     fn begin_relay(
         &self,
         state: &State,

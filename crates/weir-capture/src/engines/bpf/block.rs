@@ -112,7 +112,7 @@ impl Blocks {
         Blocks::with_room(feeds, (feeds * ENTRIES_MAX).min(ENTRIES_OF_A_KIND_MAX))
     }
 
-    /// Like [`new`](Blocks::new), but with maps for this many entries of each kind.
+    /// Creates the maps like [`new`](Blocks::new), but with space for this many entries of each kind.
     fn with_room(feeds: usize, room: usize) -> Result<Blocks, CaptureError> {
         assert!((1..=LISTS_MAX).contains(&feeds), "{feeds} feeds");
         let front_bytes = (FRONT_WORDS * 8) as u32;

@@ -1,4 +1,5 @@
-//! TC filters on the clsact qdisc. On kernels before 6.6, and for interfaces by pattern, programs are attached by them.
+//! TC filters on the clsact qdisc. They attach programs on kernels before 6.6, to interfaces by pattern, and if the
+//! user requests it.
 //!
 //! Unlike a link, a filter outlives the process that attached it. So a record of each filter is written before the
 //! filter is attached ([`record`]), and the next start removes filters whose process has ended.

@@ -42,7 +42,7 @@ impl Confirmer {
         })
     }
 
-    /// To be called when the doorbell of a ring was armed for another ordinal.
+    /// Records that the doorbell of a ring was armed for another ordinal.
     pub(super) fn armed_otherwise(&mut self) {
         self.is_changed = true;
     }

@@ -37,7 +37,7 @@ pub(super) const GENERATIONS: usize = 8;
 pub(super) struct Came {
     /// Frames that were offered to the feeds.
     pub(super) judged: u64,
-    /// Frames that came while the program was handling another frame on the same CPU. The program drops them.
+    /// Frames that came while the program was handling another frame on the same CPU. They are not captured.
     pub(super) reentry: u64,
 }
 

@@ -76,7 +76,7 @@ pub(super) struct Shared {
     served: Mutex<Served>,
 }
 
-/// State that only a change modifies, under the lock `state`.
+/// State that changes of the source modify.
 pub(super) struct State {
     pub(super) programs: Programs,
     pub(super) attachments: Vec<Attachment>,
@@ -219,8 +219,7 @@ impl Shared {
 
     /// Returns the ledger of a place, from the programs' counts.
     pub(super) fn ledger_of(&self, served: &Served, place: usize) -> Ledger {
-        // Read once, and before the counts of the frames that were filtered, blocked, sampled and captured: so these
-        // never exceed it.
+        // Read once, and before the counts of the frames that were filtered, blocked, sampled and captured.
         let Came { judged, reentry } = served.generations.came(place, ALL, self);
         let mut ledger = Ledger { offered: judged + reentry, ..Ledger::default() };
         if served.count_chosen {

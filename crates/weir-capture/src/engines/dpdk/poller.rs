@@ -15,8 +15,8 @@ use crate::kernel::vlan::{self, TAG_BYTES, TPID_QINQ, TPID_VLAN, Tag};
 /// comes sooner.
 const LOOKS: u32 = 64;
 /// Pauses double from the first to the longest. During the longest pause, frames of 64 bytes at 10 Gbit/s fill 1,500
-/// descriptors; the queues of a NIC with up to four queues has 2,048 or more. Waking up every 100 us takes a few per cent
-/// of a CPU.
+/// descriptors; if a NIC has up to four queues, each usually has 2,048 or more. Waking up every 100 us takes a few per
+/// cent of a CPU.
 const PAUSE_FIRST: Duration = Duration::from_micros(5);
 const PAUSE_LONGEST: Duration = Duration::from_micros(100);
 

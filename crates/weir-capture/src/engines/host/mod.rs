@@ -74,7 +74,7 @@ impl HostFeeds {
         HostFeeds::over(connection, path, address, setup, follows)
     }
 
-    /// Like [`open`](HostFeeds::open), but for a daemon that is reached by a link.
+    /// Opens feeds like [`open`](HostFeeds::open), but of a daemon that is reached by a link.
     ///
     /// # Errors
     /// As [`open`](HostFeeds::open).

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use crate::kernel::interface::Link;
 use crate::kernel::netns::{Owner, OwnerFinder};
 
-/// Times after a request at which an owner is looked up. Several are needed because a container engine
-/// first makes a veth and then moves its peer, and a VM gets its tap from another process.
+/// Times after a request at which an owner is looked up. Several lookups are needed, because a container engine first
+/// creates a veth and then moves its peer, and a VM gets its tap from another process, which opens it first.
 const LOOK_AFTER_MS: [u64; 5] = [0, 100, 500, 2_000, 8_000];
 
 /// Owners of the interfaces of a pattern.

@@ -45,7 +45,7 @@ impl Chunks {
         }
     }
 
-    /// Like [`wait`](Chunks::wait), but waits for more bytes than those that have arrived.
+    /// Waits like [`wait`](Chunks::wait), but for more bytes than those that have arrived.
     pub fn wait_for_more(&mut self, limit: Duration) {
         if self.next.is_some() {
             return;

@@ -196,8 +196,9 @@ fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(FilterPlac
 }
 
 /// Returns the network namespaces that have a process or a mount; `None` if this process cannot see all processes. The
-/// result can miss a namespace that only an open descriptor keeps, or whose processes root may not examine. The kernel
-/// may reuse an inode number, so a namespace that no longer exists can appear to be in use.
+/// result can miss a namespace that only an open descriptor keeps, or whose processes root may not examine; filters in
+/// it then stay until it ends. The kernel may reuse an inode number, so a namespace that no longer exists can appear to
+/// be in use.
 fn namespaces_in_use() -> Option<HashSet<u64>> {
     if fs::metadata("/proc/self/ns/pid").ok()?.ino() != PID_INIT_INO {
         return None;

@@ -90,8 +90,8 @@ fn only(places: &[Option<Feed>]) -> Option<usize> {
     taken.next().filter(|_| taken.next().is_none())
 }
 
-/// If all feeds are different shards of the same number of shards, returns that number, and for each shard the place of
-/// its feed. A frame then belongs to at most one feed, which the program looks up instead of checking each feed.
+/// Returns, if all feeds are different shards of the same number of shards, that number and the place of each shard's
+/// feed. A frame then belongs to at most one feed, which the program looks up instead of checking each feed.
 fn shards(places: &[Option<Feed>]) -> Option<(u32, [u32; PLACES])> {
     let mut feeds =
         places.iter().enumerate().filter_map(|(at, feed)| Some((at, feed.as_ref()?.shard)));

@@ -33,7 +33,7 @@ fn name(choice: Choice, side: Option<Side>) -> &'static str {
     }
 }
 
-/// Of the programs for hooks, makes libbpf load only those with these names.
+/// Makes libbpf load only these of the programs for hooks, by name.
 fn load_only(open: &mut OpenBpfSkel<'_>, names: &[&str]) {
     let progs = &mut open.progs;
     let at_hooks = [

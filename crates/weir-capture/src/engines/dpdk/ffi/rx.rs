@@ -91,7 +91,8 @@ pub(crate) struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// If the frame is in several parts, copies its first `room` bytes to `into`, and returns true.
+    /// Copies the first `room` bytes of the frame to `into` and returns true, if the frame is in several parts.
+    /// Otherwise returns false: `bytes` has the whole frame.
     pub(crate) fn gather(&self, into: &mut Vec<u8>, room: usize) -> bool {
         let Some(mbuf) = self.parts else { return false };
         let bytes = room.min(self.wire_len as usize);
