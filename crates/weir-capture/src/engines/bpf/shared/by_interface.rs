@@ -67,8 +67,7 @@ impl Shared {
         let one = |(id, Known { name, owner, is_member, .. }): (u32, Known)| {
             let number = id as usize;
             let of_number = |all: &[Option<u64>]| all.get(number).copied().flatten();
-            // Read before the counts of the frames that were filtered, blocked, sampled and captured: so these never
-            // exceed it.
+            // Read before the counts of the frames that were filtered, blocked, sampled and captured.
             let Came { judged, reentry } = served.generations.came(place, number, self);
             let share = |share| members.counts.share(place, number, share);
             let drops = [("reentry", reentry), ("unreadable", share(Share::Unreadable))];
