@@ -93,7 +93,7 @@ pub enum Patterns {
 pub struct Declaration {
     /// The engine's name, as for `--engine`.
     pub name: &'static str,
-    /// One line for help: how it captures frames.
+    /// One line for help: how the engine captures frames.
     pub purpose: &'static str,
     /// Targets that the engine supports.
     pub takes: Takes,

@@ -166,7 +166,7 @@ impl AsFd for PatternLinks {
 struct Rules {
     pattern: LinkPattern,
     pending: VecDeque<LinkEvent>,
-    /// Interfaces whose owner was found. For a member among them, the next change is [`Change::HasOwner`].
+    /// Interfaces whose owner was found. For a member among them, the next change is `Change::HasOwner`.
     found: Vec<Link>,
     /// If the pattern selects by owner: the interfaces of the wanted owner, by the kernel's interface index.
     owned: HashSet<u32>,

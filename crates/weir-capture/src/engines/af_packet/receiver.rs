@@ -70,7 +70,7 @@ impl<O: Origins> Receiver<O> {
     }
 
     /// Copies all frames that the socket has placed in blocks by now. The kernel retires the last block after a
-    /// time-out. Returns false if not all were copied within [`DRAIN_TIME_MAX`].
+    /// time-out. Returns false if not all were copied within `DRAIN_TIME_MAX`.
     pub(super) fn drain(&mut self, feeds: &Feeds) -> Result<bool, CaptureError> {
         let deadline = Instant::now() + DRAIN_TIME_MAX;
         let statistics = self.socket.statistics()?;

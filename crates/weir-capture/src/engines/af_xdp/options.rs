@@ -1,4 +1,4 @@
-//! Options of this engine, and checks whether the interface supports them.
+//! Options of the engine `af_xdp`, and checks whether the interface supports them.
 
 use std::io;
 use std::ops::Range;
@@ -40,7 +40,7 @@ pub enum Stamps {
     Copier,
 }
 
-/// Options of this engine.
+/// Options of the engine `af_xdp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AfXdpOptions {
     /// RX queues to take frames from.

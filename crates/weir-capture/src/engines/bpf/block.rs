@@ -92,13 +92,13 @@ pub struct Blocks {
 /// The maps. The programs of a source use them in place of those that they declare.
 #[derive(Clone, Copy, Debug)]
 pub struct Maps<'a> {
-    /// `block_front`.
+    /// The map `block_front`.
     pub front: BorrowedFd<'a>,
-    /// `block_addresses`.
+    /// The map `block_addresses`.
     pub addresses: BorrowedFd<'a>,
-    /// `block_flows`.
+    /// The map `block_flows`.
     pub flows: BorrowedFd<'a>,
-    /// `block_prefixes`.
+    /// The map `block_prefixes`.
     pub prefixes: BorrowedFd<'a>,
 }
 

@@ -19,9 +19,9 @@ use crate::setup::Setup;
 /// Result of testing a program.
 #[derive(Debug)]
 pub enum Loaded {
-    /// The kernel accepted it.
+    /// The kernel accepted the program.
     Yes,
-    /// The kernel refused it.
+    /// The kernel refused the program.
     Refused(CaptureError),
     /// The program was not loaded, and captures on this machine do not use it. The text is the reason.
     Skipped(String),

@@ -57,7 +57,7 @@ impl fmt::Display for Side {
     }
 }
 
-/// Number of filters of this process.
+/// Number of clsact filters that this process has attached.
 static ATTACHED: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns true if this process has attached TC filters, which can be removed only with CAP_NET_ADMIN.

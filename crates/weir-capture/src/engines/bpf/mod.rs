@@ -73,7 +73,7 @@ pub enum TcAttach {
     Clsact,
 }
 
-/// Options of this engine.
+/// Options of the engine `bpf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BpfOptions {
     /// The hook at which frames are captured.

@@ -208,7 +208,7 @@ impl Work {
     }
 }
 
-/// Result of [`Work::turn`].
+/// Result of `Work::turn`.
 #[derive(Default)]
 struct Turn {
     moved: bool,

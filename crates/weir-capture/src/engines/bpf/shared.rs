@@ -38,7 +38,7 @@ use crate::feed::location::FilterLocation;
 use crate::kernel::rcu;
 use crate::setup::Setup;
 
-/// The parts of which [`Shared`] is made.
+/// The parts of which `Shared` is made.
 pub(super) struct Parts {
     pub(super) options: BpfOptions,
     pub(super) setup: Setup,

@@ -1,4 +1,4 @@
-//! Options of this engine.
+//! Options of the engine `dpdk`.
 
 use super::ffi::Facts;
 use crate::engines::af_xdp::Queues;

@@ -30,7 +30,7 @@ use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use input::Input;
 
-/// Options of this engine.
+/// Options of the engine `replay`.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
     /// Speed of the replay.
