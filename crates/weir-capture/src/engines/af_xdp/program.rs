@@ -159,8 +159,8 @@ fn load(
     open.maps.control.set_max_entries(1 + needs.cpus).map_err(refuse)?;
     open.progs.weir_xsk.set_autoload(!tags);
     open.progs.weir_xsk_tags.set_autoload(tags);
-    // Programs with filters, and programs that are bound to a device, are loaded by this crate: libbpf cannot reserve the
-    // space in which bound programs grow (decision 0020).
+    // Programs with filters, and programs that are bound to a device, are loaded by this crate: libbpf cannot reserve
+    // the space in which bound programs grow (decision 0020).
     let by_us = tags || needs.has_filters;
     let template = match by_us {
         true => Some(template(&mut open, tags.then_some(interface.index)).map_err(refuse)?),

@@ -186,8 +186,8 @@ impl Shared {
         self.state()
     }
 
-    /// Locks the state if no change is in progress. Otherwise returns `None`, and the next change of feeds waits, at most
-    /// `GIVE_WAY`, until this caller has tried again.
+    /// Locks the state if no change is in progress. Otherwise returns `None`, and the next change of feeds waits, at
+    /// most `GIVE_WAY`, until this caller has tried again.
     pub(super) fn try_state(&self) -> Option<MutexGuard<'_, State>> {
         let state = match self.state.try_lock() {
             Ok(state) => Some(state),

@@ -128,8 +128,8 @@ pub(in crate::engines::bpf) fn load(
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
     let data = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
-    // Programs with filters, and programs that are bound to a device, are loaded by this crate: libbpf cannot reserve the
-    // space in which bound programs grow (decision 0020).
+    // Programs with filters, and programs that are bound to a device, are loaded by this crate: libbpf cannot reserve
+    // the space in which bound programs grow (decision 0020).
     let by_us = maps.has_filters || choice == Choice::XdpWithTags;
     let mut templates = match by_us {
         true => templates(&mut open, choice, ifindex, &sides).map_err(refuse)?,
