@@ -9,11 +9,11 @@ use crate::memory::Memory;
 /// Most and fewest descriptors of a queue. At 10 Gbit/s, 4,096 frames of 64 bytes take 275 us.
 const DESCRIPTORS_MAX: u32 = 4096;
 const DESCRIPTORS_MIN: u32 = 256;
-/// Fewest bytes for frame bytes in an mbuf. Source: DPDK's RTE_MBUF_DEFAULT_DATAROOM.
+/// Smallest space for frame bytes in an mbuf, in bytes. Source: DPDK's RTE_MBUF_DEFAULT_DATAROOM.
 const ROOM_BYTES: u32 = 2048;
-/// Most bytes for frame bytes in an mbuf: its lengths have 16 bits.
+/// Largest space for frame bytes in an mbuf, in bytes: its lengths have 16 bits.
 const ROOM_BYTES_MAX: u32 = 65_000;
-/// Bytes of an mbuf, with its entry in the pool, in addition to those for frame bytes.
+/// Bytes of an mbuf, with its entry in the pool, in addition to the space for frame bytes.
 const MBUF_BYTES: u32 = 384;
 /// Most bytes of all mbufs of a source.
 const MEMORY_MAX: u32 = 32 << 20;
@@ -45,7 +45,7 @@ pub(crate) fn memory(device: &Device, queues: Queues) -> Memory {
     Memory { rings: queues.into(), buffer_bytes: MEMORY_MAX.max(least).into() }
 }
 
-/// Returns the bytes for frame bytes in an mbuf. The driver needs at least `least`.
+/// Returns the space for frame bytes in an mbuf, in bytes. The driver needs at least `least`.
 fn room_bytes(device: &Device, least: u32) -> u32 {
     ROOM_BYTES.max(least).max(device.frame_bytes().unwrap_or(0)).min(ROOM_BYTES_MAX)
 }

@@ -37,7 +37,7 @@ struct weir_port_setup {
 	uint32_t queues;
 	uint32_t descriptors; /* of each queue; the driver's value is written back */
 	uint32_t mbufs;
-	uint32_t room_bytes; /* bytes in an mbuf for frame bytes */
+	uint32_t room_bytes; /* space for frame bytes in an mbuf */
 	uint32_t stamps;     /* 1: the driver sets time stamps */
 	uint32_t scatter;    /* 1: frames may take several mbufs */
 };
