@@ -9,20 +9,19 @@ use crate::memory::Memory;
 use crate::setup::Setup;
 use crate::source::Source;
 
-/// The engine for a target, and its options. The default is the best engine that works, with default
-/// options.
+/// The engine for a target, and its options. By default, the best engine that works, with default options.
 #[derive(Clone, Debug, Default)]
 pub struct EngineRequest {
-    /// This engine and no other; `None`: the best that works.
+    /// The only engine to use; `None`: the best one that works.
     pub engine: Option<&'static Declaration>,
     /// Options for the engine.
     pub options: EngineOptions,
-    /// The given flags that not every engine supports. `auto` selects only an engine that supports them.
+    /// The given flags that not every engine supports. `auto` selects only an engine that supports all of them.
     pub flags: Vec<&'static str>,
 }
 
 impl EngineRequest {
-    /// The engines that may open this target, best first.
+    /// Returns the engines that may open this target, best first.
     pub fn candidates(&self, target: &Target) -> impl Iterator<Item = &'static Declaration> {
         let mut all: Vec<&'static Declaration> = match self.engine {
             Some(engine) => vec![engine],
@@ -38,7 +37,7 @@ impl EngineRequest {
     }
 
     fn auto_may_take(&self, engine: &Declaration) -> bool {
-        // A flag that no engine for interfaces supports is for other sources of the run.
+        // A flag that no engine for interfaces supports is meant for other sources of the run.
         let of_interfaces = |flag: &str| {
             ENGINES.iter().any(|other| other.takes == Takes::Interfaces && other.heeds(flag))
         };
@@ -46,7 +45,7 @@ impl EngineRequest {
         engine.takes == Takes::Interfaces && engine.auto.is_some() && heeds_all
     }
 
-    /// Most memory that the target needs with any of these engines.
+    /// Returns the most memory that the target needs with any of the candidate engines.
     #[must_use]
     pub fn memory(&self, target: &Target) -> Memory {
         let all = self.candidates(target).map(|engine| (engine.memory)(target, &self.options));
@@ -57,13 +56,13 @@ impl EngineRequest {
         .unwrap_or(Memory::ONE_RING)
     }
 
-    /// Opens the target with the requested engine, or with the best that works here; the source's
-    /// [`Info`](crate::Info) contains the reason. The calling thread moves into the target's network
-    /// namespace and stays there. Engines report here, rather than at `start`, what the kernel refuses:
-    /// once rings are handed out, another engine cannot be used instead.
+    /// Opens the target with the requested engine, or with the best one that works here; the source's
+    /// [`Info`](crate::Info) contains the reason. The calling thread moves into the target's network namespace and
+    /// stays there. Engines must report refusals of the kernel here and not in `start`: once rings are handed out,
+    /// another engine cannot be used instead.
     ///
     /// # Errors
-    /// The error of the requested engine; or that of the best engine, if no other can replace it.
+    /// The error of the requested engine, or that of the best engine if no other engine can replace it.
     pub fn open(&self, target: &Target, setup: &Setup) -> Result<Box<dyn Source>, CaptureError> {
         match target {
             Target::Pattern { netns: Some(netns), pattern } if pattern.is_all_but_loopback() => {
@@ -112,7 +111,7 @@ impl EngineRequest {
                     let why = format!("{} cannot be used: {}", engine.name, error_text(&refusal));
                     first.get_or_insert((refusal, why));
                 }
-                // If both lack privileges, report those that the better engine needs.
+                // If two engines lack privileges, report those that the better engine needs.
                 Err(CaptureError::NoRights { .. }) if first.is_some() => break,
                 opened => return opened,
             }
@@ -124,15 +123,15 @@ impl EngineRequest {
     }
 }
 
-/// Whether the target is a pattern, and `auto` prefers this engine for patterns.
+/// Returns true if the target is a pattern, and `auto` prefers this engine for patterns.
 fn is_default_of_patterns(engine: &Declaration, target: &Target) -> bool {
     matches!(target, Target::Pattern { .. }) && engine.patterns == Patterns::First
 }
 
-/// Refuses a pattern to an engine that takes single interfaces.
+/// Refuses a pattern if the engine captures only single interfaces.
 ///
 /// # Errors
-/// [`CaptureError::Options`] with the engines that take it.
+/// [`CaptureError::Options`], whose text lists the engines that support patterns.
 pub fn refuse_pattern(engine: &Declaration, target: &Target) -> Result<(), CaptureError> {
     let Target::Pattern { pattern, .. } = target else { return Ok(()) };
     if engine.patterns != Patterns::None {
@@ -148,13 +147,13 @@ pub fn refuse_pattern(engine: &Declaration, target: &Target) -> Result<(), Captu
     )))
 }
 
-/// Whether this engine captures from one range of queues, so that feeds cannot select by queue.
+/// Returns true if this engine captures from one range of queues, so that feeds cannot select by queue.
 #[must_use]
 pub fn takes_one_range(engine: Option<&Declaration>) -> bool {
     engine.is_some_and(|engine| engine.queues == QueueUse::OneRange)
 }
 
-/// Refuses feeds of queues that the interface does not have, which would never get a frame.
+/// Refuses feeds of queues that the interface does not have: they would never get a frame.
 fn check_queues(iface: &str, setup: &Setup) -> Result<(), CaptureError> {
     let Some(asked) = setup.feeds.iter().filter_map(|feed| feed.queue).max() else { return Ok(()) };
     match InterfaceQuery::new()?.rx_queues(iface) {
@@ -169,7 +168,7 @@ fn check_queues(iface: &str, setup: &Setup) -> Result<(), CaptureError> {
     }
 }
 
-/// Whether another engine may work where the kernel has refused this one. Errors about the interface or the
+/// Returns true if another engine may work although the kernel has refused this one. Errors about the interface or the
 /// options would be the same for all engines.
 fn another_engine_helps(refusal: &CaptureError) -> bool {
     use CaptureError::{Attach, Bpf, NoRights, RealTimeKernel};

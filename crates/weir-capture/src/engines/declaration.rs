@@ -1,4 +1,4 @@
-//! The declaration of an engine: everything that the rest of Weir knows about it.
+//! The declaration of an engine: all properties of the engine that the rest of Weir uses.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,14 +15,14 @@ use crate::source::Source;
 /// The target of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// An interface, in a network namespace by name or in that of the calling thread.
+    /// An interface, in the named network namespace or in that of the calling thread.
     Interface {
         /// The network namespace; `None`: that of the calling thread.
         netns: Option<NetnsName>,
         /// Interface name.
         iface: String,
     },
-    /// Every interface whose name matches, in a network namespace by name or in that of the calling thread.
+    /// Every interface whose name matches, in the named network namespace or in that of the calling thread.
     Pattern {
         /// The network namespace; `None`: that of the calling thread.
         netns: Option<NetnsName>,
@@ -36,12 +36,12 @@ pub enum Target {
 }
 
 impl Target {
-    /// The interface's name; empty if the target is not an interface.
+    /// Returns the interface's name; empty if the target is not an interface.
     pub(crate) fn iface(&self) -> &str {
         if let Target::Interface { iface, .. } = self { iface } else { "" }
     }
 
-    /// The text after a prefix; empty if there is no prefix.
+    /// Returns the text after a prefix; empty if there is no prefix.
     #[must_use]
     pub fn text(&self) -> &str {
         if let Target::Text(text) = self { text } else { "" }
@@ -80,48 +80,50 @@ pub enum QueueUse {
 /// Whether an engine supports interfaces by pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patterns {
-    /// It does not.
+    /// The engine does not support patterns.
     None,
-    /// It does, if the user requests it by name, or by a flag that no engine with
+    /// The engine supports patterns, if the user requests it by name, or by a flag that no engine with
     /// [`First`](Patterns::First) supports.
     IfAsked,
-    /// It does, and `auto` selects it.
+    /// The engine supports patterns, and `auto` selects it for them.
     First,
 }
 
-/// An engine. Each engine's folder has one of these, and `engines.rs` has a list of them.
+/// An engine. Each engine's folder has one declaration, and `engines.rs` lists all declarations.
 pub struct Declaration {
-    /// Its name, as for `--engine`.
+    /// The engine's name, as for `--engine`.
     pub name: &'static str,
-    /// One line for help: how it captures frames.
+    /// One line for help: how the engine captures frames.
     pub purpose: &'static str,
-    /// Targets that it supports.
+    /// Targets that the engine supports.
     pub takes: Takes,
-    /// Whether it also supports interfaces by pattern, as one source.
+    /// Whether the engine also supports a pattern of interfaces, as one source.
     pub patterns: Patterns,
-    /// Why `auto` prefers it to the engines for interfaces that are listed after it; `None`: `auto` never selects it.
+    /// The reason why `auto` prefers the engine to the engines for interfaces that are listed after it; `None`: `auto`
+    /// never selects the engine.
     pub auto: Option<&'static str>,
-    /// Whether its sources and rings belong to a daemon, which may end or restart at any time.
+    /// Whether the engine's sources and rings belong to a daemon, which may end or restart at any time.
     pub is_of_daemon: bool,
-    /// Whether its rings are BPF arrays, unless a feed must be [sealed](crate::Feed::is_sealed). Rings of other engines
-    /// are always sealed.
+    /// Whether the engine's rings are BPF arrays, unless a feed must be [sealed](crate::Feed::is_sealed). Rings of
+    /// other engines are always sealed.
     pub fills_bpf_arrays: bool,
-    /// The flags that it supports, among those that not every engine supports.
+    /// The flags that the engine supports, among those that not every engine supports.
     pub flags: &'static [&'static str],
-    /// Capabilities that it needs.
+    /// Capabilities that the engine needs.
     pub rights: &'static [Right],
-    /// Whether it knows the RX queues of frames.
+    /// Whether the engine knows the RX queues of frames.
     pub queues: QueueUse,
-    /// Memory that it needs for a target.
+    /// Memory that the engine needs for a target.
     pub memory: fn(&Target, &EngineOptions) -> Memory,
     /// The pcap link type of a target's frames.
     pub link_type: fn(&Target) -> Result<u16, CaptureError>,
     /// The interface, in the target's namespace, whose frames `--consume` takes away from the network
     /// stack.
     pub taken_from: for<'a> fn(&'a Target) -> Option<&'a str>,
-    /// Refuses targets that it does not support, and options that contradict each other, before anything is opened.
+    /// Refuses targets that the engine does not support, and options that contradict each other, before anything is
+    /// opened.
     pub check: fn(&Target, &EngineOptions) -> Result<(), CaptureError>,
-    /// Opens a target. The calling thread is in its network namespace.
+    /// Opens a target. The calling thread must be in the target's network namespace.
     pub open: fn(Opening<'_>) -> Result<Box<dyn Source>, CaptureError>,
 }
 
@@ -133,18 +135,18 @@ pub struct Opening<'a> {
     pub setup: Setup,
     /// Options for the engine.
     pub options: &'a EngineOptions,
-    /// The reason for this engine.
+    /// The reason why this engine was chosen.
     pub why: String,
 }
 
 impl Declaration {
-    /// Whether it supports a flag that not every engine supports.
+    /// Returns true if the engine supports this flag. Only for flags that not every engine supports.
     #[must_use]
     pub fn heeds(&self, flag: &str) -> bool {
         self.flags.contains(&flag)
     }
 
-    /// Whether it supports this kind of target.
+    /// Returns true if the engine supports this kind of target.
     #[must_use]
     pub fn takes_target(&self, target: &Target) -> bool {
         match target {
@@ -155,7 +157,7 @@ impl Declaration {
         }
     }
 
-    /// Whether it is live: its frames come from an interface or a device.
+    /// Returns true if the engine is live: its frames come from an interface or a device.
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.takes, Takes::Interfaces | Takes::Devices { .. })
@@ -176,23 +178,23 @@ impl PartialEq for Declaration {
 
 impl Eq for Declaration {}
 
-/// A `Declaration::check` that accepts everything.
+/// Accepts all targets and options, for `Declaration::check`.
 pub(crate) fn check_nothing(_: &Target, _: &EngineOptions) -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// The interface of the target, for `Declaration::taken_from`.
+/// Returns the interface of the target, for `Declaration::taken_from`.
 pub(crate) fn its_interface(target: &Target) -> Option<&str> {
     Some(target.iface()).filter(|iface| !iface.is_empty())
 }
 
-/// The link type of an interface.
+/// Returns the link type of an interface.
 pub(crate) fn interface_link_type(target: &Target) -> Result<u16, CaptureError> {
     let Target::Interface { netns, iface } = target else { return ethernet(target) };
     crate::kernel::interface::link_type(netns.as_ref(), iface)
 }
 
-/// Ethernet, for every target.
+/// Returns Ethernet, for every target.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of `Declaration::link_type`")]
 pub(crate) fn ethernet(_: &Target) -> Result<u16, CaptureError> {
     Ok(weir_frame::pcapng::LINKTYPE_ETHERNET)

@@ -1,5 +1,5 @@
 //! A source in another network namespace. Its info and its errors contain the name of the namespace; its events contain
-//! only names of interfaces in that namespace.
+//! only the names of interfaces in that namespace.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,19 +21,20 @@ struct Inside {
     source: Box<dyn Source>,
     name: NetnsName,
     is_whole: bool,
-    /// The namespace in which the source was opened. Another namespace may have the name later.
+    /// The namespace in which the source was opened. Later, another namespace may have its name.
     netns: Arc<Netns>,
     info: Info,
-    /// Time of the last check whether the namespace is still in place.
+    /// Time of the last check whether the namespace is still that of its process.
     looked: Instant,
 }
 
-/// Time between two checks whether the process to which the network namespace belongs still exists and is still in it.
-/// A check costs one `stat`.
+/// Time between two checks whether the process to which the network namespace belongs still exists and is still in that
+/// namespace. A check takes one `stat`.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Opens a source in the network namespace that has this name now. The calling thread moves into the namespace and
-/// stays there. The source's info and errors contain the namespace, to distinguish interfaces of the same name.
+/// stays there. The source's info and errors contain the name of the namespace, to distinguish interfaces of the same
+/// name.
 ///
 /// # Errors
 /// As [`Netns::open`] and [`Netns::enter`], or the error of `open`.
@@ -45,8 +46,8 @@ pub fn open(
     open_inside(name, false, setup, open)
 }
 
-/// As [`open`], for a source that captures all interfaces by which the namespace's owner communicates with others. The
-/// name of the source is that of the namespace.
+/// Opens a source like [`open`], for a source that captures all interfaces through which the namespace's owner
+/// communicates with others. The name of the source is that of the namespace.
 ///
 /// # Errors
 /// As [`open`].
@@ -66,7 +67,7 @@ fn open_inside(
 ) -> Result<Box<dyn Source>, CaptureError> {
     let netns = Arc::new(Netns::open(name)?);
     netns.enter()?;
-    // The owner is already known. A finder would return the owner of the other end of a veth.
+    // The owner is already known. A finder would find the owner of the other end of a veth.
     let mut setup = Setup { owner_finder: None, ..setup.clone() };
     setup.feeds.iter_mut().for_each(|feed| describe(feed, netns.owner()));
     let source = open(&setup).map_err(|error| error.in_netns(name))?;
@@ -76,7 +77,7 @@ fn open_inside(
     Ok(Box::new(inside))
 }
 
-/// Adds the owner to the description of the feed's interface, which goes into rings and files. Does nothing for a
+/// Adds the owner to the description of the feed's interface, which is written into rings and files. Does nothing for a
 /// namespace of `ip netns`: its name is already part of the interface's name.
 fn describe(feed: &mut Feed, owner: &Owner) {
     if owner.kind == "netns" {
@@ -86,7 +87,7 @@ fn describe(feed: &mut Feed, owner: &Owner) {
 }
 
 impl Inside {
-    /// Updates the info from that of the inner source, which may change when the source starts and stops.
+    /// Updates the info from that of the inner source, which may change it when it starts and stops.
     fn look(&mut self) {
         self.info = self.source.info().clone();
         self.info.source = match self.is_whole {
@@ -118,7 +119,7 @@ impl Source for Inside {
     }
 
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError> {
-        // The namespace exists as long as this source holds it open. So without this check the source would wait for
+        // The namespace exists as long as this source holds it open. So without this check, the source would wait for
         // frames forever after the process has ended.
         if self.netns.owner().pid.is_some() && self.looked.elapsed() >= LOOK_EVERY {
             self.looked = Instant::now();
@@ -153,8 +154,8 @@ struct InsideControl {
 }
 
 impl InsideControl {
-    /// Calls `ask` on a thread in the namespace, since the kernel looks up interfaces in the calling
-    /// thread's namespace.
+    /// Calls `ask` on a thread in the namespace, since the kernel looks up interfaces in the namespace of the calling
+    /// thread.
     fn inside<T: Send>(
         &self,
         ask: impl FnOnce(&dyn FeedControl) -> Result<T, CaptureError> + Send,

@@ -1,11 +1,11 @@
-//! The first steps of opening, for all engines of a single interface.
+//! The first steps of opening a source, for all engines that capture a single interface.
 
 use crate::error::CaptureError;
 use crate::kernel::interface::{Interface, InterfaceQuery, Missed};
 use crate::kernel::rcu;
 use crate::setup::Setup;
 
-/// The interface of a source.
+/// The interface of a source, as found when the source is opened.
 pub(super) struct Opened {
     pub(super) query: InterfaceQuery,
     pub(super) interface: Interface,

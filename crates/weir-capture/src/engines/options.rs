@@ -1,4 +1,4 @@
-//! Options of engines. Each engine supports those that its declaration lists.
+//! Options of engines. Each engine supports the options whose flags are in its declaration.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::engines::bpf::{Hook, TcAttach};
 use crate::engines::host::HostLink;
 use crate::engines::replay::Speed;
 
-/// The time at which frames are stamped.
+/// The point in a frame's path at which it gets its time stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timestamp {
     /// At the hook, when the frame comes; for an engine without a hook, when it is copied.
@@ -16,20 +16,20 @@ pub enum Timestamp {
     Hook,
     /// When the frame is copied.
     Copy,
-    /// By the NIC, if its stamps are time since 1970.
+    /// By the NIC, if the NIC's time stamps are time since 1970.
     Nic,
 }
 
-/// All options of engines except those of [`Setup`](crate::Setup).
+/// The options of all engines, except those in [`Setup`](crate::Setup).
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// The hook in the kernel; `None`: the engine's default.
     pub hook: Option<Hook>,
     /// How TC programs are attached.
     pub tc_attach: TcAttach,
-    /// Take frames away from the network stack.
+    /// Whether to take frames away from the network stack.
     pub consume: bool,
-    /// Write the NIC queue of every frame as an option.
+    /// Whether to record the NIC queue of every frame as an option.
     pub record_queue: bool,
     /// RX queues to take frames from.
     pub queues: Queues,
@@ -37,20 +37,20 @@ pub struct EngineOptions {
     pub copiers: u32,
     /// Zero-copy or copy mode of AF_XDP.
     pub xdp_mode: Mode,
-    /// The time at which frames are stamped.
+    /// The point at which frames get their time stamps.
     pub timestamp: Timestamp,
-    /// Use reserved huge pages for the engine's own memory ([`Setup::ring_pages`](crate::Setup) is the
-    /// option for rings).
+    /// Whether to use reserved huge pages for the engine's own memory. For rings, [`Setup::ring_pages`](crate::Setup)
+    /// is the option.
     pub hugepages: bool,
-    /// Speed of the replay of a file.
+    /// Speed at which a file is replayed.
     pub speed: Speed,
-    /// The socket of the daemon whose feeds are read; `None`: the one in the environment, or the default.
+    /// The socket of the daemon whose feeds are read; `None`: the socket in the environment, or the default one.
     pub socket: Option<PathBuf>,
-    /// The link to the daemon if it is not reached by a socket: from a guest to its host.
+    /// The link to the daemon if it is not reached by a socket of this machine: the link from a guest to its host.
     pub link: Option<Arc<dyn HostLink>>,
-    /// Report a feed that its daemon closes as vanished, so that the caller waits for it to come back.
+    /// Whether to report a feed that its daemon closes as vanished, so that the caller waits until the feed is back.
     pub follows: bool,
-    /// Wait for readers that have joined a [`Pace`](crate::pace::Pace), if the source can wait.
+    /// Whether to wait for readers that have joined a [`Pace`](crate::pace::Pace), if the source can wait.
     pub waits: bool,
 }
 

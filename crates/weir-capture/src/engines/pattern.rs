@@ -1,7 +1,7 @@
-//! Interfaces by pattern, for any engine: decides which interfaces join and leave, and reports that as
+//! Patterns of interfaces, for any engine: decides which interfaces join and leave a source, and reports this as
 //! events.
 //!
-//! Members are identified by name: an interface that is renamed leaves and joins again.
+//! Members are identified by their name: an interface that is renamed leaves, and joins again if its new name matches.
 
 mod owners;
 
@@ -15,16 +15,16 @@ use crate::kernel::netns::{Owner, OwnerFinder};
 use crate::source::SourceEvent;
 use owners::Owners;
 
-/// Most names in the note about the interfaces at the start.
+/// Most names in the note about the members at the start.
 const NAMES_SHOWN: usize = 8;
 
-/// A change of the members. The engine must make it before it calls for the next one.
+/// A change of the members. The engine must make the change before it calls for the next one.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// This interface is to join. The engine reports the result by [`PatternLinks::joined`] or
+    /// This interface must join. The engine reports the result by [`PatternLinks::joined`] or
     /// [`PatternLinks::left_out`].
     Joins(Link),
-    /// The member with this index leaves.
+    /// The member with this interface index must leave.
     Leaves(u32),
     /// The MTU of a member has changed.
     HasOtherMtu(Link),
@@ -40,12 +40,12 @@ pub(super) struct PatternLinks {
 }
 
 impl PatternLinks {
-    /// Begins to watch, in the calling thread's network namespace. The first changes are the present
-    /// interfaces, which join; their owners are looked up before this returns.
+    /// Begins to watch the interfaces of the calling thread's network namespace. The first changes are that the present
+    /// interfaces join; their owners are looked up before this returns.
     ///
     /// # Errors
-    /// [`CaptureError::Os`]; [`CaptureError::Options`] for a pattern that selects by owner if there is no
-    /// finder.
+    /// [`CaptureError::Os`]; [`CaptureError::Options`] for a pattern that selects by owner if there is no finder of
+    /// owners.
     pub(super) fn open(
         pattern: &LinkPattern,
         finder: Option<&OwnerFinder>,
@@ -67,17 +67,17 @@ impl PatternLinks {
         Ok(PatternLinks { watch, rules, owners })
     }
 
-    /// Owner of the frames of an interface, if known.
+    /// Returns the owner of the frames of an interface, if known.
     pub(super) fn owner_of(&self, link: &Link) -> Option<&Owner> {
         self.owners.of(link)
     }
 
-    /// The present interfaces that match, members or not.
+    /// Returns the present interfaces that match, whether they are members or not.
     pub(super) fn fitting(&self) -> impl Iterator<Item = &Link> {
         self.watch.links().filter(|link| self.rules.fits(link))
     }
 
-    /// Reads the kernel's events. [`next`](PatternLinks::next) returns the changes.
+    /// Reads the kernel's events. [`next`](PatternLinks::next) then returns the changes.
     ///
     /// # Errors
     /// [`CaptureError::Os`].
@@ -95,7 +95,7 @@ impl PatternLinks {
                     self.rules.owned.remove(&link.index);
                 }
                 LinkEvent::Carrier(link) if self.rules.pattern.goes_by_owner() => {
-                    // A process has released the tap or taken it over, so that its owner may be another.
+                    // A process has released the tap or has taken it over, so the tap may have another owner now.
                     self.owners.forget(link.index);
                     self.rules.set_owner(link, None);
                     self.owners.ask(link);
@@ -104,7 +104,7 @@ impl PatternLinks {
             }
             self.rules.pending.push_back(event);
         }
-        // Owners that were found are handled after the earlier events of the interfaces.
+        // These come after the earlier events of the interfaces whose owners were found.
         let (watch, owners) = (&self.watch, &mut self.owners);
         let is_same = |own: &&Link, link: &Link| own.index == link.index && own.name == link.name;
         let now = |link: &Link| watch.links().find(|own| is_same(own, link)).cloned();
@@ -118,46 +118,46 @@ impl PatternLinks {
         Ok(())
     }
 
-    /// The next of the changes that were read.
+    /// Returns the next of the changes that were read.
     pub(super) fn next(&mut self) -> Option<Change> {
         self.rules.next()
     }
 
-    /// Call when an interface has become a member.
+    /// Records that an interface has become a member.
     pub(super) fn joined(&mut self, link: &Link) {
         self.rules.joined(link);
     }
 
-    /// Whether there are changes that were read but not made yet.
+    /// Returns true if there are changes that were read but not made yet.
     pub(super) fn is_behind(&self) -> bool {
         !self.rules.pending.is_empty() || self.owners.has_found()
     }
 
-    /// Call when an interface that matches could not join.
+    /// Reports that an interface that matches could not join.
     pub(super) fn left_out(&mut self, link: &Link, error: &CaptureError) {
         self.rules.left_out(&link.name, error_text(error));
     }
 
-    /// Call when an interface that has joined cannot be captured.
+    /// Reports that a member cannot be captured; it is no longer a member.
     pub(super) fn leave_out_member(&mut self, index: u32, error: &CaptureError) {
         if let Some(iface) = self.rules.members.remove(&index) {
             self.rules.left_out(&iface, error_text(error));
         }
     }
 
-    /// Events since the last call.
+    /// Returns the events since the last call.
     pub(super) fn take_events(&mut self) -> Vec<SourceEvent> {
         std::mem::take(&mut self.rules.events)
     }
 
-    /// Notes for the user on the interfaces at the start, which replace their events.
+    /// Returns notes for the user about the members at the start. They replace the events of their joining.
     pub(super) fn note_members(&mut self, direction: Direction) -> Vec<String> {
         self.rules.note_members(direction)
     }
 }
 
 impl AsFd for PatternLinks {
-    /// Readable when there is something for [`read`](PatternLinks::read).
+    /// Returns the descriptor that is readable when there is something for [`read`](PatternLinks::read).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
@@ -166,11 +166,11 @@ impl AsFd for PatternLinks {
 struct Rules {
     pattern: LinkPattern,
     pending: VecDeque<LinkEvent>,
-    /// Interfaces whose owner was found.
+    /// Interfaces whose owner was found. For a member among them, the next change is `Change::HasOwner`.
     found: Vec<Link>,
-    /// If the pattern selects by owner: the interfaces of this owner, by the kernel's index.
+    /// If the pattern selects by owner: the interfaces of the wanted owner, by the kernel's interface index.
     owned: HashSet<u32>,
-    /// Names of the members, by the kernel's index.
+    /// Names of the members, by the kernel's interface index.
     members: HashMap<u32, String>,
     events: Vec<SourceEvent>,
 }
@@ -182,14 +182,14 @@ impl Rules {
         Rules { pattern, pending, found, owned: HashSet::new(), members, events }
     }
 
-    /// Whether an interface matches the pattern, by its name and its owner as far as known.
+    /// Returns true if an interface matches the pattern, by its name and, as far as known, its owner.
     fn fits(&self, link: &Link) -> bool {
         let is_owned = !self.pattern.goes_by_owner() || self.owned.contains(&link.index);
         is_owned && self.pattern.matches(&link.name)
     }
 
-    /// Records the owner of an interface. True if the pattern selects by owner and the interface matches it
-    /// only now. An interface that no longer matches leaves.
+    /// Records the owner of an interface. Returns true if the pattern selects by owner, and the interface did not match
+    /// it before. An interface that no longer matches leaves.
     fn set_owner(&mut self, link: &Link, owner: Option<&Owner>) -> bool {
         if !self.pattern.goes_by_owner() {
             return false;
@@ -207,8 +207,7 @@ impl Rules {
         while let Some(event) = self.pending.pop_front() {
             match event {
                 LinkEvent::Appeared(link) => {
-                    // Its owner may have been found before this event was read, so that it has joined
-                    // already.
+                    // The interface may have joined already, if its owner was found before this event was read.
                     let is_member = self.members.get(&link.index) == Some(&link.name);
                     if !is_member && self.may_join(&link) {
                         return Some(Change::Joins(link));
@@ -232,7 +231,7 @@ impl Rules {
                 LinkEvent::Down(link) if self.members.contains_key(&link.index) => {
                     self.events.push(SourceEvent::Down { iface: link.name });
                 }
-                // An interface that could not join is tried again.
+                // An interface that could not join before is tried again.
                 LinkEvent::Up(link) if self.may_join(&link) => return Some(Change::Joins(link)),
                 LinkEvent::Up(_) | LinkEvent::Down(_) | LinkEvent::Carrier(_) => {}
                 LinkEvent::Changed(link) => {
@@ -250,8 +249,8 @@ impl Rules {
         None
     }
 
-    /// Whether an interface that is not a member matches and has an Ethernet header. One that matches but
-    /// has no Ethernet header is reported as left out only when it is up, because tunnel modules make
+    /// Returns true if an interface that is not a member matches and has an Ethernet header. An interface that matches
+    /// but has no Ethernet header is reported as left out; but only when it is up, because tunnel modules create
     /// devices that are never used.
     fn may_join(&mut self, link: &Link) -> bool {
         let fits = self.fits(link);
@@ -262,9 +261,8 @@ impl Rules {
         fits && link.is_ethernet()
     }
 
-    /// Handles a change of link type or MTU. A member whose link type is no longer Ethernet leaves (a bond
-    /// takes the link type of its first interface); an interface whose link type becomes Ethernet is
-    /// handled as a new one.
+    /// Handles a change of link type or MTU. A member whose link type is no longer Ethernet leaves (a bond takes the
+    /// link type of its first interface). An interface whose link type becomes Ethernet is handled like a new one.
     fn changed(&mut self, link: Link) -> Option<Change> {
         match (self.members.contains_key(&link.index), link.is_ethernet()) {
             (true, true) => Some(Change::HasOtherMtu(link)),

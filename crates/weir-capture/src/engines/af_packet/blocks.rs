@@ -12,26 +12,28 @@ use crate::limits::BUFFER_BYTES_MAX;
 
 /// Bytes of all blocks of a socket.
 pub(super) const BLOCKS_BYTES: usize = BUFFER_BYTES_MAX as usize;
-/// Smallest and largest size of a block.
+/// Smallest and largest size of a block, in bytes.
 const BLOCK_BYTES_MIN: usize = 128 << 10;
 const BLOCK_BYTES_MAX: usize = 1 << 20;
-/// Bytes of a block in addition to its longest frame: its own header, the frame's, and the link-layer
-/// header.
+/// Bytes that a block needs in addition to its longest frame: for the block's header, the frame's header and the
+/// link-layer header.
 const HEADERS_BYTES: usize = 4096;
 const _: () = assert!(CAPLEN_MAX as usize + HEADERS_BYTES <= BLOCK_BYTES_MAX);
 /// Offset of `tpacket_hdr_v1.block_status` in a block. Source: linux/if_packet.h.
 const STATUS_AT: usize = 8;
 
-/// Size of a block, the unit that the kernel hands over: a power of two that holds the longest frame. The
-/// kernel cuts longer frames.
+/// Size of a block in bytes: a power of two. The kernel hands over whole blocks, and truncates a frame that is longer
+/// than a block can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockBytes(usize);
 
 impl BlockBytes {
-    /// The size for frames of up to `frame_bytes`, no larger than needed. The kernel hands a block over
-    /// after a time-out at the latest, even if it is not full; so before frames are lost, this thread may
-    /// be delayed by one time-out for each block: a second with the 256 blocks of the smallest size, 128 ms
-    /// with the 32 of the largest. Small blocks are also still in the processor's cache when they are read.
+    /// Returns the smallest size that holds frames of `frame_bytes` bytes.
+    ///
+    /// The kernel hands a block over after a time-out at the latest, even if the block is not full. So the thread that
+    /// reads the blocks may be delayed by up to one time-out for each block before frames are lost: by a second with
+    /// the 256 blocks of the smallest size, by 128 ms with the 32 blocks of the largest size. Small blocks also have a
+    /// better chance to be in the processor's cache when they are read.
     pub(super) fn for_frames_of(frame_bytes: u32) -> BlockBytes {
         let bytes = (frame_bytes as usize).saturating_add(HEADERS_BYTES).min(BLOCK_BYTES_MAX);
         BlockBytes(bytes.next_power_of_two().max(BLOCK_BYTES_MIN))
@@ -41,7 +43,7 @@ impl BlockBytes {
         self.0
     }
 
-    /// Number of blocks of a socket.
+    /// Returns the number of blocks of a socket.
     pub(super) fn count(self) -> usize {
         BLOCKS_BYTES / self.0
     }
@@ -55,14 +57,15 @@ pub(super) struct Blocks {
     next: usize,
 }
 
-// SAFETY: the mapping belongs to no thread; it is reached through `&mut self` only, and by the kernel.
+// SAFETY: the mapping is not bound to a thread. This process accesses it through `&mut self` only; the kernel accesses
+// it, too.
 unsafe impl Send for Blocks {}
 
 impl Blocks {
-    /// Maps the ring that was set up on `socket`, with blocks of this size.
+    /// Maps the ring that was set up on `socket` with blocks of the size `block_bytes`.
     pub(super) fn map(socket: BorrowedFd<'_>, block_bytes: BlockBytes) -> io::Result<Blocks> {
-        // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched. A
-        // packet socket's ring is mapped whole or not at all, and cannot shrink while it is mapped.
+        // SAFETY: the hint is null, so the kernel chooses an address where no other mapping is. The kernel maps a
+        // packet socket's ring whole or not at all, and the ring cannot shrink while it is mapped.
         let base = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -80,13 +83,14 @@ impl Blocks {
         Ok(Blocks { base, block_bytes, next: 0 })
     }
 
-    /// The next block, if the kernel has handed it over. It is given back when the result is dropped.
+    /// Returns the next block, if the kernel has handed it over. Dropping the result gives the block back to the
+    /// kernel.
     pub(super) fn next(&mut self) -> Option<Block<'_>> {
-        // Pairs with the kernel's write barrier before it sets the status (`prb_flush_block`,
-        // net/packet/af_packet.c): the frames are whole before the block is ours.
+        // Pairs with the kernel's write barrier before it sets the status (`prb_flush_block`, net/packet/af_packet.c):
+        // the frames are completely written before the status says that the block is ours.
         let ours = self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0;
-        // Not `then_some`, which would always make a `Block` and drop it, and dropping gives the block
-        // back.
+        // `then_some` would be wrong here: it would always create a `Block`, and drop it if the block is not ours,
+        // which gives the block back.
         if ours { Some(Block { blocks: self }) } else { None }
     }
 
@@ -113,7 +117,7 @@ impl Drop for Blocks {
     }
 }
 
-/// A block while this process owns it.
+/// A block that this process owns: the kernel has handed it over.
 pub(super) struct Block<'a> {
     blocks: &'a mut Blocks,
 }
@@ -132,7 +136,7 @@ impl Block<'_> {
 
 impl Drop for Block<'_> {
     fn drop(&mut self) {
-        // Release: all reading is done before the kernel may write again.
+        // Release: all reads of the block are done before the kernel may write into it again.
         self.blocks.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.blocks.next = (self.blocks.next + 1) % self.blocks.block_bytes.count();
     }

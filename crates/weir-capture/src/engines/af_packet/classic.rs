@@ -1,5 +1,5 @@
-//! The socket's filter if eBPF is refused: classic BPF, which every process that may open a packet socket may
-//! attach. It selects frames, but cannot count.
+//! The socket's filter for the case that the kernel refuses eBPF: classic BPF, which every process with a packet socket
+//! may attach. A classic filter selects frames, but cannot count them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,17 +22,18 @@ pub(super) const REJECT_ALL: [Insn; 1] = [Insn::new(RET_K, 0)];
 
 /// The classic filter of a socket.
 pub(super) struct Classic {
-    /// Instructions that reject frames of the wrong direction. Other frames continue after them.
+    /// Instructions that reject frames of the wrong direction. For other frames, the instructions after them run.
     head: Vec<Insn>,
     bytes_needed: u32,
-    /// Whether a filter was attached, which may have rejected frames that are not counted.
+    /// Whether a filter was attached that may have rejected frames without counting them.
     has_left_out: Arc<AtomicBool>,
     /// Why the feeds' filter is not attached to the socket.
     why_not: Option<String>,
 }
 
 impl Classic {
-    /// Attaches a filter that takes every frame of the direction. [`Classic::choose`] then attaches the feeds' filter.
+    /// Attaches a filter that accepts every frame of the direction. [`Classic::choose`] then attaches the feeds'
+    /// filter.
     pub(super) fn attach(socket: &Socket, setup: &Setup) -> io::Result<Classic> {
         let head = head(setup.direction());
         let bytes_needed = setup.bytes_needed();
@@ -41,10 +42,12 @@ impl Classic {
         Ok(classic)
     }
 
-    /// Attaches the feeds' one filter to the socket, if they have one and the kernel accepts it; otherwise the
-    /// socket takes everything. True if the socket then takes exactly what the only feed wants.
+    /// Attaches the feeds' filter to the socket, if all feeds have the same filter and the kernel accepts it; otherwise
+    /// the socket accepts all frames of its direction. Returns true if there is only one feed and the socket accepts
+    /// exactly the frames that this feed wants.
     ///
-    /// Several filters cannot be combined: if one loads beyond the frame's end, the frame is rejected for all.
+    /// Several filters cannot be combined into one program: if one of them loads bytes beyond the frame's end, the
+    /// kernel rejects the frame for all.
     pub(super) fn choose(&mut self, socket: &Socket, feeds: &[Feed]) -> io::Result<bool> {
         self.why_not = None;
         if let Some(program) = only_program(feeds) {
@@ -61,7 +64,7 @@ impl Classic {
         Ok(false)
     }
 
-    /// A note for the user about the filter, if there is something to say.
+    /// Returns a note for the user about the filter; `None` if there is nothing to report.
     pub(super) fn note(&self, may_change: bool) -> Option<String> {
         const UNCOUNTED: &str =
             "what the socket leaves out by a filter, nobody counts: offered is what passed it";
@@ -73,18 +76,20 @@ impl Classic {
         }
     }
 
-    /// Set once a filter may have rejected frames that are not counted.
+    /// Returns the flag that is set once a filter may have rejected frames that are not counted.
     pub(super) fn has_left_out(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.has_left_out)
     }
 
-    /// Converts the program to one for the socket, or says why the kernel would not take it.
+    /// Converts the program to one for the socket. The error is the reason why that is impossible or why the kernel
+    /// refuses it.
     fn code(&self, program: &Program) -> Result<Vec<Insn>, String> {
         let filter = classic::convert(program, self.bytes_needed);
         let filter = filter.map_err(|error| error.to_string())?;
         let code = [&self.head[..], &filter].concat();
-        // A socket has little memory for filters (net.core.optmem_max), and while a filter is replaced it has two.
-        // So at least the plain filter must fit in addition to this one. A second socket is used to test that.
+        // The memory of a socket for filters is limited (net.core.optmem_max), and while a filter is replaced, the
+        // socket holds the old and the new one. So there must be memory for this filter and at least the plain one.
+        // This is tested on a second socket.
         let try_both = |other: UnixDatagram| {
             attach_classic(other.as_fd(), &code)?;
             attach_classic(other.as_fd(), &self.plain())
@@ -93,8 +98,8 @@ impl Classic {
         Ok(code)
     }
 
-    /// Replaces the filter. If the old and the new one together are too large, attaches the plain one in between;
-    /// frames that pass it are filtered in user space.
+    /// Replaces the filter. If there is not enough memory for the old and the new filter together, attaches the plain
+    /// filter in between; the frames that the plain filter accepts meanwhile are filtered in user space.
     fn put(&self, socket: &Socket, code: &[Insn]) -> io::Result<()> {
         attach_classic(socket.as_fd(), code).or_else(|_| {
             attach_classic(socket.as_fd(), &self.plain())?;
@@ -107,7 +112,7 @@ impl Classic {
     }
 }
 
-/// The reason why a socket refused a filter, which is nearly always that it is too long.
+/// Describes why a socket refused a filter; nearly always the filter is too long.
 fn no_room(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOMEM) => {
@@ -118,7 +123,8 @@ fn no_room(error: &io::Error) -> String {
     }
 }
 
-/// Rejects frames of the wrong direction, as `bpf/af_packet.bpf.c` does. After these instructions, A is 0 again.
+/// Returns instructions that reject frames of the wrong direction, as `bpf/af_packet.bpf.c` does. They leave 0 in the
+/// accumulator.
 fn head(direction: Direction) -> Vec<Insn> {
     let (takes_in, takes_out) = (direction.takes_in(), direction.takes_out());
     if takes_in && takes_out {
@@ -132,7 +138,7 @@ fn head(direction: Direction) -> Vec<Insn> {
     ]
 }
 
-/// The filter program of these feeds, if all have the same.
+/// Returns the feeds' filter program, if all feeds have the same.
 fn only_program(feeds: &[Feed]) -> Option<&Program> {
     let mut programs = feeds.iter().map(|feed| feed.filter.as_ref().map(|filter| &filter.program));
     let first = programs.next()??;

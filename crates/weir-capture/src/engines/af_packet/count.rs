@@ -1,4 +1,4 @@
-//! The socket's filter, which also counts the offered frames, independently of the socket's own statistics.
+//! The socket's filter. It also counts the offered frames, independently of the socket's own statistics.
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skel {
@@ -24,17 +24,17 @@ use crate::feed::location::FilterLocation;
 use crate::kernel::map_options;
 use crate::setup::Setup;
 
-/// Entries of the map of `bpf/af_packet.bpf.c`: received frames, sent frames, and the unwanted ones among
-/// each.
+/// Entries of the map `offered` of `bpf/af_packet.bpf.c`: received frames, sent frames, unwanted received frames,
+/// unwanted sent frames.
 const ENTRIES: u32 = 4;
 const OFFERED: std::ops::Range<u32> = 0..2;
 const UNWANTED: std::ops::Range<u32> = 2..4;
 
 /// Counter of offered frames.
 pub(super) enum Counter {
-    /// The eBPF filter, which counts its runs on frames of a wanted direction, by CPU.
+    /// The eBPF filter: a map that counts, on each CPU, the frames of a wanted direction.
     Filter(MapHandle),
-    /// The socket's statistics, if eBPF is refused: frames that pass its classic filter.
+    /// The socket's statistics, if the kernel refuses eBPF. They count only the frames that pass the classic filter.
     Socket {
         /// Whether a filter may have rejected frames that are not counted.
         has_left_out: Arc<AtomicBool>,
@@ -42,7 +42,7 @@ pub(super) enum Counter {
 }
 
 impl Counter {
-    /// Attaches the eBPF filter to the socket or, if that is refused, a classic one; then also returns a
+    /// Attaches the eBPF filter to the socket. If the kernel refuses it, attaches a classic filter, and also returns a
     /// note with the reason.
     pub(super) fn attach(
         socket: &Arc<Socket>,
@@ -68,32 +68,32 @@ impl Counter {
         }
     }
 
-    /// Frames offered so far.
+    /// Returns the number of frames offered so far.
     pub(super) fn offered(&self, statistics: Statistics) -> Result<u64, CaptureError> {
         let Counter::Filter(counts) = self else { return Ok(statistics.packets) };
         sum(counts, OFFERED)
     }
 
-    /// Number of offered frames that no feed wanted and that the socket did not take.
+    /// Returns the number of offered frames that no feed wanted and that the socket therefore did not accept.
     pub(super) fn unwanted(&self) -> Result<u64, CaptureError> {
         let Counter::Filter(counts) = self else { return Ok(0) };
         sum(counts, UNWANTED)
     }
 
-    /// Whether frames may have been rejected that are in neither count.
+    /// Returns true if the filter may have rejected frames that no counter counts.
     pub(super) fn has_uncounted(&self) -> bool {
         matches!(self, Counter::Socket { has_left_out } if has_left_out.load(Ordering::Relaxed))
     }
 }
 
-/// A socket and its filter.
+/// A socket and the filter that is attached to it.
 pub(super) enum AtSocket {
     Sieve(Arc<Socket>, Sieve),
     Classic(Arc<Socket>, Classic),
 }
 
 impl AtSocket {
-    /// A note for the user about the feeds' filters, if there is something to say.
+    /// Returns a note for the user about the feeds' filters; `None` if there is nothing to report.
     pub(super) fn note(&self, may_change: bool) -> Option<String> {
         let AtSocket::Classic(_, classic) = self else { return None };
         classic.note(may_change)
@@ -115,7 +115,7 @@ impl Prefilter for AtSocket {
     }
 }
 
-/// The sum of these entries over all CPUs.
+/// Adds up these entries over all CPUs.
 fn sum(counts: &MapHandle, entries: std::ops::Range<u32>) -> Result<u64, CaptureError> {
     let failed = |source| CaptureError::Bpf { what: "reading a counter".into(), source };
     let count = |bytes: Vec<u8>| bytes.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b));
@@ -127,7 +127,7 @@ fn sum(counts: &MapHandle, entries: std::ops::Range<u32>) -> Result<u64, Capture
     Ok(all)
 }
 
-/// Makes the socket reject all frames, and returns when no earlier run of its filter is in progress.
+/// Makes the socket reject all frames, and waits until no run of its earlier filter is in progress.
 pub(super) fn reject_all(socket: &Socket) -> Result<(), CaptureError> {
     attach_classic(socket.as_fd(), &REJECT_ALL).map_err(CaptureError::os("ending the offering"))?;
     crate::kernel::rcu::synchronize()
@@ -135,8 +135,8 @@ pub(super) fn reject_all(socket: &Socket) -> Result<(), CaptureError> {
 
 fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<(MapHandle, Sieve), libbpf_rs::Error> {
     let direction = setup.direction();
-    // The map is made first and by itself: without privileges this fails with one error, whereas libbpf
-    // would print a long message about the program.
+    // The map is created first and separately: without privileges this fails with one error, whereas libbpf would print
+    // a long message about the program.
     let options = map_options(0);
     let offered =
         MapHandle::create(MapType::PercpuArray, Some("offered"), 4, 8, ENTRIES, &options)?;
@@ -157,8 +157,8 @@ fn attach_ebpf(socket: &Socket, setup: &Setup) -> Result<(MapHandle, Sieve), lib
     Ok((offered, sieve))
 }
 
-/// Attaches a program that decides which frames the socket accepts. Later, programs of its template can
-/// replace it.
+/// Attaches a program that decides which frames the socket accepts. The result can replace it later by programs of its
+/// template.
 pub(super) fn put_on(
     socket: &Socket,
     template: Template,

@@ -1,9 +1,9 @@
-//! The `af_packet` engine: a TPACKET_V3 socket, read by a thread of this process. It also works where BPF programs
-//! cannot be loaded.
+//! The engine `af_packet`: a TPACKET_V3 socket, which a thread of this process reads. This engine also works where BPF
+//! programs cannot be loaded.
 //!
-//! The path of a frame: skb (kernel) → copied by the kernel into the open block of the socket → the kernel retires the
-//! block when it is full or after a time-out → copied by this thread into the ring → the block is given back. Because
-//! of the second copy, a slow reader cannot delay the return of a block to the kernel.
+//! The path of a frame: skb (kernel) → the kernel copies it into the open block of the socket → the kernel retires the
+//! block when it is full or after a time-out → this thread copies the frame into the ring → this thread gives the block
+//! back. Because of the second copy, a slow reader cannot delay the return of a block to the kernel.
 
 mod blocks;
 mod classic;
@@ -34,7 +34,7 @@ use count::Counter;
 use receiver::{Origins, Receiver};
 use socket::{Socket, Waited};
 
-/// Length of the longest link-layer header, without tags: that of Ethernet.
+/// Length of the longest link-layer header, without VLAN tags: that of Ethernet.
 const ETHERNET_BYTES: u32 = 14;
 
 /// The origin of all frames: the interface to which the socket is bound.
@@ -164,7 +164,7 @@ impl Source for AfPacket {
             down = self.socket.wait(left)? == Waited::Down;
         }
         self.receiver.leave();
-        // In each call, because the kernel's counters have only 32 bits.
+        // Read the counters in each call: the kernel's counters have only 32 bits.
         self.count()?;
         match down {
             true => self.presence.check_now()?,

@@ -1,4 +1,4 @@
-//! Copies frames from the kernel's blocks to rings.
+//! Copies frames from the kernel's blocks into the rings.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use crate::kernel::vlan;
 use crate::limits::DRAIN_TIME_MAX;
 use crate::setup::Setup;
 
-/// Frames that become visible together.
+/// Frames after which the receiver publishes, so that readers see them.
 const BURST: u32 = 64;
 
-/// Maps frames to interfaces of the rings.
+/// Maps the interface of a frame to its interface in the rings.
 pub(super) trait Origins {
-    /// For the kernel's index of an interface: its number in the rings, and the length of the longest frame, without
-    /// tags, that its link carries. `None`: the interface does not belong to the source.
+    /// Returns for the kernel's interface index: the interface's number in the rings, and the length of the longest
+    /// frame, without VLAN tags, that its link carries. `None`: the interface does not belong to the source.
     fn of(&mut self, ifindex: u32) -> Option<(u32, u32)>;
 }
 
@@ -53,7 +53,7 @@ impl<O: Origins> Receiver<O> {
         Ok(Receiver { blocks, socket: Arc::clone(socket), copier })
     }
 
-    /// Copies the frames of all retired blocks into the ring, until `deadline`.
+    /// Copies the frames of all retired blocks into the rings, until `deadline`.
     pub(super) fn take_blocks(&mut self, deadline: Instant) -> Result<(), CaptureError> {
         while let Some(block) = self.blocks.next() {
             self.copier.copy(block.bytes()).map_err(|at| {
@@ -70,7 +70,7 @@ impl<O: Origins> Receiver<O> {
     }
 
     /// Copies all frames that the socket has placed in blocks by now. The kernel retires the last block after a
-    /// time-out. False if that takes too long.
+    /// time-out. Returns false if not all were copied within `DRAIN_TIME_MAX`.
     pub(super) fn drain(&mut self, feeds: &Feeds) -> Result<bool, CaptureError> {
         let deadline = Instant::now() + DRAIN_TIME_MAX;
         let statistics = self.socket.statistics()?;
@@ -86,12 +86,12 @@ impl<O: Origins> Receiver<O> {
         }
     }
 
-    /// The interfaces of the source.
+    /// Returns the mapping of the frames' interfaces.
     pub(super) fn origins(&mut self) -> &mut O {
         &mut self.copier.origins
     }
 
-    /// As [`Fanout::leave`]: call it before this thread waits, returns from `pump` or ends.
+    /// Calls [`Fanout::leave`]; must be called before this thread waits, returns from `pump` or ends.
     pub(super) fn leave(&mut self) {
         self.copier.fanout.leave();
     }
@@ -102,18 +102,18 @@ impl<O: Origins> Receiver<O> {
     }
 }
 
-/// Copies the frames of blocks.
+/// Copies the frames of blocks into the rings.
 struct Copier<O> {
     fanout: Fanout,
     origins: O,
-    /// The buffer in which a frame's tag is put back.
+    /// The buffer in which a VLAN tag is inserted into its frame again.
     scratch: Vec<u8>,
     /// The most bytes of a frame that any feed needs.
     bytes_needed: usize,
 }
 
 impl<O: Origins> Copier<O> {
-    /// Copies all frames of a block. The error is the offset of an inconsistency; the frames before it are in the ring.
+    /// Copies all frames of a block. The error is the offset of an inconsistency; the frames before it were copied.
     fn copy(&mut self, block: &[u8]) -> Result<(), usize> {
         let mut unseen = 0;
         let mut result = Ok(());

@@ -1,4 +1,4 @@
-//! The packet socket. It is set up before it is bound, so no frame comes before everything is ready.
+//! The packet socket. It is set up completely before it is bound, so that it receives no frame earlier.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -12,25 +12,25 @@ use super::blocks::{BLOCKS_BYTES, BlockBytes};
 use crate::error::CaptureError;
 use crate::feed::direction::Direction;
 
-/// After this time the kernel retires a block that contains a frame. The timer is periodic, so a frame
-/// waits at most this long; on kernels before 6.18, up to a jiffy (at most 10 ms) longer.
+/// Time after which the kernel retires a block that contains a frame. The timer is periodic, so a frame waits at most
+/// this long; on kernels before 6.18, up to a jiffy (at most 10 ms) longer.
 const RETIRE_MS: u32 = 4;
-/// `PACKET_IGNORE_OUTGOING`, linux/if_packet.h.
+/// The socket option `PACKET_IGNORE_OUTGOING`, linux/if_packet.h.
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
 /// Result of [`Socket::wait`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waited {
-    /// There may be a block; or the time is over, or a signal came.
+    /// There may be a block, or the time is over, or a signal came.
     Look,
     /// The interface went down or was removed.
     Down,
 }
 
-/// Sums of `PACKET_STATISTICS`.
+/// Sums of the counters that `PACKET_STATISTICS` returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
-    /// Frames that the filter accepted, including lost ones.
+    /// Frames that the filter accepted, including those that were lost.
     pub(super) packets: u64,
     /// Number of these frames that were lost because no block had space.
     pub(super) drops: u64,
@@ -50,7 +50,8 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Makes a socket with a ring of blocks of this size. It receives nothing yet. `iface` is for error texts.
+    /// Creates a socket with a ring of blocks of the size `block_bytes`. The socket receives nothing yet. `iface` is
+    /// for error messages.
     pub(super) fn new(
         iface: &str,
         direction: Direction,
@@ -58,7 +59,7 @@ impl Socket {
     ) -> Result<Socket, CaptureError> {
         let iface = iface.to_owned();
         // Protocol 0: nothing is received until `bind` names one.
-        // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+        // SAFETY: the call gets no pointers; it returns a descriptor or -1.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             let source = io::Error::last_os_error();
@@ -76,7 +77,8 @@ impl Socket {
         let ring = libc::tpacket_req3 {
             tp_block_size: block_bytes.get() as u32,
             tp_block_nr: block_bytes.count() as u32,
-            // Frames have no fixed size in version 3, but the kernel checks that these divide.
+            // TPACKET_V3 frames have no fixed size, but the kernel checks that these two values fit the size of the
+            // ring.
             tp_frame_size: 2048,
             tp_frame_nr: (BLOCKS_BYTES / 2048) as u32,
             tp_retire_blk_tov: RETIRE_MS,
@@ -91,7 +93,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// The interface's name, or the pattern.
+    /// Returns the interface's name, or the pattern.
     pub(super) fn name(&self) -> &str {
         &self.iface
     }
@@ -100,7 +102,8 @@ impl Socket {
         self.block_bytes
     }
 
-    /// Binds the socket to the interface, or to all of the network namespace if `index` is 0: frames come from now on.
+    /// Binds the socket to the interface, or to all interfaces of the network namespace if `index` is 0. Frames come
+    /// from now on.
     pub(super) fn bind(&self, index: u32) -> Result<(), CaptureError> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -125,8 +128,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Switches promiscuous mode of an interface on or off. The kernel counts such memberships of sockets, and removes
-    /// those of a closed socket.
+    /// Switches promiscuous mode of an interface on or off. The kernel keeps the mode on as long as any socket requests
+    /// it, and drops the requests of a closed socket.
     pub(super) fn set_promiscuous(&self, index: u32, on: bool) -> io::Result<()> {
         let option = if on { libc::PACKET_ADD_MEMBERSHIP } else { libc::PACKET_DROP_MEMBERSHIP };
         let membership = libc::packet_mreq {
@@ -138,7 +141,7 @@ impl Socket {
         set_option(self.as_fd(), libc::SOL_PACKET, option, &membership)
     }
 
-    /// Waits for a block.
+    /// Waits for a block for at most `limit`.
     pub(super) fn wait(&self, limit: Duration) -> Result<Waited, CaptureError> {
         let timeout = limit.try_into().unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
         let mut wait = [PollFd::new(&self.fd, PollFlags::IN)];
@@ -165,8 +168,8 @@ impl Socket {
         (error != 0).then(|| io::Error::from_raw_os_error(error))
     }
 
-    /// The kernel's counts so far. Reading resets them, so they are added up here. The kernel's counters have 32
-    /// bits, so this must be called before they overflow.
+    /// Returns the kernel's counts so far. Reading resets the kernel's counters, so they are added up here. The
+    /// kernel's counters have 32 bits, so this must be called before they overflow.
     pub(super) fn statistics(&self) -> Result<Statistics, CaptureError> {
         let mut since = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut since)

@@ -1,5 +1,5 @@
-//! The frames of a block. Every offset and length is checked before use. The kernel wrote them, so a wrong one
-//! means that the mapping is wrong, which is an error and must not be a crash.
+//! Reads the frames of a block. Every offset and length is checked before use. The kernel wrote them, so a wrong value
+//! means that the mapping is wrong: this must be an error and not a crash.
 //!
 //! ```text
 //! block:  0 version  4 offset_to_priv  8 block_status  12 num_pkts  16 offset_to_first_pkt  ...
@@ -14,7 +14,7 @@ use weir_frame::record::Flags;
 
 use crate::kernel::vlan::{MACS_BYTES, TAG_BYTES, TPID_QINQ, TPID_VLAN, Tag};
 
-/// Bytes of `tpacket3_hdr`, which is a multiple of its alignment (16), and of `sockaddr_ll`.
+/// Bytes of `tpacket3_hdr`, whose size is a multiple of its alignment (16), and of `sockaddr_ll`.
 const HEADER_BYTES: usize = 48 + 20;
 const _: () = assert!(size_of::<libc::tpacket3_hdr>() == 48);
 const _: () = assert!(size_of::<libc::sockaddr_ll>() == 20);
@@ -23,18 +23,18 @@ const PKTTYPE_AT: usize = 48 + 10;
 /// `TP_STATUS_GSO_TCP`, linux/if_packet.h since Linux 6.2.
 const TP_STATUS_GSO_TCP: u32 = 1 << 8;
 
-/// A frame in a block, as the kernel describes it.
+/// The kernel's description of a frame in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelFrame<'a> {
     pub(super) ts_ns: u64,
     /// The kernel's index of the interface.
     pub(super) ifindex: u32,
-    /// Length on the wire, without an accelerated tag.
+    /// Length on the wire, without the tag in `tag`.
     pub(super) wire_len: u32,
     pub(super) flags: Flags,
     /// The VLAN tag that the kernel or the NIC removed.
     pub(super) tag: Option<Tag>,
-    /// The bytes that were copied.
+    /// The bytes of the frame that the kernel copied.
     pub(super) data: &'a [u8],
 }
 
@@ -72,13 +72,13 @@ impl<'a> Frames<'a> {
         let frame = KernelFrame {
             ts_ns: u64::from(u32_at(header, 4)) * 1_000_000_000 + u64::from(u32_at(header, 8)),
             ifindex: u32_at(header, IFINDEX_AT),
-            // Not less than the copied length, on which readers rely.
+            // At least the copied length: readers rely on that.
             wire_len: u32_at(header, 16).max(caplen as u32),
             flags: flags(status, header[PKTTYPE_AT]),
             tag,
             data,
         };
-        // The last frame has 0. In any other frame, a step of 0 would lead to an endless loop.
+        // The last frame has a step of 0. In any other frame, a step of 0 would lead to an endless loop.
         let next = match u32_at(header, 0) as usize {
             step @ HEADER_BYTES.. => self.at.saturating_add(step),
             _ => usize::MAX,
@@ -117,16 +117,16 @@ fn flags(status: u32, pkttype: u8) -> Flags {
 }
 
 impl KernelFrame<'_> {
-    /// Whether the frame is longer than its link carries: several frames of the wire in one. `link_bytes` is the
-    /// MTU plus the link-layer header, without tags. The status bit for this is missing for UDP and before Linux
-    /// 6.2.
+    /// Returns true if the frame is longer than its link carries, because it comprises several frames of the wire.
+    /// `link_bytes` is the MTU plus the link-layer header, without VLAN tags. The kernel's status bit for this is
+    /// missing for UDP, and before Linux 6.2.
     #[inline]
     pub(super) fn exceeds(&self, link_bytes: u32) -> bool {
         self.wire_len > link_bytes && self.wire_len > link_bytes + inline_tag_bytes(self.data)
     }
 }
 
-/// Bytes of the tags that are still in the frame: at most two tags.
+/// Returns the bytes of the VLAN tags that are still in the frame: at most two tags.
 #[cold]
 fn inline_tag_bytes(frame: &[u8]) -> u32 {
     let is_tag = |at: usize| {

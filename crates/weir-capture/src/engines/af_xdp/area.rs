@@ -1,4 +1,4 @@
-//! Memory that is shared with the kernel: a mapping with checked access, unmapped when dropped.
+//! Memory that is shared with the kernel: a mapping whose accesses are checked, and which is unmapped when dropped.
 
 use std::ffi::c_void;
 use std::io;
@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::mm::{MapFlags, ProtFlags};
 use weir_ring::memory::{HUGE_PAGE_BYTES, Pages, Placement, prefer_node};
 
-/// A readable and writable mapping that nothing else uses.
+/// A readable and writable mapping, shared with the kernel only.
 #[derive(Debug)]
 pub(super) struct Area {
     base: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to no thread. Its words are reached as atomics, its bytes only through `bytes`, whose
-// callers guarantee that nothing writes them.
+// SAFETY: the mapping is not bound to a thread. Its words are accessed as atomics, its bytes only through `bytes`,
+// whose callers guarantee that nothing writes the bytes meanwhile.
 unsafe impl Send for Area {}
 // SAFETY: as above.
 unsafe impl Sync for Area {}
@@ -30,7 +30,7 @@ impl Drop for Area {
 }
 
 impl Area {
-    /// Zeroed memory, with all pages allocated.
+    /// Maps zeroed memory, and allocates all its pages.
     pub(super) fn anonymous(
         bytes: usize,
         Placement { pages, node }: Placement,
@@ -42,14 +42,14 @@ impl Area {
             flags |= MapFlags::HUGETLB | MapFlags::HUGE_2MB;
             whole = bytes.next_multiple_of(HUGE_PAGE_BYTES as usize);
         }
-        // Without MAP_POPULATE, because huge pages must be requested before the first access.
-        // SAFETY: a null hint lets the kernel choose the place, so no other mapping is touched.
+        // MAP_POPULATE is not used, because huge pages must be requested before the first access.
+        // SAFETY: the hint is null, so the kernel chooses an address where no other mapping is.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), whole, prot, flags) }?;
         let area = Area::of(base, whole);
         if let Some(node) = node {
             prefer_node(area.base, whole, node);
         }
-        // SAFETY: advice about exactly our own mapping, which does not change its contents.
+        // SAFETY: the advice concerns exactly our own mapping, and does not change its contents.
         unsafe {
             let _ = rustix::mm::madvise(base, whole, rustix::mm::Advice::LinuxHugepage);
             let _ = rustix::mm::madvise(base, whole, rustix::mm::Advice::LinuxPopulateWrite);
@@ -57,7 +57,7 @@ impl Area {
         Ok(area)
     }
 
-    /// Maps a ring of the socket, by its descriptor.
+    /// Maps `bytes` bytes of the socket's ring that is at this offset of its descriptor.
     pub(super) fn of_fd(fd: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Area> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -79,10 +79,10 @@ impl Area {
         self.base.as_ptr()
     }
 
-    /// The word at byte `at`.
+    /// Returns the 32-bit word at byte `at`.
     ///
     /// # Panics
-    /// If it is not within the area, or `at` is not a multiple of 4.
+    /// If the word is not within the area, or `at` is not a multiple of 4.
     #[inline]
     pub(super) fn u32(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at < self.bytes && self.bytes - at >= 4);
@@ -91,10 +91,10 @@ impl Area {
         unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU32>() }
     }
 
-    /// `count` words of 64 bits from byte `at` on.
+    /// Returns `count` words of 64 bits from byte `at` on.
     ///
     /// # Panics
-    /// As [`u32`](Area::u32), with a multiple of 8.
+    /// As [`u32`](Area::u32); `at` must be a multiple of 8.
     pub(super) fn u64s(&self, at: usize, count: usize) -> &[AtomicU64] {
         let end = count.checked_mul(8).and_then(|bytes| at.checked_add(bytes));
         assert!(at.is_multiple_of(8) && end.is_some_and(|end| end <= self.bytes));
@@ -109,14 +109,14 @@ impl Area {
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             let at = self.base.as_ptr().wrapping_add(at as usize).cast::<i8>();
-            // SAFETY: a prefetch of no address leads to a fault (Intel SDM volume 2, PREFETCHh).
+            // SAFETY: a prefetch never faults, whatever the address is (Intel SDM volume 2, PREFETCHh).
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = at;
     }
 
-    /// Plain bytes; `None` if they are not within the area.
+    /// Returns `len` bytes from byte `at` on; `None` if they are not within the area.
     ///
     /// # Safety
     /// Neither this process nor the kernel writes these bytes during the borrow.
@@ -126,7 +126,8 @@ impl Area {
         if at > self.bytes || self.bytes - at < len {
             return None;
         }
-        // SAFETY: in bounds, just checked; alive as long as `self`; the caller guarantees that nothing writes them.
+        // SAFETY: in bounds, just checked; alive as long as `self`; the caller guarantees that nothing writes the
+        // bytes.
         Some(unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) })
     }
 }

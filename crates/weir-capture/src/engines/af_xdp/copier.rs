@@ -1,4 +1,5 @@
-//! Copies frames from a socket's chunks to a ring, and stamps frames that the hook has not stamped.
+//! Copies frames from a socket's chunks to a ring, and sets the time stamp of frames that the program at the hook has
+//! not stamped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,25 +17,25 @@ use crate::error::CaptureError;
 use crate::feed::fanout::Fanout;
 use crate::kernel::vlan::{self, TAG_BYTES};
 
-/// Most descriptors of one turn. Their frames become visible together.
+/// Most descriptors that a copier handles before it publishes their frames.
 const BATCH: u32 = 64;
-/// A long frame is prefetched this many frames ahead of its copy, because the processor's prefetcher starts
-/// again at each chunk. This makes frames of 512 bytes 1.2 times as fast; short frames gain nothing.
+/// If frames are long, each is prefetched this many frames ahead of its copy, because the processor's prefetcher starts
+/// anew at each chunk. This makes frames of 512 bytes 1.2 times as fast; short frames gain nothing.
 const AHEAD: u32 = 2;
 const LONG_BYTES: u32 = 256;
-/// A copier without frames checks again after this pause; after `PAUSES_MAX` pauses, it sleeps in the
-/// kernel.
+/// A copier that finds no frames checks again after this pause. After `PAUSES_MAX` pauses in a row, it sleeps in the
+/// kernel until frames come.
 const PAUSE: Duration = Duration::from_micros(20);
 const PAUSES_MAX: u32 = 8;
-/// Longest sleep, which is also the longest time until a copier sees that it must stop.
+/// Longest sleep in the kernel, and so the longest time until a copier notices that it must stop.
 const SLEEP: Duration = Duration::from_millis(20);
 
-/// A queue: its socket, rings and memory, and their division among copiers.
+/// A queue of the interface: its socket, rings and memory, and the division of the RX ring among copiers.
 pub(super) struct Queue {
     pub(super) rings: Rings,
     pub(super) umem: Area,
     pub(super) chunk_bytes: u32,
-    /// Whether the hook writes words before frames.
+    /// Whether the program at the hook writes metadata words in front of frames.
     pub(super) has_words: bool,
     pub(super) segments: Segments,
     /// `None` if the RX ring is synthetic.
@@ -46,17 +47,18 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// The bytes of a descriptor; `None` if they are not within one chunk.
+    /// Returns the bytes that a descriptor describes; `None` if they are not within one chunk.
     ///
     /// # Safety
-    /// The descriptor's index is between `released` and `filled`, and the caller's own (`Segments`).
+    /// The descriptor's index is between `released` and `filled`, and belongs to the caller (`Segments`).
     #[inline]
     unsafe fn frame(&self, descriptor: Descriptor) -> Option<&[u8]> {
         let offset = descriptor.address & u64::from(self.chunk_bytes - 1);
         if offset + u64::from(descriptor.len) > u64::from(self.chunk_bytes) {
             return None;
         }
-        // SAFETY: within one chunk, to which only the caller has access from `filled` to `released`.
+        // SAFETY: the bytes are within one chunk, and between `filled` and `released` only the caller accesses that
+        // chunk.
         unsafe { self.umem.bytes(descriptor.address, descriptor.len) }
     }
 
@@ -64,13 +66,13 @@ impl Queue {
     #[inline]
     fn prefetch(&self, index: u32) {
         let Descriptor { address, len, .. } = self.rings.descriptor(index);
-        // At most one chunk, whatever the descriptor contains.
+        // A descriptor may contain any length; at most one chunk is prefetched.
         let lines = (0..u64::from(len.min(self.chunk_bytes))).step_by(64);
         lines.for_each(|at| self.umem.prefetch(address.wrapping_add(at)));
     }
 
-    /// Takes the words that the hook wrote before the frame, and clears them, so that the next frame in
-    /// this chunk does not get old words.
+    /// Takes the metadata words that the program at the hook wrote in front of the frame, and clears them, so that the
+    /// next frame in this chunk does not get outdated words.
     ///
     /// # Safety
     /// As [`frame`](Queue::frame).
@@ -81,7 +83,7 @@ impl Queue {
         if !self.has_words || offset < u64::from(WORDS_BYTES) {
             return None;
         }
-        // SAFETY: before the frame, in the same chunk.
+        // SAFETY: the words are in front of the frame, in the same chunk.
         let words = Words::parse(unsafe { self.umem.bytes(at, WORDS_BYTES) }?.first_chunk()?);
         if words.is_some() && at.is_multiple_of(4) {
             self.umem.u32(at as usize + KIND_AT).store(0, Ordering::Relaxed);
@@ -102,17 +104,17 @@ impl Queue {
     }
 }
 
-/// One thread's work on a queue.
+/// The work of one thread on a queue.
 pub(super) struct Copier {
     pub(super) queue: Arc<Queue>,
     pub(super) segment: OwnSegment,
     pub(super) fanout: Fanout,
     /// The most bytes of a frame that any feed needs.
     pub(super) bytes_needed: usize,
-    /// The queue number to write as an option of each frame, if any.
+    /// The queue number, if it is to be recorded as an option of each frame.
     pub(super) queue_option: Option<u32>,
     pub(super) partial: Partial,
-    /// The index up to which the kernel had filled, when last read.
+    /// The RX index up to which the kernel had filled descriptors when it was last read.
     pub(super) filled: u32,
 }
 
@@ -123,12 +125,12 @@ pub(super) struct Partial {
     wire_len: u32,
     words: Option<Words>,
     is_open: bool,
-    /// A descriptor of a part was invalid.
+    /// Whether the descriptor of a part was invalid.
     is_bad: bool,
 }
 
 impl Copier {
-    /// Copies until the queue ends, then closes the ring.
+    /// Copies frames until the queue ends, then closes the ring.
     ///
     /// # Errors
     /// Waiting for frames failed. The ring is closed nevertheless.
@@ -142,7 +144,7 @@ impl Copier {
         let queue = Arc::clone(&self.queue);
         let mut pauses = 0;
         loop {
-            // Read before the ring, so that all frames before the end are seen.
+            // Read before the RX ring, so that all frames before the end are copied.
             let ending = queue.ending.load(Ordering::Acquire);
             if self.turn(&queue) > 0 {
                 pauses = 0;
@@ -166,32 +168,32 @@ impl Copier {
         }
     }
 
-    /// Whether no copier has a descriptor to copy, so that waiting for the socket makes sense.
+    /// Returns true if no copier has a descriptor to copy; then it makes sense to wait for the socket.
     fn is_ring_empty(&self) -> bool {
         self.queue.segments.is_released(self.queue.rings.filled())
     }
 
-    /// Copies the available descriptors of this copier, at most one batch; returns their number. `queue` is
-    /// the copier's own queue, passed as a reference: cloning the `Arc` in each turn would write its
-    /// reference count, which shares a cache line with words that all copiers read.
+    /// Copies the available descriptors of this copier, at most one batch, and returns their number. `queue` is the
+    /// copier's own queue. It is passed by reference, because cloning the `Arc` in each call would write its reference
+    /// count, which shares a cache line with words that all copiers read.
     #[inline]
     pub(super) fn turn(&mut self, queue: &Queue) -> u32 {
         let mut count = self.segment.ready(self.filled, BATCH);
         if count == 0 {
-            // Read only if necessary: the kernel writes this cache line at every flush, and a read takes
-            // the line away from it.
+            // Read only if necessary: the kernel writes this cache line at every flush, and reading takes the line away
+            // from the kernel's CPU.
             self.filled = queue.rings.filled();
             count = self.segment.ready(self.filled, BATCH);
         }
         if count == 0 {
-            // Releases the progress since the last end of a segment, and what an earlier call did not
+            // Releases the progress since the last end of a segment, and descriptors that an earlier call did not
             // release because another copier was releasing.
             queue.release();
             return 0;
         }
         let chunk_mask = !u64::from(queue.chunk_bytes - 1);
         let first = self.segment.at();
-        // The first frame's length is taken as an estimate for the batch.
+        // The first frame's length serves as an estimate for the batch.
         let is_long = queue.rings.descriptor(first).len >= LONG_BYTES;
         let ahead = if is_long { AHEAD } else { BATCH };
         for index in 0..count {
@@ -204,9 +206,8 @@ impl Copier {
             queue.rings.give_back(index, descriptor.address & chunk_mask);
         }
         self.fanout.publish();
-        // Released once for each segment instead of each batch, because these words are shared with the
-        // kernel and all copiers. A ring has space for two segments of each copier, so that the kernel
-        // still has chunks.
+        // Release after each segment and not after each batch, because the kernel and all copiers share the words that
+        // a release writes. The ring has slots for two segments of each copier, so the kernel still has chunks.
         if queue.segments.advance(&mut self.segment, count) {
             queue.release();
         }
@@ -219,8 +220,8 @@ impl Copier {
         if descriptor.continues || self.partial.is_open {
             return self.take_part(queue, descriptor);
         }
-        // SAFETY: the descriptor is between `released` and `filled`, so the chunk is ours until `advance`,
-        // which follows the whole batch; only this copier has this index (`Segments`).
+        // SAFETY: the descriptor is between `released` and `filled`, so the chunk is ours until `advance`, which is
+        // called after the whole batch; only this copier has this index (`Segments`).
         let (bytes, words) = unsafe { (queue.frame(descriptor), queue.take_words(descriptor)) };
         match bytes {
             Some(bytes) => self.push(bytes, descriptor.len, words),
@@ -281,7 +282,7 @@ impl Copier {
     }
 }
 
-/// The realtime clock.
+/// Returns the time of the realtime clock, in ns since the Unix epoch.
 #[inline]
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)

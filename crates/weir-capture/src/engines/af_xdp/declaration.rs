@@ -66,7 +66,7 @@ fn own_options(options: &EngineOptions) -> AfXdpOptions {
         copiers: options.copiers,
         mode: options.xdp_mode,
         stamps: match options.timestamp {
-            // `Nic` is for other sources of the run. Of this engine's stamps, the hook's are closest to it.
+            // `Nic` is for other sources of the run. The hook's time stamps are the closest to it that this engine has.
             Timestamp::Hook | Timestamp::Nic => Stamps::Hook,
             Timestamp::Copy => Stamps::Copier,
         },

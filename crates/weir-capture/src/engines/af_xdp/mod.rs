@@ -1,12 +1,12 @@
-//! The `af_xdp` engine: an AF_XDP socket for each queue, whose frames threads of this process copy into rings. For
-//! monitoring ports, because frames that a socket takes do not reach the stack.
+//! The engine `af_xdp`: an AF_XDP socket for each queue. Threads of this process copy the frames from the sockets into
+//! rings. It is for monitoring ports, because frames that a socket takes do not reach the stack.
 //!
-//! The path of a frame: driver buffer → copied by the kernel into a chunk of the socket's memory (with zero-copy
-//! the NIC writes it there) → copied by a copier into its ring → the chunk is given back. A program at the XDP hook
-//! counts the frame, stamps it, and redirects it to the socket of its queue.
+//! The path of a frame: driver buffer → the kernel copies it into a chunk of the socket's memory (with zero-copy, the
+//! NIC writes it there) → a copier copies it into its ring → the copier gives the chunk back. A program at the XDP hook
+//! counts the frame, sets its time stamp, and redirects it to the socket of its queue.
 //!
-//! With more than one copier for a queue, its RX ring is divided into segments (`segments.rs`), so several CPUs
-//! copy one queue without RSS.
+//! With more than one copier for a queue, the queue's RX ring is divided into segments (`segments.rs`). So several CPUs
+//! can copy the frames of one queue, without RSS.
 
 mod area;
 mod copier;
@@ -48,10 +48,10 @@ use options::{admit, check, refuse_masters, shape_of, wanted_queues};
 use program::{AtHook, Needs, OnInterface, Program};
 use socket::Socket;
 
-/// Flags of a capture that keeps the VLAN tags that XDP does not see.
+/// Flags of a capture that records the VLAN tags that the program at XDP does not see.
 const INSTEAD_OF_XDP: &str = "--engine bpf --hook tc";
 
-/// The source.
+/// A source that captures one interface through AF_XDP sockets.
 pub struct AfXdp {
     info: Info,
     interface: Interface,
@@ -69,7 +69,7 @@ pub struct AfXdp {
 }
 
 impl AfXdp {
-    /// Makes the sockets for `iface`, their rings and the program. The program is not attached yet.
+    /// Creates the sockets for `iface`, their rings and the program. The program is not attached yet.
     ///
     /// # Errors
     /// [`CaptureError`]: no such interface, missing privileges, contradictory options, or queues that are
@@ -154,7 +154,7 @@ impl AfXdp {
         })
     }
 
-    /// Sets the text that says why this engine was chosen.
+    /// Sets the text that explains why this engine was chosen.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
     }
@@ -187,7 +187,7 @@ impl AfXdp {
         for queue in &self.queues {
             queue.ending.store(true, Ordering::Release);
         }
-        // If the source was never started, the copiers' writers close the rings.
+        // If the source was never started, dropping the copiers closes the rings.
         self.copiers.clear();
         let join = |thread: JoinHandle<_>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -197,7 +197,7 @@ impl AfXdp {
     }
 }
 
-/// Loads the program, to test it with this kernel's verifier, and does not attach it.
+/// Loads the program to test it with this kernel's verifier. Does not attach it.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -288,7 +288,7 @@ impl Source for AfXdp {
             let ended = self.threads.swap_remove(at).join();
             ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        // In each turn, because stamps are wrong by the change of a time daemon until the offset is read again.
+        // Read the offset in each turn: after a time daemon changes it, time stamps are wrong by the change until then.
         self.control.follow_tai();
         self.presence.check()?;
         self.count()?;
@@ -297,7 +297,7 @@ impl Source for AfXdp {
 
     fn stop(&mut self) -> Result<(), CaptureError> {
         self.feeds.end();
-        // No frame may be on its way to a socket when the driver releases the program.
+        // Frames on their way to a socket must have arrived when the driver releases the program.
         self.control.close();
         let waited = rcu::synchronize();
         program::lock(&self.at_hook).detach();

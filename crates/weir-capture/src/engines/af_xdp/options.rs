@@ -1,4 +1,4 @@
-//! Options of this engine, and checks whether the interface supports them.
+//! Options of the engine `af_xdp`, and checks whether the interface supports them.
 
 use std::io;
 use std::ops::Range;
@@ -14,8 +14,8 @@ use crate::limits::COPIERS_MAX;
 use crate::memory::Memory;
 use crate::setup::{Setup, refuse_queue};
 
-/// Most and fewest chunks of one socket, and most bytes of all sockets of a source together. More queues
-/// may exceed the latter with the fewest chunks for each.
+/// Most and fewest chunks of one socket, and most bytes of all sockets of a source together. A source with so many
+/// queues that even the fewest chunks for each take more bytes may exceed the last limit.
 const CHUNKS_MAX: u32 = 8192;
 const CHUNKS_MIN: u32 = 128;
 const MEMORY_MAX: u32 = 32 << 20;
@@ -26,21 +26,21 @@ pub enum Queues {
     /// All queues of the interface.
     #[default]
     All,
-    /// From the first to the last of these two.
+    /// The queues from the first number to the last one, inclusive.
     Range(u32, u32),
 }
 
 /// The place where frames get their time stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
-    /// In the program at the hook, when the frame comes.
+    /// In the program at the XDP hook, when the frame comes.
     #[default]
     Hook,
     /// In the copier, when it copies the frame.
     Copier,
 }
 
-/// Options of this engine.
+/// Options of the engine `af_xdp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AfXdpOptions {
     /// RX queues to take frames from.
@@ -49,9 +49,9 @@ pub struct AfXdpOptions {
     pub copiers: u32,
     /// Zero-copy or copy mode.
     pub mode: Mode,
-    /// The place where frames are stamped.
+    /// The place where frames get their time stamps.
     pub stamps: Stamps,
-    /// Write the queue of every frame as an option.
+    /// Whether to record the queue of every frame as an option.
     pub record_queue: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Checks a feed, and sets its direction to `Both`, since all frames are received ones.
+/// Checks a feed, and sets its direction to `Both`, since this engine sees received frames only.
 pub(super) fn admit(iface: &str, feed: &mut Feed) -> Result<(), CaptureError> {
     refuse_queue(feed, "a socket or poller")?;
     if feed.direction == Direction::Out {
@@ -88,7 +88,7 @@ pub(super) fn admit(iface: &str, feed: &mut Feed) -> Result<(), CaptureError> {
     Ok(())
 }
 
-/// Memory that a source with these options needs. If the number of queues is unknown, that of one queue.
+/// Returns the memory that a source with these options needs. If the number of queues is unknown, assumes one queue.
 pub(super) fn memory(netns: Option<&NetnsName>, iface: &str, options: &AfXdpOptions) -> Memory {
     // Errors are ignored here; `open` reports them.
     let have = ask_in(netns, || InterfaceQuery::new().ok()?.rx_queues(iface)).ok().flatten();
@@ -99,14 +99,14 @@ pub(super) fn memory(netns: Option<&NetnsName>, iface: &str, options: &AfXdpOpti
     }
 }
 
-/// Most bytes of chunks that the sockets of this many queues have together.
+/// Returns the most bytes of chunks that the sockets of this many queues have together.
 fn buffer_bytes_max(queues: u32) -> u64 {
     let least = u64::from(queues) * u64::from(CHUNKS_MIN) * u64::from(socket::CHUNK_LARGE);
     u64::from(MEMORY_MAX).max(least)
 }
 
-/// Refuses bonds and teams. They have no queues: frames come to the queues of their members, from which they cannot be
-/// redirected to a socket of the master.
+/// Refuses bonds and teams. They have no queues: frames come to the queues of their members, and AF_XDP cannot redirect
+/// these frames to a socket of the bond or team.
 pub(super) fn refuse_masters(
     query: &InterfaceQuery,
     interface: &Interface,
@@ -125,7 +125,7 @@ pub(super) fn refuse_masters(
     )))
 }
 
-/// The text that advises to capture the members instead of the master.
+/// Returns the text that advises the user to capture the members instead of the master.
 fn members_advice(master: &str, members: io::Result<Vec<String>>) -> String {
     match members {
         Ok(members) if members.is_empty() => "it has no members now".to_owned(),
@@ -141,7 +141,7 @@ pub(super) fn wanted_queues(
     have: Option<u32>,
     queues: Queues,
 ) -> Result<Range<u32>, CaptureError> {
-    // A driver that does not report its queues has one.
+    // A driver that does not report its number of queues is assumed to have one.
     let have = have.unwrap_or(1);
     let Queues::Range(first, last) = queues else { return Ok(0..have) };
     if first > last || last >= have {

@@ -22,7 +22,7 @@ use crate::feed::filters::{Prefilter, Sieve, Template, prepare};
 use crate::feed::location::FilterLocation;
 use crate::kernel::interface::Interface;
 
-/// Descriptors that keep the program and its maps loaded.
+/// Descriptors of the program's maps.
 pub(super) struct Program {
     pub(super) control: MapHandle,
     sockets: MapHandle,
@@ -32,7 +32,7 @@ pub(super) struct Program {
 
 enum Xdp {
     Plain(OwnedFd),
-    /// Whether feeds have filters, or may get them.
+    /// A program that can be replaced: feeds have filters, or may get filters.
     Sieve(Sieve),
 }
 
@@ -43,19 +43,19 @@ pub(super) struct Needs {
     pub(super) queues: u32,
     /// Number of possible CPUs.
     pub(super) cpus: u32,
-    /// Whether the program writes words before frames.
+    /// Whether the program writes metadata words in front of frames.
     pub(super) with_words: bool,
-    /// Whether feeds have filters, or may get them.
+    /// Whether feeds have filters, or may get filters.
     pub(super) has_filters: bool,
 }
 
 impl Program {
-    /// Loads the program, bound to the device if that can report VLAN tags.
+    /// Loads the program. Binds it to the device if the device may report VLAN tags.
     pub(super) fn load(
         interface: &Interface,
         needs: Needs,
     ) -> Result<(Program, OnInterface), CaptureError> {
-        // As in the engine bpf: the kernel often refuses this, and the plain program is loaded instead.
+        // As in the engine `bpf`: the kernel often refuses the bound program, and the plain program is loaded instead.
         if needs.with_words
             && xdp::metadata_possible(interface)
             && let Ok(program) = load(interface, needs, true)
@@ -65,7 +65,7 @@ impl Program {
         load(interface, needs, false)
     }
 
-    /// Redirects the frames of `queue` to a bound socket.
+    /// Redirects the frames of `queue` to `socket`, which is bound.
     pub(super) fn steer(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), CaptureError> {
         let value = socket.as_raw_fd().to_ne_bytes();
         self.sockets
@@ -74,7 +74,7 @@ impl Program {
     }
 }
 
-/// A program for an interface, and its link once it is attached.
+/// A program for an interface, and its link while it is attached.
 pub(super) struct OnInterface {
     interface: Interface,
     xdp: Xdp,
@@ -113,7 +113,7 @@ impl Prefilter for OnInterface {
     }
 }
 
-/// The program as the prefilter of a fan-out; shared by the source and threads that change feeds.
+/// The program as the prefilter of a fan-out. The source and the threads that change feeds share it.
 pub(super) struct AtHook(pub(super) Arc<Mutex<OnInterface>>);
 
 impl Prefilter for AtHook {
@@ -122,13 +122,14 @@ impl Prefilter for AtHook {
     }
 }
 
-/// Ignores poisoning: the data is valid even if a thread panicked, because its parts are replaced one at a time.
+/// Locks the program. Ignores poisoning: the data is valid even if a thread panicked, because its parts are replaced
+/// one at a time.
 pub(super) fn lock(at_hook: &Mutex<OnInterface>) -> MutexGuard<'_, OnInterface> {
     at_hook.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether frames in several parts can be redirected to a socket, as since Linux 6.6. Before, this was
-/// impossible even if the frame fitted into one chunk of the socket.
+/// Returns true if the kernel can redirect frames in several parts to a socket, which it can since Linux 6.6. Before,
+/// this was impossible even if the frame fitted into one chunk of the socket.
 fn takes_parts() -> bool {
     let kernel = rustix::system::uname();
     is_at_least(&kernel.release().to_string_lossy(), (6, 6))
@@ -158,8 +159,8 @@ fn load(
     open.maps.control.set_max_entries(1 + needs.cpus).map_err(refuse)?;
     open.progs.weir_xsk.set_autoload(!tags);
     open.progs.weir_xsk_tags.set_autoload(tags);
-    // libbpf does not load programs that are bound to a device, because it would give them no space to grow
-    // (decision 0020).
+    // Programs with filters, and programs that are bound to a device, are loaded by this crate: libbpf cannot reserve
+    // the space in which bound programs grow (decision 0020).
     let by_us = tags || needs.has_filters;
     let template = match by_us {
         true => Some(template(&mut open, tags.then_some(interface.index)).map_err(refuse)?),
@@ -183,7 +184,7 @@ fn load(
     Ok((program, OnInterface { interface: interface.clone(), xdp, link: None }))
 }
 
-/// Takes the program from the object as a template, so that libbpf does not load it.
+/// Takes the program out of the object, as a template, so that libbpf does not load it.
 fn template(
     open: &mut OpenAfXdpSkel<'_>,
     device: Option<u32>,

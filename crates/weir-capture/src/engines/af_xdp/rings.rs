@@ -1,15 +1,16 @@
-//! The two rings between an AF_XDP socket and the kernel: the kernel passes filled chunks by the RX ring, and gets
-//! empty ones back by the fill ring. Indices are 32-bit counters that wrap around; `index & (size - 1)` is the slot.
+//! The two rings between an AF_XDP socket and the kernel: through the RX ring the kernel passes filled chunks, and
+//! through the fill ring it gets empty chunks back. Indices are 32-bit counters that wrap around; `index & (size - 1)`
+//! is the slot.
 //!
 //! For every descriptor that is read, one chunk is given back, so both rings advance equally: the chunk at RX index `i`
-//! goes to fill index `i + chunks`, where `chunks` is the number of chunks in all. So several threads can work on
-//! one ring: each knows the fill index for its chunks without synchronization.
+//! goes to fill index `i + chunks`, where `chunks` is the total number of chunks. So several threads can work on one
+//! ring without synchronization: each can compute the fill index for its chunks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::area::Area;
 
-/// A filled chunk, or a part of a frame in one.
+/// A filled chunk. It contains a frame or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Descriptor {
     /// Offset of the bytes in the UMEM.
@@ -20,7 +21,7 @@ pub(super) struct Descriptor {
     pub(super) continues: bool,
 }
 
-/// The offsets of one ring's words: `struct xdp_ring_offset`, linux/if_xdp.h.
+/// The offsets of one ring's words and slots: `struct xdp_ring_offset`, linux/if_xdp.h.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
     pub(super) producer: usize,
@@ -29,7 +30,7 @@ pub(super) struct Places {
     pub(super) slots: usize,
 }
 
-/// Words of an RX slot: `struct xdp_desc` { u64 addr; u32 len; u32 options }.
+/// 64-bit words of an RX slot: `struct xdp_desc` { u64 addr; u32 len; u32 options }.
 const RX_SLOT_WORDS: usize = 2;
 
 pub(super) struct Rings {
@@ -37,7 +38,7 @@ pub(super) struct Rings {
     rx_places: Places,
     fill: Area,
     fill_places: Places,
-    /// The number of slots of each ring and of chunks, a power of two.
+    /// The number of slots of each ring, which is also the number of chunks: a power of two.
     size: u32,
 }
 
@@ -51,19 +52,19 @@ impl Rings {
     ) -> Rings {
         assert!(size.is_power_of_two());
         let rings = Rings { rx, rx_places, fill, fill_places, size };
-        // Both panic now rather than later if the places do not lie in the areas.
+        // Panics now rather than later if the slots are not within the areas.
         let _ = (rings.rx_slots(), rings.fill_slots());
         rings
     }
 
-    /// The RX index up to which the kernel has filled descriptors.
+    /// Returns the RX index up to which the kernel has filled descriptors.
     #[inline]
     pub(super) fn filled(&self) -> u32 {
         // Pairs with the kernel's release: descriptors and frames below this index are complete.
         self.rx.u32(self.rx_places.producer).load(Ordering::Acquire)
     }
 
-    /// The descriptor at an index below [`filled`](Rings::filled) that was not released.
+    /// Returns the descriptor at an index that is below [`filled`](Rings::filled) and was not released.
     #[inline]
     pub(super) fn descriptor(&self, index: u32) -> Descriptor {
         let slot = (index & (self.size - 1)) as usize * RX_SLOT_WORDS;
@@ -77,7 +78,7 @@ impl Rings {
         }
     }
 
-    /// Sets the chunk that goes back for the descriptor at `index`. The kernel sees it after
+    /// Sets the chunk that the kernel gets back for the descriptor at `index`. The kernel sees it after
     /// [`release`](Rings::release).
     #[inline]
     pub(super) fn give_back(&self, index: u32, address: u64) {
@@ -85,16 +86,16 @@ impl Rings {
         self.fill_slots()[slot].store(address, Ordering::Relaxed);
     }
 
-    /// Releases all descriptors below `index`, and gives their chunks back to the kernel.
+    /// Releases all descriptors below `index`, and so gives their chunks back to the kernel.
     pub(super) fn release(&self, index: u32) {
-        // Each pairs with an acquire in the kernel: our reads of the slots, and our stores of the addresses, come
-        // before.
+        // Each store pairs with an acquire in the kernel: before it come our reads of the RX slots, and our stores of
+        // the addresses.
         self.rx.u32(self.rx_places.consumer).store(index, Ordering::Release);
         let fill = index.wrapping_add(self.size);
         self.fill.u32(self.fill_places.producer).store(fill, Ordering::Release);
     }
 
-    /// Gives the kernel all chunks, once, before anything else.
+    /// Gives all chunks to the kernel. Must be called once, before all other operations.
     pub(super) fn give_all(&self, chunk_bytes: u32) {
         for index in 0..self.size {
             self.give_back(index, u64::from(index) * u64::from(chunk_bytes));
@@ -102,7 +103,7 @@ impl Rings {
         self.release(0);
     }
 
-    /// Whether the kernel wants to be called after chunks were given back.
+    /// Returns true if the kernel requests a system call after chunks were given back.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         let flags = self.fill.u32(self.fill_places.flags).load(Ordering::Relaxed);
@@ -120,7 +121,7 @@ impl Rings {
     }
 }
 
-/// The kernel's side of both rings, for tests and benches: an RX ring without a NIC.
+/// The kernel's side of both rings, for tests and benches: it replaces the NIC.
 pub(super) mod kernel {
     use weir_ring::memory::Placement;
 
@@ -128,7 +129,7 @@ pub(super) mod kernel {
 
     const PLACES: Places = Places { producer: 0, consumer: 64, flags: 128, slots: 192 };
 
-    /// Rings in anonymous memory.
+    /// Creates both rings in anonymous memory.
     pub(in crate::engines::af_xdp) fn rings(size: u32) -> std::io::Result<Rings> {
         let bytes = |slot_words: usize| PLACES.slots + size as usize * slot_words * 8;
         let rx = Area::anonymous(bytes(RX_SLOT_WORDS), Placement::default())?;
@@ -136,10 +137,10 @@ pub(super) mod kernel {
         Ok(Rings::new(rx, PLACES, fill, PLACES, size))
     }
 
-    /// The kernel's operations.
+    /// Operations that the kernel does in service.
     impl Rings {
-        /// Takes the next empty chunk, calls `write` to fill it, and adds a descriptor to the RX ring:
-        /// `len` bytes, `offset` bytes into the chunk. False if there is no chunk or no slot.
+        /// Takes the next empty chunk, calls `write` to fill it, and adds a descriptor of `len` bytes, which begin
+        /// `offset` bytes into the chunk, to the RX ring. Returns false if there is no chunk or no slot.
         pub(in crate::engines::af_xdp) fn receive(
             &self,
             len: u32,
@@ -172,13 +173,13 @@ pub(super) mod kernel {
             true
         }
 
-        /// Fills all released chunks again at once, with the same descriptors, like a NIC that is never behind. Every
-        /// slot must have been filled before.
+        /// Fills all released chunks again at once, with the same descriptors, like a NIC that always has frames
+        /// waiting. Every slot must have been filled before.
         pub(in crate::engines::af_xdp) fn refill(&self) {
             let released = self.rx.u32(self.rx_places.consumer).load(Ordering::Acquire);
             let made = released.wrapping_add(self.size);
             let producer = self.rx.u32(self.rx_places.producer);
-            // Written only if something was released, because all copiers read this word.
+            // Stored only if something was released, because all copiers read this word.
             if producer.load(Ordering::Relaxed) != made {
                 producer.store(made, Ordering::Release);
             }

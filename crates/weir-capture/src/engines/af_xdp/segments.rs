@@ -1,6 +1,5 @@
-//! Several copiers for one RX ring of the kernel: the ring is divided into segments of fixed length, and copier `k`
-//! of `n` copies every `n`th of them (the scheme of HPCAP40). The division is fixed, so copiers need not wait for
-//! work.
+//! Several copiers for one RX ring of the kernel: the ring is divided into segments of fixed length, and copier `k` of
+//! `n` copies every `n`th segment, as in HPCAP40. The assignment is fixed, so copiers need not ask for work.
 //!
 //! ```text
 //! RX index   0        256       512       768       1024
@@ -10,9 +9,9 @@
 //!            └──┴ released: up to the lower of both; these slots and chunks were given back to the kernel
 //! ```
 //!
-//! A copier begins its segment as soon as that has a frame, and goes on as more frames come, so frames of a quiet
-//! link are not delayed. Frames are in order except at the borders of segments, where two copiers work at the same
-//! time. Each copier has its own ring; consumers merge the rings by time.
+//! A copier begins its segment as soon as the segment has a frame, and goes on as more frames come, so frames of a
+//! quiet link are not delayed. Frames are in order except at the borders of segments, where two copiers work at the
+//! same time. Each copier has its own ring; consumers merge the rings by time.
 
 #[cfg(not(loom))]
 use std::sync::{
@@ -27,30 +26,30 @@ use loom::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
-/// Most and fewest slots of a segment. Segments are long, so that changing to the next one costs little; two
-/// segments for each copier fit the ring.
+/// Most and fewest slots of a segment. Segments are long, so that going to the next segment costs little; the ring has
+/// slots for two segments of each copier.
 const SEGMENT: u32 = 256;
 const SEGMENT_MIN: u32 = 16;
 
-/// Most copiers that a ring of this many slots can keep at work.
+/// Returns the most copiers that can work in parallel on a ring with this many slots.
 #[must_use]
 pub fn copiers_max(slots: u32) -> u32 {
     slots / (2 * SEGMENT_MIN)
 }
 
-/// A value on its own cache line (two lines, because the processor fetches the next one, too).
+/// A value on its own cache line. It takes two lines, because the processor prefetches the adjacent line, too.
 #[repr(align(128))]
 struct Line<T>(T);
 
-/// The progress of each copier, and of the release.
+/// The progress of each copier, and the index up to which slots were released.
 pub struct Segments {
     done: Box<[Line<AtomicU32>]>,
-    /// On its own line, because all copiers write it, and read the other fields for every frame.
+    /// On its own line: all copiers write it, whereas they read the other fields for every frame.
     released: Line<Mutex<u32>>,
     segment: u32,
 }
 
-/// The present segment of a copier: its next index, and the segment's end.
+/// The current segment of a copier: the copier's next index, and the segment's end.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnSegment {
     copier: usize,
@@ -59,14 +58,14 @@ pub struct OwnSegment {
 }
 
 impl OwnSegment {
-    /// The next index that the copier has to copy.
+    /// Returns the next index that the copier has to copy.
     #[must_use]
     pub fn at(&self) -> u32 {
         self.at
     }
 
-    /// The number of consecutive descriptors, at most `most`, that the copier can copy now. `filled`: the index up to
-    /// which the kernel has filled.
+    /// Returns the number of consecutive descriptors, at most `most`, that the copier can copy now. `filled`: the RX
+    /// index up to which the kernel has filled descriptors.
     #[inline]
     #[must_use]
     pub fn ready(&self, filled: u32, most: u32) -> u32 {
@@ -80,13 +79,13 @@ impl OwnSegment {
 }
 
 impl Segments {
-    /// Makes the segments for 1 to [`copiers_max`] copiers, on a ring of `slots`.
+    /// Creates the segments for 1 to [`copiers_max`] copiers, on a ring of `slots`.
     #[must_use]
     pub fn new(copiers: usize, slots: u32) -> Segments {
         Segments::of(copiers, (slots / (2 * copiers as u32)).clamp(SEGMENT_MIN, SEGMENT))
     }
 
-    /// As [`new`](Segments::new), with segments of a few slots, for the model.
+    /// Creates segments like [`new`](Segments::new), but with only a few slots each, for the loom model.
     #[cfg(loom)]
     #[must_use]
     pub fn model(copiers: usize, segment: u32) -> Segments {
@@ -99,15 +98,15 @@ impl Segments {
         Segments { done, released: Line(Mutex::new(0)), segment }
     }
 
-    /// The first segment of a copier; they are numbered from 0.
+    /// Returns the first segment of a copier. Copiers are numbered from 0.
     #[must_use]
     pub fn first_of(&self, copier: usize) -> OwnSegment {
         let at = copier as u32 * self.segment;
         OwnSegment { copier, at, end: at.wrapping_add(self.segment) }
     }
 
-    /// To be called when the copier is done with its next `count` descriptors, all of its present segment. True if that
-    /// segment is done.
+    /// Marks the copier's next `count` descriptors as done; they must all be in its current segment. Returns true if
+    /// that segment is done.
     #[inline]
     pub fn advance(&self, own: &mut OwnSegment, count: u32) -> bool {
         own.at = own.at.wrapping_add(count);
@@ -122,19 +121,19 @@ impl Segments {
         ended
     }
 
-    /// Whether everything below `filled` was released. False while another copier releases.
+    /// Returns true if everything below `filled` was released; false while another copier releases.
     #[must_use]
     pub fn is_released(&self, filled: u32) -> bool {
         self.released.0.try_lock().is_ok_and(|released| *released == filled)
     }
 
-    /// Releases, by `give(index)`, everything up to the index below which all copiers are done. That index never
-    /// decreases. True if anything was released. If another copier is releasing, this call does nothing: our
-    /// progress is included by that copier or by the next call.
+    /// Releases, by calling `give(index)`, everything below the index up to which all copiers are done. That index
+    /// never decreases. Returns true if anything was released. If another copier is releasing, this call does nothing:
+    /// the progress of our copier is then released by that copier or by the next call.
     #[inline]
     pub fn release(&self, give: impl FnOnce(u32)) -> bool {
         let Ok(mut released) = self.released.0.try_lock() else { return false };
-        // P, pairs with O in `advance`: what the copiers did before comes before `give`.
+        // P, pairs with O in `advance`: the copiers' reads and stores before `advance` come before `give`.
         let ahead = |line: &Line<AtomicU32>| line.0.load(Ordering::Acquire).wrapping_sub(*released);
         let least = self.done.iter().map(ahead).min().unwrap_or(0);
         if least == 0 {

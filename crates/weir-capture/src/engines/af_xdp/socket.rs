@@ -13,16 +13,16 @@ use super::rings::{Places, Rings};
 use crate::error::CaptureError;
 use crate::kernel::interface::Interface;
 
-/// Headroom before the frame in a chunk: `XDP_PACKET_HEADROOM`, linux/bpf.h.
+/// Bytes in front of the frame in a chunk: `XDP_PACKET_HEADROOM`, linux/bpf.h.
 const HEADROOM_BYTES: u32 = 256;
-/// Chunks have 2 KiB, or a page if a frame of the interface does not fit 2 KiB.
+/// Bytes of a chunk: 2 KiB, or 4 KiB if the longest frame of the interface does not fit into 2 KiB.
 const CHUNK_SMALL: u32 = 2048;
 pub(super) const CHUNK_LARGE: u32 = 4096;
-/// An Ethernet header with two tags.
+/// Bytes of an Ethernet header with two VLAN tags.
 const LINK_BYTES: u32 = 14 + 8;
-/// How long to wait for a queue: the kernel releases that of a closed socket somewhat later, in a workqueue.
+/// Longest wait for a queue: the kernel releases the queue of a closed socket some time later, in a workqueue.
 const RELEASE_LIMIT: Duration = Duration::from_secs(2);
-/// Slots of the completion ring. Only sending needs it, but the kernel requires one.
+/// Slots of the completion ring. Only sending uses this ring, but the kernel requires it.
 const COMPLETIONS: u32 = 64;
 
 /// Whether the kernel copies frames from the driver's memory into chunks.
@@ -49,13 +49,13 @@ pub(super) struct Statistics {
 pub(super) struct Shape {
     pub(super) chunks: u32,
     pub(super) chunk_bytes: u32,
-    /// Frames may use several chunks.
+    /// Whether frames may use several chunks.
     pub(super) multi: bool,
 }
 
 impl Shape {
-    /// Sizes for an interface with this MTU: `chunks` chunks, of a size that holds its frames if possible. Longer
-    /// frames use several chunks, and then only one copier is possible.
+    /// Returns the sizes for an interface with this MTU: `chunks` chunks, of a size that holds its longest frame if
+    /// possible. If it does not, frames may use several chunks, and then only one copier is possible.
     pub(super) fn of(interface: &Interface, chunks: u32) -> Shape {
         let frame = interface.mtu.saturating_add(LINK_BYTES);
         let small = frame <= CHUNK_SMALL - HEADROOM_BYTES;
@@ -80,7 +80,7 @@ impl AsFd for Socket {
 }
 
 impl Socket {
-    /// Makes and binds a socket; the caller owns its rings and its memory.
+    /// Creates and binds a socket. The caller owns its rings and its memory.
     pub(super) fn bind(
         interface: &Interface,
         queue: u32,
@@ -90,7 +90,7 @@ impl Socket {
     ) -> Result<(Socket, Rings, Area), CaptureError> {
         let doing = |what: &str| format!("{}, queue {queue}: {what}", interface.name);
         let fail = |what: &str| CaptureError::os(doing(what));
-        // SAFETY: no pointers are passed; a descriptor or -1 comes back.
+        // SAFETY: the call gets no pointers; it returns a descriptor or -1.
         let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             let source = io::Error::last_os_error();
@@ -145,7 +145,7 @@ impl Socket {
         self.zero_copy
     }
 
-    /// Waits for a frame.
+    /// Waits for a frame, for at most `limit`.
     pub(super) fn wait(&self, limit: Duration) -> io::Result<()> {
         let timeout = limit.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
         match rustix::event::poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
@@ -156,8 +156,8 @@ impl Socket {
 
     /// Tells the kernel that chunks were given back.
     pub(super) fn wake_kernel(&self) {
-        // Errors do not matter: the chunks are in the fill ring, and the kernel is called again after the next batch.
-        // SAFETY: no buffer is passed and none written: length 0.
+        // Errors do not matter: the chunks are in the fill ring, and the kernel is called again after the next release.
+        // SAFETY: no buffer is passed, and the kernel writes none: the length is 0.
         unsafe {
             let flags = libc::MSG_DONTWAIT;
             let (none, nobody) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -252,9 +252,9 @@ fn map_rings(fd: &OwnedFd, slots: u32) -> io::Result<Rings> {
 }
 
 fn set<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; each caller passes the type that if_xdp.h
-    // names for the option. The kernel pins the memory to which an `xdp_umem_reg` points, and the owner of the
-    // socket also owns the `Area` of that memory.
+    // SAFETY: the kernel reads `size_of::<T>()` bytes of a live `T`; each caller passes the type that if_xdp.h names
+    // for the option. The kernel pins the memory to which an `xdp_umem_reg` points, and the owner of the socket also
+    // owns the `Area` of that memory.
     let result = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -267,7 +267,7 @@ fn set<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Structures of integers, for which all bytes are valid.
+/// Structs of integers, for which all bytes are valid.
 trait Plain {}
 impl Plain for libc::xdp_options {}
 impl Plain for libc::xdp_statistics {}

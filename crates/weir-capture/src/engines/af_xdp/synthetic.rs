@@ -1,8 +1,8 @@
-//! Copiers on an RX ring without a NIC. With it, a machine with any number of queues can measure how
+//! Copiers on an RX ring without a NIC. With them, one can measure on any machine, for any number of copiers, how
 //! copying scales, and test that no frame is lost or duplicated.
 //!
-//! The copiers, the segments and both rings are those of the engine. Only the kernel is replaced: chunks
-//! that are given back are full again at once.
+//! The copiers, the segments and both rings are those of the engine. Only the kernel is replaced: chunks that are given
+//! back are full again at once.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::segments::Segments;
 use crate::error::CaptureError;
 use crate::feed::fanout::Fanout;
 
-/// Bytes of a chunk, and the offset at which the kernel puts the frame.
+/// Bytes of a chunk, and the offset in it at which the kernel writes the frame.
 const CHUNK_BYTES: u32 = 2048;
 const OFFSET: u32 = 256;
 /// Batches between two readings of the clock.
@@ -32,18 +32,19 @@ pub struct SyntheticSpec {
     pub frame_bytes: u32,
     /// Slots of the RX ring, a power of two.
     pub slots: u32,
-    /// Number of threads that share it.
+    /// Number of copiers (threads) that share the RX ring.
     pub copiers: u32,
     /// Size of each copier's ring, in MiB.
     pub ring_mib: u64,
 }
 
-/// The copier of one thread.
+/// A copier, for one thread.
 pub struct SyntheticCopier {
     copier: Copier,
 }
 
-/// Makes the RX ring and its copiers, each for a thread of its own, with the ring that it fills.
+/// Creates the RX ring and its copiers. Each copier is for a thread of its own, and is returned with the ring that it
+/// fills.
 ///
 /// # Errors
 /// No memory.
@@ -59,7 +60,7 @@ pub fn copiers(spec: SyntheticSpec) -> Result<Vec<(SyntheticCopier, Ring<Mapping
     (0..spec.copiers as usize).map(make).collect()
 }
 
-/// A ring for a copier's frames.
+/// Creates a ring for a copier's frames.
 fn ring(mib: u64) -> Result<Ring<Mapping>, CaptureError> {
     let spec = RingSpec {
         data_blocks: mib,
@@ -72,15 +73,15 @@ fn ring(mib: u64) -> Result<Ring<Mapping>, CaptureError> {
 }
 
 impl SyntheticCopier {
-    /// Copies for this long, and stamps every frame. Returns the number of frames.
+    /// Copies frames for this long, and sets the time stamp of each. Returns the number of frames.
     pub fn copy_for(&mut self, time: Duration) -> u64 {
         let queue = Arc::clone(&self.copier.queue);
         let before = self.copier.fanout.frames();
         let begin = Instant::now();
         while begin.elapsed() < time {
             for _ in 0..LOOK_BATCHES {
-                // This copier has no frames, because others are behind. One of them may need this CPU,
-                // which the engine's copier would leave by sleeping.
+                // This copier has no frames, because other copiers are behind. One of them may need this CPU. The
+                // engine's copier would free the CPU by sleeping.
                 if self.copier.turn(&queue) == 0 {
                     std::thread::yield_now();
                 }

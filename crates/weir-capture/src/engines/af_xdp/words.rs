@@ -1,4 +1,4 @@
-//! The words that `bpf/af_xdp.bpf.c` puts in front of a frame: `struct weir_words`.
+//! The metadata words that `bpf/af_xdp.bpf.c` writes in front of a frame: `struct weir_words`.
 
 use crate::kernel::vlan::Tag;
 
@@ -6,11 +6,11 @@ use crate::kernel::vlan::Tag;
 pub(super) const WORDS_BYTES: u32 = 16;
 /// Offset of `kind` in `struct weir_words`.
 pub(super) const KIND_AT: usize = 12;
-/// `WEIR_WORDS`: the value of `kind` if the words are there, and its bit for "and a tag".
+/// `WEIR_WORDS`: the value of `kind` if there are words; and the bit that is set in it if there is also a tag.
 const KIND: u32 = 0x5765_6970;
 const KIND_TAG: u32 = 1;
 
-/// Data of a frame that only the hook knows.
+/// Data of a frame that only the program at the hook knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
     pub(super) ts_ns: u64,
@@ -18,7 +18,7 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// The words before a frame, if there are any. A frame with too little headroom has none.
+    /// Returns the words in front of a frame, if there are any. A frame with too little headroom has none.
     #[inline]
     pub(super) fn parse(bytes: &[u8; WORDS_BYTES as usize]) -> Option<Words> {
         let [t0, t1, t2, t3, t4, t5, t6, t7, p0, p1, c0, c1, kind @ ..] = *bytes;

@@ -1,5 +1,5 @@
-//! Feeds that join, leave and change at the hook. Each change loads new programs, which replace the running
-//! ones; each frame is handled by either the old or the new one (docs/decisions/0017-feeds-at-run-time.md).
+//! Adds, removes and changes feeds at the hook. Each change loads new programs, which replace the running ones; each
+//! frame is handled by either an old or a new program (docs/decisions/0017-feeds-at-run-time.md).
 
 use std::thread;
 
@@ -17,8 +17,8 @@ use crate::feed::location::FilterLocation;
 use crate::kernel::rcu;
 
 impl Shared {
-    /// Makes the programs write these feeds, by place. False if the kernel does not accept the new
-    /// programs; nothing has changed then.
+    /// Makes the programs write the rings of these feeds, which are ordered by place. Returns false if the kernel does
+    /// not accept the new programs; nothing has changed then.
     fn install(&self, state: &mut State, places: Vec<Option<Feed>>) -> Result<bool, CaptureError> {
         let words = self.free_words(state)?;
         let Some(programs) = state.programs.with_feeds(&places, &state.lists, words)? else {
@@ -28,7 +28,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Replaces the running programs, on all sides or on none. The new programs count in `words`.
+    /// Replaces the running programs, on all sides or on none. The new programs count their frames in `words`.
     fn put(
         &self,
         state: &mut State,
@@ -36,7 +36,7 @@ impl Shared {
         words: usize,
         programs: AtHook,
     ) -> Result<(), CaptureError> {
-        // Before the new programs handle any frame.
+        // This comes before the new programs handle a frame.
         self.served().generations.begin(words, taken_places(&places), self);
         if state.has_begun && !state.is_over {
             self.exchange(state, words, &programs)?;
@@ -56,7 +56,7 @@ impl Shared {
         let Err(error) = attach::exchange(programs, attachments) else {
             return Ok(());
         };
-        // One of two sides may have the new program already.
+        // If there are two sides, the first may have the new program already.
         let back = attach::exchange(&state.programs.at, attachments);
         let Err(undoing) = back else { return Err(error) };
         self.served().generations.stuck(words);
@@ -68,7 +68,7 @@ impl Shared {
         )))
     }
 
-    /// Words that no running program counts in.
+    /// Returns words in which no running program counts.
     fn free_words(&self, state: &mut State) -> Result<usize, CaptureError> {
         if let Some(words) = self.served().generations.free_words() {
             return Ok(words);
@@ -92,7 +92,7 @@ impl Shared {
         change: Change,
     ) -> Result<FilterLocation, CaptureError> {
         let mut state = self.state_for_change();
-        // Checked again under the lock: the place may belong to another feed by now.
+        // Find the feed again under the lock: the place may belong to another feed by now.
         self.served().find(feed)?;
         let filter = match change {
             Change::Filter(filter) => filter,
@@ -125,15 +125,15 @@ impl Shared {
             return Ok(None);
         }
         self.free_left_places(state)?;
-        // One place stays free, for feeds that move to other rings.
+        // One place stays free, for a feed that moves to other rings.
         if self.free_places(state).count() < 2 {
             return Ok(None);
         }
         self.take_place(state, feed, None)
     }
 
-    /// Places that no program writes and no feed has. A place without a feed that still has rings is not
-    /// free: the wait for its programs failed.
+    /// Returns the places that no feed has and whose rings no program writes. A place without a feed that still has
+    /// rings is not free: waiting for the end of its programs failed.
     fn free_places(&self, state: &State) -> impl Iterator<Item = usize> + use<> {
         let served = self.served();
         let is_free = |(place, feed): (usize, &Option<Feed>)| {
@@ -143,7 +143,7 @@ impl Shared {
         free.into_iter()
     }
 
-    /// Frees the places whose feeds have left, but for which the wait for the programs failed.
+    /// Frees the places whose feeds have left, but for whose programs waiting failed.
     fn free_left_places(&self, state: &mut State) -> Result<(), CaptureError> {
         let left: Vec<usize> = {
             let served = self.served();
@@ -162,7 +162,7 @@ impl Shared {
         left.into_iter().try_for_each(|place| self.free_place(state, place, None).1)
     }
 
-    /// Adds a feed in a free place. At the same instant, the feed of the place `leaves` leaves.
+    /// Adds a feed in a free place. At the same instant, the feed in the place `leaves` leaves.
     fn take_place(
         &self,
         state: &mut State,
@@ -178,7 +178,7 @@ impl Shared {
             lists.swap(leaves, place);
         }
         let words = self.free_words(state)?;
-        // Concurrently: making rings waits for RCU, and loading takes the verifier's time.
+        // Both at the same time: creating rings waits for RCU, and loading takes the verifier's time.
         let (programs, rings) = thread::scope(|scope| {
             let load = scope.spawn(|| state.programs.with_feeds(&places, &lists, words));
             let rings = self.make_rings(state, place, feed);
@@ -202,7 +202,7 @@ impl Shared {
         Ok(Some(place))
     }
 
-    /// Makes the rings of a place and gives them to the programs.
+    /// Creates the rings of a place, and gives them to the programs.
     fn make_rings(
         &self,
         state: &State,
@@ -244,8 +244,8 @@ impl Shared {
         served.places[place] = HookPlace { missed_before, missed_by_interface, ..new };
     }
 
-    /// Closes and frees the rings of a place whose programs no longer run. Returns its ledger, and whether
-    /// all rings could be closed and freed. `feed`: the feed that leaves the source, if one does.
+    /// Closes and frees the rings of a place whose programs no longer run. Returns the place's ledger, and whether all
+    /// rings could be closed and freed. `feed`: the feed that leaves the source; `None` if none does.
     fn free_place(
         &self,
         state: &mut State,
@@ -288,7 +288,7 @@ impl Shared {
         freed.map(|()| ledger)
     }
 
-    /// Moves a feed at the hook to other rings, in another place.
+    /// Moves a feed at the hook to another place, with other rings.
     pub(super) fn replace_at_hook(
         &self,
         state: &mut State,
@@ -302,8 +302,8 @@ impl Shared {
         let own = state.places[place].clone().ok_or(CaptureError::NoFeed)?;
         self.free_left_places(state)?;
         let to = self.take_place(state, &own, Some(place))?.ok_or_else(refused_by_kernel)?;
-        // The feed is in the other place from now on. Each frame is in exactly one of the two, so this
-        // cannot be undone without a loss.
+        // From here on the feed is in the other place. Each frame is in exactly one of the two places, so undoing the
+        // move would lose frames.
         let slot = state.next_feed();
         let handle = {
             let mut served = self.served();
@@ -312,15 +312,15 @@ impl Shared {
             self.handle(&served, &served.feeds[at])
         };
         let ledger = match self.settle(state) {
-            // If the place cannot be freed, that costs memory, but no frames.
+            // If the rings cannot be freed, they still occupy memory, but no frames are lost.
             Ok(()) => self.free_place(state, place, None).0,
-            // Programs on other CPUs may still write a last frame there. The next change frees the place.
+            // Programs on other CPUs may still write a last frame into the old rings. The next change frees the place.
             Err(_) => self.ledger_of(&self.served(), place),
         };
         Ok((handle, ledger))
     }
 
-    /// Starts the relay, if it does not run, and makes the hook write its rings.
+    /// Starts the relay if it does not run, and makes the programs write its rings.
     pub(super) fn open_relay(&self, state: &mut State) -> Result<(), CaptureError> {
         if self.members.is_some() {
             return Err(plan::no_relay());
@@ -346,7 +346,8 @@ impl Shared {
         Ok(())
     }
 
-    /// The relay is published only when its thread runs; otherwise feeds could join it and get no frames.
+    /// Starts the relay's thread, if the source has begun, and then publishes the relay. If it were published before,
+    /// feeds could join it and get no frames.
     fn begin_relay(
         &self,
         state: &State,
@@ -364,14 +365,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Stops writing the relay's place, if no feed needs it.
+    /// Makes the programs stop writing the relay's rings, if no feed needs the relay.
     pub(super) fn shut_relay(&self, state: &mut State) {
         let is_needed = self.served().feeds.iter().any(|own| matches!(own.by, By::Relay));
         if !is_needed && state.programs.may_change() {
             let mut places = state.places.clone();
             places.pop();
             places.push(None);
-            // If this fails, frames are still copied to the relay's rings, with no other effect.
+            // If this fails, frames are still copied to the relay's rings; that only costs time.
             let _ = self.install(state, places);
         }
     }
@@ -385,7 +386,7 @@ fn refused_by_kernel() -> CaptureError {
 }
 
 impl State {
-    /// The places for feeds: all except the relay's.
+    /// Returns the places for feeds: all except the relay's.
     fn feed_places(&self) -> &[Option<Feed>] {
         &self.places[..self.places.len() - 1]
     }

@@ -1,10 +1,10 @@
 //! Attaches programs to an interface, and detaches them.
 //!
-//! At TC this is done in two steps: opening a source attaches a placeholder to the hook, and starting it
+//! At TC, attaching takes two steps: opening a source attaches a placeholder to the hook, and starting the source
 //! replaces the placeholder by the capturing program.
 //!
-//! Links (tcx, XDP) are held by a descriptor, so they always end with this process. Only clsact filters can
-//! outlive it; see [`super::clsact`].
+//! Links (tcx, XDP) are held by a descriptor, so they always end with this process. Only clsact filters can outlive it;
+//! see [`super::clsact`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -29,7 +29,7 @@ enum Held {
 }
 
 impl Attachment {
-    /// Whether it is on the interface with this index.
+    /// Returns true if it is on the interface with this index.
     pub(super) fn is_of(&self, ifindex: u32) -> bool {
         self.interface.index == ifindex
     }
@@ -56,8 +56,8 @@ pub(super) fn sweep(programs: &Programs) {
     clsact::sweep(programs.at.program(any).as_fd());
 }
 
-/// Attaches a placeholder, which passes every frame, to the wanted TC hooks. If a hook is full, this fails
-/// while another engine can still be chosen. Does nothing for XDP.
+/// Attaches a placeholder, which passes every frame, to the wanted TC hooks. If a hook is full, this fails early enough
+/// to choose another engine. Does nothing for XDP.
 pub(super) fn take_places(
     interface: &Arc<Interface>,
     programs: &Programs,
@@ -76,7 +76,8 @@ fn take_place(
 ) -> Result<Attachment, CaptureError> {
     let attachment = |held| Attachment { interface: Arc::clone(interface), held };
     if how == TcAttach::Best {
-        // Before all other programs, to capture frames that a later program drops or redirects.
+        // BPF_F_BEFORE: the program runs before all other programs, to capture frames that a later one drops or
+        // redirects.
         match link(program.as_fd(), interface.index, side.tcx(), libbpf_sys::BPF_F_BEFORE) {
             Ok(fd) => return Ok(attachment(Held::Link { fd, side: Some(side) })),
             // Linux before 6.6 has no tcx.
@@ -87,10 +88,10 @@ fn take_place(
     Ok(attachment(Held::Filter(Filter::attach(interface, program, side, lock)?)))
 }
 
-/// Attaches the capturing programs to one of several interfaces.
+/// Attaches the capturing programs to one interface of a source that has several.
 ///
-/// Always by clsact filters: attaching a tcx link waits for RCU while it holds the lock of the kernel's network
-/// configuration, which for hundreds of interfaces takes seconds (docs/decisions/0019-patterns.md).
+/// This uses clsact filters, even if tcx exists: attaching a tcx link waits for RCU while it holds the lock of the
+/// kernel's network configuration, which for hundreds of interfaces takes seconds (docs/decisions/0019-patterns.md).
 pub(super) fn attach_member(
     interface: &Arc<Interface>,
     at: &AtHook,
@@ -137,7 +138,7 @@ pub(super) fn attach_tc(
     take_place(interface, program, side, (how, None))
 }
 
-/// Replaces the attached programs. Every frame is seen by either the old or the new one.
+/// Replaces the attached programs. Each frame is handled by either the old or the new program.
 pub(super) fn exchange(at: &AtHook, attachments: &mut [Attachment]) -> Result<(), CaptureError> {
     for attachment in attachments {
         let exchanged = attachment.exchange(at);
@@ -150,11 +151,11 @@ pub(super) fn exchange(at: &AtHook, attachments: &mut [Attachment]) -> Result<()
 }
 
 pub(super) fn is_there(ifindex: u32) -> bool {
-    // If the query fails, assume that the interface exists; callers then return their own error.
+    // If the query fails, assumes that the interface exists; callers then return their own error.
     InterfaceQuery::new().map_or(true, |query| query.exists(ifindex))
 }
 
-/// Replaces the program of a link. Every frame is seen by either the old or the new one.
+/// Replaces the program of a link. Each frame is handled by either the old or the new program.
 pub(crate) fn update(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: both descriptors are borrowed for the call; null options mean defaults.
     let result = unsafe {

@@ -10,18 +10,17 @@ use super::xdp;
 use crate::error::CaptureError;
 use crate::kernel::interface::Interface;
 
-/// A program that is attached to a hook. Detached when dropped; after that it may still run until
+/// A program that is attached to a hook. Dropping this value detaches the program; it may still run until
 /// [`synchronize`](crate::kernel::rcu::synchronize) returns.
 ///
-/// XDP and tcx links end with the process, for whatever reason it ends. A clsact filter (TC before Linux
-/// 6.6) outlives a process that is killed; the next [`at_tc`](Self::at_tc) in that network namespace
-/// removes it.
+/// XDP and tcx links end with the process, for whatever reason it ends. A clsact filter (TC before Linux 6.6) outlives
+/// a process that is killed; the next call of [`at_tc`](Self::at_tc) in that network namespace removes the filter.
 pub struct AttachedProgram {
     _attachment: Attachment,
 }
 
 impl AttachedProgram {
-    /// Attaches at XDP: in the driver if it supports that, otherwise in the stack.
+    /// Attaches a program at XDP: in the driver if it supports native XDP, otherwise in the stack (generic XDP).
     ///
     /// # Errors
     /// [`CaptureError::XdpBusy`], [`CaptureError::XdpRefused`], [`CaptureError::Os`].
@@ -32,7 +31,7 @@ impl AttachedProgram {
         Ok(AttachedProgram { _attachment: attach_xdp(interface, program)? })
     }
 
-    /// Attaches at TC, before all other filters, for sent or for received frames.
+    /// Attaches a program at TC, before all other filters, for sent or for received frames.
     ///
     /// # Errors
     /// [`CaptureError::Attach`], [`CaptureError::Bpf`].
@@ -48,7 +47,7 @@ impl AttachedProgram {
     }
 }
 
-/// Whether the XDP program of this interface runs in the kernel's generic hook, not in the driver.
+/// Returns true if the XDP program of this interface runs in the kernel's generic hook, not in the driver.
 #[must_use]
 pub fn is_generic_xdp(interface: &Interface) -> bool {
     xdp::is_generic(interface.index)

@@ -1,9 +1,9 @@
 //! Block lists in the kernel: the maps of `bpf/block.h`, and their only writer.
 //!
-//! All feeds of a source share one set of maps. Programs may read while a list changes, so the order of
-//! stores matters: an entry is added to its map before its bits are set in the front, and its bits are
-//! cleared in the front before it is removed from the map. Other entries are not affected: each bit has a
-//! use count, and is cleared with the last entry that needs it.
+//! All feeds of a source share one set of maps. For each feed, a bitmap, the front, tells which frames need a lookup in
+//! the maps. Programs may read while a list changes, so the order of stores matters: an entry is added to its map
+//! before its bits are set in the front, and its bits are cleared in the front before it is removed from its map. Other
+//! entries are not affected: each bit has a use count, and is cleared with the last entry that needs it.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,10 +20,10 @@ use crate::error::CaptureError;
 use crate::kernel::map_options;
 pub use crate::limits::ENTRIES_OF_A_KIND_MAX;
 
-/// Most lists: keys have 16 bits for a feed.
+/// Most lists: a feed has 16 bits in the keys.
 const LISTS_MAX: usize = 1 << 16;
 
-/// Bytes of the structures of `bpf/block.h`.
+/// Bytes of the key structs of `bpf/block.h`.
 const ADDRESS_BYTES: usize = 24;
 const FLOW_BYTES: usize = 40;
 const PREFIX_BYTES: usize = 24;
@@ -34,7 +34,7 @@ pub enum BlockError {
     /// The feed's own list is full.
     #[error(transparent)]
     Full(#[from] Full),
-    /// The maps, which the lists of all feeds share, are full.
+    /// The maps, which all feeds' lists share, are full.
     #[error(
         "the block lists of this source have room for {max} {kind}; take some out of any of them"
     )]
@@ -49,7 +49,7 @@ pub enum BlockError {
     Kernel(#[source] libbpf_rs::Error),
 }
 
-/// The kind of an entry, which decides its map.
+/// The kind of an entry, which determines its map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Addresses,
@@ -77,42 +77,42 @@ impl Kind {
 
 /// The block lists of a source's feeds, in the maps of its programs.
 pub struct Blocks {
-    /// For each feed, the entries in the maps.
+    /// The list of each feed; its entries are also in the maps.
     lists: Vec<BlockList>,
     /// Number of entries in each map, indexed by [`Kind`].
     held: [usize; 3],
     maps: [MapHandle; 3],
     front: MapHandle,
-    /// The fronts of all feeds, one after the other.
+    /// The mapped fronts of all feeds, one after the other.
     words: Mapping,
-    /// Largest number of entries of each kind.
+    /// Most entries of each kind.
     room: usize,
 }
 
-/// The maps, for the programs of a source to use in place of those that they declare.
+/// The maps. The programs of a source use them in place of those that they declare.
 #[derive(Clone, Copy, Debug)]
 pub struct Maps<'a> {
-    /// `block_front`.
+    /// The map `block_front`.
     pub front: BorrowedFd<'a>,
-    /// `block_addresses`.
+    /// The map `block_addresses`.
     pub addresses: BorrowedFd<'a>,
-    /// `block_flows`.
+    /// The map `block_flows`.
     pub flows: BorrowedFd<'a>,
-    /// `block_prefixes`.
+    /// The map `block_prefixes`.
     pub prefixes: BorrowedFd<'a>,
 }
 
 impl Blocks {
-    /// Makes the maps for this many feeds, with empty lists. They take 384 KiB for each feed, and 2 MiB
-    /// more for each of the first four.
+    /// Creates the maps for this many feeds, with empty lists. They take 384 KiB for each feed, and 2 MiB more for each
+    /// of the first four feeds.
     ///
     /// # Errors
-    /// [`CaptureError`]: missing privileges, no memory, or a kernel that refuses.
+    /// [`CaptureError`]: missing privileges, no memory, or the kernel refuses the maps.
     pub fn new(feeds: usize) -> Result<Blocks, CaptureError> {
         Blocks::with_room(feeds, (feeds * ENTRIES_MAX).min(ENTRIES_OF_A_KIND_MAX))
     }
 
-    /// As [`new`](Blocks::new), with room for this many entries of each kind.
+    /// Creates the maps like [`new`](Blocks::new), but with space for this many entries of each kind.
     fn with_room(feeds: usize, room: usize) -> Result<Blocks, CaptureError> {
         assert!((1..=LISTS_MAX).contains(&feeds), "{feeds} feeds");
         let front_bytes = (FRONT_WORDS * 8) as u32;
@@ -129,28 +129,28 @@ impl Blocks {
         let fd = front.as_fd().try_clone_to_owned();
         let fd = fd.map_err(CaptureError::os("duplicating a map"))?;
         let bytes = (feeds * FRONT_WORDS * 8).next_multiple_of(4096);
-        // SAFETY: a BPF array cannot shrink, and is mapped whole pages long; its words are reached through
-        // `self.words` only, as `AtomicU64`.
+        // SAFETY: a BPF array cannot shrink, and the mapping consists of whole pages of it; its words are accessed
+        // through `self.words` only, as `AtomicU64`.
         let words = unsafe { Mapping::map(fd, bytes as u64, Access::Write) }?;
         let lists = vec![BlockList::default(); feeds];
         Ok(Blocks { lists, held: [0; 3], maps, front, words, room })
     }
 
-    /// The maps.
+    /// Returns the maps.
     #[must_use]
     pub fn maps(&self) -> Maps<'_> {
         let [addresses, flows, prefixes] = self.maps.each_ref().map(AsFd::as_fd);
         Maps { front: self.front.as_fd(), addresses, flows, prefixes }
     }
 
-    /// A feed's list.
+    /// Returns a feed's list.
     #[must_use]
     pub fn list(&self, feed: usize) -> &BlockList {
         &self.lists[feed]
     }
 
-    /// Adds an entry to a feed's list; false if it was in the list already. It applies to frames that come
-    /// to the hook from now on.
+    /// Adds an entry to a feed's list; returns false if the entry was in the list already. The entry applies to frames
+    /// that come to the hook from now on.
     ///
     /// # Errors
     /// [`BlockError`]; the list is unchanged then.
@@ -173,7 +173,7 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Removes an entry from a feed's list; false if it was not in the list.
+    /// Removes an entry from a feed's list; returns false if the entry was not in the list.
     ///
     /// # Errors
     /// [`BlockError::Kernel`]; the list is unchanged then.
@@ -192,12 +192,12 @@ impl Blocks {
         Ok(true)
     }
 
-    /// Changes a feed's list to `wanted`. Entries that are in both lists block without interruption. A
-    /// frame that an old and a new entry block stays blocked too, if there is space for both lists at once.
+    /// Changes a feed's list to `wanted`. Entries that are in both lists block without interruption. A frame that an
+    /// old and a new entry block stays blocked, too, if there is space for both lists at once.
     ///
     /// # Errors
-    /// [`BlockError`]; the list is partly changed then: it contains all entries that are in both lists, and
-    /// may contain entries of either.
+    /// [`BlockError`]; the list is partly changed then: it contains all entries that are in both lists, and may contain
+    /// entries that are in only one of them.
     pub fn set(&mut self, feed: usize, wanted: &BlockList) -> Result<(), BlockError> {
         let has = |list: &BlockList, entry: &&Entry| list.has(entry);
         let list = &self.lists[feed];
@@ -217,12 +217,12 @@ impl Blocks {
         Ok(())
     }
 
-    /// Copies the bits of the entry from the list's front to the kernel's.
+    /// Copies the bits of the entry from the list's front to the kernel's front.
     fn show(&self, feed: usize, entry: &Entry) {
         let (words, from) = (self.words.words(), self.lists[feed].front_words());
         for word in touched_words(entry) {
-            // In `add`, this store must come after the change of the map. It does: the system call comes
-            // first, and programs load the word before they look up the map.
+            // In `add`, programs must see this store after the change of the map. They do: the system call that changes
+            // the map comes first, and programs load the word before they look up the map.
             words[feed * FRONT_WORDS + word].store(from[word], Ordering::Release);
         }
     }
@@ -240,13 +240,13 @@ fn create(
     map.map_err(refused("the maps of the block lists"))
 }
 
-/// The entry's key in its map.
+/// Returns the entry's key in its map.
 fn key(feed: usize, entry: &Entry) -> Vec<u8> {
     match entry {
         Entry::Address(address) => address_key(feed, *address),
         Entry::Flow(flow) => flow_key(feed, flow),
         Entry::Prefix(prefix) => {
-            // The address has 16 bytes; those of IPv4 are the last 4.
+            // An address has 16 bytes in the key; an IPv4 address is in the last 4.
             let before = 32 + if prefix.base().is_ipv4() { 96 } else { 0 };
             let mut key = (before + u32::from(prefix.bits())).to_ne_bytes().to_vec();
             key.extend((feed as u16).to_ne_bytes());
@@ -257,7 +257,7 @@ fn key(feed: usize, entry: &Entry) -> Vec<u8> {
     }
 }
 
-/// `struct weir_blocklist_address`.
+/// Returns a `struct weir_blocklist_address`.
 fn address_key(feed: usize, address: IpAddr) -> Vec<u8> {
     let mut key = mapped(address).to_vec();
     key.extend((feed as u32).to_ne_bytes());
@@ -265,7 +265,7 @@ fn address_key(feed: usize, address: IpAddr) -> Vec<u8> {
     key
 }
 
-/// `struct weir_blocklist_flow`.
+/// Returns a `struct weir_blocklist_flow`.
 fn flow_key(feed: usize, flow: &Flow) -> Vec<u8> {
     let flow = flow.key();
     let (low, high): (IpAddr, IpAddr) = match flow.addresses {
@@ -287,7 +287,7 @@ const fn version(address: IpAddr) -> u16 {
     }
 }
 
-/// The address in the form of the kernel's keys: IPv4 as `::ffff:a.b.c.d`.
+/// Returns the address as in the kernel's keys: IPv4 as `::ffff:a.b.c.d`.
 fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -295,8 +295,8 @@ fn mapped(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The list numbers of the places when a source is opened. A feed that moves to another place keeps the
-/// number of its list.
+/// Returns the list numbers of the places of a new source: the numbers of the places. A feed that moves to another
+/// place keeps its list number.
 pub(super) fn first_lists(places: usize) -> Vec<u32> {
     (0..places as u32).collect()
 }

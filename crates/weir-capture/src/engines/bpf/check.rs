@@ -16,20 +16,20 @@ use crate::feed::{Feed, Filter, Sampling};
 use crate::kernel::interface::{Interface, InterfaceQuery};
 use crate::setup::Setup;
 
-/// Result of loading a program.
+/// Result of testing a program.
 #[derive(Debug)]
 pub enum Loaded {
-    /// The kernel accepted it.
+    /// The kernel accepted the program.
     Yes,
-    /// The kernel refused it.
+    /// The kernel refused the program.
     Refused(CaptureError),
-    /// It was not loaded, and captures on this machine do not use it, for this reason.
+    /// The program was not loaded, and captures on this machine do not use it. The text is the reason.
     Skipped(String),
 }
 
-/// Loads every program of this crate and attaches none. Returns names and results. `device`: an interface
-/// in the calling thread's network namespace whose driver supports XDP, or the reason why there is none.
-/// The programs that ask the driver for VLAN tags are bound to it.
+/// Loads every program of this crate, and attaches none. Returns names and results. `device`: an interface in the
+/// calling thread's network namespace whose driver supports XDP, or the reason why there is none. The programs that
+/// request VLAN tags from the driver are bound to this interface.
 #[must_use]
 pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
     let lo = loopback();
@@ -66,7 +66,7 @@ pub fn load_all(device: Result<&str, String>) -> Vec<(&'static str, Loaded)> {
     ]
 }
 
-/// Loads the TC programs and attaches none.
+/// Loads the TC programs, and attaches none.
 ///
 /// # Errors
 /// The kernel refused a program.
@@ -74,14 +74,14 @@ pub fn load_tc() -> Result<(), CaptureError> {
     try_one(Choice::Tc, &loopback(), Variant::Plain)
 }
 
-/// Whether an XDP program on this interface can ask its driver for the VLAN tag that it removed.
+/// Returns true if an XDP program on this interface can request the VLAN tag that the driver removed.
 #[must_use]
 pub fn xdp_has_tags(interface: &Interface) -> bool {
     find(&Ok(&interface.name)).is_ok()
         && try_one(Choice::XdpWithTags, interface, Variant::Plain).is_ok()
 }
 
-/// A filter that reads the frame.
+/// Returns a filter that reads the frame.
 pub(crate) fn filter() -> Filter {
     let insns = [Insn::new(LD_H_ABS, 12), Insn::new(RET_A, 0)];
     let program = Program::new(insns).expect("valid");
@@ -92,17 +92,16 @@ fn loopback() -> Interface {
     Interface { name: "lo".into(), index: 1, link_type: 1, mtu: 65536 }
 }
 
-/// The features of a program under test. Code of other features is dead, and the verifier does not check
-/// it.
+/// The features of a program under test. The code of other features is dead, so the verifier does not check it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Variant {
     /// One feed that takes all frames.
     Plain,
     /// One feed that takes all frames, with the queue in each record.
     Queues,
-    /// One feed with a filter and a block list. The writer's code is inline.
+    /// One feed with a filter and a block list. The code that writes records is inline.
     Changing,
-    /// Two feeds, one of which has all kinds of conditions.
+    /// Two feeds. The filter, shard, queue and sampling of one of them are set.
     Feeds,
     /// One feed that takes all frames of several interfaces.
     Pattern,
@@ -148,7 +147,8 @@ fn try_one(choice: Choice, interface: &Interface, variant: Variant) -> Result<()
     load(choice, interface.index, &setup, &options, maps).map(|_| ())
 }
 
-/// The device for the bound programs; or why there is none, or why this kernel does not support them.
+/// Returns the device for the bound programs. The error tells why there is no device, or why this kernel does not
+/// support these programs.
 fn find(device: &Result<&str, String>) -> Result<Interface, String> {
     const ASKS_FOR_TAGS: &str = "bpf_xdp_metadata_rx_vlan_tag";
     let btf = Btf::from_vmlinux().map_err(|error| format!("this kernel shows no BTF: {error}"))?;

@@ -1,7 +1,8 @@
-//! TC filters on the clsact qdisc, by which programs are attached on kernels before 6.6.
+//! TC filters on the clsact qdisc. They attach programs on kernels before 6.6, to interfaces by pattern, and if the
+//! user requests it.
 //!
-//! Unlike a link, a filter outlives the process that made it. So a record of each filter is written before
-//! it is attached ([`record`]), and the next start removes filters whose process has ended.
+//! Unlike a link, a filter outlives the process that attached it. So a record of each filter is written before the
+//! filter is attached ([`record`]), and the next start removes filters whose process has ended.
 
 mod record;
 
@@ -20,11 +21,11 @@ use crate::kernel::interface::{Interface, hooks_qdisc};
 pub(super) use record::Lock;
 use record::{FilterPlace, Record};
 
-/// Priorities to try. They are lower than those that tc assigns (49152 and less), so that this filter runs
+/// Priorities to try. These numbers are lower than those that tc assigns (49152 and less), so that this filter runs
 /// before others. The kernel refuses the priority of a filter of another kind or protocol.
 const PRIORITIES: std::ops::RangeInclusive<u32> = 1..=16;
 
-/// Side of an interface: ingress or egress.
+/// A side of an interface: ingress or egress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Ingress,
@@ -56,27 +57,27 @@ impl fmt::Display for Side {
     }
 }
 
-/// Number of filters of this process.
+/// Number of clsact filters that this process has attached.
 static ATTACHED: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this process has TC filters, which only CAP_NET_ADMIN removes.
+/// Returns true if this process has attached TC filters, which can be removed only with CAP_NET_ADMIN.
 pub fn has_clsact_filters() -> bool {
     ATTACHED.load(Ordering::Acquire) > 0
 }
 
-/// One filter, removed when dropped.
+/// A filter. Dropping this value removes it.
 pub(super) struct Filter {
     program: Arc<OwnedFd>,
     ifindex: u32,
     side: Side,
     priority: u32,
-    /// `None` if this user cannot write records: the filter is then removed at the end, but not after
-    /// SIGKILL. Dropped last.
+    /// `None` if this user cannot write records: the filter is then removed when this value is dropped, but stays after
+    /// SIGKILL. This field is dropped last.
     _record: Option<Record>,
 }
 
 impl Filter {
-    /// Attaches a filter. `lock`: for a source with many filters, the common lock of their records.
+    /// Attaches a filter. `lock`: for a source with many filters, the lock that their records share.
     pub(super) fn attach(
         interface: &Interface,
         program: &Arc<OwnedFd>,
@@ -87,7 +88,7 @@ impl Filter {
         let mut hook = hook(program.as_fd(), interface.index, side);
         make_qdisc(&mut hook, interface, side, &doing)?;
         let mut refusal = None;
-        // The process id is the filter's handle, so several processes of ours can have filters on one interface.
+        // The filter's handle is the process id, so several processes of ours can have filters on one interface.
         let (ifindex, handle, netns) = (interface.index, std::process::id(), netns());
         for priority in PRIORITIES {
             // The record is written first, because a process can be killed between any two steps.
@@ -98,8 +99,8 @@ impl Filter {
             };
             let record = match netns.as_ref().map(|&netns| make(&place(netns))) {
                 Ok(Ok(record)) => Some(record),
-                // Another source of this process has this place, or a process with the same id in another
-                // PID namespace.
+                // Another source of this process has this place, or a process with the same id in another PID namespace
+                // has it.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 _ => None,
             };
@@ -121,7 +122,7 @@ impl Filter {
         self.side
     }
 
-    /// Replaces the filter's program. Every frame is seen by either the old or the new one.
+    /// Replaces the filter's program. Each frame is handled by either the old or the new program.
     pub(super) fn replace(
         &mut self,
         interface: &Interface,
@@ -142,7 +143,7 @@ impl Filter {
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        // This fails only if the interface was removed, and the filter with it.
+        // This fails only if the interface was removed; its filters were removed with it.
         let mut hook = hook(self.program.as_fd(), self.ifindex, self.side);
         let _ = hook.handle(std::process::id()).priority(self.priority).detach();
         ATTACHED.fetch_sub(1, Ordering::AcqRel);
@@ -155,7 +156,7 @@ fn hook(program: BorrowedFd<'_>, ifindex: u32, side: Side) -> TcHook {
     hook
 }
 
-/// Makes the qdisc to which filters are attached, if it does not exist. `doing`: text for errors.
+/// Creates the qdisc to which filters are attached, if it does not exist. `doing`: text for errors.
 fn make_qdisc(
     hook: &mut TcHook,
     interface: &Interface,
@@ -163,7 +164,7 @@ fn make_qdisc(
     doing: &dyn Fn() -> String,
 ) -> Result<(), CaptureError> {
     hook.create().map_err(|source| CaptureError::Bpf { what: doing(), source })?;
-    // With the qdisc `ingress`, a filter for egress would see received frames a second time.
+    // If the qdisc `ingress` is there in place of clsact, a filter for egress would get received frames a second time.
     if side == Side::Egress && hooks_qdisc(interface.index).is_ok_and(|kind| kind != "clsact") {
         let (iface, hook) = (interface.name.clone(), "TC egress".to_owned());
         let source = io::Error::other("the qdisc `ingress` has the place of clsact, and no egress");
@@ -172,9 +173,8 @@ fn make_qdisc(
     Ok(())
 }
 
-/// Removes the filters of this network namespace whose process has ended. Returns at once if no clsact
-/// filter was ever attached. `program` may be any program: removal does not use it, but a hook cannot be
-/// made without one.
+/// Removes the filters of this network namespace whose process has ended. Returns at once if no clsact filter was ever
+/// attached. `program` may be any program: removing does not use it, but libbpf-rs needs one to create a hook.
 pub(super) fn sweep(program: BorrowedFd<'_>) {
     let Ok(netns) = netns() else { return };
     record::sweep(netns, |place| {

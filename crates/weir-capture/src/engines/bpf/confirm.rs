@@ -1,8 +1,8 @@
-//! Confirmations for consumers that sleep without a timer. The programs have no memory fence, so a wait for
-//! all running programs takes its place.
+//! Confirms to consumers that they may sleep without a timer. The programs have no memory fence; instead, this process
+//! waits until all running programs have ended.
 //!
-//! The proof is in `weir_ring::doorbell`, letters Q to T. The wait takes tens of milliseconds, so it runs
-//! on a thread of its own, while the source's thread continues to wake readers.
+//! The proof is in `weir_ring::doorbell`, letters Q to T. A wait takes tens of milliseconds, so a thread of its own
+//! waits, while the source's thread continues to wake readers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use crate::error::CaptureError;
 use crate::feed::wakers::Wakers;
 use crate::kernel::rcu;
 
-/// Waits for all programs, one wait at a time.
+/// Waits until running programs have ended, with at most one wait at a time.
 pub(super) struct Confirmer {
-    /// `None` before the first wait.
+    /// The thread that waits; `None` before the first wait.
     thread: Option<(Sender<()>, Receiver<bool>)>,
-    /// Readable when a wait is over. Opened in advance and shared with the thread, so that the first wait
-    /// needs no new descriptor.
+    /// An eventfd that is readable when a wait is over. It is opened in advance and shared with the thread, so that the
+    /// first wait needs no new descriptor.
     over: Arc<OwnedFd>,
     is_waiting: bool,
-    /// Whether the doorbell was armed for another number since the last wait began.
+    /// Whether a doorbell was armed for another number of frames since the last wait began.
     is_changed: bool,
-    /// Whether waiting failed. Nothing is confirmed then, and sleeping consumers poll by a timer.
+    /// Whether a wait failed. Nothing is confirmed then, and sleeping consumers poll by a timer.
     is_refused: bool,
 }
 
@@ -42,13 +42,13 @@ impl Confirmer {
         })
     }
 
-    /// Call when the doorbell of a ring has been armed for another ordinal.
+    /// Records that the doorbell of a ring was armed for another ordinal.
     pub(super) fn armed_otherwise(&mut self) {
         self.is_changed = true;
     }
 
-    /// Whether a wait has ended. The caller then checks all rings and wakes readers (S), and calls
-    /// [`confirm`](Confirmer::confirm).
+    /// Returns true if a wait has ended successfully. The caller must then check all rings and wake readers (S), and
+    /// call [`confirm`](Confirmer::confirm).
     pub(super) fn take_end(&mut self) -> bool {
         let Some((_, ends)) = self.thread.as_ref().filter(|_| self.is_waiting) else {
             return false;
@@ -60,12 +60,12 @@ impl Confirmer {
         worked
     }
 
-    /// Sends the confirmations to the consumers whose thresholds all programs now see.
+    /// Sends confirmations to the consumers whose thresholds all programs now see.
     pub(super) fn confirm<'a>(&self, wakers: impl Iterator<Item = &'a mut Wakers>) {
         wakers.for_each(Wakers::finish_confirmations);
     }
 
-    /// Begins a wait if a consumer needs one. The doorbells must be armed for all requested thresholds (Q).
+    /// Begins a wait if a consumer needs one. Before, the doorbells must be armed for all requested thresholds (Q).
     pub(super) fn begin<'a>(&mut self, wakers: impl Iterator<Item = &'a mut Wakers>) {
         if self.is_waiting || self.is_refused {
             return;
@@ -86,7 +86,7 @@ impl Confirmer {
         }
     }
 
-    /// The thread, which is started at the first call and ends with the `Confirmer`.
+    /// Returns the channels of the thread, which is started at the first call and ends with the `Confirmer`.
     fn thread(&mut self) -> Option<&(Sender<()>, Receiver<bool>)> {
         if self.thread.is_none() {
             let ((begin, begins), (end, ends)) = (channel(), channel());
@@ -108,7 +108,7 @@ impl Confirmer {
 }
 
 impl AsFd for Confirmer {
-    /// Readable when a wait is over.
+    /// Returns the descriptor that is readable when a wait is over.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.over.as_fd()
     }

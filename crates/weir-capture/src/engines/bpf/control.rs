@@ -1,5 +1,5 @@
-//! Memory that this process shares with its programs (`bpf/control.h`): the TAI offset, thresholds, and
-//! counts of frames at the hook.
+//! Memory that this process shares with its programs (`bpf/control.h`): the TAI offset, thresholds, and counts of
+//! frames at the hook.
 
 use std::ops::{Add, Sub};
 use std::os::fd::AsFd;
@@ -11,7 +11,7 @@ use weir_ring::{AtomicU64, Mapping, Words};
 
 use crate::error::CaptureError;
 
-/// Length of `struct weir_control` in words; then the offsets of its fields.
+/// Length of `struct weir_control` in words. The constants after it are the offsets of fields, also in words.
 const LINE_WORDS: usize = 48;
 const TAI_OFFSET: usize = 0;
 const ARMED: usize = 1;
@@ -29,15 +29,15 @@ const UNWANTED: usize = 26;
 const OFFERED_BY: usize = 32;
 const NESTED_BY: usize = 40;
 
-/// `WEIR_GENERATIONS`.
+/// As `WEIR_GENERATIONS` in `bpf/control.h`.
 pub(super) const GENERATIONS: usize = 8;
 
-/// Frames that came to the hook.
+/// Numbers of frames that came to the hook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Came {
     /// Frames that were offered to the feeds.
     pub(super) judged: u64,
-    /// Frames that came while the program was handling another frame on the same CPU.
+    /// Frames that came while the program was handling another frame on the same CPU. They are not captured.
     pub(super) reentry: u64,
 }
 
@@ -68,7 +68,7 @@ impl Control {
     pub(crate) fn map(map: &MapHandle, cpus: usize, feeds: usize) -> Result<Control, CaptureError> {
         let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
         let bytes = ((1 + cpus * feeds) * LINE_WORDS * 8).next_multiple_of(4096);
-        // SAFETY: a BPF array cannot shrink, and is mapped whole pages long; its words are reached
+        // SAFETY: a BPF array cannot shrink, and the mapping consists of whole pages of it; its words are accessed
         // through `word` only, as `AtomicU64`.
         let map = unsafe { Mapping::map(fd, bytes as u64, Access::Write) }?;
         let control = Control { map, cpus, feeds };
@@ -78,29 +78,28 @@ impl Control {
         Ok(control)
     }
 
-    /// Arms the doorbell for the time when this ring holds `ordinal` frames. True if it was armed for
-    /// another number before.
+    /// Arms the doorbell: it rings when this ring holds `ordinal` frames. Returns true if it was armed for another
+    /// number before.
     pub(crate) fn arm(&self, ring: usize, ordinal: u64) -> bool {
         self.word(1 + ring, ARMED).swap(ordinal, Ordering::SeqCst) != ordinal
     }
 
-    /// Tells the programs of `af_xdp` to take no more frames. It holds for all of them after an RCU grace
-    /// period.
+    /// Tells the programs of `af_xdp` to take no more frames. After an RCU grace period, no program takes any.
     pub(crate) fn close(&self) {
         self.word(0, CLOSED).store(1, Ordering::SeqCst);
     }
 
-    /// Number of frames that came to the hook, on all CPUs.
+    /// Returns the number of frames that came to the hook, on all CPUs.
     pub(crate) fn offered(&self) -> u64 {
         self.sum(0, OFFERED) + self.reentry()
     }
 
-    /// Number of these frames that came while the program was handling another frame on the same CPU.
+    /// Returns the number of frames that came while the program was handling another frame on the same CPU.
     pub(crate) fn reentry(&self) -> u64 {
         self.sum(0, OFFERED_NESTED)
     }
 
-    /// Number of frames that came to one generation of the programs of `bpf`.
+    /// Returns the numbers of frames that came to one generation of the programs of `bpf`.
     pub(super) fn came(&self, generation: usize) -> Came {
         Came {
             judged: self.sum(0, OFFERED_BY + generation),
@@ -108,7 +107,7 @@ impl Control {
         }
     }
 
-    /// Clears the words of a place for a new feed. No program may be writing the place.
+    /// Clears the words of a place for a new feed. No program may be writing in this place.
     pub(super) fn clear(&self, feed: usize) {
         for ring in feed * self.cpus..(feed + 1) * self.cpus {
             self.arm(ring, weir_ring::doorbell::AWAKE);
@@ -118,43 +117,45 @@ impl Control {
         }
     }
 
-    /// Number of offered frames that a feed selected.
+    /// Returns the number of offered frames that a feed selected.
     pub(crate) fn chosen(&self, feed: usize) -> u64 {
         self.sum(feed, CHOSEN)
     }
 
-    /// Number of selected frames that sampling excluded.
+    /// Returns the number of selected frames that sampling excluded.
     pub(crate) fn sampled(&self, feed: usize) -> u64 {
         self.sum(feed, SAMPLED)
     }
 
-    /// Number of selected frames that a block list excluded.
+    /// Returns the number of selected frames that a block list excluded.
     pub(crate) fn blocked(&self, feed: usize) -> u64 {
         self.sum(feed, BLOCKED)
     }
 
-    /// Number of offered frames that the kernel cannot redirect to a socket, because they have fragments.
+    /// Returns the number of offered frames that the kernel cannot redirect to a socket, because they are in several
+    /// parts.
     pub(crate) fn in_parts(&self) -> u64 {
         self.sum(0, IN_PARTS)
     }
 
-    /// Number of offered frames that no feed's filter took, and that were not redirected to a socket.
+    /// Returns the number of offered frames that no feed's filter accepted, and that were therefore not redirected to a
+    /// socket.
     pub(crate) fn unwanted(&self) -> u64 {
         self.sum(0, UNWANTED)
     }
 
-    /// Whether the driver could not answer a request for a VLAN tag.
+    /// Returns true if the driver could not answer a request for a VLAN tag.
     pub(crate) fn tags_unknown(&self) -> bool {
         self.word(0, TAGS_UNKNOWN).load(Ordering::Relaxed) != 0
     }
 
-    /// Updates the TAI offset. Stamps are CLOCK_TAI minus this offset, so that they follow clock steps; the
-    /// offset changes at a leap second, or when a time daemon first sets it.
+    /// Updates the TAI offset. Time stamps are CLOCK_TAI minus this offset, so that they follow steps of the realtime
+    /// clock. The offset changes at a leap second, or when a time daemon sets it for the first time.
     pub(crate) fn follow_tai(&self) {
         self.word(0, TAI_OFFSET).store(tai_offset_ns(), Ordering::Relaxed);
     }
 
-    /// The sum of a word over all lines of a feed.
+    /// Returns the sum of a word over all lines of a feed.
     fn sum(&self, feed: usize, word: usize) -> u64 {
         debug_assert!(feed < self.feeds);
         let rings = feed * self.cpus..(feed + 1) * self.cpus;
@@ -166,8 +167,8 @@ impl Control {
     }
 }
 
-/// CLOCK_TAI - CLOCK_REALTIME, which is a whole number of seconds. Rounding removes the time between the
-/// two readings.
+/// Returns CLOCK_TAI - CLOCK_REALTIME, which is a whole number of seconds. Rounding removes the time between the two
+/// readings.
 fn tai_offset_ns() -> u64 {
     const SECOND: i128 = 1_000_000_000;
     let seconds =

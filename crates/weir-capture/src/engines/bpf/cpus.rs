@@ -1,15 +1,14 @@
-//! The CPUs on which programs may run, now or after hot-plugging.
+//! The CPUs on which programs may run, including CPUs that may be added later (hot-plugging).
 
 use std::io;
 
 use crate::error::CaptureError;
 
-/// Source: the kernel's Documentation/ABI/testing/sysfs-devices-system-cpu.
+/// The list of possible CPUs. Source: the kernel's Documentation/ABI/testing/sysfs-devices-system-cpu.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// Number of entries of an array that is indexed by CPU id: the highest possible id plus one. This may be
-/// more than the number of CPUs, because ids have gaps if sockets are empty or hardware threads are
-/// disabled.
+/// Returns the number of entries of an array that is indexed by CPU id: the highest possible id plus one. This may be
+/// more than the number of CPUs, because ids have gaps if sockets are empty or hardware threads are disabled.
 ///
 /// # Errors
 /// [`CaptureError::Os`]: the kernel does not report the ids.
@@ -22,7 +21,7 @@ pub fn entries() -> Result<u32, CaptureError> {
     })
 }
 
-/// Parses a list such as `0-3,8,10-11`.
+/// Parses a list such as `0-3,8,10-11`, and returns the highest id plus one.
 fn entries_for(list: &str) -> Option<u32> {
     let last_of = |range: &str| match range.split_once('-') {
         None => range.parse::<u32>().ok(),

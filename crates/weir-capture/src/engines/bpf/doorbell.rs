@@ -1,4 +1,4 @@
-//! The BPF ring buffer through which programs wake this process. Its contents do not matter.
+//! The BPF ring buffer through which programs wake this process. The contents of its entries do not matter.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -14,8 +14,8 @@ pub(super) struct Doorbell {
     _map: MapHandle,
 }
 
-// SAFETY: libbpf's ring buffer may be used by any thread, but not by two at once, and all use is through
-// `&mut self` or reads of its descriptor.
+// SAFETY: any thread may use libbpf's ring buffer, but not two threads at once. All use is through `&mut self`, except
+// for reading its descriptor.
 unsafe impl Send for Doorbell {}
 
 extern "C" fn ignore(_: *mut c_void, _: *mut c_void, _: libbpf_sys::size_t) -> c_int {
@@ -40,7 +40,7 @@ impl Doorbell {
         Ok(Doorbell { buffer, _map: map })
     }
 
-    /// Discards all entries so far.
+    /// Discards all entries.
     pub(super) fn drain(&mut self) {
         // SAFETY: `buffer` came from ring_buffer__new and is freed only in `Drop`.
         unsafe { libbpf_sys::ring_buffer__consume(self.buffer.as_ptr()) };
@@ -49,15 +49,15 @@ impl Doorbell {
 
 impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: `buffer` is live (above); its epoll descriptor lives as long, and so longer than
-        // this borrow of `self`.
+        // SAFETY: `buffer` is live (above); its epoll descriptor lives as long as `buffer`, and so longer than this
+        // borrow of `self`.
         unsafe { BorrowedFd::borrow_raw(libbpf_sys::ring_buffer__epoll_fd(self.buffer.as_ptr())) }
     }
 }
 
 impl Drop for Doorbell {
     fn drop(&mut self) {
-        // SAFETY: `buffer` is live and nobody uses it after this.
+        // SAFETY: `buffer` is live, and nothing uses it after this.
         unsafe { libbpf_sys::ring_buffer__free(self.buffer.as_ptr()) };
     }
 }

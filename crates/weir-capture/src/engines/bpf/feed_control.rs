@@ -61,7 +61,7 @@ impl FeedControl for BpfControl {
         let slot = state.next_feed();
         let relay = {
             let served = shared.served();
-            // The feed's counts begin now.
+            // Bring the counts up to date: those of the feed begin now.
             shared.count_for_relay(&served);
             served.relay().control()
         };

@@ -1,26 +1,25 @@
-//! Counts the frames that came to the hook while a feed was there, exact to the frame.
+//! Counts, without error, the frames that came to the hook while a feed was there.
 //!
-//! Each set of programs that is attached is a generation, and counts its frames in its own words. Each
-//! frame is handled by one program, so the number of frames offered to a feed is the sum over the
-//! generations of which it is a member. A replaced generation may still count until none of its programs
-//! runs any more; its words are reused only after a wait for that.
+//! Each set of programs that is attached is a generation, and counts its frames in words of its own. Each frame is
+//! handled by one program, so the number of frames offered to a feed is the sum over the generations of which the feed
+//! is a member. A replaced generation may still count until none of its programs runs any more; only then are its words
+//! reused.
 
 use super::control::{Came, GENERATIONS};
 
-/// The interface number that stands for all interfaces. In a source with several interfaces, no frame has
-/// this number.
+/// The interface number of the sums over all interfaces. In a source with several interfaces, no frame has this number.
 pub(super) const ALL: usize = 0;
 
-/// Reads the programs' words.
+/// Reads the words in which the programs count.
 pub(super) trait Words {
-    /// All frames that a generation has counted, for [`ALL`] or for one of several interfaces.
+    /// Returns all frames that the programs have counted in these words, for [`ALL`] or for one of several interfaces.
     fn came(&self, generation: usize, interface: usize) -> Came;
 
-    /// How many interface numbers are in use, including [`ALL`].
+    /// Returns the number of interface numbers in use, including [`ALL`].
     fn numbers(&self) -> usize;
 }
 
-/// Frames by interface. Interfaces that joined later, after the end of the list, have 0.
+/// Numbers of frames, indexed by interface. Interfaces that joined later are not in the list; their numbers are 0.
 #[derive(Clone, Debug, Default)]
 struct ByInterface(Vec<Came>);
 
@@ -41,19 +40,19 @@ impl ByInterface {
     }
 }
 
-/// One generation of programs that is attached, is being attached, or was replaced and may still run.
+/// A generation of programs that is attached, is being attached, or was replaced and may still run.
 struct Generation {
-    /// The words in which it counts.
+    /// The words in which the generation counts.
     words: usize,
-    /// The places of its feeds, one bit each.
+    /// The places of its feeds, one bit for each place.
     members: u32,
     /// The counts of earlier generations in the same words.
     before: ByInterface,
-    /// It could not be replaced on every side.
+    /// Whether it was attached on one side, and could not be replaced there.
     is_stuck: bool,
 }
 
-/// The generations that may still count, and the counts of earlier ones.
+/// The generations that may still count, and the counts of ended generations.
 pub(super) struct Generations {
     live: Vec<Generation>,
     /// The words of the attached generation.
@@ -69,14 +68,14 @@ impl Generation {
 }
 
 impl Generations {
-    /// For a source whose first generation counts in the first words.
+    /// Creates the generations of a source whose first generation counts in the first words.
     pub(super) fn new(places: usize, members: u32) -> Generations {
         let before = ByInterface::default();
         let first = Generation { words: 0, members, before, is_stuck: false };
         Generations { live: vec![first], current: 0, over: vec![ByInterface::default(); places] }
     }
 
-    /// Unused words for a new generation; `None` if there are none until [`Generations::end_replaced`].
+    /// Returns words for a new generation; `None` if all words are in use until [`Generations::end_replaced`].
     pub(super) fn free_words(&self) -> Option<usize> {
         (0..GENERATIONS).find(|words| self.live.iter().all(|own| own.words != *words))
     }
@@ -87,20 +86,20 @@ impl Generations {
         self.live.push(Generation { words, members, before, is_stuck: false });
     }
 
-    /// The generation with these words is attached everywhere, and no other is.
+    /// Records that the generation with these words is attached on all sides, and no other generation is.
     pub(super) fn replaced_by(&mut self, words: usize) {
         self.current = words;
         self.live.iter_mut().for_each(|own| own.is_stuck = false);
     }
 
-    /// The generation with these words was attached on one side only, and could not be detached again.
+    /// Records that the generation with these words was attached on one side only, and could not be detached there.
     pub(super) fn stuck(&mut self, words: usize) {
         for own in self.live.iter_mut().filter(|own| own.words == words) {
             own.is_stuck = true;
         }
     }
 
-    /// Call when no program of a replaced generation runs any more: its counts are final.
+    /// Adds up the final counts of the replaced generations. Must be called when no program of theirs runs any more.
     pub(super) fn end_replaced(&mut self, counts: &impl Words) {
         let (current, over) = (self.current, &mut self.over);
         self.live.retain(|own| {
@@ -117,12 +116,12 @@ impl Generations {
         });
     }
 
-    /// Clears the counts of a place for another feed. No live generation has the place as a member.
+    /// Clears the counts of a place for another feed. No live generation may have the place as a member.
     pub(super) fn clear(&mut self, place: usize) {
         self.over[place] = ByInterface::default();
     }
 
-    /// Number of frames of an interface that came while this place's feed was at the hook.
+    /// Returns the numbers of frames of an interface that came while this place's feed was at the hook.
     pub(super) fn came(&self, place: usize, interface: usize, counts: &impl Words) -> Came {
         let live = self.live.iter().filter(|own| own.members >> place & 1 != 0);
         let live = live.map(|own| own.came(interface, counts));

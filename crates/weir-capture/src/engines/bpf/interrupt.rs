@@ -1,4 +1,4 @@
-//! Ends a turn of the source's thread from any other thread.
+//! Allows any thread to end the current turn of the source's thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -19,12 +19,12 @@ impl Interrupt {
     }
 
     pub(super) fn raise(&self) {
-        // It fails only if the count is at its maximum; then the descriptor is readable anyway.
+        // This fails only if the count is at its maximum; then the descriptor is readable anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     pub(super) fn take(&self) {
-        // It fails only if the count is 0.
+        // This fails only if the count is 0.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }

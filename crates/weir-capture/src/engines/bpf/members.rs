@@ -1,4 +1,4 @@
-//! The interfaces of a source by pattern: their numbers, and the programs' counts for each.
+//! The interfaces of a source that captures by pattern: their numbers, and the programs' counts of each.
 
 mod counts;
 
@@ -14,13 +14,13 @@ use crate::feed::interfaces::Interfaces;
 
 pub(super) use counts::{Counts, Share, bytes_max};
 
-/// The interfaces of a source by pattern.
+/// The interfaces of a source that captures by pattern.
 pub(super) struct Members {
     pub(super) interfaces: Interfaces,
     pub(super) counts: Counts,
-    /// The map from the kernel's index to the number.
+    /// The programs' map from the kernel's interface index to the interface's number.
     members: MapHandle,
-    /// Losses that the interfaces report, by number.
+    /// Losses that the interfaces report, indexed by the interface's number.
     missed: Mutex<Vec<Option<u64>>>,
 }
 
@@ -39,8 +39,8 @@ impl Members {
         })
     }
 
-    /// Adds the descriptions of all interfaces so far to the rings of a new feed. The caller holds the lock
-    /// of the state, so that no interface joins meanwhile.
+    /// Adds the descriptions of all interfaces so far to the rings of a new feed. The caller holds the lock of the
+    /// state, so that no interface joins meanwhile.
     pub(super) fn describe_all(
         &self,
         programs: &Programs,
@@ -56,21 +56,21 @@ impl Members {
         Ok(())
     }
 
-    /// From now on the programs take frames of this interface, under this number.
+    /// Adds an interface: from now on the programs take its frames, under this number.
     pub(super) fn insert(&self, ifindex: u32, number: u32) -> Result<(), CaptureError> {
         let (key, value) = (ifindex.to_ne_bytes(), number.to_ne_bytes());
         self.members.update(&key, &value, MapFlags::ANY).map_err(refused)
     }
 
-    /// From now on the programs take no frames of this interface. Programs that are running may still write
-    /// one.
+    /// Removes an interface: from now on the programs take none of its frames. Programs that are running may still
+    /// write a frame.
     pub(super) fn remove(&self, ifindex: u32) {
-        // This fails only if the interface was never inserted.
+        // This fails only if the interface was never added.
         let _ = self.members.delete(&ifindex.to_ne_bytes());
     }
 
-    /// Stores the losses that interfaces report, by number. Returns the sum over all interfaces; `None` if
-    /// none reports any.
+    /// Stores the losses that interfaces report, by number. Returns the sum over all interfaces; `None` if no interface
+    /// reports any.
     pub(super) fn set_missed(&self, of: impl Iterator<Item = (u32, Option<u64>)>) -> Option<u64> {
         let mut missed = self.missed();
         for (number, frames) in of {
@@ -78,18 +78,18 @@ impl Members {
             if missed.len() <= at {
                 missed.resize(at + 1, None);
             }
-            // An interface that was removed cannot be read; its number keeps the last known count.
+            // The counters of a removed interface cannot be read; its number keeps the last known count.
             missed[at] = missed[at].max(frames);
         }
         missed.iter().flatten().copied().reduce(|a, b| a + b)
     }
 
-    /// Losses that the interfaces with this number have reported.
+    /// Returns the losses that the interfaces with this number have reported.
     pub(super) fn missed_of(&self, number: u32) -> Option<u64> {
         self.missed().get(number as usize).copied().flatten()
     }
 
-    /// The data is valid even if a thread panicked while holding it.
+    /// Locks the reported losses. The data is valid even if a thread panicked while it held the lock.
     pub(super) fn missed(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }

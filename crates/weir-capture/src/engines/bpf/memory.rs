@@ -1,8 +1,8 @@
-//! Rings in memory-mappable BPF arrays, one for each CPU.
+//! Rings in BPF arrays that can be mapped into memory, one ring for each CPU.
 //!
-//! The order makes them safe: map writable, write the header, unmap, freeze. After that, user space can map
-//! the array read-only only, by any descriptor, while BPF programs can still write. (A descriptor opened
-//! with `BPF_F_RDONLY` cannot be mapped at all.)
+//! The order of operations protects the rings: map the array writable, write the header, unmap, freeze. After that,
+//! user space can map the array only read-only, by any descriptor, while BPF programs can still write. (A descriptor
+//! opened with `BPF_F_RDONLY` cannot be mapped at all.)
 
 use std::os::fd::AsFd;
 
@@ -17,8 +17,8 @@ use crate::error::CaptureError;
 use crate::kernel::map_options;
 use crate::setup::Setup;
 
-/// Makes, formats and freezes an array for each of these feeds and each possible CPU, in the order of feeds
-/// and then of CPU ids.
+/// Creates, formats and freezes an array for each of these feeds and each possible CPU, ordered by feed and then by CPU
+/// id.
 pub(super) fn create(
     setup: &Setup,
     feeds: std::ops::Range<usize>,
@@ -47,7 +47,7 @@ fn create_one(setup: &Setup, feed: usize, cpus: u32, cpu: u32) -> Result<MapHand
     let map = map.map_err(|source| no_ring(cpu, entries.into(), source))?;
     let bytes = u64::from(entries) * u64::from(BLOCK_BYTES);
     let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
-    // SAFETY: a BPF array cannot shrink; ring memory is reached as `Words` only.
+    // SAFETY: a BPF array cannot shrink; ring memory is accessed as `Words` only.
     let mapping = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
     header::format(mapping.words(), &spec)?;
     drop(mapping);
@@ -72,13 +72,13 @@ fn no_ring(cpu: u32, mib: u64, source: libbpf_rs::Error) -> CaptureError {
     refused(&what)(source)
 }
 
-/// libbpf-rs does not expose the error number, so it is read from the text.
+/// Returns true if the error has this number. libbpf-rs does not expose the number, so it is read from the text.
 pub(super) fn is(error: &libbpf_rs::Error, errno: i32) -> bool {
     format!("{error:#}").contains(&format!("(os error {errno})"))
 }
 
-/// Translates an error of the kernel. EPERM means missing privileges, EACCES a rejection by the verifier.
-/// The standard library calls both "permission denied".
+/// Converts an error of the kernel. EPERM means missing privileges, EACCES a rejection by the verifier. The standard
+/// library calls both "permission denied".
 pub(crate) fn refused(what: &str) -> impl Fn(libbpf_rs::Error) -> CaptureError + Copy + use<'_> {
     move |source| {
         if is(&source, libc::EPERM) {

@@ -1,8 +1,8 @@
-//! The `bpf` engine: TC or XDP programs in the kernel write pcapng records directly into per-CPU rings.
+//! The engine `bpf`: TC or XDP programs in the kernel write pcapng records directly into per-CPU rings.
 //!
-//! The path of a frame: driver buffer or skb (kernel) → copied once into the ring of the CPU that handles
-//! it (a frozen BPF array, which only these programs write) → readers map the same pages. The source's
-//! thread touches no frame: it follows the clock, answers the doorbell and checks the interface.
+//! The path of a frame: driver buffer or skb (kernel) → a program copies it once into the ring of the CPU that handles
+//! it (a frozen BPF array, which only these programs write) → readers map the same pages. The source's thread handles
+//! no frame: it updates the clock's offset, answers the doorbell and checks the interface.
 
 mod at_hook;
 pub(crate) mod attach;
@@ -54,34 +54,33 @@ use crate::source::{Info, Pumped, Source};
 use serving::Serving;
 use shared::{Served, State};
 
-/// The place in the kernel where frames are captured.
+/// The hook in the kernel at which frames are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// TC ingress and egress, before all other filters. The traffic is not affected.
     Tc,
-    /// XDP, in the driver. Received frames only.
+    /// XDP, in the driver if it supports native XDP. Received frames only.
     Xdp,
 }
 
 /// How TC programs are attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TcAttach {
-    /// By tcx links, which end with the process, if the kernel has them (6.6); otherwise by a clsact
-    /// filter.
+    /// By tcx links, which end with the process, if the kernel has them (since 6.6); otherwise by a clsact filter.
     #[default]
     Best,
     /// By a clsact filter, as on kernels before 6.6.
     Clsact,
 }
 
-/// Options of this engine.
+/// Options of the engine `bpf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BpfOptions {
-    /// The hook.
+    /// The hook at which frames are captured.
     pub hook: Hook,
     /// XDP: drop frames after the capture instead of passing them to the stack.
     pub consume: bool,
-    /// Write the NIC queue of every frame as an option.
+    /// Whether to record the NIC queue of every frame as an option.
     pub record_queue: bool,
     /// How TC programs are attached.
     pub tc_attach: TcAttach,
@@ -94,27 +93,26 @@ impl Default for BpfOptions {
     }
 }
 
-/// Stops libbpf from writing to standard error. Important messages are also returned as errors, and the
-/// verifier's log is needed only by `weir lab load-bpf`.
+/// Stops libbpf from writing to standard error. Important messages are also returned as errors, and only `weir lab
+/// load-bpf` needs the verifier's log.
 pub fn quiet_libbpf() {
     libbpf_rs::set_print(None);
 }
 
-/// The smallest possible `ring_bytes` for the number of CPUs of this machine.
+/// Returns the smallest possible `ring_bytes` for the number of CPUs of this machine.
 #[must_use]
 pub fn least_ring_bytes() -> u64 {
     let rings = u64::from(cpus::entries().unwrap_or(1));
     (rings * weir_ring::geometry::DATA_BLOCKS_MIN) << 20
 }
 
-/// Shortest duration of a turn of `answer`, which sleeps at its end if necessary. Readers are woken before
-/// that.
+/// Shortest duration of a turn of `answer`. A shorter turn sleeps at its end, after it has woken readers.
 const TURN_MIN: Duration = wake::RING_GAP;
-/// Longest duration of a `pump`: so often the counts are taken, the clock's offset is followed, and the interface is
-/// looked for.
+/// Longest duration of a `pump`, and so the longest time between two updates of the counts and of the clock's offset,
+/// and between two checks of the interface.
 const TURN_MAX: Duration = Duration::from_millis(200);
 
-/// The source.
+/// A source that captures one interface with BPF programs.
 pub struct Bpf {
     info: Info,
     interface: Arc<Interface>,
@@ -126,13 +124,12 @@ pub struct Bpf {
 }
 
 impl Bpf {
-    /// Loads the programs for `iface`, makes their rings, and attaches placeholders at TC hooks. The
-    /// capture begins at `start`. XDP is attached only then, since some drivers restart their queues for
-    /// it.
+    /// Loads the programs for `iface`, creates their rings, and attaches placeholders at TC hooks. The capture begins
+    /// at `start`. A program at XDP is attached only then, since some drivers restart their queues when that happens.
     ///
     /// # Errors
-    /// [`CaptureError`]: no such interface, missing privileges, contradictory options, or a kernel that
-    /// refuses.
+    /// [`CaptureError`]: no such interface, missing privileges, contradictory options, or the kernel refuses the
+    /// programs.
     pub fn open(iface: &str, mut setup: Setup, options: BpfOptions) -> Result<Bpf, CaptureError> {
         check_options(iface, &setup, &options)?;
         check_kernel()?;
@@ -174,14 +171,14 @@ impl Bpf {
         Ok(Bpf { info, interface, presence, promiscuous, serving, promiscuity: None, missed })
     }
 
-    /// Sets the reason for this engine.
+    /// Sets the text that explains why this engine was chosen.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
     }
 }
 
-/// Refuses PREEMPT_RT kernels. There, softirqs run in threads and programs on one CPU may preempt each
-/// other, so that a ring would have more than one writer at a time.
+/// Refuses PREEMPT_RT kernels. There, softirqs run in threads, and programs on one CPU may preempt each other, so that
+/// a ring would have more than one writer at a time.
 pub(crate) fn check_kernel() -> Result<(), CaptureError> {
     if rcu::is_real_time() { Err(CaptureError::RealTimeKernel) } else { Ok(()) }
 }
@@ -204,7 +201,7 @@ fn check_options(iface: &str, setup: &Setup, options: &BpfOptions) -> Result<(),
     Ok(())
 }
 
-/// A warning for feeds of an RX queue at TC.
+/// Returns a warning for feeds of an RX queue at TC.
 fn queue_warning(driver: Option<Driver>) -> String {
     let what = match driver {
         Some(driver) if driver.name == "veth" => {
@@ -256,8 +253,7 @@ impl Source for Bpf {
             relay.finish()?;
         }
         self.serving.shared.count(self.missed.frames());
-        // In every turn: after a time daemon has changed the offset, stamps are wrong by that change until
-        // it is followed.
+        // Read the offset in each turn: after a time daemon changes it, time stamps are wrong by the change until then.
         self.serving.shared.control.follow_tai();
         self.presence.check()?;
         Ok(Pumped::More)

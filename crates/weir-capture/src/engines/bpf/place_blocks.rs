@@ -36,7 +36,7 @@ impl State {
             .map_err(|full| CaptureError::Options(full.to_string()))?;
         let before = blocks.list(at).clone();
         if let Err(error) = blocks.set(at, &wanted) {
-            // This has the space that the removed entries have left.
+            // There is space for the old list: the removed entries have freed it.
             let error = error_text(&error);
             return Err(CaptureError::Options(match blocks.set(at, &before) {
                 Ok(()) => format!("{error}; the list is as it was"),
@@ -47,7 +47,7 @@ impl State {
                 ),
             }));
         }
-        // When this returns, programs that had looked up the old list have ended.
+        // When this returns, all programs that used the old list have ended.
         rcu::synchronize()
     }
 }

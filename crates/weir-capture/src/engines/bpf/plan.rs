@@ -1,4 +1,5 @@
-//! Decides which feeds the hook writes, and which are derived from a feed that it writes.
+//! Decides for which feeds the programs at the hook write rings, and which feeds are derived from such a feed in user
+//! space.
 
 use weir_filter::ebpf::Target;
 
@@ -9,20 +10,20 @@ use crate::feed::filters::Filters;
 use crate::limits::{FEEDS_MAX, HOOK_FEEDS_MAX};
 use crate::setup::Setup;
 
-/// The feeds that the hook writes, and those that are derived in user space.
+/// The feeds that the programs at the hook write, and the feeds that are derived in user space.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Numbers of the feeds that the hook writes.
+    /// Numbers of the feeds that the programs at the hook write.
     pub(super) at_hook: Vec<usize>,
-    /// Numbers of the derived feeds: the hook has no place for them, the kernel does not accept their
-    /// filters, or their rings must be sealed.
+    /// Numbers of the derived feeds: there is no place for them at the hook, the kernel does not accept their filters,
+    /// or their rings must be sealed.
     pub(super) derived: Vec<usize>,
     /// Whether filters run at the hook.
     pub(super) has_filters: bool,
 }
 
 impl Hook {
-    /// The target for which filters of this hook are compiled.
+    /// Returns the target for which filters of this hook are compiled.
     pub(super) fn target(self) -> Target {
         match self {
             Hook::Tc => Target::Tc,
@@ -32,14 +33,14 @@ impl Hook {
 }
 
 impl Plan {
-    /// A plan by the number of places at the hook and the filters that the kernel accepts.
+    /// Returns a plan for this number of places at the hook. It depends on which filters the kernel accepts.
     pub(super) fn of(hook: Hook, setup: &Setup, places: usize) -> Plan {
         Plan::with(&setup.feeds, places, setup.may_change, |feeds| {
             Filters::of(hook.target(), feeds).is_some_and(|filters| filters.are_taken())
         })
     }
 
-    /// A plan if the kernel accepts no filters.
+    /// Returns a plan for the case that the kernel accepts no filters.
     pub(super) fn without_filters(setup: &Setup, places: usize) -> Plan {
         Plan::with(&setup.feeds, places, setup.may_change, |_| false)
     }
@@ -58,12 +59,13 @@ impl Plan {
         }
         let alone = |&feed: &usize| {
             let needs_none = !is_filtered(&feed) && !may_change;
-            // The hook writes to BPF arrays, which other BPF programs can write too.
+            // Such a feed is not written at the hook: the rings there are BPF arrays, which other BPF programs can
+            // write, too.
             !feeds[feed].is_sealed && (needs_none || takes(std::slice::from_ref(&feeds[feed])))
         };
         let (mut at_hook, mut derived): (Vec<_>, Vec<_>) = all.into_iter().partition(alone);
         loop {
-            // The derived feeds, including later ones, together need one place.
+            // The derived feeds, including those that join later, need one place together.
             let needs_base = may_change || !derived.is_empty();
             let most = if needs_base { places - 1 } else { places };
             if at_hook.len() > most {
@@ -75,20 +77,20 @@ impl Plan {
             }
             let mut chosen: Vec<Feed> = at_hook.iter().map(|&feed| feeds[feed].clone()).collect();
             if needs_base {
-                // The base feed, from which they are derived, takes all frames.
+                // The base feed, from which the others are derived, takes all frames.
                 chosen.push(Feed::default());
             }
             if takes(&chosen) {
                 derived.sort_unstable();
                 return Plan { at_hook, derived, has_filters: true };
             }
-            // Each filter alone is accepted, but all together are too long: the last one is derived.
+            // The kernel accepts each filter alone, but all together are too long: derive the last feed.
             derived.extend(at_hook.pop());
         }
     }
 }
 
-/// The error for a feed of a pattern that would have to be derived.
+/// Returns the error for a feed of a pattern that would have to be derived.
 pub(super) fn no_relay() -> CaptureError {
     CaptureError::Options(format!(
         "--engine bpf serves a pattern with at most {HOOK_FEEDS_MAX} feeds (one less with --control), whose filters \
@@ -96,7 +98,7 @@ pub(super) fn no_relay() -> CaptureError {
     ))
 }
 
-/// The error for a feed of an RX queue that would have to be derived.
+/// Returns the error for a feed of an RX queue that would have to be derived.
 pub(super) fn no_place_by_queue(source: &str) -> CaptureError {
     CaptureError::Options(format!(
         "{source}: no place in the kernel for another feed of an RX queue (@q): it has places for {HOOK_FEEDS_MAX} \

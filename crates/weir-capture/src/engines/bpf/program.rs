@@ -1,4 +1,4 @@
-//! The capture programs in the kernel.
+//! The programs in the kernel that capture frames.
 
 mod constants;
 mod object;
@@ -31,23 +31,22 @@ use crate::setup::Setup;
 use constants::Constants;
 pub(super) use object::load;
 
-/// The descriptors that are kept after the skeleton is freed. They keep the programs and maps in the kernel
-/// alive.
+/// The descriptors that are kept after the skeleton is freed. They keep the programs and maps loaded.
 pub(super) struct Programs {
     pub(super) at: AtHook,
-    /// The programs count the frames that each feed selected, because a feed may reject frames.
+    /// Whether the programs count the frames that each feed selected. They do if a feed may reject frames.
     pub(super) count_chosen: bool,
     /// The placeholder at TC, which passes every frame until the capture starts.
     pub(super) wait: Option<Arc<OwnedFd>>,
-    /// The map of rings, by number.
+    /// The programs' map of rings, by number of the ring.
     rings: MapHandle,
     close: OwnedFd,
     store: OwnedFd,
     pub(super) control: MapHandle,
     pub(super) doorbell: MapHandle,
-    /// For a source with several interfaces.
+    /// The maps for a source with several interfaces; `None` for a single interface.
     pub(super) members: Option<MemberMaps>,
-    /// The programs for the hook, with a function that filters replace; empty if the source has no filters.
+    /// The programs for the hook as templates, in which filters replace a function; empty if the source has no filters.
     templates: Vec<Template>,
     constants: Constants,
 }
@@ -55,23 +54,23 @@ pub(super) struct Programs {
 /// The programs at the hook: one for each side at TC, or one at XDP.
 pub(super) struct AtHook(Vec<(Option<Side>, Arc<OwnedFd>)>);
 
-/// The maps of `bpf/members.h`.
+/// The maps that `bpf/members.h` declares.
 pub(super) struct MemberMaps {
     pub(super) members: MapHandle,
     pub(super) came: MapHandle,
     pub(super) shares: MapHandle,
 }
 
-/// Maps that are made before the programs.
+/// Maps that are created before the programs are loaded, and settings of the programs.
 #[derive(Clone, Copy)]
 pub(super) struct Maps<'a> {
-    /// The feeds to write, by place.
+    /// The feeds whose rings the programs write, by place.
     pub(super) places: &'a [Option<Feed>],
     /// The rings of the taken places, one after the other.
     pub(super) rings: &'a [MapHandle],
-    /// Number of possible CPUs. Each has a ring in every place.
+    /// Number of possible CPUs. In every place, each CPU has a ring.
     pub(super) cpus: u32,
-    /// Whether feeds have filters at the hook, or may get them.
+    /// Whether feeds have filters at the hook, or may get filters.
     pub(super) has_filters: bool,
     /// The block lists, if feeds may have any.
     pub(super) blocks: Option<block::Maps<'a>>,
@@ -79,17 +78,18 @@ pub(super) struct Maps<'a> {
     pub(super) several: bool,
 }
 
-/// The programs of the object to load.
+/// The programs of the object that are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
     Tc,
     Xdp,
-    /// XDP bound to the device, which may ask the driver for the VLAN tag that it removed (Linux 6.8).
+    /// XDP, with a program that is bound to the device and can request the VLAN tag that the driver removed (Linux
+    /// 6.8).
     XdpWithTags,
 }
 
 impl Choice {
-    /// The target for which filters are compiled.
+    /// Returns the target for which filters are compiled.
     fn target(self) -> Target {
         match self {
             Choice::Tc => Target::Tc,
@@ -98,7 +98,7 @@ impl Choice {
         }
     }
 
-    /// The function of `bpf/bpf.bpf.c` that filters replace.
+    /// Returns the name of the function of `bpf/bpf.bpf.c` that filters replace.
     fn judge(self) -> &'static CStr {
         match self {
             Choice::Tc => c"weir_judge_tc",
@@ -108,12 +108,12 @@ impl Choice {
 }
 
 impl AtHook {
-    /// The sides at TC that have a program, or `None` for XDP.
+    /// Returns the sides at TC that have a program, or `None` for XDP.
     pub(super) fn sides(&self) -> impl Iterator<Item = Option<Side>> {
         self.0.iter().map(|(side, _)| *side)
     }
 
-    /// The program of a side at TC; `None`: the one at XDP.
+    /// Returns the program of a side at TC; `None`: the program at XDP.
     pub(super) fn program(&self, side: Option<Side>) -> &Arc<OwnedFd> {
         let found = self.0.iter().find(|(of, _)| *of == side);
         &found.expect("every side that is wanted has a program").1
@@ -121,7 +121,7 @@ impl AtHook {
 }
 
 impl Programs {
-    /// Loads the programs for the hook; also returns notes for the user on frames or tags that it cannot
+    /// Loads the programs for the hook. Also returns notes for the user about frames or tags that the programs cannot
     /// see. `interface`: needed for XDP.
     pub(super) fn load(
         interface: Option<&Interface>,
@@ -134,13 +134,14 @@ impl Programs {
         let Some(interface) = interface.filter(|_| options.hook == Hook::Xdp) else {
             return Ok((load(Choice::Tc, maps)?, Vec::new()));
         };
-        // The kernel often refuses this program (old kernel, driver without metadata, generic mode only).
-        // In all these cases the plain program is loaded, and only its error is reported.
+        // The kernel often refuses the program that can request tags (old kernel, driver without metadata, generic mode
+        // only). Then the plain program is loaded, and an error is reported only if the kernel refuses that, too.
         if super::xdp::metadata_possible(interface) {
             let without = Maps { has_filters: false, ..maps };
             match load(Choice::XdpWithTags, maps) {
                 Ok(programs) => return Ok((programs, Vec::new())),
-                // If only the filters are too long, report that, rather than lose the tags.
+                // If only the filters are too long, report that. The plain program would accept them, but would lose
+                // the tags.
                 Err(error) if maps.has_filters && load(Choice::XdpWithTags, without).is_ok() => {
                     return Err(error);
                 }
@@ -150,11 +151,11 @@ impl Programs {
         Ok((load(Choice::Xdp, maps)?, vec![super::xdp::unbound_note(interface, "--hook tc")]))
     }
 
-    /// Loads the programs for the hook with these feeds and the numbers of their block lists, by place.
-    /// They count in the words of this generation. `None` if the kernel does not accept them.
+    /// Loads the programs for the hook with these feeds and the numbers of their block lists, both by place. They count
+    /// in the words of this generation. Returns `None` if the kernel does not accept them.
     ///
     /// # Errors
-    /// Missing privileges, or no memory for their constants.
+    /// Missing privileges, or no memory for the programs' constants.
     pub(super) fn with_feeds(
         &self,
         places: &[Option<Feed>],
@@ -170,7 +171,7 @@ impl Programs {
         let (named, map) = (self.constants.named(), constants.as_fd());
         let filters = &filters;
         let with = move |template: &Template| template.with_map(filters, named, map);
-        // Load both sides concurrently: the verifier checks each by itself.
+        // Both sides are loaded at the same time: the verifier checks each separately.
         thread::scope(|scope| {
             let threads: Vec<_> =
                 self.templates.iter().map(|template| scope.spawn(move || with(template))).collect();
@@ -179,7 +180,7 @@ impl Programs {
             for (side, made) in self.at.sides().zip(made) {
                 match made.map_err(libbpf_rs::Error::from) {
                     Ok(program) => programs.push((side, Arc::new(program))),
-                    // EPERM says nothing about this program: any would be refused.
+                    // EPERM does not depend on this program: the kernel would refuse any other, too.
                     Err(error) if is(&error, libc::EPERM) => return Err(refused(error)),
                     Err(_) => return Ok(None),
                 }
@@ -188,25 +189,25 @@ impl Programs {
         })
     }
 
-    /// Whether the programs at the hook can be replaced.
+    /// Returns true if the programs at the hook can be replaced.
     pub(super) fn may_change(&self) -> bool {
         !self.templates.is_empty()
     }
 
-    /// Adds rings to the map of rings, from this number on: all of them or, on failure, none.
+    /// Adds rings to the map of rings, from this number on. If that fails, adds none of them.
     pub(super) fn put_rings(&self, first: u32, arrays: &[MapHandle]) -> Result<(), CaptureError> {
         let numbers = first..first + arrays.len() as u32;
         let keys: Vec<u8> = numbers.flat_map(u32::to_ne_bytes).collect();
         let fds = arrays.iter().map(|ring| ring.as_fd().as_raw_fd());
         let values: Vec<u8> = fds.flat_map(i32::to_ne_bytes).collect();
-        // The kernel waits for RCU after each update of a map of maps, but only once for a whole batch.
+        // The kernel waits for RCU after each update of a map of maps, but for a batch only once.
         let count = arrays.len() as u32;
         if self.rings.update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY).is_ok() {
             return Ok(());
         }
         for (number, (key, value)) in (first..).zip(keys.chunks(4).zip(values.chunks(4))) {
             if let Err(error) = self.rings.update(key, value, MapFlags::ANY) {
-                // If this fails too, the remaining rings keep their memory.
+                // If this fails, too, the rings that were added keep their memory.
                 let _ = self.forget_rings(first..number);
                 return Err(super::memory::refused("a ring")(error));
             }
@@ -214,10 +215,10 @@ impl Programs {
         Ok(())
     }
 
-    /// Removes rings that no program writes any more. Their memory is freed when no reader maps it.
+    /// Removes rings that no program writes any more. Their memory is freed once no reader maps it.
     pub(super) fn forget_rings(&self, numbers: Range<u32>) -> Result<(), CaptureError> {
         let forget = |number: u32| self.rings.delete(&number.to_ne_bytes());
-        // Concurrently, since each deletion waits for RCU, and there are no batches of deletions.
+        // In parallel, since each deletion waits for RCU, and the kernel has no batches of deletions for these maps.
         let freed: Vec<_> = thread::scope(|scope| {
             let threads: Vec<_> =
                 numbers.map(|number| scope.spawn(move || forget(number))).collect();
@@ -227,14 +228,14 @@ impl Programs {
         freed.map_err(super::memory::refused("freeing a ring"))
     }
 
-    /// Ends the open block of a ring and closes the ring. No program may write it any more.
+    /// Ends the open block of a ring, and closes the ring. No program may write into it any more.
     pub(super) fn close_ring(&self, ring: u32) -> Result<(), CaptureError> {
         run(&self.close, &mut ring.to_ne_bytes(), || format!("closing ring {ring}"))
     }
 
-    /// Adds the description of an interface to the rings of a feed, which are frozen, and returns its id
-    /// there. `first`: the number of the first ring. Programs may write frames of the interface once this
-    /// has returned.
+    /// Adds the description of an interface to the rings of a feed, and returns its id in them. A program stores it,
+    /// because the rings are frozen. `first`: the number of the first ring. Programs may write frames of the interface
+    /// once this has returned.
     pub(super) fn append_interface(
         &self,
         first: usize,
@@ -244,7 +245,7 @@ impl Programs {
         // All rings of a feed describe the same interfaces.
         let append = header::append(rings[0].memory().words(), interface)?;
         for number in (first as u32..).take(rings.len()) {
-            // The count is stored last: `header::Append`.
+            // The count is stored last (`header::Append`).
             for (index, value) in append.stores.iter().chain([&append.count]) {
                 let mut context = [0; 16];
                 context[..4].copy_from_slice(&number.to_ne_bytes());
@@ -258,12 +259,12 @@ impl Programs {
     }
 }
 
-/// Waits for a thread; returns its result, or continues its panic.
+/// Waits for the end of a thread, and returns its result or continues its panic.
 pub(super) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Runs a program that is not attached to a hook, with this argument.
+/// Runs a program that is not attached to a hook, with this context.
 fn run(
     program: &OwnedFd,
     context: &mut [u8],
@@ -275,8 +276,8 @@ fn run(
         ctx_size_in: context.len() as u32,
         ..Default::default()
     };
-    // SAFETY: `run` and the context it points to live through the call, with their true sizes;
-    // the descriptor is a loaded program.
+    // SAFETY: `run` and the context to which it points live through the call, with their true sizes; the descriptor is
+    // a loaded program.
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &raw mut run) };
     if result < 0 || run.retval != 0 {
         return Err(CaptureError::last_os(doing()));

@@ -1,8 +1,8 @@
-//! Derived feeds: those that the hook does not write itself. A thread reads the rings of one feed that the
-//! hook writes for all of them, and forwards the frames.
+//! Derived feeds: feeds whose rings the programs at the hook do not write. For all derived feeds together, the programs
+//! write one base feed. A thread reads its rings and forwards the frames to the derived feeds.
 //!
-//! This costs one more copy, and the thread can be lapped: the frames that it misses are counted as the
-//! drop `relay` of every derived feed.
+//! This costs one more copy, and the thread can be lapped: the frames that it misses are counted as the drop `relay` of
+//! every derived feed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,9 +22,9 @@ use crate::feed::feeds::Feeds;
 use crate::feed::location::FilterLocation;
 use crate::setup::{Setup, refuse_queue};
 
-/// Without frames, the relay pauses this many times, each pause twice as long as the one before, 1.6 ms in
-/// total, before it sleeps. Consumers pause in the same way (`weir_ring::idle`), so that the delays of a
-/// frame add up.
+/// Without frames, the relay's thread pauses this many times before it sleeps. Each pause is twice as long as the one
+/// before; together they take 1.6 ms. Consumers pause in the same way (`weir_ring::idle`), so the delays of a frame add
+/// up.
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
 const PAUSES: u32 = 5;
 
@@ -45,8 +45,8 @@ impl Drop for Relay {
     }
 }
 
-/// The base feed, which the hook writes for the derived feeds: all frames that any of them, including later
-/// ones, could select.
+/// Returns the base feed, which the programs at the hook write for the derived feeds: it has all frames that any of
+/// them, including those that join later, could select.
 pub(super) fn base(setup: &Setup) -> Feed {
     Feed {
         name: "relay".into(),
@@ -62,8 +62,8 @@ pub(super) fn base(setup: &Setup) -> Feed {
 }
 
 impl Relay {
-    /// Makes the rings of the derived feeds, `setup.feeds`. `base`: the rings of the base feed. `slots`:
-    /// the slots of the derived feeds.
+    /// Creates the rings of the derived feeds, `setup.feeds`. `base`: the rings of the base feed. `slots`: the slots of
+    /// the derived feeds.
     pub(super) fn new(
         setup: &Setup,
         base: &[Ring<Mapping>],
@@ -87,23 +87,23 @@ impl Relay {
         })
     }
 
-    /// The derived feeds, for threads that change them.
+    /// Returns the derived feeds, for threads that change them.
     pub(super) fn control(&self) -> Feeds {
         self.feeds.clone()
     }
 
-    /// The rings of a derived feed.
+    /// Returns the rings of a derived feed.
     pub(super) fn rings(&self, feed: FeedSlot) -> Vec<Ring<Mapping>> {
         let handles = self.feeds.handles().into_iter();
         handles.filter(|own| own.slot == feed).flat_map(|own| own.rings).collect()
     }
 
-    /// The places where the filters of the derived feeds run.
+    /// Returns the places where the filters of the derived feeds run.
     pub(super) fn locations(&self) -> Vec<FilterLocation> {
         self.feeds.locations()
     }
 
-    /// Starts the thread. Returns the waker that wakes it when the base rings have frames.
+    /// Starts the thread. Returns the waker with which the source wakes it when the base rings have frames.
     pub(super) fn start(&mut self) -> Result<Waker, CaptureError> {
         let sleeper = Sleeper::new(self.readers.len())?;
         let waker = sleeper.waker()?;
@@ -125,25 +125,25 @@ impl Relay {
         Ok(waker)
     }
 
-    /// Whether the thread has ended by itself; [`finish`](Relay::finish) returns its error.
+    /// Returns true if the thread has ended by itself; [`finish`](Relay::finish) returns its error.
     pub(super) fn is_over(&self) -> bool {
         self.thread.as_ref().is_some_and(|(thread, _)| thread.is_finished())
     }
 
-    /// Waits until all frames of the base rings, which have no writer any more, are forwarded.
+    /// Ends the thread after it has forwarded all frames of the base rings. No program may write these rings any more.
     pub(super) fn finish(&mut self) -> Result<(), CaptureError> {
         self.ending.store(true, Ordering::Release);
-        // For a source that was never started.
+        // If the source was never started, the fan-outs are still here.
         self.fanouts.iter_mut().for_each(Fanout::close);
         let Some((thread, interrupter)) = self.thread.take() else { return Ok(()) };
         interrupter.interrupt();
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Sets the hook's counts, for all derived feeds.
+    /// Sets the counts of the programs at the hook, for all derived feeds.
     pub(super) fn count(&self, base: &Ledger) {
         let mut all = base.clone();
-        // The fan-outs count these for each feed.
+        // The fan-outs count these fields for each feed.
         (all.captured, all.kept_bytes, all.wire_bytes, all.super_frames) = (0, 0, 0, 0);
         all.drops.insert("relay", self.lapped.load(Ordering::Acquire));
         self.feeds.count(all);
@@ -162,8 +162,8 @@ impl Work {
     fn run(&mut self, sleeper: &Sleeper) -> Result<(), RingError> {
         let mut pauses = 0;
         loop {
-            // Read before the rings, so that all frames before the end are seen. This also ends the loop
-            // for a ring that could not be closed.
+            // Read before the rings, so that all frames before the end are forwarded. Also ends the loop if a ring
+            // could not be closed.
             let ending = self.ending.load(Ordering::Acquire);
             let Turn { moved, closed } = self.turn()?;
             if moved {
@@ -174,8 +174,8 @@ impl Work {
                 thread::sleep(PAUSE_FIRST * (1 << pauses));
                 pauses += 1;
             } else {
-                // A frame or the end wakes this thread. Meanwhile the fan-outs are parked, so that other
-                // threads can change the feeds.
+                // A frame or the end wakes this thread. While it sleeps, the fan-outs are parked, so that other threads
+                // can change the feeds.
                 sleeper.sleep(&self.readers, 1, SLEEP_MAX)?;
             }
         }
@@ -195,8 +195,8 @@ impl Work {
                     self.lapped.fetch_add(missed, Ordering::Release);
                     turn.moved = true;
                 }
-                // Park the fan-out, so that a thread that changes the feeds need not wait for the next
-                // frame of this ring.
+                // Park the fan-out, so that a thread that changes the feeds need not wait for the next frame of this
+                // ring.
                 Poll::Empty => fanout.leave(),
                 Poll::Closed => {
                     fanout.leave();
@@ -208,11 +208,11 @@ impl Work {
     }
 }
 
-/// Result of a turn.
+/// Result of `Work::turn`.
 #[derive(Default)]
 struct Turn {
     moved: bool,
-    /// Rings that are closed and read.
+    /// Number of rings that are closed and completely read.
     closed: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The programs, rings, counts and wakers of a source, for one interface or several.
+//! The programs, rings, counts and wakers of a source, which has one interface or several.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::kernel::interface::Interface;
 use crate::limits::HOOK_FEEDS_MAX;
 use crate::setup::Setup;
 
-/// State of the source's thread.
+/// The state of the source's thread.
 pub(super) struct Serving {
     pub(super) shared: Arc<Shared>,
     doorbell: Doorbell,
@@ -38,23 +38,23 @@ pub(super) struct Serving {
     pub(super) turns: u64,
 }
 
-/// Why [`Serving::answer`] returned.
+/// The reason why [`Serving::answer`] returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TurnEnd {
     /// Its time is over, or a signal came.
     Limit,
-    /// The caller's own descriptor is readable.
+    /// The descriptor that the caller passed is readable.
     Also,
     /// Another thread woke the source.
     Interrupted,
 }
 
 impl Serving {
-    /// Loads the programs and makes their rings; attaches nothing. Also returns notes for the user.
-    /// `interface`: `None` for a source by pattern; `source` is then the pattern.
+    /// Loads the programs and creates their rings; attaches nothing. Also returns notes for the user. `interface`:
+    /// `None` for a source that captures by pattern; `source` is the pattern then.
     ///
     /// # Errors
-    /// [`CaptureError`]: missing privileges, no memory, or a kernel that refuses.
+    /// [`CaptureError`]: missing privileges, no memory, or the kernel refuses the programs.
     pub(super) fn open(
         source: &str,
         interface: Option<&Interface>,
@@ -64,7 +64,7 @@ impl Serving {
         let prepare = |plan| Prepared::new(source, interface, &setup, &options, plan);
         let plan = Plan::of(options.hook, &setup, HOOK_FEEDS_MAX);
         let prepared = match (plan.has_filters, prepare(plan)) {
-            // The filters may be too long together with the program that contains them.
+            // The filters and the program that contains them may be too long together.
             (true, Err(first @ CaptureError::Bpf { .. })) => {
                 let plan = Plan::without_filters(&setup, HOOK_FEEDS_MAX);
                 let mut prepared = prepare(plan).map_err(|_| first)?;
@@ -119,7 +119,7 @@ impl Serving {
         Ok((serving, notes))
     }
 
-    /// The interface for changing the source from any thread.
+    /// Returns the handle by which any thread can change the source.
     pub(super) fn control(&self) -> Arc<dyn FeedControl> {
         Arc::new(BpfControl(Arc::clone(&self.shared)))
     }
@@ -162,8 +162,8 @@ impl Serving {
             let is_interrupted = !wait[4].revents().is_empty();
             self.doorbell.drain();
             self.shared.wake();
-            // Limits the cost of a hostile consumer: each of its thresholds and messages costs a turn, and
-            // may make the programs ring the doorbell.
+            // Limits the cost of a hostile consumer: each of its thresholds and messages costs a turn, and may make the
+            // programs ring the doorbell.
             std::thread::sleep(TURN_MIN.saturating_sub(turn.elapsed()));
             if is_interrupted {
                 self.shared.interrupt.take();
@@ -179,12 +179,12 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // The control may outlive the source, and holds the attachments.
+        // The control may outlive the source, and keeps the attachments alive.
         let _ = self.shared.end();
     }
 }
 
-/// Notes for the user on frames that the hook cannot see, and on side effects.
+/// Returns notes for the user about frames that the hook cannot see, and about side effects.
 fn notes_on(setup: &Setup, options: &BpfOptions) -> Vec<String> {
     let mut notes = Vec::new();
     if options.hook == Hook::Xdp && setup.direction() == Direction::Both {
@@ -200,12 +200,12 @@ fn notes_on(setup: &Setup, options: &BpfOptions) -> Vec<String> {
     notes
 }
 
-/// The objects in the kernel, made before anything is attached.
+/// The objects in the kernel that are created before anything is attached.
 struct Prepared {
     plan: Plan,
     /// The derived feeds.
     derived: Setup,
-    /// The feeds that the hook serves, and the one that those come from; by place.
+    /// The feeds whose rings the programs write, and the base feed of the derived feeds, by place.
     places: Vec<Option<Feed>>,
     arrays: Vec<MapHandle>,
     blocks: Option<Blocks>,
@@ -230,7 +230,7 @@ impl Prepared {
         let mut at_hook = setup.of_feeds(plan.at_hook.iter().map(own).collect());
         let mut places: Vec<Option<Feed>> = at_hook.feeds.iter().cloned().map(Some).collect();
         if setup.may_change {
-            // For feeds that join later.
+            // Free places, for feeds that join later.
             places.resize(HOOK_FEEDS_MAX, None);
         }
         if !plan.derived.is_empty() {
@@ -256,7 +256,7 @@ impl Prepared {
     }
 }
 
-/// The place where each feed's filter runs.
+/// Returns the place where each feed's filter runs.
 fn locations(setup: &Setup, plan: &Plan, relay: Option<&Relay>) -> Vec<FilterLocation> {
     let one_way = setup.is_of_one_direction();
     let location = |(number, feed): (usize, &Feed)| {

@@ -1,9 +1,8 @@
 //! The state that the source's thread shares with the threads that change its feeds.
 //!
-//! There are two locks. `state` is held during a whole change, which may take as long as loading a program.
-//! The source's thread waits for it only at its start and stop; for interfaces that join by pattern, it
-//! only tries the lock. `served` is held briefly, by any thread. A thread that takes both locks takes
-//! `state` first.
+//! There are two locks. `state` is held during a whole change, which may take as long as loading a program. The
+//! source's thread waits for this lock only at its start and stop; when interfaces join by pattern, it only tries the
+//! lock. `served` is held briefly, by any thread. A thread that takes both locks takes `state` first.
 
 mod by_interface;
 mod place;
@@ -39,12 +38,12 @@ use crate::feed::location::FilterLocation;
 use crate::kernel::rcu;
 use crate::setup::Setup;
 
-/// Parts of an opened source.
+/// The parts of which `Shared` is made.
 pub(super) struct Parts {
     pub(super) options: BpfOptions,
     pub(super) setup: Setup,
     pub(super) plan: Plan,
-    /// Feeds that the programs write, by place. The last place is the relay's.
+    /// The feeds whose rings the programs write, by place. If there may be a relay, the last place is its place.
     pub(super) places: Vec<Option<Feed>>,
     pub(super) blocks: Option<Blocks>,
     /// The rings of the taken places, one after the other.
@@ -53,7 +52,7 @@ pub(super) struct Parts {
     pub(super) programs: Programs,
     pub(super) control: Control,
     pub(super) channels: Arc<ChannelPoll>,
-    /// For a source by pattern.
+    /// For a source that captures by pattern.
     pub(super) members: Option<Members>,
     pub(super) locations: Vec<FilterLocation>,
     pub(super) cpus: usize,
@@ -64,27 +63,27 @@ pub(super) struct Shared {
     pub(super) options: BpfOptions,
     pub(super) control: Control,
     pub(super) channels: Arc<ChannelPoll>,
-    /// Readable when the source's thread is to return from its turn.
+    /// Readable when the source's thread must return from its turn.
     pub(super) interrupt: Interrupt,
     pub(super) setup: Setup,
-    /// The interfaces, for a source by pattern.
+    /// The interfaces, for a source that captures by pattern.
     pub(super) members: Option<Members>,
     /// Number of rings of each feed.
     pub(super) cpus: usize,
     state: Mutex<State>,
-    /// An interface waits to join or leave until no change of feeds is in progress.
+    /// Whether an interface that joins or leaves waits for the end of a change of feeds.
     join_waits: AtomicBool,
     served: Mutex<Served>,
 }
 
-/// State that changes modify.
+/// State that changes of the source modify.
 pub(super) struct State {
     pub(super) programs: Programs,
     pub(super) attachments: Vec<Attachment>,
     pub(super) has_begun: bool,
     pub(super) is_over: bool,
-    /// The feeds by place in the programs; `None`: the place is free. The last place is the relay's, if
-    /// there may be a relay.
+    /// The feeds by their place in the programs; `None`: the place is free. If there may be a relay, the last place is
+    /// its place.
     pub(super) places: Vec<Option<Feed>>,
     pub(super) blocks: Option<Blocks>,
     /// For each place, the number of its block list.
@@ -93,9 +92,9 @@ pub(super) struct State {
     pub(super) wakers_ever: u32,
 }
 
-/// The rings that the programs write with their wakers, and other state that any thread may read.
+/// The rings that the programs write, with their wakers, and other state that any thread may read.
 pub(super) struct Served {
-    /// By place in the programs: rings and wakers.
+    /// Rings and wakers, by their place in the programs.
     pub(super) places: Vec<HookPlace>,
     pub(super) generations: Generations,
     pub(super) feeds: Vec<Own>,
@@ -104,7 +103,7 @@ pub(super) struct Served {
     pub(super) missed_before: Option<u64>,
 }
 
-/// One feed.
+/// A feed of the source.
 pub(super) struct Own {
     pub(super) slot: FeedSlot,
     pub(super) location: FilterLocation,
@@ -120,7 +119,7 @@ pub(super) enum By {
 }
 
 impl Shared {
-    /// The state of a source that is not attached yet.
+    /// Creates the state of a source that is not attached yet.
     ///
     /// # Errors
     /// [`CaptureError::Os`]: no descriptors are left.
@@ -171,14 +170,14 @@ impl Shared {
         })
     }
 
-    /// The data is valid even if a thread panicked while holding it: its parts are replaced one at
-    /// a time.
+    /// Locks the state. The data is valid even if a thread panicked while it held the lock: its parts are replaced one
+    /// at a time.
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same lock for a change of feeds. An interface that waits to join goes first: the lock is not
-    /// fair, and continuous changes of feeds could keep the interface waiting.
+    /// Locks the state for a change of feeds. An interface that waits to join goes first: the lock is not fair, and
+    /// continuous changes of feeds could keep the interface waiting.
     pub(super) fn state_for_change(&self) -> MutexGuard<'_, State> {
         let begin = Instant::now();
         while self.join_waits.load(Ordering::Acquire) && begin.elapsed() < GIVE_WAY {
@@ -187,8 +186,8 @@ impl Shared {
         self.state()
     }
 
-    /// The same lock, if no change is in progress. Otherwise `None`, and the next change waits for this
-    /// caller.
+    /// Locks the state if no change is in progress. Otherwise returns `None`, and the next change of feeds waits, at
+    /// most `GIVE_WAY`, until this caller has tried again.
     pub(super) fn try_state(&self) -> Option<MutexGuard<'_, State>> {
         let state = match self.state.try_lock() {
             Ok(state) => Some(state),
@@ -199,12 +198,12 @@ impl Shared {
         state
     }
 
-    /// As [`state`](Shared::state).
+    /// Locks the served state; the data is valid after a panic, as for [`state`](Shared::state).
     pub(super) fn served(&self) -> MutexGuard<'_, Served> {
         self.served.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Handles of the present feeds.
+    /// Returns handles of the present feeds.
     pub(super) fn handles(&self) -> Vec<FeedHandle> {
         let served = self.served();
         served.feeds.iter().map(|own| self.handle(&served, own)).collect()
@@ -218,7 +217,7 @@ impl Shared {
         FeedHandle { slot: own.slot, rings, from: Vec::new(), location: own.location, pace: None }
     }
 
-    /// The ledger of a place, from the programs' counts.
+    /// Returns the ledger of a place, from the programs' counts.
     pub(super) fn ledger_of(&self, served: &Served, place: usize) -> Ledger {
         // Read once, and before the counts of the frames that were filtered, blocked, sampled and captured.
         let Came { judged, reentry } = served.generations.came(place, ALL, self);
@@ -238,7 +237,7 @@ impl Shared {
         ledger
     }
 
-    /// Updates the relay's copy of the hook's counts.
+    /// Sets the losses before the hook, and updates the relay's copy of the hook's counts.
     pub(super) fn count(&self, missed_before: Option<u64>) {
         let mut served = self.served();
         served.missed_before = missed_before;
@@ -262,7 +261,7 @@ impl Shared {
         self.add_waker(base, RELAY_WAKER, waker, 0)
     }
 
-    /// Adds a waker for the rings of a place, and confirms its thresholds from now on.
+    /// Adds a waker for the rings of a place, and tells its consumer what this source announces to it.
     pub(super) fn add_waker(
         &self,
         place: &mut HookPlace,
@@ -270,7 +269,8 @@ impl Shared {
         waker: Waker,
         first_line: usize,
     ) -> Result<(), CaptureError> {
-        // Interfaces join on the thread that would wake readers, which takes longer than a ring takes to fill.
+        // For a source that captures by pattern, interfaces join on the thread that wakes readers. That can take longer
+        // than a ring takes to fill, so such a source does not announce quarters.
         match self.members {
             Some(_) => waker.announce_confirmations(),
             None => waker.announce_quarters(),
@@ -278,7 +278,7 @@ impl Shared {
         place.wakers.add_polled(slot, waker, first_line, &self.channels)
     }
 
-    /// Wakes all readers whose thresholds are reached.
+    /// Wakes all readers whose thresholds are reached, and those that wait for quarters.
     pub(super) fn wake(&self) {
         for place in &mut self.served().places {
             for cpu in 0..place.rings.len() {
@@ -287,8 +287,8 @@ impl Shared {
         }
     }
 
-    /// Wakes all readers whose thresholds are reached, and arms the doorbell for the next thresholds. False
-    /// if another threshold has been reached meanwhile.
+    /// Wakes all readers whose thresholds are reached, and arms the doorbell for the next thresholds. Returns false if
+    /// another threshold has been reached meanwhile.
     pub(super) fn answer(&self, confirmer: &mut Confirmer) -> bool {
         let mut settled = true;
         let mut served = self.served();
@@ -301,9 +301,8 @@ impl Shared {
                 if self.control.arm(number * self.cpus + cpu, threshold) {
                     confirmer.armed_otherwise();
                 }
-                // Frames may have come before the programs saw the new threshold. This is not repeated
-                // here: with thresholds that are always one frame ahead, the loop would not end while
-                // frames come.
+                // Frames may have come before the programs saw the new threshold. The check is not repeated here: with
+                // thresholds that are always one frame ahead, the loop would not end while frames come.
                 settled &= place.rings[cpu].frames_written() < threshold;
             }
         }
@@ -315,8 +314,8 @@ impl Shared {
         settled
     }
 
-    /// Detaches the programs, closes all rings, and lets the relay forward the remaining frames. Further
-    /// calls do nothing.
+    /// Detaches the programs, closes all rings, and lets the relay forward the remaining frames. Further calls do
+    /// nothing.
     pub(super) fn end(&self) -> Result<(), CaptureError> {
         let mut state = self.state();
         state.attachments.clear();
@@ -332,7 +331,7 @@ impl Shared {
         let places = served.places.iter().enumerate().filter(|(_, place)| !place.rings.is_empty());
         let rings = places.flat_map(|(at, _)| at * self.cpus..(at + 1) * self.cpus);
         let close = |ring| state.programs.close_ring(ring as u32).err();
-        // All rings are closed, even if closing one fails: the reader of each ring waits for this.
+        // All rings are closed, even if closing one of them fails: the reader of each ring waits for its end.
         let mut errors: Vec<CaptureError> = rings.filter_map(close).collect();
         errors.extend(waited.err());
         served.places.iter().for_each(|place| place.wakers.wake_all());
@@ -357,8 +356,8 @@ impl Words for Shared {
     }
 }
 
-/// Longest time that a change of feeds waits for an interface that is to join. The source may have ended,
-/// so that no interface joins any more.
+/// Longest time that a change of feeds waits for an interface that waits to join. The limit is needed because the
+/// source may have ended, and no interface joins any more.
 const GIVE_WAY: Duration = Duration::from_millis(100);
 
 /// The slot of the relay's own waker. No consumer has this number.
@@ -370,7 +369,7 @@ impl Served {
         at.ok_or(CaptureError::NoFeed)
     }
 
-    /// The writer of a feed's rings; and the relay's feeds, if there is a relay.
+    /// Returns the writer of a feed's rings, and the relay's feeds if there is a relay.
     pub(super) fn of(&self, slot: FeedSlot) -> Result<(By, Option<Feeds>), CaptureError> {
         let by = self.feeds[self.find(slot)?].by;
         Ok((by, self.relay.as_ref().map(Relay::control)))
@@ -381,7 +380,7 @@ impl Served {
     }
 }
 
-/// The taken places, one bit each.
+/// Returns the taken places, one bit for each place.
 pub(super) fn taken_places(places: &[Option<Feed>]) -> u32 {
     let taken = places.iter().enumerate().filter(|(_, feed)| feed.is_some());
     taken.fold(0, |members, (place, _)| members | 1 << place)

@@ -1,4 +1,4 @@
-//! Errors and abilities of an interface's XDP hook.
+//! Errors and features of an interface's XDP hook.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::feed::filters::are_constants_blinded;
 use crate::kernel::hooks::{XdpMode, attached_at_xdp, query};
 use crate::kernel::interface::Interface;
 
-/// The error for a program that could not be attached. If another program is attached, the error names it.
+/// Returns the error for a program that could not be attached. If another program is attached, the error names it.
 pub(crate) fn attach_error(interface: &Interface, source: io::Error) -> CaptureError {
     let iface = interface.name.clone();
     // EEXIST: another program is attached in the other mode, native or generic.
@@ -30,8 +30,7 @@ fn refused(iface: String, source: io::Error) -> CaptureError {
     CaptureError::XdpRefused { iface, try_first, source }
 }
 
-/// A remedy for the most frequent reason of each error number. Drivers often write details to the kernel's
-/// log.
+/// Returns a remedy for the most frequent reason of each error number. Drivers often write details to the kernel's log.
 fn way_out(iface: &str, source: &io::Error) -> String {
     match source.raw_os_error() {
         // virtio_net, veth and others: a frame must fit into a page, or the driver must support fragments.
@@ -55,21 +54,21 @@ fn way_out(iface: &str, source: &io::Error) -> String {
     }
 }
 
-/// Whether the XDP program of this interface runs in the kernel's generic hook.
+/// Returns true if the XDP program of this interface runs in the kernel's generic hook.
 pub(crate) fn is_generic(ifindex: u32) -> bool {
     query(ifindex)
         .and_then(|query| attached_at_xdp(&query))
         .is_some_and(|(_, mode)| mode == XdpMode::Generic)
 }
 
-/// Whether an XDP program can possibly be bound to the device: the driver supports native XDP (a feature
-/// flag that kernels before 6.3 do not report).
+/// Returns true if it may be possible to bind an XDP program to the device: the driver supports native XDP. Kernels
+/// before 6.3 do not report this feature flag.
 pub(crate) fn metadata_possible(interface: &Interface) -> bool {
     query(interface.index).is_some_and(|query| query.feature_flags & 1 != 0)
 }
 
-/// A note that XDP does not see the VLAN tags that the driver removes. `instead`: the flags of a capture
-/// that keeps the tags.
+/// Returns a note that XDP does not see the VLAN tags that the driver removes. `instead`: the flags of a capture that
+/// keeps the tags.
 pub(crate) fn tags_note(interface: &Interface, instead: &str) -> String {
     format!(
         "VLAN tags that the driver takes off do not reach XDP here; to keep them: `ethtool -K {} rxvlan off`, or \
@@ -78,8 +77,8 @@ pub(crate) fn tags_note(interface: &Interface, instead: &str) -> String {
     )
 }
 
-/// The same note for a program that is not bound to the device, with the reason if that is a kernel
-/// setting.
+/// Returns the same note for a program that is not bound to the device. If a kernel setting prevents the binding, the
+/// note also names the setting.
 pub(crate) fn unbound_note(interface: &Interface, instead: &str) -> String {
     let note = tags_note(interface, instead);
     match metadata_possible(interface) && are_constants_blinded().unwrap_or(false) {

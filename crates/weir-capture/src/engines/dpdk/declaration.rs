@@ -36,7 +36,7 @@ pub(crate) static DECLARATION: Declaration = Declaration {
     open: built::open,
 };
 
-/// The interface from which a device takes frames away: of DPDK's drivers, only `net_af_xdp` does so.
+/// Returns the interface from which a device takes frames away: of DPDK's drivers, only `net_af_xdp` does so.
 fn taken_from(device: &str) -> Option<&str> {
     let mut words = device.split(',');
     words.find_map(|word| word.strip_prefix("iface=")).filter(|_| device.contains("net_af_xdp"))
@@ -56,7 +56,7 @@ mod built {
     }
 
     pub(super) fn memory(target: &Target, options: &EngineOptions) -> Memory {
-        // An invalid name is refused elsewhere.
+        // `check` refuses an invalid name.
         device(target.text()).map_or(Memory::BUFFERED, |device| memory_of(&device, options.queues))
     }
 
@@ -94,7 +94,7 @@ mod built {
     use crate::memory::Memory;
     use crate::source::Source;
 
-    /// Any value will do, since all ports are refused.
+    /// Returns any value, since all ports are refused.
     pub(super) fn memory(_: &Target, _: &EngineOptions) -> Memory {
         Memory::ONE_RING
     }

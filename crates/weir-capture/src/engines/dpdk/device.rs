@@ -6,11 +6,11 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device(String);
 
-/// Devices that take frames away from the stack: those of `net_af_xdp`, and mlx5's sub-functions.
+/// Parts of the names of devices that take frames away from the stack: those of `net_af_xdp`, and mlx5's sub-functions.
 const TAKERS: [&str; 2] = ["net_af_xdp", "mlx5_core.sf"];
 
 impl Device {
-    /// Accepts any text that has the form of a device; DPDK decides about its meaning.
+    /// Accepts any text that has the form of a device; DPDK interprets it later.
     ///
     /// # Errors
     /// A description of the form of a device, if this cannot be one.
@@ -29,54 +29,54 @@ impl Device {
         Ok(device)
     }
 
-    /// The whole text, for DPDK.
+    /// Returns the whole text, for DPDK.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0
     }
 
-    /// The device without its arguments.
+    /// Returns the device without its arguments.
     #[must_use]
     pub fn name(&self) -> &str {
         self.0.split(',').next().unwrap_or_default()
     }
 
-    /// The value of the first argument with one of these names.
+    /// Returns the value of the first argument with one of these names.
     fn argument(&self, names: &[&str]) -> Option<&str> {
         let arguments = self.0.split(',').skip(1).filter_map(|argument| argument.split_once('='));
         arguments.into_iter().find_map(|(name, value)| names.contains(&name).then_some(value))
     }
 
-    /// The interface from which a virtual device takes frames.
+    /// Returns the interface from which a virtual device takes frames.
     #[must_use]
     pub fn iface(&self) -> Option<&str> {
         self.argument(&["iface", "rx_iface", "rx_iface_in"])
     }
 
-    /// Frame size of `net_af_packet`, which must fit into an mbuf.
+    /// Returns the frame size of `net_af_packet`; a frame of this size must fit into an mbuf.
     pub(super) fn frame_bytes(&self) -> Option<u32> {
         self.argument(&["framesz"])?.parse().ok()
     }
 
-    /// Number of queues of a virtual device, if its arguments contain it.
+    /// Returns the number of queues of a virtual device, if its arguments contain the number.
     pub(super) fn queues(&self) -> Option<u32> {
         self.argument(&["qpairs", "queue_count"])?.parse().ok()
     }
 
-    /// Whether it is a PCI device.
+    /// Returns true if it is a PCI device.
     pub(super) fn is_pci(&self) -> bool {
         self.addresses().next().is_some()
     }
 
-    /// The PCI addresses in the text, in the form of sysfs. DPDK accepts `0000:3b:00.0`, `3B:00.0`,
+    /// Returns the PCI addresses in the text, in the form of sysfs. DPDK accepts `0000:3b:00.0`, `3B:00.0`,
     /// `pci:3b:0.0`, `bus=pci,addr=3b:00.0`, and lists of devices in brackets.
     fn addresses(&self) -> impl Iterator<Item = String> {
         self.0.split([',', '/', '=', '(', ')']).filter_map(address)
     }
 
-    /// Whether the kernel's network stack loses the captured frames: true for `net_af_xdp`, and for a NIC
-    /// whose kernel driver stays bound beside DPDK's, as with mlx5. The whole text is searched for these,
-    /// since DPDK accepts many spellings. A false positive only requires an unnecessary `--consume`.
+    /// Returns true if the kernel's network stack loses the captured frames: for `net_af_xdp`, and for a NIC whose
+    /// kernel driver stays bound beside DPDK's driver, as with mlx5. Searches the whole text for them, since DPDK
+    /// accepts many spellings. A false positive only requires an unnecessary `--consume`.
     #[must_use]
     pub fn takes_from_stack(&self) -> bool {
         let kept = |address| Path::new("/sys/bus/pci/devices").join(address).join("net").is_dir();

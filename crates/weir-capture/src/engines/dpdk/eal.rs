@@ -1,4 +1,4 @@
-//! DPDK's environment abstraction layer (EAL), which can be started once in a process.
+//! DPDK's environment abstraction layer (EAL), which a process can start only once.
 
 use std::ffi::CString;
 use std::sync::Mutex;
@@ -7,8 +7,8 @@ use super::device::Device;
 use super::ffi;
 use crate::error::CaptureError;
 
-/// The kind of memory with which DPDK was started in this process, or the reason why it could not be
-/// started.
+/// The kind of memory with which DPDK was started in this process, or the reason why it could not be started; `None`
+/// before the first attempt.
 static STARTED: Mutex<Option<Result<Memory, String>>> = Mutex::new(None);
 
 /// The kind of DPDK's memory.
@@ -20,7 +20,7 @@ pub(super) enum Memory {
     Huge,
 }
 
-/// Most ordinary memory of all sources together. Pages that are never used cost nothing.
+/// Most ordinary memory of all sources together. Pages that are never used take no memory.
 const ORDINARY_MIB: u32 = 512;
 
 /// Starts DPDK unless it already runs.
@@ -52,15 +52,15 @@ pub(super) fn start(memory: Memory) -> Result<(), CaptureError> {
     }
 }
 
-/// DPDK's messages about a failure, in one line; without messages, the text of the error. Messages are
-/// preferred because many drivers return -1 for any error, which would read as EPERM.
+/// Returns DPDK's messages about a failure, in one line; without messages, the text of the error. Messages are
+/// preferred, because many drivers return -1 for any error, which would be read as EPERM.
 pub(super) fn because(error: &std::io::Error) -> String {
     let said = ffi::said();
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() { error.to_string() } else { lines.join("; ") }
 }
 
-/// The error for a device that DPDK could not open, with a remedy.
+/// Returns the error for a device that DPDK could not open, with a remedy.
 pub(super) fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
     let said = because(error);
     let advice = if said.contains("ermission") || said.contains("not permitted") {
@@ -82,15 +82,15 @@ pub(super) fn refused(device: &Device, error: &std::io::Error) -> CaptureError {
 
 fn args(memory: Memory, cpus: &[usize]) -> Vec<CString> {
     let cpus: Vec<String> = cpus.iter().map(usize::to_string).collect();
-    // One unused lcore on all CPUs; otherwise DPDK would bind this thread to one CPU.
+    // One lcore, which is not used, on all CPUs. Otherwise DPDK would bind this thread to one CPU.
     let lcores = format!("--lcores=0@({})", cpus.join(","));
     let size = ORDINARY_MIB.to_string();
     let mut args = vec![
         "weir",
         lcores.as_str(),
-        // Probe no PCI device at the start: there is none with this address. Sources probe theirs later.
+        // Probe no PCI device at the start: there is none with this address. Sources probe their devices later.
         "--allow=ffff:ff:1f.7",
-        // Allows two processes at a time, and leaves nothing in /run.
+        // Allow several processes with DPDK at a time, and leave no files in /run.
         "--no-shconf",
         "--no-telemetry",
         "--log-level=error",
@@ -102,7 +102,7 @@ fn args(memory: Memory, cpus: &[usize]) -> Vec<CString> {
     args.into_iter().map(|arg| CString::new(arg).expect("no zeroes in our arguments")).collect()
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 fn allowed_cpus() -> Vec<usize> {
     let set = rustix::thread::sched_getaffinity(None);
     let cpus: Vec<usize> = set.map_or_else(

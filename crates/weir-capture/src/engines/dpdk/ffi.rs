@@ -1,7 +1,7 @@
-//! DPDK through `shim.c`: all `unsafe` of this engine is here and in the files below.
+//! Calls DPDK through `shim.c`: all `unsafe` code of this engine is in this file and in the folder `ffi`.
 //!
-//! A [`Port`] owns its device, a [`Rx`] one of its queues, and a [`Burst`](rx::Burst) the mbufs of one
-//! turn. Each of them has one `Drop` and no `Clone`.
+//! A [`Port`] owns its device, a [`Rx`] owns one of its queues, and a [`Burst`](rx::Burst) owns the mbufs of one turn.
+//! Each of them has one `Drop` and no `Clone`.
 
 #[cfg(test)]
 pub(super) mod made;
@@ -17,13 +17,13 @@ use std::thread::JoinHandle;
 pub(super) use port::{Facts, Port};
 pub(super) use rx::{BURST, Entered, Frame, Rx};
 
-/// Bits of `weir_frame.flags`: data of a frame in addition to its bytes.
+/// Bits of `weir_frame.flags`. They tell which data a frame has in addition to its bytes.
 const STAMPED: u32 = 1;
 const VLAN: u32 = 2;
 const QINQ: u32 = 4;
 const PARTS: u32 = 8;
 
-/// `struct weir_frame`.
+/// `struct weir_frame` of shim.h.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RawFrame {
@@ -37,7 +37,7 @@ struct RawFrame {
 }
 const _: () = assert!(size_of::<RawFrame>() == 32, "as in shim.h");
 
-/// `struct weir_facts`.
+/// `struct weir_facts` of shim.h.
 #[repr(C)]
 struct RawFacts {
     driver: [c_char; 64],
@@ -50,24 +50,24 @@ struct RawFacts {
 }
 const _: () = assert!(size_of::<RawFacts>() == 148, "as in shim.h");
 
-/// Settings of a port: `struct weir_port_setup`.
+/// Settings of a port: `struct weir_port_setup` of shim.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortSetup {
     pub(super) queues: u32,
-    /// Descriptors of each queue. [`Port::set_up`] writes back the driver's value.
+    /// Descriptors of each queue. [`Port::set_up`] replaces the number by the one that the driver uses.
     pub(super) descriptors: u32,
     pub(super) mbufs: u32,
     /// Bytes of a frame that fit into one mbuf.
     pub(super) room_bytes: u32,
-    /// 1: the driver stamps frames.
+    /// 1: the driver sets time stamps.
     pub(super) stamps: u32,
     /// 1: a frame may take several mbufs.
     pub(super) scatter: u32,
 }
 const _: () = assert!(size_of::<PortSetup>() == 24, "as in shim.h");
 
-/// `struct weir_port`.
+/// `struct weir_port` of shim.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct RawPort {
@@ -77,7 +77,7 @@ struct RawPort {
 }
 const _: () = assert!(size_of::<RawPort>() == 16, "as in shim.h");
 
-/// A port's statistics: `struct weir_counts`.
+/// A port's statistics: `struct weir_counts` of shim.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
@@ -88,7 +88,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts since `base`.
+    /// Returns the counts since `base`.
     pub(super) fn since(self, base: Counts) -> Counts {
         Counts {
             packets: self.packets.saturating_sub(base.packets),
@@ -130,8 +130,8 @@ fn result(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
 }
 
-/// Starts DPDK in this process with these arguments, of which the first is the program's name. Only once in
-/// a process, even if it fails.
+/// Starts DPDK in this process with these arguments, of which the first is the program's name. Must be called only once
+/// in a process, even if it fails.
 pub(super) fn init(args: &[CString]) -> io::Result<()> {
     // DPDK may reorder its arguments, and keeps pointers into them.
     let owned: Vec<CString> = args.to_vec();
@@ -139,26 +139,26 @@ pub(super) fn init(args: &[CString]) -> io::Result<()> {
     let count = pointers.len() as c_int;
     pointers.push(null_mut());
     let argv: &'static mut [*mut c_char] = pointers.leak();
-    // SAFETY: `argv` has `count` terminated strings and a null after them, all of which live forever, as
-    // DPDK requires. The caller calls this once in a process (`eal.rs`).
+    // SAFETY: `argv` has `count` terminated strings and a null pointer after them, all of which live forever, as DPDK
+    // requires. The caller calls this once in a process (`eal.rs`).
     result(unsafe { weir_init(count, argv.as_mut_ptr()) })
 }
 
-/// Messages of DPDK and its drivers since the last call.
+/// Returns the messages of DPDK and its drivers since the last call.
 pub(super) fn said() -> String {
     let mut text = vec![0_u8; 2048];
-    // SAFETY: no more than `text` has room for is written, and nothing is kept.
+    // SAFETY: the call writes at most `text.len()` bytes, and keeps no pointer.
     let bytes = unsafe { weir_said(text.as_mut_ptr().cast(), text.len()) };
     String::from_utf8_lossy(&text[..bytes.min(text.len())]).into_owned()
 }
 
-/// Interrupts a system call in which `thread` sleeps; some drivers sleep for up to a second without frames.
-/// Later calls may sleep again, so repeat this until the thread has ended.
+/// Interrupts a system call in which `thread` sleeps: without frames, some drivers sleep for up to a second. The thread
+/// may sleep again, so the caller must repeat this until the thread has ended.
 pub(super) fn interrupt<T>(thread: &JoinHandle<T>) {
     extern "C" fn nothing(_signal: c_int) {}
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: `sigaction` is integers and a function's address: all zeroes is a value of it. The
+        // SAFETY: `sigaction` consists of integers and a function's address, so all zeroes is a valid value. The
         // handler does nothing, which is safe at any point; nothing else in this process uses SIGURG.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();

@@ -1,4 +1,7 @@
-/* For tests: frames that the available drivers do not produce: in segments, with removed tags, with stamps. */
+/*
+ * For tests: makes frames that the drivers available in tests do not produce: in segments, with removed tags, with time
+ * stamps.
+ */
 #include "shim.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
-//! The `dpdk` engine: captures from devices for which DPDK has a poll-mode driver: passed-through NICs and
+//! The engine `dpdk`: captures from devices for which DPDK has a poll-mode driver. These are passed-through NICs and
 //! virtual functions, which have no kernel interface, and DPDK's virtual devices.
 //!
-//! The path of a frame: written by the driver or NIC into an mbuf → copied by the poller of its queue into
-//! a ring → the mbuf is given back. `offered` comes from the port's statistics, which the driver keeps;
-//! docs/dpdk.md lists which frames the statistics of each driver do not include.
+//! The path of a frame: the driver or the NIC writes it into an mbuf → the poller of its queue copies it into a ring →
+//! the poller gives the mbuf back. `offered` comes from the port's statistics, which the driver keeps; docs/dpdk.md
+//! lists which frames the statistics of each driver do not include.
 
 pub(crate) mod declaration;
 mod device;
@@ -39,14 +39,14 @@ use options::stamp_ns;
 use poller::Poller;
 use queues::{port_setup, queues};
 
-/// MTU that is requested of a NIC.
+/// The MTU that the source requests from a NIC.
 const MTU: u16 = 9000;
-/// Longest time for a NIC to hand over the frames that it has counted.
+/// Longest wait for the frames that a NIC has counted but not handed over yet.
 const DRAIN_LIMIT: Duration = Duration::from_millis(100);
-/// Most bursts that are discarded at the start: the kernel's ring of `net_af_packet`.
+/// Most bursts of a queue that are discarded at the start: enough to empty the kernel's ring of `net_af_packet`.
 const STALE_BURSTS: usize = 1024;
 
-/// The source.
+/// A source that captures from one DPDK port.
 pub struct Dpdk {
     info: Info,
     facts: Facts,
@@ -62,7 +62,7 @@ pub struct Dpdk {
     pollers: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     base: Counts,
-    /// Counts of the port at the end of the run. The port itself may continue to count.
+    /// The port's counts at the end of the run. The port itself may continue to count.
     over: Option<Counts>,
     /// Number of frames that a NIC had counted but not handed over when it was stopped.
     at_stop: u64,
@@ -71,14 +71,14 @@ pub struct Dpdk {
     presence: Option<Presence>,
 }
 
-/// The port: owned by the source before the start, then shared with its pollers.
+/// The port. Before the start the source owns it, then the source shares it with the pollers.
 enum Stage {
     Ready(Port),
     Running(Arc<Port>),
     Over,
 }
 
-/// Parameters of every poller.
+/// Parameters of all pollers.
 struct Make {
     queues: u32,
     descriptors: u32,
@@ -88,13 +88,12 @@ struct Make {
 }
 
 impl Dpdk {
-    /// Starts DPDK if it does not run yet, probes `device`, and sets up its queues. Nothing is received
-    /// yet, but a driver that uses a kernel socket may already queue frames. Those that `net_af_packet` has
-    /// queued are discarded at the start; those of other drivers belong to the run.
+    /// Starts DPDK if it does not run yet, probes `device`, and sets up its queues. Nothing is received yet, but a
+    /// driver that uses a kernel socket may already queue frames. Those that `net_af_packet` has queued are discarded
+    /// at the start; those of other drivers belong to the run.
     ///
     /// # Errors
-    /// [`CaptureError`]: DPDK's error for the device, a device that is already open, or contradictory
-    /// options.
+    /// [`CaptureError`]: DPDK's error for the device, a device that is already open, or contradictory options.
     pub fn open(
         device: &Device,
         mut setup: Setup,
@@ -180,7 +179,7 @@ impl Dpdk {
         }
     }
 
-    /// Starts the port. Frames count from now on.
+    /// Starts the port. Frames are counted from now on.
     fn start_port(&mut self, port: &mut Port) -> Result<(), CaptureError> {
         // Discard earlier messages, which would not explain a failed start.
         drop(ffi::said());
@@ -191,15 +190,15 @@ impl Dpdk {
         let started = before.and_then(|before| {
             port.start().map_err(failed("starting it"))?;
             let after = port.counts().map_err(failed("reading its statistics"))?;
-            // Some drivers reset their counts at the start. Frames that the port counts between the two
-            // readings are offered.
+            // Some drivers reset their counts at the start. Frames that the port counts between the two readings are
+            // offered.
             Ok(if after.packets < before.packets { Counts::default() } else { before })
         });
         self.base = started.map_err(|(what, error)| self.failed(what, &error))?;
         match &self.interface {
             Some(interface) => {
-                // DPDK's start switches promiscuous mode off if another program had switched it on. Restore
-                // it.
+                // If another program had switched promiscuous mode on, DPDK's start switches it off. Switch it on
+                // again.
                 if flagged && !self.query.is_promiscuous(&interface.name) {
                     let _ = port.set_promiscuous(true);
                 }
@@ -221,9 +220,9 @@ impl Dpdk {
         Ok(())
     }
 
-    /// Discards frames that came before the start. `net_af_packet` queues frames from its probing on, and
-    /// these do not belong to the run. Other drivers also queue, but polling an empty queue of `net_af_xdp`
-    /// can take a second, and the frames of `net_pcap` may be those of a file.
+    /// Discards frames that came before the start. `net_af_packet` queues frames as soon as it is probed, and these do
+    /// not belong to the run. Other drivers also queue frames, but polling an empty queue of `net_af_xdp` can take a
+    /// second, and the frames of `net_pcap` may be those of a file.
     fn drop_stale(&mut self, port: &Port, receivers: &mut [Rx]) -> Result<(), CaptureError> {
         if self.facts.driver != "net_af_packet" {
             return Ok(());
@@ -244,13 +243,13 @@ impl Dpdk {
         Ok(now.since(self.base))
     }
 
-    /// Number of frames that the port has counted and that are not in a ring yet.
+    /// Returns the number of frames that the port has counted and that are not in a ring yet.
     fn held(&self) -> Result<u64, CaptureError> {
         Ok(self.counts()?.packets.saturating_sub(self.feeds.seen()))
     }
 
-    /// Takes a NIC's link down, and waits until the NIC has handed over all frames that it has counted. (A
-    /// NIC counts frames on arrival.)
+    /// Takes a NIC's link down, and waits until the NIC has handed over all frames that it has counted. A NIC counts
+    /// frames when they arrive.
     fn quiesce(&self) -> Result<(), CaptureError> {
         if let Stage::Running(port) = &self.stage
             && !self.facts.is_virtual
@@ -282,14 +281,14 @@ impl Dpdk {
     fn end_pollers(&mut self) {
         self.ending.store(true, Ordering::Release);
         for poller in self.pollers.drain(..) {
-            // A driver may sleep for up to a second in a system call that only a signal interrupts.
+            // Without frames, a driver may sleep for up to a second in a system call that only a signal interrupts.
             while !poller.is_finished() {
                 ffi::interrupt(&poller);
                 std::thread::sleep(Duration::from_millis(1));
             }
             poller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         }
-        // For a source that was never started.
+        // If the source was never started, the fan-outs are still here.
         for mut fanout in self.fanouts.drain(..) {
             fanout.close();
         }
@@ -302,7 +301,7 @@ impl Drop for Dpdk {
     }
 }
 
-/// Checks a feed.
+/// Checks that this engine supports a feed.
 fn admit(feed: &mut Feed) -> Result<(), CaptureError> {
     refuse_queue(feed, "a socket or poller")?;
     if feed.direction == Direction::Both {
@@ -366,7 +365,7 @@ impl Source for Dpdk {
             _ => false,
         };
         if gone {
-            // With the name that the user gave.
+            // The error contains the name that the user gave.
             return Err(CaptureError::Vanished { iface: self.info.source.clone() });
         }
         self.count()?;
@@ -382,10 +381,11 @@ impl Source for Dpdk {
             missed.ask();
         }
         quiet?;
-        // Read once: if the link could not be taken down, frames still come, but do not belong to the run.
+        // Read the counts only once: if the link could not be taken down, further frames come, which do not belong to
+        // the run.
         self.over = Some(self.counts()?);
-        // At most as many frames as the NIC has descriptors. A larger difference is not due to the stop,
-        // and must remain visible.
+        // A NIC can hold at most as many frames as it has descriptors. A larger difference has another cause, and must
+        // remain visible.
         let held = self.held()?;
         let room = u64::from(self.make.queues) * u64::from(self.make.descriptors);
         if !self.facts.is_virtual && held <= room {

@@ -1,37 +1,38 @@
-//! Options of this engine.
+//! Options of the engine `dpdk`.
 
 use super::ffi::Facts;
 use crate::engines::af_xdp::Queues;
 use crate::error::CaptureError;
 
-/// Where frames are stamped.
+/// The place where frames get their time stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamps {
     /// In the poller, when it copies the frame.
     #[default]
     Copier,
-    /// In the driver, if its stamps are time since 1970.
+    /// In the driver, if its time stamps are time since 1970.
     Driver,
 }
 
 /// Options of a DPDK port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DpdkOptions {
-    /// Queues to make: all, or 0 to the last of the range.
+    /// Queues to set up: all, or 0 to the last of the range.
     pub queues: Queues,
-    /// Write the queue of every frame as an option.
+    /// Whether to record the queue of every frame as an option.
     pub record_queue: bool,
-    /// Use huge pages.
+    /// Whether to use huge pages.
     pub hugepages: bool,
-    /// Where frames are stamped.
+    /// The place where frames get their time stamps.
     pub stamps: Stamps,
 }
 
-/// Nanoseconds of one tick of the driver's stamps, if these are time since 1970.
+/// Returns the nanoseconds of one tick of the driver's time stamps, if the driver is to set them. They must be time
+/// since 1970.
 pub(super) fn stamp_ns(facts: &Facts, stamps: Stamps) -> Result<Option<u64>, CaptureError> {
     match (stamps, facts.driver.as_str()) {
         (Stamps::Copier, _) => Ok(None),
-        // The stamps are in microseconds, whatever the file has. Source: DPDK 22.11,
+        // The stamps are in microseconds, also if those in the file are in nanoseconds. Source: DPDK 22.11,
         // drivers/net/pcap/pcap_ethdev.c.
         (Stamps::Driver, "net_pcap") => Ok(Some(1000)),
         (Stamps::Driver, driver) => Err(CaptureError::Options(format!(

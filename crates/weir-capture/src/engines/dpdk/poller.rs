@@ -1,4 +1,4 @@
-//! The receiving half: a thread that polls one queue and copies its frames into its ring.
+//! The poller: a thread that polls one queue and copies the queue's frames into its ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,30 +11,32 @@ use super::ffi::{BURST, Entered, Frame, Rx};
 use crate::feed::fanout::Fanout;
 use crate::kernel::vlan::{self, TAG_BYTES, TPID_QINQ, TPID_VLAN, Tag};
 
-/// Polls without a frame before the first pause. They take some microseconds; within a burst, frames come faster.
+/// Polls without a frame before the first pause. They take some microseconds in total; within a burst, the next frame
+/// comes sooner.
 const LOOKS: u32 = 64;
-/// Pauses double from the first to the longest. In the longest, frames of 64 bytes at 10 Gbit/s fill 1,500 descriptors
-/// of at least 2,048. Waking every 100 us takes some per cent of a CPU.
+/// Pauses double from the first to the longest. During the longest pause, frames of 64 bytes at 10 Gbit/s fill 1,500
+/// descriptors; if a NIC has up to four queues, each usually has 2,048 or more. Waking up every 100 us takes a few per
+/// cent of a CPU.
 const PAUSE_FIRST: Duration = Duration::from_micros(5);
 const PAUSE_LONGEST: Duration = Duration::from_micros(100);
 
-/// The state of the thread for one queue.
+/// The poller of one queue.
 pub(super) struct Poller {
     pub(super) rx: Rx,
     pub(super) fanout: Fanout,
     /// The most bytes of a frame that any feed needs.
     pub(super) bytes_needed: usize,
-    /// The queue number, if it is to be written as an option.
+    /// The queue number, if it is to be recorded as an option of each frame.
     pub(super) queue_option: Option<u32>,
-    /// Nanoseconds of one tick, if the driver's stamps are used. They are ticks since the epoch.
+    /// Nanoseconds of one tick, if the driver's time stamps are used. They are ticks since the Unix epoch.
     pub(super) stamp_ns: Option<u64>,
-    /// Most frames that are still taken from the queue after the request to end.
+    /// Most frames that the poller still takes from the queue after the request to end.
     pub(super) left_max: usize,
     pub(super) ending: Arc<AtomicBool>,
 }
 
 impl Poller {
-    /// Receives until it is told to end, takes the frames that had come by then, and closes the ring.
+    /// Receives frames until `ending` is set, takes the frames that had come by then, and closes the ring.
     pub(super) fn run(mut self) {
         let entered = Entered::new();
         self.receive();
@@ -51,7 +53,7 @@ impl Poller {
             let taken = self.turn(&mut scratch, &mut gathered);
             if taken > 0 {
                 (looks, pause) = (0, PAUSE_FIRST);
-                // A limit, because frames may come without a pause.
+                // This is limited, because frames may come without a pause.
                 left = if ending { left.saturating_sub(taken) } else { left };
                 if left == 0 {
                     return;
@@ -69,7 +71,7 @@ impl Poller {
         }
     }
 
-    /// Copies one burst; returns the number of frames.
+    /// Copies one burst, and returns its number of frames.
     #[inline]
     fn turn(&mut self, scratch: &mut Vec<u8>, gathered: &mut Vec<u8>) -> usize {
         let burst = self.rx.burst();
@@ -107,8 +109,8 @@ impl Poller {
     }
 }
 
-/// Puts the tags back into the frame: first the inner tag, then the outer one before it. DPDK does not report the
-/// EtherTypes of the tags, so the usual ones are used.
+/// Inserts the removed tags into the frame again: first the inner tag, then the outer one in front of it. DPDK does not
+/// report the EtherTypes of the tags, so the usual ones are used.
 #[cold]
 fn with_tags<'a>(
     scratch: &'a mut Vec<u8>,
@@ -126,7 +128,7 @@ fn with_tags<'a>(
     scratch
 }
 
-/// The realtime clock.
+/// Returns the time of the realtime clock, in ns since the Unix epoch.
 #[inline]
 fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)

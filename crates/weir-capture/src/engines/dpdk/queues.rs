@@ -1,4 +1,4 @@
-//! Numbers of queues, descriptors and mbufs of a port, and their memory.
+//! Computes the numbers of queues, descriptors and mbufs of a port, and the memory that they take.
 
 use super::device::Device;
 use super::ffi::{Facts, PortSetup};
@@ -6,32 +6,33 @@ use crate::engines::af_xdp::Queues;
 use crate::error::CaptureError;
 use crate::memory::Memory;
 
-/// Most and fewest descriptors of a queue. 4,096 frames of 64 bytes take 275 us at 10 Gbit/s.
+/// Most and fewest descriptors of a queue. At 10 Gbit/s, 4,096 frames of 64 bytes take 275 us.
 const DESCRIPTORS_MAX: u32 = 4096;
 const DESCRIPTORS_MIN: u32 = 256;
-/// Smallest room for frame bytes in an mbuf. Source: DPDK's RTE_MBUF_DEFAULT_DATAROOM.
+/// Smallest space for frame bytes in an mbuf, in bytes. Source: DPDK's RTE_MBUF_DEFAULT_DATAROOM.
 const ROOM_BYTES: u32 = 2048;
-/// Largest room for frame bytes in an mbuf, whose lengths have 16 bits.
+/// Largest space for frame bytes in an mbuf, in bytes: its lengths have 16 bits.
 const ROOM_BYTES_MAX: u32 = 65_000;
-/// Bytes of an mbuf and its entry in the pool in addition to the room for frame bytes.
+/// Bytes of an mbuf, with its entry in the pool, in addition to the space for frame bytes.
 const MBUF_BYTES: u32 = 384;
-/// Most bytes of all mbufs of a source; and mbufs of a queue in addition to those in its descriptors: two
-/// bursts, and the contents of the pool's caches.
+/// Most bytes of all mbufs of a source.
 const MEMORY_MAX: u32 = 32 << 20;
+/// Mbufs of a queue in addition to those in its descriptors: two bursts, and the contents of the pool's caches.
 const SPARE: u32 = 512;
-/// Most queues of a port, more than common machines have cores. DPDK's statistics of a virtual device cover
-/// only 16 queues.
+/// Most queues of a port: more than common machines have cores. DPDK's statistics of a virtual device cover only 16
+/// queues.
 const QUEUES_MAX: u32 = 64;
-/// Most queues of a virtual device whose arguments do not contain the number; `net_ring` has this many.
+/// Fewest queues that are assumed for a virtual device whose arguments do not contain the number; `net_ring` has this
+/// many.
 const QUEUES_UNSAID: u32 = 16;
 
-/// Number of CPUs, at most [`QUEUES_MAX`].
+/// Returns the number of CPUs, at most [`QUEUES_MAX`].
 fn cores() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     cores.min(QUEUES_MAX)
 }
 
-/// Most memory of a source with these options, as known before DPDK runs.
+/// Returns the most memory of a source with these options, as far as it is known before DPDK runs.
 #[must_use]
 pub(crate) fn memory(device: &Device, queues: Queues) -> Memory {
     let queues = match queues {
@@ -44,13 +45,13 @@ pub(crate) fn memory(device: &Device, queues: Queues) -> Memory {
     Memory { rings: queues.into(), buffer_bytes: MEMORY_MAX.max(least).into() }
 }
 
-/// Room for frame bytes in an mbuf; the driver needs at least `least`.
+/// Returns the space for frame bytes in an mbuf, in bytes. The driver needs at least `least`.
 fn room_bytes(device: &Device, least: u32) -> u32 {
     ROOM_BYTES.max(least).max(device.frame_bytes().unwrap_or(0)).min(ROOM_BYTES_MAX)
 }
 
-/// Number of queues to make. A NIC spreads frames over all queues that are made. The queues of a virtual
-/// device, whose number is in its arguments, each have their own frames, so all must be made.
+/// Returns the number of queues to set up. A NIC spreads frames over all queues that are set up. A virtual device has a
+/// fixed number of queues, each with frames of its own, so all must be set up.
 pub(super) fn queues(device: &Device, facts: &Facts, wanted: Queues) -> Result<u32, CaptureError> {
     let have = facts.max_rx_queues.max(1);
     let wrong = |text: String| Err(CaptureError::Options(text));
@@ -70,7 +71,7 @@ pub(super) fn queues(device: &Device, facts: &Facts, wanted: Queues) -> Result<u
     }
 }
 
-/// Settings with the largest queues that the memory of a source allows.
+/// Returns settings with the most descriptors for which the memory of a source suffices.
 pub(super) fn port_setup(device: &Device, facts: &Facts, queues: u32, stamps: bool) -> PortSetup {
     let room_bytes = room_bytes(device, facts.min_rx_bufsize);
     let each = MEMORY_MAX / (room_bytes + MBUF_BYTES) / queues;

@@ -1,4 +1,7 @@
-/* An interface of plain functions to DPDK. weir_burst, weir_gather and weir_free handle frames; the others set up. */
+/*
+ * Plain functions by which Rust calls DPDK. weir_burst, weir_gather and weir_free handle frames; the others set ports
+ * up.
+ */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -19,7 +22,7 @@
 #include <rte_mbuf.h>
 #include <rte_mbuf_dyn.h>
 
-/* DPDK's log messages since the last weir_said. DPDK reports reasons of errors only there. */
+/* DPDK's log messages since the last call of weir_said. DPDK reports the reasons of errors only in its log. */
 static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
 static char said[2048];
 static size_t said_bytes;
@@ -28,7 +31,7 @@ static ssize_t said_write(void *cookie, const char *text, size_t bytes)
 {
 	(void)cookie;
 	pthread_mutex_lock(&said_lock);
-	/* The first messages contain the cause. Later ones are discarded if there is no room. */
+	/* The first messages contain the cause. Later messages are discarded if there is no space. */
 	size_t room = sizeof(said) - said_bytes;
 	size_t kept = bytes < room ? bytes : room;
 	memcpy(said + said_bytes, text, kept);
@@ -73,7 +76,7 @@ int weir_init(int argc, char **argv)
 	FILE *stream = fopencookie(NULL, "w", functions);
 	if (stream == NULL)
 		return -errno;
-	/* Line buffering: whole lines, and nothing is lost when the process ends. */
+	/* Line buffering: DPDK's messages come as whole lines, and none is lost when the process ends. */
 	setvbuf(stream, NULL, _IOLBF, 512);
 	rte_openlog_stream(stream);
 	int kept = stdout_away();
@@ -91,7 +94,7 @@ int weir_probe(const char *devargs, uint16_t *id)
 		return result;
 	struct rte_dev_iterator iterator;
 	uint16_t port;
-	/* Of a device with several ports, such as a dual-port mlx4, the first one. */
+	/* If a device has several ports, such as a dual-port mlx4, take the first one. */
 	RTE_ETH_FOREACH_MATCHING_DEV(port, devargs, &iterator) {
 		*id = port;
 		rte_eth_iterator_cleanup(&iterator);
@@ -173,7 +176,10 @@ int weir_start(uint16_t id, struct weir_port *port)
 		return result;
 	memset(port, 0, sizeof(*port));
 	port->id = id;
-	/* Drivers have registered these by now: they do so when they first need them, at the latest at the start. */
+	/*
+	 * Drivers have registered these by now: they do so when they first need them, at the latest at the start of the
+	 * port.
+	 */
 	int bit = rte_mbuf_dynflag_lookup(RTE_MBUF_DYNFLAG_RX_TIMESTAMP_NAME, NULL);
 	port->stamp_offset = rte_mbuf_dynfield_lookup(RTE_MBUF_DYNFIELD_TIMESTAMP_NAME, NULL);
 	if (bit >= 0 && port->stamp_offset >= 0)
@@ -229,7 +235,7 @@ int weir_close(uint16_t id, void *pool)
 	return result;
 }
 
-/* Registers the thread, so that the pools have a cache for it. If this fails, it is only slower. */
+/* Registers the thread, so that the pools have a cache for it. If this fails, receiving works, but is slower. */
 void weir_enter(void)
 {
 	(void)rte_thread_register();
@@ -272,7 +278,7 @@ uint16_t weir_burst(const struct weir_port *port, uint16_t queue, void **mbufs, 
 	return count;
 }
 
-/* Copies the first bytes of a frame in several segments, at most `room`. */
+/* Copies the first bytes, at most `room`, of a frame in several segments. Returns the number of bytes. */
 uint32_t weir_gather(const void *mbuf, uint8_t *bytes, uint32_t room)
 {
 	const struct rte_mbuf *part = mbuf;

@@ -1,4 +1,4 @@
-/* The interface of DPDK for Rust: DPDK's receive path is inline C. ffi.rs has the same structs. */
+/* The functions by which Rust calls DPDK, whose receive path is inline C. ffi.rs has the same structs. */
 #ifndef WEIR_DPDK_SHIM_H
 #define WEIR_DPDK_SHIM_H
 
@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 /* Bits of weir_frame.flags. */
-#define WEIR_STAMPED 1u /* `stamp` is set by the driver */
-#define WEIR_VLAN 2u    /* `tci` was removed from the frame */
-#define WEIR_QINQ 4u    /* and `tci_outer`, which was before it */
+#define WEIR_STAMPED 1u /* `stamp` is set: the driver's time stamp */
+#define WEIR_VLAN 2u    /* `tci` is set: a VLAN tag that was removed from the frame */
+#define WEIR_QINQ 4u    /* `tci_outer` is set: a removed tag that was in front of `tci` */
 #define WEIR_PARTS 8u   /* `data` is only the first segment; see weir_gather */
 
 struct weir_frame {
@@ -37,14 +37,14 @@ struct weir_port_setup {
 	uint32_t queues;
 	uint32_t descriptors; /* of each queue; the driver's value is written back */
 	uint32_t mbufs;
-	uint32_t room_bytes; /* for frame bytes in an mbuf */
-	uint32_t stamps;     /* 1: the driver stamps frames */
+	uint32_t room_bytes; /* space for frame bytes in an mbuf */
+	uint32_t stamps;     /* 1: the driver sets time stamps */
 	uint32_t scatter;    /* 1: frames may take several mbufs */
 };
 _Static_assert(sizeof(struct weir_port_setup) == 24, "shared with Rust");
 
 struct weir_port {
-	uint64_t stamp_flag; /* in ol_flags; 0: no driver stamps */
+	uint64_t stamp_flag; /* bit of ol_flags; 0: drivers set no time stamps */
 	int32_t stamp_offset;
 	uint16_t id;
 };

@@ -1,4 +1,4 @@
-//! Addresses of generated frames. Their names are those of the flags of `weir gen`.
+//! Addresses of generated frames. They have the names of the flags of `weir gen`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,11 +16,11 @@ pub struct Addresses {
     pub source_mac: Option<Mac>,
     /// Destination MAC address.
     pub destination_mac: Option<Mac>,
-    /// Source IP address, or one for each flow, which is the default.
+    /// Source IP address: one for all frames, or one for each flow, which is the default.
     pub source: Option<SourceIp>,
     /// Destination IP address.
     pub destination: Option<IpAddr>,
-    /// UDP source port; `None`: the flow's.
+    /// UDP source port; `None`: each flow has its own.
     pub source_port: Option<u16>,
     /// UDP destination port.
     pub destination_port: Option<u16>,
@@ -29,7 +29,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Sets an address by name; `None` if there is no such name. The error describes the format.
+    /// Sets an address by name; `None` if there is no address of this name. The error describes the format.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Option<Result<(), String>> {
         let set = match name {
             "src-mac" => value.parse().map(|mac| self.source_mac = Some(mac)),
@@ -49,7 +49,7 @@ impl Addresses {
         Some(set)
     }
 
-    /// The addressing of the frames; `None` if no address is set.
+    /// Returns the addressing of the frames; `None` if no address is set.
     #[must_use]
     pub fn addressing(&self) -> Option<Addressing> {
         if *self == Addresses::default() {
@@ -78,7 +78,7 @@ fn parsed<T: FromStr>(value: &str, way_out: &str) -> Result<T, String> {
 }
 
 impl fmt::Display for Addresses {
-    /// Text for the end of a `gen:` name. Each address begins with a comma.
+    /// Writes the text for the end of a `gen:` name. Each address begins with a comma.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, mac) in [("src-mac", self.source_mac), ("dst-mac", self.destination_mac)] {
             mac.map_or(Ok(()), |mac| write!(f, ",{name}={mac}"))?;

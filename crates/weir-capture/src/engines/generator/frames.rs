@@ -1,5 +1,5 @@
-//! Makes the frames. They are byte for byte those that `weir gen IFACE` sends (`weir-lab`,
-//! `generator::template`), so that the same checks work for both.
+//! Makes the frames. They are byte for byte the frames that `weir gen IFACE` sends (`weir-lab`, `generator::template`),
+//! so that the same checks work for both.
 //!
 //! ```text
 //!  0  destination, source MAC; EtherType 0x0800
@@ -23,8 +23,8 @@ const NUMBER_AT: usize = 42;
 
 /// Makes several frames at a time.
 ///
-/// All of them are numbered before the first is copied: a wide load of bytes that were just stored cannot
-/// be forwarded from the store buffer, and waits about 15 cycles each time.
+/// All of them are numbered before the first is copied: the processor cannot forward bytes that were just stored to a
+/// wider load, so a copy right after the numbering would wait about 15 cycles each time.
 pub(super) struct Maker {
     frames: Vec<u8>,
     frame_bytes: usize,
@@ -32,12 +32,12 @@ pub(super) struct Maker {
     /// The flow of the next frame; with [`Flows::Multi`], the number of the frame.
     flow: u32,
     check_base: u32,
-    /// For frames with addresses that the user has set.
+    /// Writes frames with addresses that the user has set; `None`: the default addresses.
     datagrams: Option<Datagrams>,
 }
 
 impl Maker {
-    /// Makes `together` frames at a time. The spec must have been checked.
+    /// Creates a maker of `together` frames at a time. The spec must have been checked.
     pub(super) fn new(spec: &GenSpec, together: usize) -> Maker {
         let (frame_bytes, flows) = (spec.frame_bytes(), spec.flows);
         if let Some(addressing) = spec.addresses.addressing() {
@@ -53,7 +53,7 @@ impl Maker {
         frame[12..14].copy_from_slice(&[0x08, 0x00]);
         frame[14] = 0x45;
         frame[16..18].copy_from_slice(&ip_bytes.to_be_bytes());
-        frame[20..24].copy_from_slice(&[0x40, 0x00, 64, 17]); // don't fragment, TTL, UDP
+        frame[20..24].copy_from_slice(&[0x40, 0x00, 64, 17]); // DF (don't fragment), fragment offset, TTL, UDP
         frame[30..34].copy_from_slice(&DESTINATION.octets());
         frame[36..38].copy_from_slice(&DESTINATION_PORT.to_be_bytes());
         frame[38..40].copy_from_slice(&(ip_bytes - 20).to_be_bytes());
@@ -68,7 +68,7 @@ impl Maker {
         maker
     }
 
-    /// The frames from `number` on, at most `frames_max` of them.
+    /// Returns the frames from `number` on, at most `frames_max`.
     #[inline]
     pub(super) fn make(&mut self, number: u64, frames_max: u64) -> std::slice::ChunksExact<'_, u8> {
         let together = self.frames.len() / self.frame_bytes;

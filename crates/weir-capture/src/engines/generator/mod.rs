@@ -1,5 +1,4 @@
-//! The `gen` engine: frames made in memory, to test and measure everything except the NIC. Needs no
-//! privileges.
+//! The engine `gen`: makes frames in memory, to test and measure everything except the NIC. Needs no privileges.
 
 mod addresses;
 pub(crate) mod declaration;
@@ -26,22 +25,22 @@ use frames::Maker;
 
 /// Most frames that are made, written and published together.
 const BURST: u64 = 64;
-/// Most bytes of the frames that are made together: they are still in the first-level cache when they are
+/// Most bytes of the frames that are made together. So few bytes are still in the first-level cache when they are
 /// copied, and open at most one block.
 const BURST_BYTES: usize = 16 * 1024;
-/// Bursts between two readings of the clock for the limit of `pump`.
+/// Bursts between two readings of the clock that check the time limit of `pump`.
 const BURSTS_A_LOOK: u32 = 16;
-/// The first synthetic stamp: 2023-11-14 22:13:20 UTC, a round number of seconds.
+/// The first synthetic time stamp: 2023-11-14 22:13:20 UTC, a round number of seconds.
 pub const SYNTHETIC_START_NS: u64 = 1_700_000_000_000_000_000;
 
-/// The source.
+/// A source that generates frames in memory.
 pub struct MemGen {
     info: Info,
     spec: GenSpec,
     feeds: Feeds,
     fanout: Fanout,
     maker: Maker,
-    /// The next stamp, unless the clock is read for each frame.
+    /// The next time stamp, unless the clock is read for each frame.
     next_ns: u64,
     step_ns: u64,
     /// Number of generated frames, which are all offered.
@@ -52,9 +51,9 @@ pub struct MemGen {
 }
 
 impl MemGen {
-    /// Makes a generator and a ring for each feed. `waits`: wait for readers that have joined a feed's
-    /// [`Pace`](pace::Pace), for tests and benches in which every frame must be read; otherwise slow
-    /// readers are lapped, as in any capture.
+    /// Creates a generator, and a ring for each feed. `waits`: wait for readers that have joined a feed's
+    /// [`Pace`](pace::Pace), for tests and benches in which every frame must be read; otherwise slow readers are
+    /// lapped, as in any capture.
     ///
     /// # Errors
     /// [`CaptureError::Options`] for an invalid `spec`; [`CaptureError::Ring`].
@@ -91,7 +90,7 @@ impl MemGen {
         })
     }
 
-    /// Makes a burst of at most `frames_max` frames, writes and publishes it.
+    /// Makes a burst of at most `frames_max` frames, writes it to the rings and publishes it.
     fn burst(&mut self, frames_max: u64) {
         let MemGen { fanout, maker, next_ns, step_ns, spec, .. } = self;
         let frames = maker.make(self.made, frames_max);
@@ -114,7 +113,8 @@ impl MemGen {
         self.fanout.publish();
     }
 
-    /// Number of frames that may be made now, by the rate; without a rate, all that are left.
+    /// Returns the number of frames that may be made now, by the rate; without a rate, the number of all remaining
+    /// frames.
     fn due(&mut self) -> u64 {
         let left = self.frames_max - self.made;
         let Some(rate_pps) = self.spec.rate_pps() else { return left };
@@ -123,7 +123,7 @@ impl MemGen {
         by_now.saturating_sub(self.made).min(left)
     }
 
-    /// Time until the next frame is due; 0 without a rate.
+    /// Returns the time until the next frame is due; 0 without a rate.
     fn until_due(&self) -> Duration {
         let (Some(rate_pps), Some(began)) = (self.spec.rate_pps(), self.began) else {
             return Duration::ZERO;
@@ -134,7 +134,7 @@ impl MemGen {
 }
 
 fn now_ns() -> u64 {
-    // If the clock is set before 1970, the stamp is 0.
+    // If the clock is set to a time before 1970, the time stamp is 0.
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 

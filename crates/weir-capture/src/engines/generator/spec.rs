@@ -1,4 +1,4 @@
-//! The specification of generated frames, which users write after `gen:`.
+//! The specification of generated frames: the text that users write after `gen:`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,20 +6,20 @@ use std::str::FromStr;
 use super::Addresses;
 use crate::error::CaptureError;
 
-/// The FCS is only on the wire, never in memory.
+/// Bytes of the FCS, which is only on the wire, never in memory.
 const FCS_BYTES: u32 = 4;
-/// Size of the smallest Ethernet frame on the wire.
+/// Bytes of the smallest Ethernet frame on the wire.
 const SIZE_MIN: u32 = 64;
-/// Size of the largest frame: an IPv4 packet of 65535 bytes, Ethernet header and FCS.
+/// Bytes of the largest frame on the wire: an IPv4 packet of 65535 bytes, Ethernet header and FCS.
 const SIZE_MAX: u32 = 65_535 + 14 + FCS_BYTES;
-/// Preamble, start-of-frame delimiter and inter-frame gap: the bytes that a frame takes on the wire in
-/// addition to its own.
+/// Preamble, start-of-frame delimiter and inter-frame gap: the bytes that a frame takes on the wire in addition to its
+/// own bytes.
 const GAP_BYTES: u64 = 20;
 
 /// Frames to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GenSpec {
-    /// Bytes of each frame on the wire, with its FCS: 64 is 60 in memory.
+    /// Bytes of each frame on the wire, with its FCS. A frame of 64 bytes has 60 bytes in memory.
     pub size_on_wire: u32,
     /// Number of 5-tuples.
     pub flows: Flows,
@@ -27,10 +27,10 @@ pub struct GenSpec {
     pub frames: Option<u64>,
     /// Rate of frames.
     pub rate: Rate,
-    /// Source of the stamps.
+    /// Source of the time stamps.
     pub stamps: Stamps,
-    /// Distance of synthetic stamps. `None`: that of the rate; without a rate, that of a fully loaded link
-    /// of 10 Gbit/s.
+    /// Distance of synthetic time stamps. `None`: the distance at the rate of frames; without a rate, the distance on a
+    /// fully loaded link of 10 Gbit/s.
     pub step_ns: Option<u64>,
     /// Addresses of the frames.
     pub addresses: Addresses,
@@ -43,12 +43,12 @@ pub enum Flows {
     Single,
     /// Each frame has its own flow; flows repeat after 2^32 frames.
     Multi,
-    /// This many flows (above zero), in turn.
+    /// This many flows (1 or more), in turn.
     N(u32),
 }
 
 impl Flows {
-    /// Number of flows.
+    /// Returns the number of flows.
     fn count(self) -> u64 {
         match self {
             Flows::Single => 1,
@@ -57,7 +57,7 @@ impl Flows {
         }
     }
 
-    /// The flow of the next frame.
+    /// Returns the flow of the next frame.
     pub(super) fn after(self, flow: u32) -> u32 {
         match self {
             Flows::Single => flow,
@@ -79,10 +79,10 @@ pub enum Rate {
     Bps(f64),
 }
 
-/// Source of the stamps.
+/// Source of the time stamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stamps {
-    /// Computed: a fixed step from frame to frame. Two runs give the same bytes.
+    /// Computed, with a fixed step from frame to frame. Two runs give the same bytes.
     Synthetic,
     /// The realtime clock, read for each frame, which halves the rate.
     PerFrame,
@@ -91,7 +91,7 @@ pub enum Stamps {
 }
 
 impl Default for GenSpec {
-    /// 64-byte frames of one flow, as fast as possible, without a limit.
+    /// Returns 64-byte frames of one flow, as fast as possible, without a limit.
     fn default() -> Self {
         GenSpec {
             size_on_wire: SIZE_MIN,
@@ -106,13 +106,13 @@ impl Default for GenSpec {
 }
 
 impl GenSpec {
-    /// Bytes of each frame in memory.
+    /// Returns the bytes of each frame in memory.
     #[must_use]
     pub fn frame_bytes(&self) -> usize {
         (self.size_on_wire - FCS_BYTES) as usize
     }
 
-    /// Frames per second; `None`: as fast as possible.
+    /// Returns the frames per second; `None`: as fast as possible.
     #[must_use]
     pub fn rate_pps(&self) -> Option<f64> {
         match self.rate {
@@ -122,7 +122,7 @@ impl GenSpec {
         }
     }
 
-    /// Distance of synthetic stamps.
+    /// Returns the distance of synthetic time stamps, in ns.
     #[must_use]
     pub fn step_ns(&self) -> u64 {
         let at_rate = || self.rate_pps().map(|rate| (1e9 / rate) as u64);
@@ -131,7 +131,7 @@ impl GenSpec {
         self.step_ns.or_else(at_rate).unwrap_or_else(at_10g)
     }
 
-    /// Bytes on the wire of the smallest frame.
+    /// Returns the bytes on the wire of the smallest possible frame.
     fn size_min(&self) -> u32 {
         let addressing = self.addresses.addressing();
         addressing
@@ -173,9 +173,9 @@ impl GenSpec {
 impl FromStr for GenSpec {
     type Err = CaptureError;
 
-    /// Parses `size=64,flows=1000,frames=1M,rate=1Mpps,clock=real,step=100`, and addresses with the names
-    /// of the flags of `weir gen`: `dst-ip=10.0.0.7,dst-port=514,vlan=5,42`. All parts are optional; an
-    /// empty text is the default. Without a size, frames have the smallest size for their headers.
+    /// Parses `size=64,flows=1000,frames=1M,rate=1Mpps,clock=real,step=100`, and addresses with the names of the flags
+    /// of `weir gen`: `dst-ip=10.0.0.7,dst-port=514,vlan=5,42`. All parts are optional; an empty text is the default.
+    /// Without a size, frames have the smallest size for their headers.
     fn from_str(text: &str) -> Result<GenSpec, CaptureError> {
         let mut spec = GenSpec::default();
         let mut seen = Vec::new();
@@ -281,7 +281,7 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
 }
 
 impl fmt::Display for GenSpec {
-    /// Text that [`FromStr`] parses, with the size and every option that is not the default.
+    /// Writes a text that [`FromStr`] parses, with the size and every option that is not the default.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "size={}", self.size_on_wire)?;
         match self.flows {

@@ -11,7 +11,7 @@ pub(super) fn address_of(target: &Target) -> Result<Address, CaptureError> {
     Address::parse(target.text()).map_err(|error| CaptureError::Options(error.to_string()))
 }
 
-/// The source's link type as the daemon at the default socket reports it; Ethernet, if that daemon does not
+/// Returns the source's link type as the daemon at the default socket reports it; Ethernet, if that daemon does not
 /// answer or does not have the source.
 pub(super) fn link_type(address: &Address) -> u16 {
     let told = Connection::open(&socket_path(None)).and_then(|connection| connection.sources());

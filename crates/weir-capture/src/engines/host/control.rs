@@ -1,4 +1,4 @@
-//! The control of the feeds of a daemon's source.
+//! Controls the feeds of a daemon's source.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,13 +29,13 @@ pub(super) struct HostControl {
     connection: Connection,
     path: PathBuf,
     address: Address,
-    /// Whether feeds have their own rings, so that they can be changed.
+    /// Whether feeds have rings of their own, so that they can be changed.
     own: bool,
     feeds: Mutex<BTreeMap<FeedSlot, Arc<HostFeed>>>,
-    /// The end of the first feed that ends. All feeds belong to one source and are reopened together.
+    /// The end of whichever feed ends first. All feeds belong to one source, and are reopened together.
     ending: Arc<Ending>,
     next: AtomicU32,
-    /// Tells the thread that waits for the end to return.
+    /// Whether the thread that waits for the end must return.
     is_woken: AtomicBool,
 }
 
@@ -51,12 +51,12 @@ impl HostControl {
         HostControl { connection, path, address, own, feeds, ending, next, is_woken }
     }
 
-    /// The daemon's answer for the first feed.
+    /// Returns the daemon's answer for the first feed.
     pub(super) fn first_opened(&self) -> Option<Opened> {
         lock(&self.feeds).values().next().map(|feed| feed.remote.opened().clone())
     }
 
-    /// The error for a refusal by the daemon.
+    /// Returns the error for a refusal by the daemon.
     pub(super) fn refused(&self, reason: String) -> CaptureError {
         CaptureError::Daemon { feed: self.address.to_string(), path: self.path.clone(), reason }
     }
@@ -68,7 +68,7 @@ impl HostControl {
                 let (feed, path) = (self.address.to_string(), self.path.clone());
                 CaptureError::DaemonBusy { feed, path, reason: error.message }
             }
-            // The daemon ended during the request. Report that as if it had ended before.
+            // The daemon ended during the request. This is reported as if it had ended before.
             cause @ ClientError::Plug(PlugError::Closed) => {
                 CaptureError::NoDaemon { path: self.path.clone(), cause }
             }
@@ -80,7 +80,7 @@ impl HostControl {
         lock(&self.feeds).get(&slot).cloned().ok_or(CaptureError::NoFeed)
     }
 
-    /// Waits for the end of any of the feeds, at most `limit`.
+    /// Waits for the end of any of the feeds, for at most `limit`.
     pub(super) fn wait_for_end(&self, limit: Duration) -> Option<EndReason> {
         self.ending.wait(limit, || self.is_woken.load(Ordering::Acquire))
     }
@@ -117,7 +117,7 @@ impl FeedControl for HostControl {
             sample,
             flows,
             own: self.own,
-            // The name is for changes, and a feed without its own rings cannot be changed.
+            // The name is only needed for changes, and a feed without rings of its own cannot be changed.
             name: Some(feed.name).filter(|name| self.own && !name.is_empty()),
         };
         let opened = self.connection.open_feed_with(&open, Arc::clone(&self.ending));
@@ -196,11 +196,11 @@ impl FeedControl for HostControl {
         let sleeper = {
             let mut state = lock(&feed.state);
             let sleeper = state.sleepers.remove(&waker);
-            // Before the feed can stop, so that its ledger includes the frames that were read.
+            // Note the position before the feed can stop, so that its final ledger includes the frames that were read.
             sleeper.iter().for_each(|sleeper| feed.note_read(sleeper));
             sleeper
         };
-        // Errors do not matter: a daemon that has ended wakes no one.
+        // Errors do not matter: a daemon that has ended does not wake any consumer.
         sleeper.into_iter().for_each(|sleeper| drop(feed.remote.detach(sleeper.number)));
     }
 
@@ -227,9 +227,9 @@ impl FeedControl for HostControl {
     }
 }
 
-/// The daemon's name for the part of the source's frames that a feed takes; `None`: all frames.
+/// Returns the daemon's name for the part of the source's frames that a feed takes; `None`: all frames.
 ///
-/// Only the feeds of a broker have parts; its sources are whole.
+/// Only feeds of a broker take parts; the broker's sources are whole.
 fn part_of(feed: &Feed) -> Option<String> {
     match feed.queue {
         Some(queue) => Some(format!("q{queue}")),

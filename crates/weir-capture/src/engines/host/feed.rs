@@ -1,4 +1,4 @@
-//! One feed of a daemon, and its final ledger.
+//! A feed of a daemon, and the feed's final ledger.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,20 +23,21 @@ pub(super) struct HostFeed {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Wakers by the slots of this process.
+    /// The consumers that the daemon wakes, by the slots of their wakers in this process.
     pub(super) sleepers: BTreeMap<WakerSlot, HostSleeper>,
     pub(super) next: u32,
     /// The last known ledger.
     pub(super) latest: Ledger,
-    /// Set once it has stopped: where it ends in its rings, if another writer still fills them.
+    /// Set once the feed has stopped: the positions in the rings at which it ends, if another writer still fills the
+    /// rings.
     pub(super) end: Option<Option<Vec<u64>>>,
 }
 
 /// A consumer that the daemon wakes.
 pub(super) struct HostSleeper {
-    /// The daemon's number for it.
+    /// The daemon's number for the consumer.
     pub(super) number: u64,
-    /// How far it has read.
+    /// The positions up to which the consumer has read.
     pub(super) positions: ReadPositions,
     pub(super) first_line: usize,
 }
@@ -45,12 +46,12 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The drop that counts frames which the daemon did not copy into a guest's ring.
+/// The name of the drop that counts frames which the daemon did not copy into a guest's ring.
 const RELAY: &str = "relay";
 
 impl HostFeed {
-    /// Closes the feed, once. If the daemon has ended, the result is computed from its rings and the last
-    /// known ledger.
+    /// Closes the feed; further calls do nothing. If the daemon has ended, the final ledger is computed from its rings
+    /// and the last known ledger.
     pub(super) fn stop(&self) {
         let mut state = lock(&self.state);
         if state.end.is_some() {
@@ -78,12 +79,13 @@ impl HostFeed {
         let captured = bound(read.fold(0, u64::saturating_add));
         state.latest = match told {
             Some(mut ledger) => {
-                // Frames that readers got before the memory was removed were captured, whatever the daemon
-                // reports.
+                // Frames that readers got before the memory was removed were captured, even if the daemon does not
+                // report them.
                 let untold = captured.saturating_sub(ledger.captured);
                 if is_taken_away {
                     ledger.captured = bound(ledger.captured + untold);
-                    // The daemon may have counted some of these frames as not copied in time.
+                    // The daemon may have counted some of these frames as dropped, because it did not copy them in
+                    // time.
                     let late = ledger.drops.get_mut(RELAY).map_or(0, |drop| {
                         let late = untold.min(*drop);
                         *drop -= late;
@@ -95,7 +97,7 @@ impl HostFeed {
             }
             None => {
                 let mut ledger = Ledger { captured, ..std::mem::take(&mut state.latest) };
-                // How many frames were filtered or lost since then is not known.
+                // It is not known how many frames were filtered or lost since then.
                 ledger.offered = ledger.accounted_for();
                 ledger
             }
@@ -103,30 +105,29 @@ impl HostFeed {
         state.end = Some(until);
     }
 
-    /// Waits for the last frames of rings in a device, whose writer is on the host and may outlive the
-    /// daemon in this guest: the host closes the rings when it notices that the daemon has ended. If the
-    /// host has removed the device, nothing closes the rings; the wait then gives readers the time to
-    /// report how far they have read.
+    /// Waits for the last frames of rings in a device. Their writer is on the host, and may outlive the daemon in this
+    /// guest: the host closes the rings when it notices that the daemon has ended. If the host has removed the device,
+    /// nothing closes the rings; then the wait gives readers the time to report how far they have read.
     fn wait_for_writer(&self, has_daemon_ended: bool) {
         let (rings, begin) = (self.remote.rings(), Instant::now());
         let is_in_device = has_daemon_ended && !self.remote.opened().parts.is_empty();
         let waits = is_in_device || self.is_taken_away();
         while waits && !rings.iter().all(Ring::is_closed) && begin.elapsed() < WRITER_END_MAX {
             thread::sleep(Duration::from_millis(1));
-            // Record the position now, because the device may be removed at any time.
+            // Record the position now: the device may be removed at any time.
             let _ = self.remote.frames_written();
         }
     }
 
-    /// Whether a ring that had frames now reads as empty: its device was unplugged.
+    /// Returns true if a ring that had frames now reads as empty: its device was unplugged.
     fn is_taken_away(&self) -> bool {
         let written = self.remote.frames_written();
         let mut rings = self.remote.rings().iter().zip(written);
         rings.any(|(ring, written)| written > 0 && ring.writer_word(WriterWord::Opened) == 0)
     }
 
-    /// Records how far a consumer has read. A guest's broker does not do so: its consumers are processes of
-    /// several users, none of which may influence what is reported to another.
+    /// Records how far a consumer has read. The broker of a guest does not record it: its consumers are processes of
+    /// several users, none of which may influence the counts that are reported to another.
     pub(super) fn note_read(&self, sleeper: &HostSleeper) {
         if self.remote.opened().region.is_none() {
             for ring in 0..self.remote.rings().len() {
@@ -142,7 +143,7 @@ impl HostFeed {
     }
 }
 
-/// The maximum of each pair.
+/// Returns the maximum of each pair.
 fn max_of(these: &[u64], those: &[u64]) -> Vec<u64> {
     let those = those.iter().copied().chain(std::iter::repeat(0));
     these.iter().zip(those).map(|(one, other)| other.max(*one)).collect()

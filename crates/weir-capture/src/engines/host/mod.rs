@@ -1,7 +1,7 @@
-//! The `host` engine: feeds of a daemon on this machine (`weir serve`), whose rings are read in place.
+//! The engine `host`: opens feeds of a daemon on this machine (`weir serve`), whose rings are read in place.
 //!
-//! The daemon captures, and its writers wake this process's consumers: no frame passes through this engine.
-//! It opens feeds, passes the consumers' wakers to the daemon, and reads the ledgers.
+//! The daemon captures the frames, and its writers wake this process's consumers: no frame passes through this engine.
+//! The engine opens feeds, passes the consumers' wakers to the daemon, and reads the ledgers.
 
 mod address;
 mod control;
@@ -29,27 +29,27 @@ use control::HostControl;
 use names::interned;
 pub use weir_client::Address;
 
-/// A link to a daemon that is not a socket of this machine.
+/// A link to a daemon other than a socket of this machine.
 pub trait HostLink: fmt::Debug + Send + Sync {
-    /// Returns an open connection.
+    /// Returns an open connection to the daemon.
     ///
     /// # Errors
     /// The daemon does not answer.
     fn connection(&self) -> Result<Connection, ClientError>;
 
-    /// The path of the link, such as a device.
+    /// Returns the path of the link, such as a device.
     fn path(&self) -> PathBuf;
 
-    /// Notes for the user about the link to an open feed.
+    /// Returns notes for the user about the link of an open feed.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The pcap link type of a source's frames, as the daemon last reported it.
+    /// Returns the pcap link type of a source's frames, as the daemon last reported it.
     fn link_type(&self, source: &str) -> u16;
 }
 
-/// Feeds of one source of a daemon.
+/// A source whose feeds are those of a daemon's source.
 pub struct HostFeeds {
     info: Info,
     control: Arc<HostControl>,
@@ -57,8 +57,8 @@ pub struct HostFeeds {
 }
 
 impl HostFeeds {
-    /// Opens feeds of a source of the daemon that listens at `given`, or at the default socket. With
-    /// `follows`, a feed that the daemon refuses or closes is reported as vanished.
+    /// Opens feeds of a source of the daemon that listens at `given`, or at the default socket. With `follows`, a feed
+    /// that the daemon refuses or closes is reported as vanished.
     ///
     /// # Errors
     /// [`CaptureError::NoDaemon`], [`CaptureError::Daemon`], [`CaptureError::Vanished`].
@@ -74,7 +74,7 @@ impl HostFeeds {
         HostFeeds::over(connection, path, address, setup, follows)
     }
 
-    /// As [`open`](HostFeeds::open), for a daemon that is reached by a link.
+    /// Opens feeds like [`open`](HostFeeds::open), but of a daemon that is reached by a link.
     ///
     /// # Errors
     /// As [`open`](HostFeeds::open).

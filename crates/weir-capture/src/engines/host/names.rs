@@ -1,17 +1,17 @@
-//! Names of drops that a daemon reports. Ledgers and reports need names of type `&'static str`.
+//! Names of drops and hooks that a daemon reports. Ledgers and reports need names of type `&'static str`.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// Most names that are kept. A daemon of another version may report names that this build does not know,
-/// and a hostile one any.
+/// Most names that are kept. A daemon of another version may report names that this build does not know, and a hostile
+/// daemon may report any number of names.
 const NAMES_MAX: usize = 256;
 /// Longest name that is kept.
 const NAME_BYTES_MAX: usize = 64;
-/// Replaces names that are too long, or above the limit.
+/// Replaces names that are too long, have other characters, or exceed the limit.
 const OTHER: &str = "other";
 
-/// The name with a static lifetime. It is leaked at its first use.
+/// Returns the name with a static lifetime. Its memory is allocated at the first call for this name, and never freed.
 pub(super) fn interned(name: &str) -> &'static str {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

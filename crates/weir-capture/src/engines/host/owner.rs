@@ -1,4 +1,4 @@
-//! Owner of the frames, as the daemon reports it.
+//! Converts the owner of frames from and to the daemon's form.
 
 use weir_client::protocol;
 
@@ -21,10 +21,10 @@ impl From<protocol::Owner> for Owner {
     }
 }
 
-/// The known kinds of owners.
+/// The kinds of owners that this build knows. Another kind becomes `other`.
 const KINDS: [&str; 5] = ["container", "pod", "vm", "process", "netns"];
 
-/// Most characters of a name that are kept. A daemon may report any text, which is shown in reports and on
+/// Most characters of a text that are kept. A daemon may report any text, which is then shown in reports and on
 /// terminals.
 const CHARS_MAX: usize = 256;
 

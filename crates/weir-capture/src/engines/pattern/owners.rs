@@ -1,6 +1,6 @@
-//! Finds the owners of the interfaces of a pattern. Those of the present interfaces are looked up when the
-//! source is opened. Those of later interfaces are looked up on a separate thread, because a thread that
-//! moves frames must not wait that long.
+//! Finds the owners of the interfaces of a pattern. The owners of the present interfaces are looked up when the source
+//! is opened. Those of later interfaces are looked up on a separate thread, because a lookup takes too long for a
+//! thread that handles frames.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use crate::kernel::interface::Link;
 use crate::kernel::netns::{Owner, OwnerFinder};
 
-/// Times after a request at which an owner is looked up. Several are needed because a container engine
-/// first makes a veth and then moves its peer, and a VM gets its tap from another process.
+/// Times after a request at which an owner is looked up. Several lookups are needed, because a container engine first
+/// creates a veth and then moves its peer, and a VM gets its tap from another process, which opens it first.
 const LOOK_AFTER_MS: [u64; 5] = [0, 100, 500, 2_000, 8_000];
 
 /// Owners of the interfaces of a pattern.
 #[derive(Default)]
 pub(super) struct Owners {
-    /// Owners by the kernel's index of the interface.
+    /// Owners, by the kernel's interface index.
     known: HashMap<u32, Owner>,
     lookup: Option<Lookup>,
 }
 
-/// Requests to the thread, and its results.
+/// The requests to the thread, and its results.
 struct Lookup {
     asked: Sender<Link>,
     found: Arc<Found>,
@@ -36,8 +36,8 @@ struct Found {
 }
 
 impl Owners {
-    /// Looks up the owners of these interfaces at once. The calling thread must be in their network
-    /// namespace.
+    /// Looks up the owners of these interfaces, and starts the thread for later interfaces. The calling thread must be
+    /// in the network namespace of the interfaces.
     pub(super) fn open(finder: Option<&OwnerFinder>, links: &[&Link]) -> Owners {
         let Some(finder) = finder else { return Owners::default() };
         let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
@@ -46,21 +46,22 @@ impl Owners {
         let (asked, asks) = channel();
         let (lookup, own) = (Lookup { asked, found: Arc::default() }, finder.clone());
         let into = Arc::clone(&lookup.found);
-        // The thread inherits the network namespace. If it cannot be started, owners of later interfaces
-        // are not found.
+        // The thread inherits the network namespace. If the thread cannot be started, owners of later interfaces are
+        // not found.
         let thread = std::thread::Builder::new().name("weir-owners".into());
         let started = thread.spawn(move || look(&own, &asks, &into));
         Owners { known: found.collect(), lookup: started.is_ok().then_some(lookup) }
     }
 
-    /// Requests the owner of an interface that has appeared or come up.
+    /// Requests a lookup of the owner of an interface that has appeared or come up.
     pub(super) fn ask(&self, link: &Link) {
         if let Some(lookup) = &self.lookup {
             let _ = lookup.asked.send(link.clone());
         }
     }
 
-    /// Forgets an interface that was removed: its index may be reused.
+    /// Forgets the owner of an interface: the interface was removed, and its index may be reused, or its owner may have
+    /// changed.
     pub(super) fn forget(&mut self, index: u32) {
         self.known.remove(&index);
     }
@@ -69,13 +70,13 @@ impl Owners {
         self.known.get(&link.index)
     }
 
-    /// Whether owners were found since the last [`take_found`](Owners::take_found).
+    /// Returns true if owners were found since the last [`take_found`](Owners::take_found).
     pub(super) fn has_found(&self) -> bool {
         self.lookup.as_ref().is_some_and(|lookup| lookup.found.is_there.load(Ordering::Acquire))
     }
 
-    /// Records the owners that were found. Returns their interfaces in the present state, which `now`
-    /// returns if the interface still exists.
+    /// Records the owners that were found. Returns their interfaces, if their owner is new. `now` returns the present
+    /// state of an interface, or `None` if it no longer exists.
     pub(super) fn take_found(&mut self, now: impl Fn(&Link) -> Option<Link>) -> Vec<Link> {
         if !self.has_found() {
             return Vec::new();
@@ -110,13 +111,13 @@ impl Wanted {
     }
 }
 
-/// Adds a request. An earlier one for the same interface starts again.
+/// Adds a request. It replaces an earlier request for the same interface, whose lookups begin anew.
 fn want(wanted: &mut Vec<Wanted>, link: Link) {
     wanted.retain(|own| own.link.index != link.index);
     wanted.push(Wanted { link, asked: Instant::now(), looks: 0 });
 }
 
-/// Runs until the sender of requests is dropped.
+/// Looks up owners, until the sender of requests is dropped.
 fn look(finder: &OwnerFinder, asks: &Receiver<Link>, into: &Found) {
     let mut wanted: Vec<Wanted> = Vec::new();
     loop {
@@ -134,7 +135,7 @@ fn look(finder: &OwnerFinder, asks: &Receiver<Link>, into: &Found) {
                 Err(_) => return,
             },
         }
-        // Several requests often come together.
+        // Several requests often come together; take all of them.
         asks.try_iter().for_each(|link| want(&mut wanted, link));
         let now = Instant::now();
         let is_due = |own: &&mut Wanted| own.due().is_some_and(|due| due <= now);

@@ -1,8 +1,8 @@
-//! The `pcap` engine: captures through libpcap. It is the baseline of many papers (PF_PACKET through
-//! libpcap), and supports a patched libpcap, such as PF_RING's.
+//! The engine `pcap`: captures through libpcap. It is the baseline of many papers (PF_PACKET through libpcap), and also
+//! works with a patched libpcap, such as PF_RING's.
 //!
-//! The path of a frame: libpcap's buffer → copied by this thread into the ring. `offered` is the count of
-//! libpcap: there is no independent count.
+//! The path of a frame: libpcap's buffer → this thread copies the frame into the ring. `offered` is libpcap's own
+//! count: there is no independent count.
 
 pub(crate) mod declaration;
 
@@ -31,13 +31,13 @@ use crate::source::{Info, Pumped, Source};
 
 /// Longest time for which libpcap may delay a frame.
 const TIMEOUT_MS: i32 = 4;
-/// Most frames of one call.
+/// Most frames that one call of libpcap delivers.
 const BURST: usize = 256;
-/// Several of libpcap's time-outs, each a jiffy (10 ms) longer: after this time, a block that was open has
-/// been retired.
+/// Several times libpcap's time-out, each a jiffy (10 ms) longer: after this time, the kernel has retired a block that
+/// was open.
 const QUIET: Duration = Duration::from_millis(60);
 
-/// The source.
+/// A source that captures one interface through libpcap.
 pub struct Pcap {
     info: Info,
     interface: Interface,
@@ -46,8 +46,8 @@ pub struct Pcap {
     feeds: Feeds,
     fanout: Fanout,
     counts: Counts,
-    /// Whether libpcap counts frames that it does not deliver: those of the other direction, and duplicates
-    /// on loopback.
+    /// Whether libpcap counts frames that it does not deliver: those of the other direction, and duplicates on
+    /// loopback.
     keeps_some: bool,
     missed: Missed,
     closed: bool,
@@ -69,13 +69,13 @@ impl Counts {
     }
 }
 
-/// Version text of the loaded libpcap.
+/// Returns the version text of the loaded libpcap.
 #[must_use]
 pub fn library() -> String {
     unsafe extern "C" {
         fn pcap_lib_version() -> *const c_char;
     }
-    // SAFETY: pcap_lib_version(3PCAP) takes nothing and gives a constant, terminated string.
+    // SAFETY: pcap_lib_version(3PCAP) takes no arguments, and returns a constant, terminated string.
     let text = unsafe { CStr::from_ptr(pcap_lib_version()) };
     text.to_string_lossy().into_owned()
 }
@@ -144,12 +144,12 @@ impl Pcap {
         })
     }
 
-    /// Sets the reason for this engine.
+    /// Sets the text that explains why this engine was chosen.
     pub fn set_why(&mut self, why: String) {
         self.info.why = why;
     }
 
-    /// Copies the frames that libpcap has to the ring. Returns their number.
+    /// Copies the frames that libpcap has, at most a burst, to the ring. Returns their number.
     fn take(&mut self) -> Result<usize, CaptureError> {
         let fanout = &mut self.fanout;
         let taken = self.handle.dispatch(Some(BURST), |packet| offer(fanout, &packet));
@@ -190,17 +190,17 @@ impl Pcap {
         }
     }
 
-    /// Number of frames that libpcap has counted but not delivered yet.
+    /// Returns the number of frames that libpcap has counted but not delivered.
     fn held(&self) -> u64 {
         let given = self.feeds.seen() + self.counts.dropped;
         self.counts.received.saturating_sub(given)
     }
 
-    /// Stops the arrival of frames if libpcap reads a packet socket, and takes the remaining frames.
+    /// Stops the arrival of frames, if libpcap reads a packet socket, and copies the remaining frames.
     fn drain(&mut self) -> Result<(), CaptureError> {
-        // The filter is attached directly, since a filter by libpcap would also apply to frames that it has
-        // already received. For other kinds of handles this fails, and frames that come meanwhile are
-        // counted like the rest.
+        // The filter is attached to the socket directly: a filter that is set by libpcap would also apply to frames
+        // that libpcap has already received. If the handle is no socket, this fails, and frames that come meanwhile are
+        // captured like all others.
         let _ = reject_all(self.handle.as_raw_fd());
         rcu::synchronize()?;
         let deadline = Instant::now() + DRAIN_TIME_MAX;
@@ -211,8 +211,8 @@ impl Pcap {
             if taken > 0 {
                 quiet_since = Instant::now();
             }
-            // Frames that libpcap does not deliver never come, so the end can then only be detected by
-            // time.
+            // Frames that libpcap counts but does not deliver never come. Then only a time without frames shows the
+            // end.
             let done = self.held() == 0 || (self.keeps_some && quiet_since.elapsed() >= QUIET);
             let left = deadline.saturating_duration_since(Instant::now());
             if done && taken == 0 || left.is_zero() {
@@ -230,7 +230,7 @@ fn reject_all(fd: libc::c_int) -> std::io::Result<()> {
     let mut program =
         [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
     let program = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
-    // SAFETY: the option takes one `sock_fprog`, whose one instruction lives through the call.
+    // SAFETY: the option takes a `sock_fprog`, whose only instruction lives through the call.
     let result = unsafe {
         libc::setsockopt(
             fd,
@@ -253,7 +253,7 @@ fn one_direction(iface: &str) -> CaptureError {
 fn refused(iface: &str, error: &pcap::Error) -> CaptureError {
     let text = error.to_string();
     if text.contains("ermi") {
-        // "You don't have permission", "Operation not permitted".
+        // Contained in "You don't have permission" and "Operation not permitted".
         return CaptureError::NoRights {
             what: format!("libpcap on {iface}"),
             needs: "CAP_NET_RAW",
@@ -265,7 +265,7 @@ fn refused(iface: &str, error: &pcap::Error) -> CaptureError {
 
 #[inline]
 fn offer(fanout: &mut Fanout, packet: &pcap::Packet<'_>) {
-    // With nanosecond precision, `tv_usec` holds nanoseconds (pcap-tstamp(7)).
+    // With nanosecond precision, `tv_usec` contains nanoseconds (pcap-tstamp(7)).
     let stamp = packet.header.ts;
     let ts_ns = (stamp.tv_sec as u64).wrapping_mul(1_000_000_000) + stamp.tv_usec as u64;
     let wire_len = packet.header.len.max(packet.header.caplen);

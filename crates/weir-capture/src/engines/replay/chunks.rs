@@ -1,4 +1,4 @@
-//! Bytes of a pipe. A thread reads them, so that the caller can limit its own waiting.
+//! The bytes of a pipe. A thread reads them, so that the caller can limit how long it waits.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
@@ -9,7 +9,7 @@ use crate::limits::{PIPE_CHUNK_BYTES, PIPE_CHUNKS_AHEAD};
 /// The bytes of a pipe, in chunks.
 pub struct Chunks {
     chunks: Receiver<io::Result<Vec<u8>>>,
-    /// A chunk that a wait has already received.
+    /// A chunk that a wait has already received from the thread.
     next: Option<io::Result<Vec<u8>>>,
     /// The chunk that is being read, and the position in it.
     current: Vec<u8>,
@@ -18,8 +18,8 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// Starts a thread that opens the input and reads it. The thread ends at the end of its input or, if
-    /// this is dropped, with the next chunk.
+    /// Starts a thread that opens the input and reads it. The thread ends when its input ends, or with the next chunk
+    /// after this value was dropped.
     ///
     /// # Errors
     /// The thread could not be started.
@@ -32,29 +32,29 @@ impl Chunks {
         Ok(Chunks { chunks, next: None, current: Vec::new(), at: 0, waits: true })
     }
 
-    /// Whether reading waits for bytes; otherwise it returns [`WouldBlock`](io::ErrorKind::WouldBlock) if
-    /// there are none.
+    /// Sets whether reading waits for bytes. If not, it returns [`WouldBlock`](io::ErrorKind::WouldBlock) when there
+    /// are none.
     pub fn set_waiting(&mut self, waits: bool) {
         self.waits = waits;
     }
 
-    /// Waits until there is something to read, the input has ended, or `limit` is over.
+    /// Waits until there are bytes to read, or the input has ended, or `limit` is over.
     pub fn wait(&mut self, limit: Duration) {
         if self.at == self.current.len() {
             self.wait_for_more(limit);
         }
     }
 
-    /// As [`wait`](Chunks::wait), but for bytes after those that have already arrived.
+    /// Waits like [`wait`](Chunks::wait), but for more bytes than those that have arrived.
     pub fn wait_for_more(&mut self, limit: Duration) {
         if self.next.is_some() {
             return;
         }
-        // If the thread has ended, this stays `None`, and reading returns the end.
+        // If the thread has ended, this stays `None`, and reading returns the end of the input.
         self.next = self.chunks.recv_timeout(limit).ok();
     }
 
-    /// Calls `look` with the next bytes, and then restores them, including an error that was read.
+    /// Calls `look` with the next bytes, and then restores them, and also an error that was read.
     pub fn peek<T>(&mut self, look: impl FnOnce(&mut dyn Read) -> T) -> T {
         let mut copying = Copying { chunks: self, copy: Vec::new(), failed: None };
         let found = look(&mut copying);
@@ -76,7 +76,7 @@ impl Read for Chunks {
                 Err(TryRecvError::Empty) => return Err(io::ErrorKind::WouldBlock.into()),
                 other => other.ok(),
             };
-            // The thread has ended, so there are no more bytes.
+            // Without a chunk, the thread has ended, so there are no more bytes.
             let Some(next) = next else { return Ok(0) };
             (self.current, self.at) = (next?, 0);
         }
@@ -86,7 +86,7 @@ impl Read for Chunks {
     }
 }
 
-/// Keeps a copy of the bytes that are read.
+/// Reads from `chunks`, and keeps a copy of the bytes.
 struct Copying<'a> {
     chunks: &'a mut Chunks,
     copy: Vec<u8>,

@@ -1,5 +1,5 @@
-//! Reads the bytes of a capture file from a file, a pipe or standard input, and decompresses them if
-//! necessary.
+//! Reads the bytes of a capture file from a file, a pipe or standard input, and decompresses them if they are
+//! compressed.
 
 use std::collections::BTreeMap;
 use std::fs::{DirEntry, File, Metadata};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::chunks::Chunks;
 use super::lz4::Lz4;
 
-/// The path that means standard input.
+/// The path that stands for standard input.
 const STANDARD_INPUT: &str = "-";
 
 /// The first bytes of compressed files. Source: RFC 1952; RFC 8878; the LZ4 frame format.
@@ -25,13 +25,13 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const LZ4: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 
-/// Time between two calls of `goes_on`.
+/// Longest wait for bytes between two calls of `goes_on`.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Pipes whose beginning was read by `peek` or `wait_for`. The next `open` reads them from the start.
+/// Pipes whose beginning `peek` or `wait_for` has read. The next `open` of such a pipe reads the beginning again.
 static LOOKED_AT: Mutex<BTreeMap<PathBuf, Chunks>> = Mutex::new(BTreeMap::new());
 
-/// Bytes of a capture file.
+/// The bytes of a capture file.
 pub enum Input {
     /// A file; all bytes are available.
     File(Box<dyn Read + Send>),
@@ -40,15 +40,14 @@ pub enum Input {
 }
 
 impl Input {
-    /// From now on, reading from a pipe without available bytes returns
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock).
+    /// Makes a read from a pipe without available bytes return [`WouldBlock`](io::ErrorKind::WouldBlock) from now on.
     pub fn wait_no_more(&mut self) {
         if let Input::Pipe(chunks) = self {
             chunks.set_waiting(false);
         }
     }
 
-    /// Waits for more bytes of a pipe, at most `limit`.
+    /// Waits for more bytes of a pipe, for at most `limit`.
     pub fn wait(&mut self, limit: Duration) {
         if let Input::Pipe(chunks) = self {
             chunks.wait(limit);
@@ -65,13 +64,13 @@ impl Read for Input {
     }
 }
 
-/// Whether the path can be read only once: standard input, a named pipe, a device.
+/// Returns true if the path can be read only once: standard input, a named pipe, a device.
 pub fn is_pipe(path: &Path) -> bool {
     let is_stream = |meta: Metadata| !meta.is_file() && !meta.is_dir();
     is_standard_input(path) || path.metadata().is_ok_and(is_stream)
 }
 
-/// Whether `weir capture --write DIR/` has written into this folder: its files have indexes.
+/// Returns true if `weir capture --write DIR/` has written files into this folder: they have indexes.
 pub fn has_recorded_files(folder: &Path) -> bool {
     let is_index = |entry: io::Result<DirEntry>| {
         entry.is_ok_and(|entry| {
@@ -114,8 +113,8 @@ pub fn peek<T>(path: &Path, look: impl FnOnce(&mut dyn Read) -> T) -> io::Result
     }
 }
 
-/// Waits until the beginning of a pipe has arrived, or until `goes_on`, which is called regularly, returns
-/// false. Returns whether it has arrived. `look` reads the beginning, and returns false if it got
+/// Waits until the beginning of a pipe has arrived, or until `goes_on`, which is called regularly, returns false.
+/// Returns true if the beginning has arrived. `look` reads the beginning, and returns false if it got
 /// [`WouldBlock`](io::ErrorKind::WouldBlock). The next [`open`] of the pipe reads the beginning again.
 ///
 /// # Errors
@@ -149,10 +148,10 @@ fn open_anew(path: &Path) -> io::Result<Input> {
     if is_standard_input(path) {
         return Chunks::start(|| unpacked(Box::new(io::stdin()))).map(Input::Pipe);
     }
-    // A named pipe is opened without waiting for a writer; the thread of `Chunks` waits for it.
+    // Opening a named pipe does not wait for a writer here; the thread of `Chunks` waits for it.
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let kind = file.metadata()?.file_type();
-    // A folder can be opened, and reading it would fail with a less clear error.
+    // A folder can be opened, but reading it would fail with a less clear error.
     if kind.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
@@ -167,8 +166,8 @@ fn open_anew(path: &Path) -> io::Result<Input> {
     .map(Input::Pipe)
 }
 
-/// Waits until there are bytes, or the writer has closed the pipe. Before the first writer opens it, a read
-/// of a named pipe returns the end of the file.
+/// Waits until there are bytes, or the writer has closed the pipe. Without this wait, a read of a named pipe would
+/// return the end of the file before the first writer opens the pipe.
 fn wait_for_bytes(file: &File) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(file, PollFlags::IN)], None) {
@@ -178,7 +177,7 @@ fn wait_for_bytes(file: &File) -> io::Result<()> {
     }
 }
 
-/// Decompresses the bytes, if they are compressed.
+/// Returns the decompressed bytes; if the input is not compressed, its own bytes.
 fn unpacked(mut input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
     let mut first = Vec::with_capacity(ZSTD.len());
     (&mut input).take(ZSTD.len() as u64).read_to_end(&mut first)?;

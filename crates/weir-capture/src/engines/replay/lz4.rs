@@ -1,13 +1,13 @@
-//! Decompresses lz4 files: reads all frames of a file, and reports a truncated file as an error.
+//! Decompresses lz4 files: reads all lz4 frames of a file, and reports a truncated file as an error.
 
 use std::io::{self, ErrorKind, Read};
 
 use lz4_flex::frame::FrameDecoder;
 
-/// The decompressed bytes. The library's decoder stops after each frame, and accepts a frame that was
-/// truncated between two blocks as complete; this type handles both. Source: the LZ4 frame format.
+/// The decompressed bytes. The library's decoder stops after each lz4 frame, and accepts an lz4 frame that was
+/// truncated between two blocks as complete; this type handles both cases. Source: the LZ4 frame format.
 pub struct Lz4<R: Read> {
-    /// The decoder of the present frame. Always `Some` between two calls.
+    /// The decoder of the current lz4 frame. Always `Some` between two calls.
     decoder: Option<FrameDecoder<Counted<R>>>,
 }
 
@@ -33,14 +33,14 @@ impl<R: Read> Read for Lz4<R> {
             if has_ended {
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, "the lz4 file is cut off"));
             }
-            // A frame has ended. Another one may follow, with another block size.
+            // An lz4 frame has ended. Another one may follow, with another block size.
             let input = self.decoder.take().map(FrameDecoder::into_inner);
             self.decoder = input.map(|input| FrameDecoder::new(Counted { bytes: 0, ..input }));
         }
     }
 }
 
-/// Counts the bytes of a frame, and records whether the input has ended.
+/// Counts the bytes of an lz4 frame, and records whether the input has ended.
 struct Counted<R> {
     input: R,
     bytes: u64,

@@ -1,7 +1,7 @@
-//! The `replay` engine: reads frames from a pcap or pcapng file. Needs no privileges.
+//! The engine `replay`: reads frames from a pcap or pcapng file. Needs no privileges.
 //!
-//! With [`ReplayOptions::waits`], this source waits for readers that have joined a [`Pace`](pace::Pace),
-//! and does not lap them. Stamps are those of the file at any speed.
+//! With [`ReplayOptions::waits`], this source waits for readers that have joined a [`Pace`](pace::Pace), so that they
+//! are not lapped. Time stamps are those of the file, at any speed.
 
 mod chunks;
 pub(crate) mod declaration;
@@ -30,7 +30,7 @@ use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source};
 use input::Input;
 
-/// Options of this engine.
+/// Options of the engine `replay`.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
     /// Speed of the replay.
@@ -38,7 +38,7 @@ pub struct ReplayOptions {
     /// Whether to wait for readers that have joined a feed's [`Pace`](pace::Pace). Otherwise slow readers
     /// are lapped, as in any capture.
     pub waits: bool,
-    /// Number of times that the file is replayed, 1 or more. Stamps repeat.
+    /// Number of times that the file is replayed, 1 or more. The time stamps repeat.
     pub loops: u32,
 }
 
@@ -48,10 +48,10 @@ impl Default for ReplayOptions {
     }
 }
 
-/// Frames that become visible together, at top speed.
+/// Frames after which the source publishes, at top speed.
 const BURST: u64 = 64;
 
-/// The source.
+/// A source that replays a capture file.
 pub struct Replay {
     info: Info,
     path: PathBuf,
@@ -64,22 +64,22 @@ pub struct Replay {
     loops_left: u32,
     /// Number of frames of earlier loops.
     looped_frames: u64,
-    /// Number of frames of an unwanted direction. They are not offered, as at a hook that sees only the
-    /// wanted direction.
+    /// Number of frames of an unwanted direction. They are not offered, just as a hook for one direction is not offered
+    /// the others.
     unwanted: u64,
-    /// Number of frames that ended the replay because of their link type: read from the file, but not
+    /// Number of frames that ended the replay because of their link type. They were read from the file, but not
     /// offered.
     refused: u64,
     link_type: u16,
     pacer: Option<Pacer>,
-    /// The frame that is waiting for its time.
+    /// The frame that waits until it is due.
     pending: Option<Meta>,
     pending_bytes: Vec<u8>,
     closed: bool,
 }
 
 impl Replay {
-    /// Opens the file and makes a ring for its frames.
+    /// Opens the file, and creates the rings for its frames.
     ///
     /// # Errors
     /// [`CaptureError::File`] if the file cannot be opened or is not a capture file;
@@ -179,7 +179,7 @@ impl Replay {
         Ok(Stepped::Frame)
     }
 
-    /// Waits for the pending frame's time and writes the frame to the rings. False if it is not due before
+    /// Waits until the pending frame is due, and writes the frame to the rings. Returns false if it is not due before
     /// `deadline`.
     fn release_pending(&mut self, deadline: Instant) -> bool {
         let (Some(meta), Some(pacer)) = (self.pending, &mut self.pacer) else { return true };
@@ -218,7 +218,7 @@ impl Replay {
 
 enum Stepped {
     Frame,
-    /// The frame is not due yet, and is in `pending`.
+    /// The frame is not due yet; it is in `pending`.
     Early,
     /// The file is a pipe, and the next frame has not arrived yet.
     Waits,
@@ -238,9 +238,9 @@ fn check_options(options: &ReplayOptions) -> Result<(), CaptureError> {
     }
 }
 
-/// Waits until the beginning of a capture file has arrived through a pipe, or until `goes_on` returns
-/// false. True: the beginning has arrived, or something that is not a capture file; in both cases
-/// [`Replay::open`] does not wait. For files, returns at once.
+/// Waits until the beginning of a capture file has arrived through a pipe, or until `goes_on` returns false. Returns
+/// true if the beginning of a capture file, or anything else, has arrived: then [`Replay::open`] does not wait. For
+/// files, returns true at once.
 ///
 /// # Errors
 /// [`CaptureError::File`]: the file cannot be opened.
@@ -254,7 +254,7 @@ pub fn wait_for(path: &Path, goes_on: impl FnMut() -> bool) -> Result<bool, Capt
 
 pub use input::is_pipe;
 
-/// The link type of the file's frames.
+/// Returns the link type of the file's frames.
 ///
 /// # Errors
 /// [`CaptureError::File`] if the file cannot be opened or is not a capture file.
@@ -265,7 +265,7 @@ pub fn link_type(path: &Path) -> Result<u16, CaptureError> {
 }
 
 fn link_type_of<R: Read>(file: &FrameReader<R>) -> u16 {
-    // A pcapng file without any interface has no frames either.
+    // A pcapng file without interfaces has no frames either, so any link type is right.
     file.interfaces().first().map_or(LINKTYPE_ETHERNET, |own| own.link_type)
 }
 
@@ -302,7 +302,7 @@ fn link_type_changes(path: &Path, before: u16, frame: &Frame<'_>) -> CaptureErro
     CaptureError::File { path: path.to_owned(), message }
 }
 
-/// Computes how long to wait for a frame from the distances of stamps.
+/// Computes from the time stamps how long to wait for a frame.
 #[derive(Debug)]
 struct Pacer {
     schedule: Schedule,
@@ -311,7 +311,8 @@ struct Pacer {
 }
 
 impl Pacer {
-    /// Time until a frame with this stamp is due. It may be centuries; `pump` divides the wait into turns.
+    /// Returns the time until a frame with this time stamp is due. It may be centuries; `pump` divides the wait into
+    /// turns.
     fn wait(&mut self, ts_ns: u64) -> Duration {
         let now = Instant::now();
         let began = *self.began.get_or_insert(now);

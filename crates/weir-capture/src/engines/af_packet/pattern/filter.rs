@@ -1,5 +1,5 @@
-//! The socket's filter for interfaces by pattern: it accepts frames of members, and counts the frames of
-//! each.
+//! The socket's filter for a pattern of interfaces: it accepts the frames of members, and counts the frames of each
+//! member.
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skel {
@@ -24,10 +24,10 @@ use crate::kernel::map_options;
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
-/// Bytes of `struct weir_counts` of `bpf/af_packet_pattern.bpf.c`: received frames, sent frames, and the
-/// unwanted ones among each.
+/// Bytes of `struct weir_counts` of `bpf/af_packet_pattern.bpf.c`: received frames, sent frames, unwanted received
+/// frames, unwanted sent frames.
 const COUNTS_BYTES: u32 = 32;
-/// The number under which the sums over all members are stored.
+/// The key of the sums over all members in the map `by_member`.
 const ALL: u32 = 0;
 
 /// The filter's maps. Clones share them.
@@ -39,12 +39,12 @@ pub(super) struct Maps {
 struct SharedMaps {
     members: MapHandle,
     by_member: MapHandle,
-    /// Losses that the interfaces report, by number.
+    /// Losses that the interfaces report, indexed by the interface's number.
     missed: Mutex<Vec<Option<u64>>>,
 }
 
 impl Maps {
-    /// Attaches the filter to the socket. There are no members yet.
+    /// Attaches the filter to the socket. It has no members yet, so it accepts no frame.
     pub(super) fn attach(
         socket: &Arc<Socket>,
         setup: &Setup,
@@ -62,7 +62,7 @@ impl Maps {
         })
     }
 
-    /// From now on frames of this interface are offered, under this number.
+    /// Adds a member: from now on frames of this interface are offered, and counted under this number.
     pub(super) fn insert(&self, ifindex: u32, number: u32) -> Result<(), CaptureError> {
         let (key, value) = (ifindex.to_ne_bytes(), number.to_ne_bytes());
         self.shared
@@ -71,34 +71,35 @@ impl Maps {
             .map_err(|source| CaptureError::Bpf { what: "adding an interface".into(), source })
     }
 
-    /// From now on frames of this interface are not offered. Programs that are running may still count one.
+    /// Removes a member: from now on frames of this interface are not offered. Filter runs in progress may still count
+    /// a frame.
     pub(super) fn remove(&self, ifindex: u32) {
-        // This fails only if the interface was never inserted.
+        // This fails only if the interface was never added.
         let _ = self.shared.members.delete(&ifindex.to_ne_bytes());
     }
 
-    /// Sums over all members: frames offered, and those among them that no feed wanted.
+    /// Returns the sums over all members: the offered frames, and the offered frames that no feed wanted.
     pub(super) fn sums(&self) -> Result<(u64, u64), CaptureError> {
         self.shared.counts(ALL)
     }
 
-    /// Stores the losses that the interface with this number reports.
+    /// Stores the losses that the interface with this number reports. The stored count never decreases.
     pub(super) fn set_missed(&self, number: u32, frames: Option<u64>) {
         let mut missed = self.shared.missed();
         let at = number as usize;
         if missed.len() <= at {
             missed.resize(at + 1, None);
         }
-        // An interface that was removed cannot be read; its number keeps the last known count.
+        // The counters of a removed interface cannot be read; its number keeps the last known count.
         missed[at] = missed[at].max(frames);
     }
 
-    /// Losses that the interfaces with this number have reported.
+    /// Returns the losses that the interfaces with this number have reported.
     pub(super) fn missed_of(&self, number: u32) -> Option<u64> {
         self.shared.missed().get(number as usize).copied().flatten()
     }
 
-    /// Sum of the losses that all interfaces report; `None` if none reports any.
+    /// Returns the sum of the losses that all interfaces report; `None` if no interface reports any.
     pub(super) fn missed(&self) -> Option<u64> {
         self.shared.missed().iter().flatten().copied().reduce(|a, b| a + b)
     }
@@ -126,7 +127,7 @@ impl SharedMaps {
         Ok((offered, unwanted))
     }
 
-    /// The data is valid even if a thread panicked while holding it.
+    /// Locks the reported losses. The data is valid even if a thread panicked while it held the lock.
     fn missed(&self) -> MutexGuard<'_, Vec<Option<u64>>> {
         self.missed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,8 +140,8 @@ fn word(bytes: &[u8; 8]) -> u64 {
 fn attach(socket: &Arc<Socket>, setup: &Setup) -> Result<(Maps, AtSocket), libbpf_rs::Error> {
     let direction = setup.direction();
     let options = map_options(0);
-    // The maps are made first and by themselves: without privileges this fails with one error, whereas
-    // libbpf would print a long message about the program.
+    // The maps are created first and separately: without privileges this fails with one error, whereas libbpf would
+    // print a long message about the program.
     let map = |kind, name, value_bytes, entries| {
         MapHandle::create(kind, Some(name), 4, value_bytes, entries, &options)
     };

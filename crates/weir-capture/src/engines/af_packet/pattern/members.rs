@@ -6,17 +6,17 @@ use super::super::ETHERNET_BYTES;
 use super::super::receiver::Origins;
 use crate::kernel::interface::{Link, Missed};
 
-/// An interface that belongs, or belonged, to the source.
+/// An interface that is or was a member of the source.
 struct Member {
-    /// Its number in the rings.
+    /// The interface's number in the rings.
     number: u32,
     link_bytes: u32,
     is_in: bool,
     missed: Missed,
 }
 
-/// Members by the kernel's interface index. A member that has left stays until [`Members::forget_left`], because blocks
-/// may still have frames of it.
+/// Members by the kernel's interface index. A member that has left stays here until [`Members::forget_left`], because
+/// blocks may still contain frames of it.
 #[derive(Default)]
 pub(super) struct Members {
     by_index: HashMap<u32, Member>,
@@ -25,13 +25,13 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Whether blocks may still have frames of this index that belong to another number.
+    /// Returns true if blocks may still contain frames of this interface index that belong to another number.
     pub(super) fn has_other(&self, ifindex: u32, number: u32) -> bool {
         self.by_index.get(&ifindex).is_some_and(|member| member.number != number)
     }
 
-    /// Adds an interface: its frames have this number from now on. `missed_before`: losses that earlier interfaces
-    /// of the number have reported.
+    /// Adds an interface: from now on its frames have this number. `missed_before`: the losses that earlier interfaces
+    /// with this number have reported.
     pub(super) fn insert(&mut self, link: &Link, number: u32, missed_before: Option<u64>) {
         let mut missed = Missed::new(link.index);
         missed.begin_after(missed_before);
@@ -40,7 +40,7 @@ impl Members {
         self.last = (0, None);
     }
 
-    /// Sets a member's MTU to that of this link. It also applies to frames in blocks that came before the change.
+    /// Sets a member's MTU to that of `link`. The new MTU also applies to frames that were in blocks before the change.
     pub(super) fn set_mtu(&mut self, link: &Link) {
         if let Some(member) = self.by_index.get_mut(&link.index) {
             member.link_bytes = link_bytes(link);
@@ -48,36 +48,36 @@ impl Members {
         }
     }
 
-    /// Removes an interface, and returns its number; `None` if it is not a member.
+    /// Marks an interface as no longer a member, and returns its number; `None` if it is not a member.
     pub(super) fn remove(&mut self, ifindex: u32) -> Option<u32> {
         let member = self.by_index.get_mut(&ifindex).filter(|member| member.is_in)?;
         member.is_in = false;
         Some(member.number)
     }
 
-    /// The number of interfaces that have left and are still kept.
+    /// Returns the number of interfaces that have left and are still in the table.
     pub(super) fn left(&self) -> usize {
         self.by_index.values().filter(|member| !member.is_in).count()
     }
 
-    /// Drops the interfaces that have left. No block may have frames of them any more.
+    /// Drops the interfaces that have left. No block may contain frames of them any more.
     pub(super) fn forget_left(&mut self) {
         self.by_index.retain(|_, member| member.is_in);
         self.last = (0, None);
     }
 
-    /// Whether a present member has this number.
+    /// Returns true if a present member has this number.
     pub(super) fn has_number(&self, number: u32) -> bool {
         self.by_index.values().any(|member| member.is_in && member.number == number)
     }
 
-    /// The indexes of all present members.
+    /// Returns the interface indexes of all present members.
     pub(super) fn indexes(&self) -> Vec<u32> {
         let members = self.by_index.iter().filter(|(_, member)| member.is_in);
         members.map(|(&ifindex, _)| ifindex).collect()
     }
 
-    /// Reads the losses that each member's interface reports. Each result has the member's number.
+    /// Reads the losses that each member's interface reports. Returns them with the member's number.
     pub(super) fn missed(&mut self) -> Vec<(u32, Option<u64>)> {
         let members = self.by_index.values_mut().filter(|member| member.is_in);
         let ask = |member: &mut Member| {

@@ -1,10 +1,10 @@
-//! Interfaces by pattern: one packet socket that is not bound to an interface, and so gets the frames of
-//! all interfaces in its network namespace. Its filter rejects frames of interfaces that are not members,
-//! and counts the others by member.
+//! Capture of interfaces by pattern: one packet socket that is not bound to an interface, and so gets the frames of all
+//! interfaces in its network namespace. Its filter rejects frames of interfaces that are not members, and counts the
+//! frames of each member.
 //!
-//! Members share the socket, its blocks and one set of rings. They join and leave by name, according to
-//! rtnetlink. Each has a number in the rings, and an interface that appears again under the same name gets
-//! its old number.
+//! Members share the socket, its blocks and one set of rings. Interfaces join and leave by their name, which rtnetlink
+//! reports. Each member has a number in the rings. An interface that appears again under the same name gets its old
+//! number.
 
 mod filter;
 mod members;
@@ -36,13 +36,13 @@ use crate::source::{Info, Pumped, Source, SourceEvent};
 use filter::Maps;
 use members::Members;
 
-/// Time between two readings of the interfaces' losses, which need one request for each interface.
+/// Time between two readings of the interfaces' losses, which take one request for each interface.
 const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
-/// Most interfaces that have left and are still kept; with more, the source waits for their frames and
-/// forgets them.
+/// Most interfaces that have left and are still in the table. With more, the source waits until it has copied their
+/// frames, and then removes them from the table.
 const LEFT_MAX: usize = PATTERN_INTERFACES_MAX as usize;
 
-/// The source.
+/// The source that captures the interfaces of a pattern.
 pub(super) struct Pattern {
     info: Info,
     links: PatternLinks,
@@ -57,7 +57,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Makes the socket and its ring, and adds the present interfaces. Nothing is received before `start`.
+    /// Creates the socket and its blocks, and adds the present interfaces. The socket receives nothing before `start`.
     ///
     /// # Errors
     /// [`CaptureError`]: missing privileges, or no memory.
@@ -73,7 +73,7 @@ impl Pattern {
         let direction = setup.direction();
         let name = pattern.to_string();
         let links = PatternLinks::open(pattern, setup.owner_finder.as_ref())?;
-        // If an interface with longer frames joins later, its frames are cut.
+        // If an interface with longer frames joins later, its frames are truncated.
         let longest = links.fitting().map(|link| frame_bytes_max(link.index, link.mtu)).max();
         let socket =
             Socket::new(&name, direction, BlockBytes::for_frames_of(longest.unwrap_or(0)))?;
@@ -114,7 +114,7 @@ impl Pattern {
         Ok(source)
     }
 
-    /// Reads and applies the changes of interfaces.
+    /// Reads the changes of interfaces, and applies them.
     fn follow_links(&mut self) -> Result<(), CaptureError> {
         self.links.read()?;
         self.change_members()
@@ -144,13 +144,13 @@ impl Pattern {
         Ok(())
     }
 
-    /// The number of a new interface, by its name and its owner.
+    /// Returns the number for an interface, by its name and its owner.
     fn number_of(&self, link: &Link) -> Result<u32, CaptureError> {
         self.feeds.add_interface(&link.name, self.links.owner_of(link))
     }
 
-    /// Gives a member the number for its name and owner. If no number is left, it keeps the one that it
-    /// has. Frames that come meanwhile have either number; the filter may count them for the other.
+    /// Gives a member the number for its name and owner. If no number is left, it keeps its old one. Frames that come
+    /// during the change have one of the two numbers, and the filter may count them under the other.
     fn renumber(&mut self, link: &Link) -> Result<(), CaptureError> {
         if !self.feeds.may_continue() {
             return Ok(());
@@ -159,7 +159,7 @@ impl Pattern {
         if !self.receiver.origins().has_other(link.index, number) {
             return Ok(());
         }
-        // Reads the losses once more for the old number.
+        // Reads the losses a last time for the old number.
         self.ask_missed();
         self.empty_blocks_for(link.index, number)?;
         let missed_before = self.maps.missed_of(number);
@@ -170,9 +170,9 @@ impl Pattern {
         Ok(())
     }
 
-    /// Before the frames of an interface get another number, for example after it was renamed, copies the
-    /// frames that are already in the blocks, so that they keep the old number. Does the same if many
-    /// interfaces have left, to forget these.
+    /// Prepares for giving the frames of an interface another number, for example after it was renamed: copies the
+    /// frames that are already in the blocks, so that they keep the old number. Also does so if many interfaces have
+    /// left, to remove them from the table.
     fn empty_blocks_for(&mut self, index: u32, number: u32) -> Result<(), CaptureError> {
         let origins = self.receiver.origins();
         if origins.has_other(index, number) || origins.left() > LEFT_MAX {
@@ -191,13 +191,13 @@ impl Pattern {
         if self.is_started && self.promiscuous {
             self.make_promiscuous(link.index)?;
         }
-        // Last, since its frames come from now on.
+        // This comes last, because the socket accepts the interface's frames from here on.
         self.maps.insert(link.index, number)
     }
 
     fn make_promiscuous(&self, index: u32) -> Result<(), CaptureError> {
         match self.socket.set_promiscuous(index, true) {
-            // The interface has been removed already; that event comes next.
+            // The interface has been removed already; the event for its removal comes next.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(()),
             result => result.map_err(CaptureError::os(
                 "promiscuous mode is refused; capture without it (--no-promiscuous)",
@@ -209,7 +209,7 @@ impl Pattern {
         let Some(number) = self.receiver.origins().remove(index) else { return };
         self.maps.remove(index);
         if self.promiscuous {
-            // This fails if the interface has been removed; its memberships were removed with it.
+            // This fails if the interface has been removed; the kernel then removed its promiscuous memberships, too.
             let _ = self.socket.set_promiscuous(index, false);
         }
         if !self.receiver.origins().has_number(number) {
@@ -217,7 +217,7 @@ impl Pattern {
         }
     }
 
-    /// Waits for a block or for changes of interfaces; true if there are changes.
+    /// Waits for a block or for changes of interfaces. Returns true if there are changes.
     fn wait(&self, limit: Duration) -> Result<bool, CaptureError> {
         let timeout = limit.try_into().unwrap_or(rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 });
         let (socket, links) = (self.socket.as_fd(), self.links.as_fd());
@@ -286,7 +286,8 @@ impl Source for Pattern {
                 self.follow_links()?;
             }
         }
-        // With continuous frames, the wait above is never reached. This call may also copy frames.
+        // While frames come continuously, the loop above never waits, so changes are read here. This call may also copy
+        // frames.
         let followed = self.follow_links();
         self.receiver.leave();
         followed?;

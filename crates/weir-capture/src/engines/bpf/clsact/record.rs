@@ -1,10 +1,10 @@
-//! The record of a filter: an empty file, named after the filter's place. The process that attached the
-//! filter holds a lock on the file as long as the filter is attached. The kernel releases the lock when the
-//! process ends for any reason, in any PID namespace. If a source may have many filters, they share one
-//! lock, since a process may not have enough descriptors for one lock each.
+//! The record of a filter: an empty file, named after the filter's place. The process that attached the filter holds a
+//! lock on the file as long as the filter is attached. When the process ends, for whatever reason and in any PID
+//! namespace, the kernel releases the lock. The records of a source that may have many filters share one lock, since a
+//! process may not have enough descriptors for a lock of each record.
 //!
-//! The writer of a record determines which filter will be removed. So records are in a folder to which only
-//! their user can write, and each user removes only the filters of his own records.
+//! A record determines which filter will be removed. So records are in a folder to which only their user can write, and
+//! each user removes only the filters of his own records.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,15 +20,15 @@ use rustix::process::geteuid;
 use super::Side;
 use crate::kernel::PrivateFolder;
 
-/// Root's records. Not under /run/weir, whose owner may be an unprivileged user by the service manager's
-/// settings.
+/// Folder of root's records. It is not in /run/weir: by the service manager's settings, that folder may belong to an
+/// unprivileged user.
 const RECORDS_OF_ROOT: &str = "/run/weir-tc";
-/// The records of another user, for whom a service manager has made /run/weir (`RuntimeDirectory=weir`).
+/// Folder of another user's records. The service manager creates /run/weir for that user (`RuntimeDirectory=weir`).
 const RECORDS_OF_OTHERS: &str = "/run/weir/tc";
-/// The first PID namespace. Source: linux/proc_ns.h, PROC_PID_INIT_INO.
+/// Inode number of the first PID namespace. Source: linux/proc_ns.h, PROC_PID_INIT_INO.
 const PID_INIT_INO: u64 = 0xEFFF_FFFC;
 
-/// The place of a filter.
+/// The place of a filter, which identifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FilterPlace {
     pub(super) netns: u64,
@@ -63,7 +63,7 @@ impl FilterPlace {
     }
 }
 
-/// A record that this process has locked. Its file is removed when it is dropped.
+/// A record of this process. Dropping this value removes the file.
 #[derive(Debug)]
 pub(super) struct Record {
     folder: Arc<PrivateFolder>,
@@ -72,15 +72,15 @@ pub(super) struct Record {
     _lock: Option<Arc<Lock>>,
 }
 
-/// The common lock of many records: a file of its own, whose name is part of the records' names.
+/// A lock that many records share: a file of its own, whose name is part of the records' names.
 #[derive(Debug)]
 pub(in crate::engines::bpf) struct Lock(Record);
 
-/// Prefix of the names of locks. The process id and a number follow.
+/// Prefix of the file names of locks. The process id and a number follow it.
 const LOCK: &str = "lock-";
 /// Separates the place from the name of the lock in a record's name.
 const LOCKED_BY: char = '@';
-/// Most locks with the same process id, for several sources or in several PID namespaces.
+/// Most locks with the same process id: a process may have several sources, and ids are reused in other PID namespaces.
 const LOCKS_MAX: u32 = 256;
 
 impl Lock {
@@ -107,17 +107,17 @@ fn records_folder() -> &'static Path {
 }
 
 impl Record {
-    /// Makes and locks the record of a place.
+    /// Creates and locks the record of a place.
     ///
     /// # Errors
-    /// `AlreadyExists`: there is or was another filter in this place. Other errors: this user has no access
-    /// to the folder.
+    /// `AlreadyExists`: there is or was another filter in this place. Other errors: this user has no access to the
+    /// folder.
     pub(super) fn make(place: &FilterPlace) -> io::Result<Record> {
         let folder = Arc::new(PrivateFolder::open(records_folder())?);
         Record::create(folder, place.to_string())
     }
 
-    /// Makes the record of a place with a common lock.
+    /// Creates the record of a place, for which the shared lock `lock` stands.
     pub(super) fn make_with(lock: &Arc<Lock>, place: &FilterPlace) -> io::Result<Record> {
         let folder = Arc::clone(&lock.0.folder);
         let name = format!("{place}{LOCKED_BY}{}", lock.0.name);
@@ -129,7 +129,7 @@ impl Record {
         loop {
             let file = folder.create_new(&name)?;
             flock(&file, FlockOperation::LockExclusive)?;
-            // Before this process had the lock, a sweep of another process may have removed the record.
+            // While this process did not yet have the lock, a sweep of another process may have removed the record.
             if file.metadata()?.nlink() > 0 {
                 return Ok(Record { folder, name, _locked: Some(file), _lock: None });
             }
@@ -161,10 +161,10 @@ impl Drop for Record {
     }
 }
 
-/// Calls `take_off` for every place in the network namespace `here` whose filter has outlived its process,
-/// and removes the records of namespaces that no longer exist.
+/// Calls `take_off` for every place in the network namespace `here` whose filter has outlived its process, and removes
+/// the records of namespaces that no longer exist.
 pub(super) fn sweep(here: u64, take_off: impl Fn(FilterPlace)) {
-    // If the folder does not exist, there never was a filter. If others have access to it, its records are
+    // If the folder does not exist, there never was a filter. If other users have access to the folder, its records are
     // not trusted.
     if let Ok(folder) = PrivateFolder::open_existing(records_folder()) {
         sweep_in(&Arc::new(folder), here, take_off);
@@ -175,7 +175,8 @@ fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(FilterPlac
     let mut in_use = None;
     for name in folder.names().unwrap_or_default() {
         if name.starts_with(LOCK) {
-            // The lock of a process that has ended. Its records count as abandoned without it.
+            // Removes the lock if its process has ended. Its records also count as abandoned when the lock does not
+            // exist.
             drop(Record::abandoned(folder, name));
             continue;
         }
@@ -194,10 +195,10 @@ fn sweep_in(folder: &Arc<PrivateFolder>, here: u64, take_off: impl Fn(FilterPlac
     }
 }
 
-/// The network namespaces that have a process or a mount; `None` if not all of them are visible from here.
-/// A namespace is missed if only an open descriptor keeps it, or only a process that root may not examine.
-/// Its filters then stay until the namespace ends. The kernel may reuse an inode number, so that a
-/// namespace that no longer exists can appear to be in use.
+/// Returns the network namespaces that have a process or a mount; `None` if this process cannot see all processes. The
+/// result can miss a namespace that only an open descriptor keeps, or whose processes root may not examine; filters in
+/// it then stay until it ends. The kernel may reuse an inode number, so a namespace that no longer exists can appear to
+/// be in use.
 fn namespaces_in_use() -> Option<HashSet<u64>> {
     if fs::metadata("/proc/self/ns/pid").ok()?.ino() != PID_INIT_INO {
         return None;
@@ -205,13 +206,13 @@ fn namespaces_in_use() -> Option<HashSet<u64>> {
     let mut found = HashSet::new();
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     found.extend(mounts.lines().filter_map(|line| {
-        // Field 4: the root of the mount within its file system, here nsfs.
+        // Field 4 is the root of the mount within its file system, here nsfs.
         line.split(' ').nth(3)?.strip_prefix("net:[")?.strip_suffix(']')?.parse::<u64>().ok()
     }));
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let tasks = fs::read_dir(process.path().join("task")).into_iter().flatten().flatten();
         for task in tasks {
-            // It may have ended meanwhile.
+            // The task may have ended meanwhile.
             if let Ok(meta) = fs::metadata(task.path().join("ns/net")) {
                 found.insert(meta.ino());
             }

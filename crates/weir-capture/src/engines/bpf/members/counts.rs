@@ -1,4 +1,4 @@
-//! The programs' counts for each interface of a source by pattern (`bpf/members.h`).
+//! The programs' counts for each interface of a source that captures by pattern (`bpf/members.h`).
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -12,13 +12,13 @@ use crate::engines::bpf::program::MemberMaps;
 use crate::error::CaptureError;
 use crate::limits::{HOOK_FEEDS_MAX, PATTERN_INTERFACES_MAX};
 
-/// `WEIR_ROWS`.
+/// As `WEIR_ROWS` in `bpf/members.h`: a row for each interface number.
 const ROWS: usize = PATTERN_INTERFACES_MAX as usize + 1;
 /// Words of `struct weir_came` and of `struct weir_share`.
 const CAME_WORDS: usize = 2 * GENERATIONS;
 const SHARE_WORDS: usize = 8;
 
-/// A word of `struct weir_share`.
+/// The words of `struct weir_share`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engines::bpf) enum Share {
     Chosen,
@@ -33,7 +33,7 @@ pub(in crate::engines::bpf) enum Share {
 
 const _: () = assert!(Share::Unreadable as usize + 1 == SHARE_WORDS);
 
-/// The programs' counts, mapped.
+/// The programs' counts: mappings of the maps that contain them.
 pub(in crate::engines::bpf) struct Counts {
     came: Mapping,
     shares: Mapping,
@@ -52,7 +52,7 @@ impl Counts {
         Ok(Counts { came, shares, cpus })
     }
 
-    /// Number of frames of an interface that came to a generation of the programs.
+    /// Returns the numbers of frames of an interface that came to a generation of the programs.
     pub(in crate::engines::bpf) fn came(&self, generation: usize, interface: usize) -> Came {
         let sum = |word: usize| {
             let rows = (0..self.cpus).map(|cpu| (cpu * ROWS + interface) * CAME_WORDS + word);
@@ -61,7 +61,7 @@ impl Counts {
         Came { judged: sum(generation), reentry: sum(GENERATIONS + generation) }
     }
 
-    /// A count of an interface in the rings of a place.
+    /// Returns a count of an interface in the rings of a place.
     pub(in crate::engines::bpf) fn share(
         &self,
         place: usize,
@@ -72,13 +72,13 @@ impl Counts {
         words.map(|word| word.load(Ordering::Acquire)).sum()
     }
 
-    /// Clears the rows of a place for a new feed. No program may be writing the place.
+    /// Clears the rows of a place for a new feed. No program may be writing in this place.
     pub(in crate::engines::bpf) fn clear(&self, place: usize, interfaces: usize) {
         let rows = (1..=interfaces).flat_map(|interface| self.row(place, interface));
         rows.flatten().for_each(|word| word.store(0, Ordering::Release));
     }
 
-    /// The row of each CPU.
+    /// Returns the row of an interface on each CPU.
     fn row(&self, place: usize, interface: usize) -> impl Iterator<Item = &[AtomicU64]> {
         let rings = place * self.cpus..(place + 1) * self.cpus;
         rings.map(move |ring| {
@@ -91,11 +91,12 @@ impl Counts {
 fn map(map: &MapHandle, words: usize) -> Result<Mapping, CaptureError> {
     let fd = map.as_fd().try_clone_to_owned().map_err(CaptureError::os("duplicating a map"))?;
     let bytes = (words * 8).next_multiple_of(4096) as u64;
-    // SAFETY: a BPF array cannot shrink, and is mapped whole pages long; its words are reached as `AtomicU64` only.
+    // SAFETY: a BPF array cannot shrink, and the mapping consists of whole pages of it; its words are accessed as
+    // `AtomicU64` only.
     Ok(unsafe { Mapping::map(fd, bytes, Access::Write) }?)
 }
 
-/// Most bytes of memory of the counts.
+/// Returns the most bytes of memory that the counts take.
 pub(in crate::engines::bpf) fn bytes_max(cpus: u64) -> u64 {
     let places = HOOK_FEEDS_MAX as u64 + 1;
     cpus * ROWS as u64 * 8 * (CAME_WORDS as u64 + places * SHARE_WORDS as u64)

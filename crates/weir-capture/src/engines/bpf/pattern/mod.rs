@@ -1,7 +1,7 @@
-//! Interfaces by pattern: one loaded program for each side, attached to every member, and one set of rings.
+//! Capture of interfaces by pattern: one loaded program for each side, attached to every member, and one set of rings.
 //!
-//! The program looks up the number of a frame's interface in a map, by the kernel's index. Members join and
-//! leave by name, according to rtnetlink. Each has a number in the rings, and an interface that appears
+//! The program looks up the number of a frame's interface in a map, by the kernel's interface index. Interfaces join
+//! and leave by their name, which rtnetlink reports. Each member has a number in the rings. An interface that appears
 //! again under the same name gets its old number.
 
 use std::collections::HashMap;
@@ -24,47 +24,46 @@ use crate::kernel::rcu;
 use crate::setup::Setup;
 use crate::source::{Info, Pumped, Source, SourceEvent};
 
-/// Time between two readings of the interfaces' losses, which need one request for each interface.
+/// Time between two readings of the interfaces' losses, which take one request for each interface.
 const ASK_MISSED_EVERY: Duration = Duration::from_secs(10);
-/// Time until a change of members is tried again that had to wait for a change of feeds.
+/// Time after which changes of members are tried again if a change of feeds was in progress.
 const AGAIN_AFTER: Duration = Duration::from_millis(5);
 
-/// Number of open sources.
+/// Number of open sources of this process that capture by pattern.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether this process has sources by pattern, which attach programs to interfaces that join.
+/// Returns true if this process has sources that capture by pattern. They attach programs to interfaces that join.
 pub fn has_patterns() -> bool {
     OPEN.load(Ordering::Acquire) > 0
 }
 
-/// The source.
+/// A source that captures the interfaces of a pattern.
 pub(super) struct BpfPattern {
     info: Info,
     pub(super) serving: Serving,
     links: PatternLinks,
-    /// By the kernel's index.
+    /// The members, by the kernel's interface index.
     members: HashMap<u32, Member>,
     promiscuity: Option<Promiscuity>,
-    /// The lock of the records of its filters; `None` if this user cannot make records.
+    /// The lock that the records of the source's clsact filters share; `None` if this user cannot create records.
     lock: Option<Arc<Lock>>,
     asked_missed: Instant,
     missed: Option<u64>,
 }
 
-/// An interface that has joined.
+/// An interface that has joined the source.
 struct Member {
-    /// Its number in the rings.
+    /// The interface's number in the rings.
     number: u32,
     link: Link,
     missed: Missed,
 }
 
 impl BpfPattern {
-    /// Loads the programs, makes their rings, and adds the present interfaces. Nothing is attached before
-    /// `start`.
+    /// Loads the programs, creates their rings, and adds the present interfaces. Attaches nothing before `start`.
     ///
     /// # Errors
-    /// [`CaptureError`]: missing privileges, contradictory options, or a kernel that refuses.
+    /// [`CaptureError`]: missing privileges, contradictory options, or the kernel refuses the programs.
     pub(super) fn open(
         pattern: &LinkPattern,
         mut setup: Setup,
@@ -98,15 +97,15 @@ impl BpfPattern {
         Ok(source)
     }
 
-    /// Reads and applies the changes of interfaces.
+    /// Reads the changes of interfaces, and applies them.
     fn follow_links(&mut self) -> Result<(), CaptureError> {
         self.links.read()?;
         self.change_members();
         Ok(())
     }
 
-    /// Applies the changes that were read. While a change of feeds is in progress, which may take as long
-    /// as loading a program, they are postponed, since this thread must not wait: it wakes readers.
+    /// Applies the changes that were read. If a change of feeds is in progress, which may take as long as loading a
+    /// program, this postpones them: this thread wakes readers, so it must not wait.
     fn change_members(&mut self) {
         let shared = Arc::clone(&self.serving.shared);
         let Some(mut state) = shared.try_state() else { return };
@@ -114,7 +113,7 @@ impl BpfPattern {
             match change {
                 Change::Leaves(index) => self.leave(&shared, &mut state, index),
                 Change::HasOwner(link) => self.renumber(&shared, &mut state, &link),
-                // Not needed: the kernel marks each super-frame.
+                // The MTU is not needed: the kernel marks each super-frame.
                 Change::HasOtherMtu(_) => {}
                 Change::Joins(link) => match self.join(&shared, &mut state, &link) {
                     Ok(()) => self.links.joined(&link),
@@ -142,20 +141,19 @@ impl BpfPattern {
                 self.leave(shared, state, link.index);
                 Err(error)
             }
-            // The interface has been removed already; that event comes next.
+            // The interface has been removed already; the event for its removal comes next.
             _ => Ok(()),
         }
     }
 
-    /// Gives a member the number for its name and owner. If no number is left, it keeps the one that it
-    /// has.
+    /// Gives a member the number for its name and owner. If no number is left, the member keeps its old one.
     fn renumber(&mut self, shared: &Shared, state: &mut State, link: &Link) {
         let (interfaces, owner) = (&shared.members().interfaces, self.links.owner_of(link));
         if !interfaces.may_continue() {
             return;
         }
         let Ok(number) = shared.join_interface(state, &link.name, owner) else { return };
-        // Reads the losses once more for the old number.
+        // Reads the losses a last time for the old number.
         self.ask_missed();
         let Some(member) = self.members.get_mut(&link.index) else { return };
         let old = std::mem::replace(&mut member.number, number);
@@ -164,8 +162,7 @@ impl BpfPattern {
         if old == number {
             return;
         }
-        // Takes effect between two frames. This fails only if the map is full, and the map has space for
-        // all numbers.
+        // Takes effect between two frames. This fails only if the map is full, but the map has space for all numbers.
         if state.has_begun {
             let _ = shared.members().insert(link.index, number);
         }
@@ -185,7 +182,7 @@ impl BpfPattern {
             let refused = "promiscuous mode is refused; capture without it (--no-promiscuous)";
             promiscuity.add(index).map_err(CaptureError::os(refused))?;
         }
-        // Before the attachment, so that every frame has a number.
+        // This comes before the programs are attached, so that every frame has a number.
         shared.members().insert(index, *number)?;
         state.attachments.extend(attach::attach_member(
             &interface,

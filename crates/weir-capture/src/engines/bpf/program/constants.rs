@@ -1,5 +1,5 @@
-//! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows its contents and removes dead code,
-//! so each generation of the programs has a map of its own.
+//! The programs' read-only data (`bpf/bpf.bpf.c`). The verifier knows its contents and removes dead code, so each
+//! generation of the programs has a map of its own for this data.
 
 use std::{mem, slice};
 
@@ -10,19 +10,19 @@ use crate::feed::Feed;
 use crate::kernel::map_options;
 use crate::limits::HOOK_FEEDS_MAX;
 
-/// `WEIR_ANY_QUEUE` of `bpf/bpf.bpf.c`.
+/// As `WEIR_ANY_QUEUE` in `bpf/bpf.bpf.c`.
 const ANY_QUEUE: u32 = u32::MAX;
 
-/// Entry of `shard_place` for a shard that no feed takes.
+/// Entry of `shard_place` for a shard that no feed has.
 const FREE: u32 = PLACES as u32;
 
-/// `WEIR_FEEDS_MAX`: the places of the feeds at the hook, and that of the relay.
+/// As `WEIR_FEEDS_MAX` in `bpf/bpf.bpf.c`: the number of places, those of the feeds at the hook and that of the relay.
 const PLACES: usize = HOOK_FEEDS_MAX + 1;
 
-/// The data of the first generation.
+/// The read-only data of the first generation.
 pub(super) struct Constants {
     data: Data,
-    /// The descriptor of its map in the object's code.
+    /// The descriptor of the data's map as it is in the object's code.
     named: i32,
 }
 
@@ -35,7 +35,7 @@ impl Constants {
         self.named
     }
 
-    /// A map for a generation with these feeds and the numbers of their block lists, by place.
+    /// Creates the map of a generation with these feeds and the numbers of their block lists, both by place.
     pub(super) fn with_feeds(
         &self,
         places: &[Option<Feed>],
@@ -48,12 +48,12 @@ impl Constants {
         let options = map_options(libbpf_sys::BPF_F_RDONLY_PROG);
         let bytes = size_of::<Data>() as u32;
         let map = MapHandle::create(MapType::Array, Some("weir_rodata"), 4, bytes, 1, &options)?;
-        // SAFETY: `data` is `repr(C)` and all of it is words of 4 bytes, without a hole between them; it lives on the
-        // stack through the call.
+        // SAFETY: `data` is `repr(C)` and consists of words of 4 bytes, without padding; it lives on the stack through
+        // the call.
         let value =
             unsafe { slice::from_raw_parts((&raw const data).cast::<u8>(), size_of::<Data>()) };
         map.update(&[0; 4], value, MapFlags::ANY)?;
-        // The verifier treats memory as constant if neither the programs nor user space can write it.
+        // The verifier treats the map as constant if neither the programs nor user space can write it.
         map.freeze()?;
         Ok(map)
     }
@@ -84,15 +84,14 @@ pub(super) fn set_feeds(data: &mut Data, places: &[Option<Feed>], lists: &[u32])
     data.by_queue = any(|feed| feed.queue.is_some());
 }
 
-/// The place of the only feed, if all other places are free.
+/// Returns the place of the only feed; `None` if there is no feed or more than one.
 fn only(places: &[Option<Feed>]) -> Option<usize> {
     let mut taken = (0..places.len()).filter(|place| places[*place].is_some());
     taken.next().filter(|_| taken.next().is_none())
 }
 
-/// If all feeds are different shards of the same number of shards: that number, and the place of each
-/// shard's feed. A frame then belongs to at most one feed, which the program looks up instead of checking
-/// each feed.
+/// Returns, if all feeds are different shards of the same number of shards, that number and the place of each shard's
+/// feed. A frame then belongs to at most one feed, which the program looks up instead of checking each feed.
 fn shards(places: &[Option<Feed>]) -> Option<(u32, [u32; PLACES])> {
     let mut feeds =
         places.iter().enumerate().filter_map(|(at, feed)| Some((at, feed.as_ref()?.shard)));

@@ -1,4 +1,4 @@
-//! Sets up and loads the object of `bpf/bpf.bpf.c`.
+//! Prepares and loads the object of `bpf/bpf.bpf.c`.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -23,7 +23,7 @@ use crate::feed::filters::{Filters, Template, prepare};
 use crate::limits::PATTERN_INTERFACES_MAX;
 use crate::setup::Setup;
 
-/// Name in `bpf/bpf.bpf.c` of the program for a side at TC, or for XDP.
+/// Returns the name in `bpf/bpf.bpf.c` of the program for a side at TC, or for XDP.
 fn name(choice: Choice, side: Option<Side>) -> &'static str {
     match (choice, side) {
         (Choice::Tc, Some(Side::Egress)) => "weir_tc_out",
@@ -33,7 +33,7 @@ fn name(choice: Choice, side: Option<Side>) -> &'static str {
     }
 }
 
-/// Makes libbpf load only these of the programs for hooks.
+/// Makes libbpf load only these of the programs for hooks, by name.
 fn load_only(open: &mut OpenBpfSkel<'_>, names: &[&str]) {
     let progs = &mut open.progs;
     let at_hooks = [
@@ -48,7 +48,7 @@ fn load_only(open: &mut OpenBpfSkel<'_>, names: &[&str]) {
     }
 }
 
-/// Sets the read-only data, and returns it.
+/// Sets the read-only data and the sizes of the maps. Returns the read-only data.
 fn set_up(
     open: &mut OpenBpfSkel<'_>,
     choice: Choice,
@@ -64,11 +64,11 @@ fn set_up(
     rodata.may_block = u32::from(maps.blocks.is_some());
     set_feeds(rodata, maps.places, &first_lists(maps.places.len()));
     let chooses = maps.has_filters || rodata.by_flow | rodata.by_queue != 0;
-    // For each interface, the programs count only the frames that came and those that a feed took. The
+    // For each interface, the programs count only the frames that came and the frames that a feed selected. The
     // filtered frames are the difference.
     let chooses = chooses || !setup.is_of_one_direction() || maps.several;
     rodata.chooses = u32::from(chooses);
-    // At TC both directions share a ring, and there are super-frames; at XDP there is neither.
+    // At TC, both directions share a ring, and frames may be super-frames; at XDP, neither is the case.
     rodata.with_flags = u32::from(choice == Choice::Tc);
     rodata.with_queue = u32::from(options.record_queue);
     rodata.consume = u32::from(options.consume);
@@ -77,7 +77,7 @@ fn set_up(
     open.progs.weir_tc_wait.set_autoload(choice == Choice::Tc);
     let names: Vec<&str> = sides.iter().map(|side| name(choice, *side)).collect();
     load_only(open, &names);
-    // Including free places, whose rings may be made later.
+    // Includes free places, whose rings may be created later.
     let all = maps.cpus * maps.places.len() as u32;
     open.maps.control.set_max_entries(1 + all)?;
     let own = &mut open.maps;
@@ -128,8 +128,8 @@ pub(in crate::engines::bpf) fn load(
         Choice::Xdp | Choice::XdpWithTags => vec![None],
     };
     let data = set_up(&mut open, choice, &sides, setup, options, maps).map_err(refuse)?;
-    // libbpf does not load programs that are bound to a device, because it would give them no space to grow
-    // (decision 0020).
+    // Programs with filters, and programs that are bound to a device, are loaded by this crate: libbpf cannot reserve
+    // the space in which bound programs grow (decision 0020).
     let by_us = maps.has_filters || choice == Choice::XdpWithTags;
     let mut templates = match by_us {
         true => templates(&mut open, choice, ifindex, &sides).map_err(refuse)?,
@@ -189,13 +189,13 @@ pub(in crate::engines::bpf) fn load(
     })
 }
 
-/// The sides at TC that need a program.
+/// Returns the sides at TC that need a program.
 fn sides(direction: Direction) -> Vec<Option<Side>> {
     let all = [(direction.takes_in(), Side::Ingress), (direction.takes_out(), Side::Egress)];
     all.into_iter().filter(|(wanted, _)| *wanted).map(|(_, side)| Some(side)).collect()
 }
 
-/// Takes the programs for the hook from the object as templates, and keeps libbpf from loading them.
+/// Takes the programs for the hook out of the object, as templates, so that libbpf does not load them.
 fn templates(
     open: &mut OpenBpfSkel<'_>,
     choice: Choice,

@@ -1,4 +1,4 @@
-//! For a source by pattern: adds an interface to all rings, and returns the ledger of a feed by interface.
+//! For a source that captures by pattern: adds an interface to all rings, and returns a feed's ledgers by interface.
 
 use weir_ring::{Ledger, Words, header};
 
@@ -10,7 +10,7 @@ use crate::feed::interfaces::{InterfaceLedger, Known, missed_since};
 use crate::kernel::netns::Owner;
 
 impl Shared {
-    /// The interfaces of a source by pattern.
+    /// Returns the interfaces of a source that captures by pattern.
     ///
     /// # Panics
     /// If the source was opened for one interface.
@@ -37,7 +37,7 @@ impl Shared {
             places.filter_map(|(at, (feed, place))| Some((at, feed.as_ref()?, &place.rings)))
         };
         interfaces.join(name, owner, |owner| {
-            // First check that all rings have space, since the number must be the same in each.
+            // First check that all rings have space for the description: the number must be the same in each ring.
             for (_, feed, rings) in taken() {
                 let described = interfaces.describe(&feed.interface, name, owner);
                 if header::append(rings[0].memory().words(), &described)?.id != number {
@@ -55,7 +55,7 @@ impl Shared {
         })
     }
 
-    /// The ledger of the feed in this place, by interface. Empty if the source has only one interface.
+    /// Returns the ledgers of the feed in this place, by interface. Empty if the source was opened for one interface.
     pub(in crate::engines::bpf) fn interface_ledgers(
         &self,
         served: &Served,

@@ -21,7 +21,7 @@ unsafe extern "C" {
     fn weir_make(ring: *const c_char, pool: *mut c_void, made: *const RawMade) -> c_int;
 }
 
-/// Contents of one mbuf, or of several of `part` bytes (0: one).
+/// The bytes of a frame, and how its mbufs hold them: in parts of `part` bytes, one in each mbuf; 0: in a single mbuf.
 #[derive(Default)]
 pub(crate) struct Made<'a> {
     pub(crate) bytes: &'a [u8],
@@ -46,7 +46,8 @@ impl Port {
             tci: made.tci.unwrap_or_default(),
             tci_outer: made.outer_tci.unwrap_or_default(),
         };
-        // SAFETY: string, bytes and struct live through the call; the pool is this port's, set up.
+        // SAFETY: the string, the bytes and the struct live through the call; the pool is that of this port, which was
+        // set up.
         result(unsafe { weir_make(ring.as_ptr(), self.pool, &raw const raw) })
     }
 }

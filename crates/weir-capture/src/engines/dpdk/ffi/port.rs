@@ -1,4 +1,4 @@
-//! A port: probed, set up, started and closed.
+//! A port: it is probed, set up, started and closed.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
@@ -11,20 +11,20 @@ use super::{
     weir_start,
 };
 
-/// The numbers of open ports. This lock is held to make, configure or close a port, since DPDK reuses a
-/// port's number before the pool with that number is freed.
+/// The numbers of open ports. This lock is held while a port is probed, configured or closed, since DPDK reuses a
+/// port's number before the pool whose name contains the number is freed.
 static OPEN: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 
 fn alone() -> MutexGuard<'static, Vec<u16>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Facts about a port.
+/// Properties of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// The driver: `net_af_packet`.
+    /// The driver's name, such as `net_af_packet`.
     pub(crate) driver: String,
-    /// The device: `net_af_packet0`, `0000:03:00.0`.
+    /// The device's name, such as `net_af_packet0` or `0000:03:00.0`.
     pub(crate) device: String,
     /// Whether it is a virtual device, without hardware.
     pub(crate) is_virtual: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Facts {
     pub(crate) can_scatter: bool,
 }
 
-/// A port, from its probing to its closing.
+/// A port, which is open from its probing until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Port {
     id: u16,
@@ -42,21 +42,20 @@ pub(crate) struct Port {
     pub(super) raw: RawPort,
 }
 
-// SAFETY: port and pool are numbers and memory of the process, not of a thread; DPDK's configuration calls
-// must not overlap, and all are made under `alone()`.
+// SAFETY: the port's number and its pool belong to the process, not to a thread; DPDK's configuration calls must not
+// overlap, and all are made under `alone()`.
 unsafe impl Send for Port {}
-// SAFETY: methods that take `&self` either read (facts about the port, its statistics, whether the device
-// was removed) and keep nothing, or configure under `alone()`; DPDK allows both while other threads
-// receive.
+// SAFETY: methods that take `&self` either read (properties of the port, its statistics, whether the device was
+// removed) and keep no pointer, or configure under `alone()`; DPDK allows both while other threads receive.
 unsafe impl Sync for Port {}
 
 impl Port {
-    /// Probes the device and takes its first port; `None` if that is already open, which DPDK does not
-    /// report. DPDK must run.
+    /// Probes the device, and takes its first port; `None` if this port is already open, which DPDK does not report.
+    /// DPDK must have been started.
     pub(crate) fn probe(device: &CStr) -> io::Result<Option<Port>> {
         let mut open = alone();
         let mut id = 0;
-        // SAFETY: a terminated string and a place for a number, both alive through the call.
+        // SAFETY: the string is terminated, and both the string and `id` live through the call.
         result(unsafe { weir_probe(device.as_ptr(), &raw mut id) })?;
         if open.contains(&id) {
             return Ok(None);
@@ -66,11 +65,11 @@ impl Port {
     }
 
     pub(crate) fn facts(&self) -> io::Result<Facts> {
-        // SAFETY: the struct is plain integers and byte arrays: all zeroes is a value of it.
+        // SAFETY: the struct consists of integers and byte arrays, so all zeroes is a valid value.
         let mut raw: RawFacts = unsafe { std::mem::zeroed() };
-        // SAFETY: the port was probed and is closed in `drop` only; `raw` lives through the call.
+        // SAFETY: the port was probed, and is closed in `drop` only; `raw` lives through the call.
         result(unsafe { weir_facts(self.id, &raw mut raw) })?;
-        // SAFETY: snprintf has terminated both within their arrays.
+        // SAFETY: snprintf has terminated both strings within their arrays.
         let text = |chars: &[c_char; 64]| unsafe { CStr::from_ptr(chars.as_ptr()) };
         Ok(Facts {
             driver: text(&raw.driver).to_string_lossy().into_owned(),
@@ -83,15 +82,15 @@ impl Port {
         })
     }
 
-    /// Makes the port's mbufs and queues. Only once for each port.
+    /// Creates the port's mbufs and queues. Must be called only once for each port.
     pub(crate) fn set_up(&mut self, setup: &mut PortSetup) -> io::Result<()> {
         assert!(self.pool.is_null(), "a port is set up once");
         let _alone = alone();
-        // SAFETY: as in `facts`. The pool, once made, is kept until the port that uses it is closed.
+        // SAFETY: as in `facts`. The pool is kept until the port that uses it is closed.
         result(unsafe { weir_setup(self.id, setup, &raw mut self.pool) })
     }
 
-    /// Starts the arrival of frames.
+    /// Starts the port: frames come from now on.
     pub(crate) fn start(&mut self) -> io::Result<()> {
         let _alone = alone();
         // SAFETY: as in `facts`.
@@ -100,7 +99,7 @@ impl Port {
 
     pub(crate) fn set_promiscuous(&self, on: bool) -> io::Result<()> {
         let _alone = alone();
-        // SAFETY: a number of a port that is open.
+        // SAFETY: the number is that of an open port.
         result(unsafe { weir_promiscuous(self.id, c_int::from(on)) })
     }
 
@@ -110,7 +109,7 @@ impl Port {
         result(unsafe { weir_mtu(self.id, mtu) })
     }
 
-    /// Ends the arrival of frames, if the driver supports that.
+    /// Takes the link down, if the driver supports that: frames no longer come.
     pub(crate) fn link_down(&self) -> io::Result<()> {
         let _alone = alone();
         // SAFETY: as above.
@@ -124,7 +123,7 @@ impl Port {
         Ok(counts)
     }
 
-    /// Whether the device was removed.
+    /// Returns true if the device was removed.
     pub(crate) fn is_removed(&self) -> bool {
         // SAFETY: as above.
         unsafe { weir_is_removed(self.id) > 0 }
@@ -135,9 +134,9 @@ impl Drop for Port {
     fn drop(&mut self) {
         let mut open = alone();
         open.retain(|&id| id != self.id);
-        // SAFETY: the port was open until now, and nobody receives from it: each `Rx` holds the `Arc` that keeps this
-        // from running. The pool is null or this port's own, and its mbufs are back: each `Burst` borrows
-        // its `Rx`.
+        // SAFETY: the port was open until now, and nothing receives from it: each `Rx` holds an `Arc` of the port, so
+        // `drop` does not run before all are gone. The pool is null or this port's own, and all its mbufs were given
+        // back: each `Burst` borrows its `Rx`.
         let _ = unsafe { weir_close(self.id, self.pool) };
     }
 }

@@ -10,8 +10,8 @@ use super::{
     weir_leave,
 };
 
-/// Most frames of one turn. Drivers with vector receive functions need multiples of 32; `net_af_xdp` splits
-/// more than 64.
+/// Most frames of one turn. Drivers with vectorized receive functions need multiples of 32; `net_af_xdp` splits
+/// requests for more than 64.
 pub(crate) const BURST: usize = 64;
 
 /// The only receiver of one queue of a started port.
@@ -23,13 +23,13 @@ pub(crate) struct Rx {
     _port: Arc<Port>,
 }
 
-// SAFETY: the pointers are only used between `burst` and the drop of its `Burst`, by the thread that has
-// the `Rx`; mbufs may be freed on any thread.
+// SAFETY: the pointers are only used between `burst` and the drop of its `Burst`, by the thread that has the `Rx`; any
+// thread may free mbufs.
 unsafe impl Send for Rx {}
 
 impl Rx {
-    /// The receivers of all `queues` of a started port. The port is consumed, so there is only one receiver
-    /// for each queue, as DPDK requires.
+    /// Returns the receivers of all `queues` of a started port. The port is consumed, so there is only one receiver for
+    /// each queue, as DPDK requires.
     pub(crate) fn all(port: Port, queues: u32) -> (Arc<Port>, Vec<Rx>) {
         let raw = port.raw;
         let port = Arc::new(port);
@@ -53,11 +53,11 @@ impl Rx {
         (port, all)
     }
 
-    /// Takes the frames that have come, up to [`BURST`].
+    /// Takes the frames that have come, at most [`BURST`].
     #[inline]
     pub(crate) fn burst(&mut self) -> Burst<'_> {
-        // SAFETY: both arrays have room for BURST; the queue is one of the set-up ones, the port is started
-        // and not closed (`_port`), and `&mut self` of the queue's only `Rx` keeps other threads off.
+        // SAFETY: both arrays have BURST entries; the queue was set up; the port is started and not closed (`_port`);
+        // and `&mut self` of the queue's only `Rx` excludes other threads.
         let count = unsafe {
             weir_burst(
                 &raw const self.raw,
@@ -71,7 +71,7 @@ impl Rx {
     }
 }
 
-/// Frames in mbufs of DPDK, which are given back when this is dropped.
+/// Frames in mbufs of DPDK. Dropping this value gives the mbufs back.
 pub(crate) struct Burst<'a> {
     rx: &'a mut Rx,
     count: usize,
@@ -79,25 +79,26 @@ pub(crate) struct Burst<'a> {
 
 /// A frame of a burst.
 pub(crate) struct Frame<'a> {
-    /// The bytes; of a frame in several parts, only those of the first.
+    /// The bytes of the frame; if it is in several parts, only those of the first part.
     pub(crate) bytes: &'a [u8],
     pub(crate) wire_len: u32,
     /// The driver's time stamp, in its own unit.
     pub(crate) stamp: Option<u64>,
-    /// VLAN tags that were removed: the first on the wire, and the second.
+    /// The VLAN tags that were removed: `outer_tci` was in front of `tci`.
     pub(crate) outer_tci: Option<u16>,
     pub(crate) tci: Option<u16>,
     parts: Option<*mut c_void>,
 }
 
 impl Frame<'_> {
-    /// If the frame is in several parts, copies its first `room` bytes to `into`, and returns true.
+    /// Copies the first `room` bytes of the frame to `into` and returns true, if the frame is in several parts.
+    /// Otherwise returns false: `bytes` has the whole frame.
     pub(crate) fn gather(&self, into: &mut Vec<u8>, room: usize) -> bool {
         let Some(mbuf) = self.parts else { return false };
         let bytes = room.min(self.wire_len as usize);
         into.clear();
         into.resize(bytes, 0);
-        // SAFETY: the mbuf is the burst's, which this frame borrows; `into` has room for `bytes`.
+        // SAFETY: the mbuf belongs to the burst, which this frame borrows; `into` has `bytes` bytes.
         let filled = unsafe { weir_gather(mbuf, into.as_mut_ptr(), bytes as u32) };
         into.truncate(filled as usize);
         true
@@ -114,8 +115,8 @@ impl Burst<'_> {
         pairs.map(|(raw, &mbuf)| {
             let has = |flag| raw.flags & flag != 0;
             Frame {
-                // SAFETY: `caplen` bytes of the first segment of an mbuf that is ours until this burst is
-                // dropped, which the frame borrows; drivers write to it no more.
+                // SAFETY: `caplen` bytes of the first segment of an mbuf. The mbuf is ours until the burst is dropped,
+                // and the frame borrows the burst; drivers no longer write into the mbuf.
                 bytes: unsafe { std::slice::from_raw_parts(raw.data, raw.caplen as usize) },
                 wire_len: raw.wire_len.max(raw.caplen),
                 stamp: has(STAMPED).then_some(raw.stamp),
@@ -130,18 +131,19 @@ impl Burst<'_> {
 impl Drop for Burst<'_> {
     fn drop(&mut self) {
         if self.count > 0 {
-            // SAFETY: the first `count` mbufs came from `weir_burst` and are given back here only.
+            // SAFETY: the first `count` mbufs came from `weir_burst`, and are given back only here.
             unsafe { weir_free(self.rx.mbufs.as_mut_ptr(), self.count as u16) };
         }
     }
 }
 
-/// Registers the calling thread with DPDK, whose pools then have a cache for it, until this is dropped.
+/// The calling thread is registered with DPDK, whose pools then have a cache for it. Dropping this value ends the
+/// registration.
 pub(crate) struct Entered(());
 
 impl Entered {
     pub(crate) fn new() -> Entered {
-        // SAFETY: no arguments; DPDK runs, since there is a port to receive from.
+        // SAFETY: the call has no arguments; DPDK was started, since there is a port to receive from.
         unsafe { weir_enter() };
         Entered(())
     }
@@ -149,8 +151,8 @@ impl Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        // SAFETY: undoes `weir_enter` on the same thread, since this is not `Send` by its use as a local;
-        // on a thread that is not registered it does nothing.
+        // SAFETY: undoes `weir_enter` on the same thread, since this value is only used as a local variable; on a
+        // thread that is not registered, the call does nothing.
         unsafe { weir_leave() };
     }
 }
