@@ -32,7 +32,7 @@ pub use feeds::Feeds;
 /// One feed: a selection of a source's frames, and how much of each is kept.
 #[derive(Clone, Debug)]
 pub struct Feed {
-    /// Its name; empty for the only feed.
+    /// The feed's name; empty if the source has only this feed.
     pub name: String,
     /// The interface that its rings describe. The engine sets the link type.
     pub interface: Interface,
@@ -71,12 +71,12 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Whether it selects by the flow's hash.
+    /// Returns whether the feed selects by the hash of the flow.
     pub(crate) fn goes_by_flow(&self) -> bool {
         self.shard != Shard::WHOLE || matches!(self.sampling, Sampling::FlowsOneIn(_))
     }
 
-    /// Whether it takes every frame of its direction.
+    /// Returns whether the feed takes every frame of its direction.
     pub(crate) fn takes_all(&self) -> bool {
         self.filter.is_none()
             && self.shard == Shard::WHOLE
@@ -127,7 +127,7 @@ pub enum Sampling {
 }
 
 impl Sampling {
-    /// One of this many frames is kept: 1 or more.
+    /// Returns N if one in N frames is kept: 1 or more.
     pub(crate) fn one_in(self) -> u32 {
         match self {
             Sampling::All | Sampling::FlowsOneIn(_) => 1,
@@ -135,7 +135,7 @@ impl Sampling {
         }
     }
 
-    /// One of this many flows is kept: 1 or more.
+    /// Returns N if one in N flows is kept: 1 or more.
     pub(crate) fn flows_one_in(self) -> u32 {
         match self {
             Sampling::All | Sampling::OneIn(_) => 1,
@@ -162,7 +162,7 @@ impl Sampler {
         Sampler { one_in: sampling.one_in(), flows, left: 0 }
     }
 
-    /// Whether the next frame is kept.
+    /// Decides whether the next frame is kept, and advances the count.
     #[inline]
     pub(crate) fn takes(&mut self, flow_hash: u64) -> bool {
         if self.flows.is_some_and(|flows| !flows.takes(flow_hash)) {

@@ -10,8 +10,8 @@ use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
 use crate::feed::pace::Pace;
 
-/// Changes a source from any thread, also while it pumps. Every call makes its rings and loads its programs
-/// on the calling thread, never on a thread that moves frames.
+/// Changes a source from any thread, also while another thread runs [`pump`](crate::Source::pump). Every call makes its
+/// rings and loads its programs on the calling thread, never on a thread that moves frames.
 pub trait FeedControl: Send + Sync {
     /// The present feeds. Those with which the source was opened come first, in that order; their slots
     /// begin at 0.
@@ -122,7 +122,7 @@ impl WakerSlot {
     }
 }
 
-/// A feed, as its source returns it.
+/// A feed of a source: its slot, and all that its consumers need.
 pub struct FeedHandle {
     /// Identifies it in [`FeedControl`].
     pub slot: FeedSlot,
@@ -133,6 +133,6 @@ pub struct FeedHandle {
     pub from: Vec<u64>,
     /// The place where its filter runs.
     pub location: FilterLocation,
-    /// The pace that readers join for which its writer waits, if it waits for readers.
+    /// The feed's pace, if its writer waits for readers. The writer waits for those readers that have joined the pace.
     pub pace: Option<Pace>,
 }

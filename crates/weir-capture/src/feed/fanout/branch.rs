@@ -58,7 +58,7 @@ impl BranchCounts {
     }
 }
 
-/// One feed's ring.
+/// One feed's ring and selection, for one fan-out.
 pub(crate) struct Branch {
     pub(super) slot: FeedSlot,
     writer: Writer<Mapping>,

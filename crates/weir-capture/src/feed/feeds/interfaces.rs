@@ -70,12 +70,12 @@ impl Feeds {
         self.shared.several().interfaces.may_continue()
     }
 
-    /// The frames of an interface have another number from now on.
+    /// Gives the frames of an interface another number from now on.
     pub(crate) fn continue_as(&self, old: u32, new: u32) {
         self.shared.several().interfaces.continue_as(old, new);
     }
 
-    /// An interface has left. Its number is not reused.
+    /// Marks an interface as removed. Its number is not reused.
     pub(crate) fn remove_interface(&self, number: u32) {
         self.shared.several().interfaces.leave(number);
     }
