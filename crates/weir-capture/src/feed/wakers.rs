@@ -102,12 +102,12 @@ impl Wakers {
         self.wakers.iter().any(|own| own.waker.relies_on_confirmation())
     }
 
-    /// Call when the wait that the confirmations need begins.
+    /// Tells the wakers that the wait for all running programs begins, after which readers get their confirmations.
     pub(crate) fn begin_confirmations(&mut self) {
         self.wakers.iter_mut().for_each(|own| own.waker.begin_confirmation());
     }
 
-    /// Call when the wait is over and all rings were checked.
+    /// Confirms to the readers. Call this when the wait is over and all rings were checked.
     pub(crate) fn finish_confirmations(&mut self) {
         self.wakers.iter_mut().for_each(|own| own.waker.finish_confirmation());
     }

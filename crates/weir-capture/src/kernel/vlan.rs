@@ -14,8 +14,8 @@ pub(crate) struct Tag {
     pub(crate) tci: u16,
 }
 
-/// The frame as it was on the wire, with its tag after the MAC addresses, cut at `caplen_max` bytes.
-/// `scratch` is the memory for the result.
+/// Returns the frame as it was on the wire, with its tag after the MAC addresses, cut at `caplen_max` bytes. `scratch`
+/// is the memory for the result.
 pub(crate) fn put_back<'a>(
     scratch: &'a mut Vec<u8>,
     frame: &[u8],

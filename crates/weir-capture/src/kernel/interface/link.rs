@@ -70,7 +70,7 @@ pub(super) struct LinkRelations {
 /// Kinds of links whose IFLA_LINK is the link below. (For a veth, this attribute is its peer.)
 const KINDS_ABOVE: [&[u8]; 5] = [b"vlan", b"macvlan", b"macvtap", b"ipvlan", b"ipvtap"];
 
-/// All links of the network namespace.
+/// Returns all links of the network namespace.
 pub(super) fn links() -> io::Result<Vec<LinkRelations>> {
     let socket = Netlink::open()?;
     socket.request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &info(0))?;

@@ -29,19 +29,19 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether it is administratively up.
+    /// Returns whether the link is administratively up.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
-    /// Whether it has a carrier: a cable is connected, the peer is up, or a process holds the tap.
+    /// Returns whether the link has a carrier: a cable is connected, the peer is up, or a process holds the tap.
     #[must_use]
     pub fn has_carrier(&self) -> bool {
         self.flags & IFF_LOWER_UP != 0
     }
 
-    /// Whether its frames begin with an Ethernet header.
+    /// Returns whether the link's frames begin with an Ethernet header.
     #[must_use]
     pub fn is_ethernet(&self) -> bool {
         matches!(self.arphrd, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
@@ -86,7 +86,7 @@ pub struct LinkWatch {
     failed: Option<io::Error>,
 }
 
-/// Source: linux/if.h.
+/// The flag of a link with a carrier. Source: linux/if.h.
 const IFF_LOWER_UP: u32 = 1 << 16;
 /// Source: linux/rtnetlink.h, linux/if_link.h.
 const RTNLGRP_LINK: libc::c_uint = 1;
@@ -137,17 +137,17 @@ impl LinkWatch {
         Ok(watch)
     }
 
-    /// The present links, as of the last event.
+    /// Returns the present links, as of the last event.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.known.values()
     }
 
-    /// From now on also reports changes of carriers.
+    /// Also reports changes of carriers from now on.
     pub fn tell_carriers(&mut self) {
         self.links.tells_carriers = true;
     }
 
-    /// Reads what has changed; empty if nothing has. Does not wait.
+    /// Reads events; returns an empty list if nothing has changed. Does not wait.
     ///
     /// # Errors
     /// The kernel's error, after all events that were read before it have been returned. The next call
@@ -265,7 +265,7 @@ impl Links {
         self.must_dump = true;
     }
 
-    /// Whether a dump must begin. A socket has one dump at a time.
+    /// Returns whether a dump must begin. A socket has one dump at a time.
     fn wants_dump(&self) -> bool {
         self.must_dump && self.dump.is_none()
     }
@@ -365,7 +365,7 @@ impl Links {
     }
 }
 
-/// The link of an RTM_NEWLINK message. Messages of wireless events have no name; it is taken from `known`.
+/// Parses the link of an RTM_NEWLINK message. Messages of wireless events have no name; it is taken from `known`.
 fn parse(message: &[u8], index: u32, known: Option<&Link>) -> Option<Link> {
     let text = |name: &[u8]| {
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
