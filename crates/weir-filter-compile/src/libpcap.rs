@@ -15,7 +15,7 @@ const NETMASK_UNKNOWN: c_uint = u32::MAX;
 const RAW_IP: u16 = 101;
 const DLT_RAW: c_int = 12;
 
-/// pcap/bpf.h.
+/// `struct bpf_program`, pcap/bpf.h.
 #[repr(C)]
 struct BpfProgram {
     len: c_uint,
