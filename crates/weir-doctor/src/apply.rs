@@ -31,7 +31,7 @@ pub enum ApplyError {
 /// Result for one setting.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was this and is that.
+    /// The setting had the first value, and now has the second.
     Changed(String, String),
     /// The setting had this value already.
     Already(String),
