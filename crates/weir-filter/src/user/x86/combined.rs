@@ -4,8 +4,8 @@ use super::assembler::{Assembler, RAX, RCX, RSP};
 use super::{ADD, EXIT, Insn, JUMP, MOV, MOV32_IMM};
 
 impl Assembler {
-    /// Compiles the next instructions together, if possible, and gives their number. No jump goes
-    /// to any of them but the first.
+    /// Compiles the next instructions together, if possible, and returns their number. No jump goes to any of them
+    /// except the first.
     pub(super) fn several(&mut self, insns: &[Insn]) -> Option<usize> {
         match *insns {
             // dst = src + constants
