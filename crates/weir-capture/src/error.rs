@@ -272,8 +272,8 @@ impl CaptureError {
         move |source| CaptureError::Os { doing, source }
     }
 
-    /// The same error for an interface in a network namespace: the text names the namespace, and the
-    /// commands in it run there.
+    /// Changes the error to one for an interface in a network namespace: the text names the namespace, and the commands
+    /// in it run there.
     pub(crate) fn in_netns(mut self, netns: &impl fmt::Display) -> CaptureError {
         use CaptureError::{
             Attach, InterfaceDown, LinkType, NoInterface, Vanished, XdpBusy, XdpHeld, XdpRefused,

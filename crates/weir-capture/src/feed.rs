@@ -54,7 +54,7 @@ pub struct Feed {
 }
 
 impl Default for Feed {
-    /// All frames, whole.
+    /// Creates a feed that takes all frames, whole.
     fn default() -> Self {
         Feed {
             name: String::new(),
@@ -84,7 +84,7 @@ impl Feed {
             && self.sampling == Sampling::All
     }
 
-    /// Whether both feeds take the same frames with the same snaplen, and need the same kind of memory.
+    /// Returns whether both feeds take the same frames with the same snaplen, and need the same kind of memory.
     #[must_use]
     pub fn is_like(&self, other: &Feed) -> bool {
         let program = |feed: &Feed| feed.filter.as_ref().map(|filter| filter.program.clone());

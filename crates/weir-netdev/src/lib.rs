@@ -1,8 +1,8 @@
 //! A network interface that shows frames to packet sockets, and to nobody else.
 //!
-//! [`Netdev`] makes a tap interface. The interface receives the frames that it is fed with: packet sockets see them
-//! (tcpdump, Suricata), and a program at TC then drops them, so no network stack answers. Frames that are sent into
-//! the interface are dropped and counted. The interface is gone with its `Netdev`, whatever ends the process.
+//! [`Netdev`] makes a tap interface. Packet sockets (tcpdump, Suricata) see the frames that are fed into the interface,
+//! and a program at TC then drops them, so no network stack answers. Frames that are sent into the interface are
+//! dropped and counted. The interface is removed when its `Netdev` is dropped, or when the process ends for any reason.
 //!
 //! | module | contents |
 //! |---|---|

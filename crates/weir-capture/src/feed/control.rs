@@ -13,8 +13,8 @@ use crate::feed::pace::Pace;
 /// Changes a source from any thread, also while another thread runs [`pump`](crate::Source::pump). Every call makes its
 /// rings and loads its programs on the calling thread, never on a thread that moves frames.
 pub trait FeedControl: Send + Sync {
-    /// The present feeds. Those with which the source was opened come first, in that order; their slots
-    /// begin at 0.
+    /// Returns the present feeds. Those with which the source was opened come first, in that order; their slots begin
+    /// at 0.
     fn feeds(&self) -> Vec<FeedHandle>;
 
     /// Adds a feed. It selects from all frames that are offered after the return, and from some that were
@@ -61,7 +61,7 @@ pub trait FeedControl: Send + Sync {
     /// Removes a waker. Does nothing if there is no such waker.
     fn detach(&self, feed: FeedSlot, waker: WakerSlot);
 
-    /// The ledger of a feed so far.
+    /// Returns the ledger of a feed so far.
     ///
     /// # Errors
     /// [`CaptureError::NoFeed`]; or the kernel's counts cannot be read.
@@ -71,13 +71,13 @@ pub trait FeedControl: Send + Sync {
     /// woken](crate::Source::can_be_woken).
     fn wake(&self) {}
 
-    /// For each ring, the ordinal of the first frame that no longer belongs to the feed, for a source that
-    /// has stopped while another writer still fills its rings. `None`: the rings are closed.
+    /// Returns, for each ring, the ordinal of the first frame that no longer belongs to the feed, for a source that has
+    /// stopped while another writer still fills its rings. `None`: the rings are closed.
     fn ends(&self, _feed: FeedSlot) -> Option<Vec<u64>> {
         None
     }
 
-    /// The ledger of a feed by interface, present or former, for a source that has several. Empty for other
+    /// Returns the ledger of a feed by interface, present or former, for a source that has several. Empty for other
     /// sources.
     ///
     /// # Errors
@@ -92,19 +92,19 @@ pub trait FeedControl: Send + Sync {
 pub struct FeedSlot(u32);
 
 impl FeedSlot {
-    /// The slot of feed number `number` since the source was opened.
+    /// Returns the slot of feed number `number` since the source was opened.
     #[must_use]
     pub const fn new(number: u32) -> FeedSlot {
         FeedSlot(number)
     }
 
-    /// The slot of the first feed.
+    /// Returns the slot of the first feed.
     #[must_use]
     pub const fn first() -> FeedSlot {
         FeedSlot(0)
     }
 
-    /// All slots, in the order in which a source uses them.
+    /// Returns all slots, in the order in which a source uses them.
     pub fn all() -> impl Iterator<Item = FeedSlot> {
         (0..).map(FeedSlot)
     }
@@ -115,7 +115,7 @@ impl FeedSlot {
 pub struct WakerSlot(u32);
 
 impl WakerSlot {
-    /// The slot of waker number `number` since the source was opened.
+    /// Returns the slot of waker number `number` since the source was opened.
     #[must_use]
     pub const fn new(number: u32) -> WakerSlot {
         WakerSlot(number)

@@ -171,7 +171,7 @@ impl Feeds {
         Ok((feeds, ends))
     }
 
-    /// [`create`](Feeds::create) for an engine with one thread.
+    /// Does the same as [`create`](Feeds::create) for an engine with one thread.
     ///
     /// # Errors
     /// As `create`.
@@ -213,7 +213,7 @@ impl Feeds {
         }
     }
 
-    /// The place where each feed's filter runs.
+    /// Returns the place where each feed's filter runs.
     #[must_use]
     pub fn locations(&self) -> Vec<FilterLocation> {
         self.shared.entries().iter().map(|entry| entry.location).collect()
@@ -224,7 +224,7 @@ impl Feeds {
         self.shared.entries().iter().map(Entry::handle).collect()
     }
 
-    /// Number of frames that came to the fan-outs and are published.
+    /// Returns the number of frames that came to the fan-outs and are published.
     pub(crate) fn seen(&self) -> u64 {
         self.shared.seen.iter().map(|seen| seen.load(Ordering::Acquire)).sum()
     }
@@ -240,7 +240,7 @@ impl Feeds {
         self.lock().is_over = true;
     }
 
-    /// The interface for changing these feeds from any thread.
+    /// Returns the interface for changing these feeds from any thread.
     #[must_use]
     pub fn control(&self) -> Arc<dyn FeedControl> {
         Arc::new(self.clone())

@@ -128,12 +128,12 @@ impl Interfaces {
         Interfaces { pattern, known: Mutex::default() }
     }
 
-    /// All interfaces so far; the first has number 1.
+    /// Returns all interfaces so far; the first has number 1.
     pub(crate) fn known(&self) -> Vec<Known> {
         self.lock().clone()
     }
 
-    /// Number of interfaces so far.
+    /// Returns the number of interfaces so far.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }
@@ -186,8 +186,8 @@ impl Interfaces {
         Ok(known.len() as u32)
     }
 
-    /// Whether an interface may get another number when its owner is found. This is limited, to leave
-    /// numbers and space for descriptions to new interfaces.
+    /// Returns whether an interface may get another number when its owner is found. This is limited, to leave numbers
+    /// and space for descriptions to new interfaces.
     pub(crate) fn may_continue(&self) -> bool {
         let continued = self.lock().iter().filter(|known| known.continued_as.is_some()).count();
         continued < LATE_OWNERS_MAX

@@ -138,7 +138,7 @@ impl InterfaceQuery {
         })
     }
 
-    /// Whether the interface of this index still exists, under any name.
+    /// Returns whether the interface of this index still exists, under any name.
     #[must_use]
     pub fn exists(&self, index: u32) -> bool {
         let mut request = zeroed();
@@ -146,8 +146,8 @@ impl InterfaceQuery {
         self.ioctl(libc::SIOCGIFNAME, &mut request).is_ok()
     }
 
-    /// Whether the interface has the flag IFF_PROMISC (`ip link set eth0 promisc on`). Memberships of
-    /// packet sockets do not set this flag.
+    /// Returns whether the interface has the flag IFF_PROMISC (`ip link set eth0 promisc on`). Memberships of packet
+    /// sockets do not set this flag.
     #[must_use]
     pub fn is_promiscuous(&self, name: &str) -> bool {
         // SAFETY: SIOCGIFFLAGS fills `ifru_flags`.

@@ -1,4 +1,5 @@
-//! The front of a block list, a counting Bloom filter: for nearly every frame, a few bits show that no entry can match.
+//! The front of a block list, a kind of counting Bloom filter: for nearly every frame, a few bits show that no entry
+//! can match.
 //!
 //! `struct weir_blocklist_front` of `bpf/block.h` has the same words, numbers and hashes. A bit is
 //! set while an entry needs it. A count for each bit shows when the last such entry is removed.

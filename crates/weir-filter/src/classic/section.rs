@@ -168,7 +168,7 @@ impl<'a> Section<'a> {
         load::at_x(&mut self.asm, what, most_of_x, &mut self.spare);
     }
 
-    /// A shift by X, which may be 32 or more.
+    /// Emits a shift by X, which may be 32 or more.
     fn shift(&mut self, insn: Insn) {
         let word = self.spare.word();
         let (zero, few, done) = (self.asm.label(), self.asm.label(), self.asm.label());

@@ -10,7 +10,7 @@ use crate::program::Program;
 /// The place of a frame's outer tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// There is no tag beside the bytes, and the frame is not `InBytes`.
+    /// There is no tag, or it is in the bytes and no program asks for it beside them.
     Plain,
     /// Beside the bytes.
     Beside,

@@ -61,7 +61,7 @@ pub(crate) struct Branches {
 }
 
 impl Branches {
-    /// A list without branches. Publishing stores the number of seen frames in `seen`.
+    /// Creates a list without branches. Publishing stores the number of seen frames in `seen`.
     pub(in crate::feed) fn new(seen: Arc<AtomicU64>, by_interface: Option<Arc<Tally>>) -> Branches {
         Branches { seen_visible: seen, by_interface, ..Branches::default() }
     }
@@ -114,7 +114,7 @@ impl Branches {
         self.seen_visible.store(self.seen, Ordering::Release);
     }
 
-    /// Frames written, into all rings together.
+    /// Returns the number of frames that were written to all rings together.
     pub(super) fn frames(&self) -> u64 {
         self.list.iter().map(Branch::frames).sum()
     }

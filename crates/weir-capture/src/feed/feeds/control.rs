@@ -117,7 +117,7 @@ impl FeedControl for Feeds {
 }
 
 impl Feeds {
-    /// [`FeedControl::attach`] for a source that assigns the slots of its wakers itself.
+    /// Does the same as [`FeedControl::attach`] for a source that assigns the slots of its wakers itself.
     ///
     /// # Errors
     /// As [`FeedControl::attach`].

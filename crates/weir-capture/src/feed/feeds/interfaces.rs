@@ -21,8 +21,8 @@ pub(super) struct Several {
 }
 
 impl Feeds {
-    /// [`create_one`](Feeds::create_one) for a source with several interfaces, none of which has joined
-    /// yet.
+    /// Does the same as [`create_one`](Feeds::create_one) for a source with several interfaces, none of which has
+    /// joined yet.
     ///
     /// # Errors
     /// As `create`.
@@ -65,7 +65,7 @@ impl Feeds {
         })
     }
 
-    /// Whether an interface may get another number when its owner is found.
+    /// Returns whether an interface may get another number when its owner is found.
     pub(crate) fn may_continue(&self) -> bool {
         self.shared.several().interfaces.may_continue()
     }
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// The engine's counts, indexed by interface number. Number 0 is the source itself.
+    /// Returns the engine's counts, indexed by interface number. Number 0 is the source itself.
     pub(super) fn counts_by_interface(&self) -> Result<Vec<EngineCount>, CaptureError> {
         let Some(several) = &self.interfaces else { return Ok(Vec::new()) };
         let numbers = 1..=several.interfaces.count() as u32;
@@ -101,7 +101,7 @@ impl Shared {
         std::iter::once(Ok(EngineCount::default())).chain(counts).collect()
     }
 
-    /// The descriptions of all interfaces so far, for the rings of a feed.
+    /// Returns the descriptions of all interfaces so far, for the rings of a feed.
     pub(super) fn described(&self, feed: &Feed) -> Vec<Interface> {
         let Some(Several { interfaces, .. }) = &self.interfaces else { return Vec::new() };
         let known = interfaces.known();

@@ -40,7 +40,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// The device's NUMA node, if it is on a PCI bus and the firmware reports the node.
+    /// Returns the device's NUMA node, if it is on a PCI bus and the firmware reports the node.
     #[must_use]
     pub fn numa_node(&self) -> Option<u32> {
         // Looked up by bus address: /sys/class/net shows only the network namespace in which it was

@@ -124,6 +124,8 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     Ok(all)
 }
 
+/// Returns the IP address in a socket address; `None` if it has none.
+///
 /// # Safety
 /// `address` is null, or points to a socket address of the length that belongs to its family.
 unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
