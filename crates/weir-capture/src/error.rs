@@ -14,7 +14,7 @@ use crate::kernel::hooks::XdpOwner;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// No such interface.
+    /// There is no such interface.
     #[error(
         "{iface}: no such interface here; `{} -brief link` lists them (a container's are in its own network \
          namespace){}", ip(.iface), brackets(.iface)
@@ -23,13 +23,13 @@ pub enum CaptureError {
         /// The requested name.
         iface: String,
     },
-    /// No such network namespace.
+    /// There is no such network namespace.
     #[error("{netns}: no such network namespace; `ip netns` lists them")]
     NoNetns {
         /// The requested name.
         netns: String,
     },
-    /// A container, pod or process that does not exist or does not run.
+    /// A container, pod or process does not exist or does not run.
     #[error("{owner}: {why}")]
     NoOwner {
         /// The name that the user gave.
@@ -40,13 +40,13 @@ pub enum CaptureError {
     /// The interface is administratively down.
     #[error("{iface} is down; `{} link set {} up` brings it up", ip(.iface), bare(.iface))]
     InterfaceDown {
-        /// Its name.
+        /// The interface.
         iface: String,
     },
     /// The interface was removed during the capture.
     #[error("{iface} vanished while it was being captured; what came before is kept")]
     Vanished {
-        /// Its name.
+        /// The interface.
         iface: String,
     },
     /// No daemon answers at this socket.
@@ -67,7 +67,7 @@ pub enum CaptureError {
         feed: String,
         /// The daemon's socket.
         path: PathBuf,
-        /// Its answer.
+        /// The daemon's answer.
         reason: String,
     },
     /// The daemon is at its limit of concurrent work for this user. A later attempt may succeed.
@@ -77,7 +77,7 @@ pub enum CaptureError {
         feed: String,
         /// The daemon's socket.
         path: PathBuf,
-        /// Its answer.
+        /// The daemon's answer.
         reason: String,
     },
     /// A change was requested of a source that has ended.
@@ -99,7 +99,7 @@ pub enum CaptureError {
         /// Number of rings of the feed.
         rings: usize,
     },
-    /// A link type that Weir does not support.
+    /// Weir does not support the link type of the interface.
     #[error("{iface} has link type {arphrd} (ARPHRD), which is neither Ethernet nor raw IP")]
     LinkType {
         /// The interface.
@@ -107,7 +107,7 @@ pub enum CaptureError {
         /// The kernel's ARPHRD number.
         arphrd: u16,
     },
-    /// Missing privileges.
+    /// This process lacks privileges.
     #[error(
         "{what} needs {needs}; run as root, or `setcap {}+ep` the binary", capabilities(.needs)
     )]
@@ -123,11 +123,11 @@ pub enum CaptureError {
          net` lists it), or capture beside it with --hook tc, without --consume"
     )]
     XdpBusy {
-        /// Interface.
+        /// The interface.
         iface: String,
         /// Name of the attached program.
         program: String,
-        /// Its id.
+        /// Id of the attached program.
         id: u32,
     },
     /// As `XdpBusy`, and the owner of the hook is known.
@@ -136,11 +136,11 @@ pub enum CaptureError {
          --consume", way_out(.iface, .program, .owner)
     )]
     XdpHeld {
-        /// Interface.
+        /// The interface.
         iface: String,
         /// Name of the attached program.
         program: String,
-        /// Its id.
+        /// Id of the attached program.
         id: u32,
         /// The owner of the hook.
         owner: XdpOwner,
@@ -151,7 +151,7 @@ pub enum CaptureError {
          driver and MTU"
     )]
     XdpRefused {
-        /// Interface.
+        /// The interface.
         iface: String,
         /// A remedy to try.
         try_first: String,
@@ -188,7 +188,7 @@ pub enum CaptureError {
     /// The kernel has PREEMPT_RT, where programs on one CPU may preempt each other.
     #[error("the bpf engine does not run on PREEMPT_RT kernels yet; use --engine af_packet")]
     RealTimeKernel,
-    /// Options that contradict each other or the engine.
+    /// Options contradict each other, or the engine does not support them.
     #[error("{0}")]
     Options(String),
     /// The ring size is too small for the number of rings.
@@ -234,7 +234,7 @@ pub enum CaptureError {
     /// A library that an engine uses returned an error.
     #[error("{what}: {library} refused: {said}; {advice}")]
     Library {
-        /// Its name.
+        /// Name of the library.
         library: &'static str,
         /// The action that failed, and its object.
         what: String,
@@ -246,7 +246,7 @@ pub enum CaptureError {
     /// A ring could not be created.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// A capture file that cannot be read.
+    /// A capture file cannot be read.
     #[error("{path}: {message}")]
     File {
         /// The file.

@@ -44,7 +44,8 @@ pub struct Feed {
     pub direction: Direction,
     /// The shard of the flows that it takes.
     pub shard: Shard,
-    /// Its RX queue; `None` takes all. Only engines that know a frame's queue support it.
+    /// The RX queue of its frames; `None` takes the frames of all queues. Only engines that know a frame's queue
+    /// support it.
     pub queue: Option<u32>,
     /// Sampling of the frames that the fields above select.
     pub sampling: Sampling,

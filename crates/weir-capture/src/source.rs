@@ -40,29 +40,29 @@ pub enum Pumped {
 /// An event of one interface of a source that has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceEvent {
-    /// It appeared, and its frames are captured.
+    /// The interface appeared, and its frames are captured.
     Joined {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
     },
-    /// It was removed or renamed.
+    /// The interface was removed or renamed.
     Left {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
     },
-    /// It was set down. Its frames are captured when it comes up.
+    /// The interface was set down. Its frames are captured when it comes up.
     Down {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
     },
-    /// It was set up.
+    /// The interface was set up.
     Up {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
     },
-    /// It matches the source's pattern, but its frames are not captured.
+    /// The interface matches the source's pattern, but its frames are not captured.
     LeftOut {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
         /// The reason and a remedy.
         why: String,

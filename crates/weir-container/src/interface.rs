@@ -182,8 +182,8 @@ impl Search {
             let held = if is_here { process.taps() } else { Vec::new() };
             held.into_iter().filter(|tap| taps.contains(&tap.as_str())).collect()
         };
-        // VMs first: the process that made the tap of a VM may have it open, too. Moreover, reading all command lines
-        // takes less time than reading the descriptors of all processes.
+        // VMs are searched first: the process that made the tap of a VM may have it open, too. Moreover, reading all
+        // command lines takes less time than reading the descriptors of all processes.
         let mut others = Vec::new();
         for process in self.processes() {
             let Some(name) = process.vm() else {

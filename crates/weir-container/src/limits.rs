@@ -19,6 +19,6 @@ pub const NAME_TIME_MAX: Duration = Duration::from_millis(250);
 pub const DESCRIPTORS_MAX: usize = 4096;
 /// Most bytes that are read from a file in /proc. Command lines of VMs have some 10 KB.
 pub const PROC_BYTES_MAX: u64 = 64 << 10;
-/// Most characters of an owner's name. It goes into every ring and file, beside the names of up to 1,024 other
+/// Most characters of an owner's name. The name goes into every ring and file, beside the names of up to 1,024 other
 /// interfaces.
 pub const OWNER_NAME_MAX: usize = 64;

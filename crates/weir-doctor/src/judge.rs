@@ -272,7 +272,7 @@ fn offloads(findings: &mut Findings, nic: &Nic, machine: &Machine) {
     if on("rx-vlan-hw-parse") {
         match nic.xdp_tags {
             Some(true) => findings.ok("vlan tags", "taken off by the driver; XDP asks it for them"),
-            // Without rights, the program that shows it was not loaded.
+            // The program that finds this out was not loaded, for lack of rights.
             None if !machine.can_bpf() => {}
             _ => {
                 let text = "the driver takes tags off and XDP cannot see them there; TC can";

@@ -19,7 +19,7 @@ const FEATURES: [&str; 6] =
 /// # Errors
 /// The kernel's error.
 pub fn names() -> std::io::Result<Vec<String>> {
-    // Not /proc/self, which shows the namespace of the main thread: that may be another one.
+    // /proc/self is not used: it shows the namespace of the main thread, which may be another one.
     let text = fs::read_to_string("/proc/thread-self/net/dev")?;
     let names = text.lines().skip(2).filter_map(|line| line.split(':').next());
     Ok(names.map(|name| name.trim().to_owned()).filter(|name| name != "lo").collect())

@@ -77,7 +77,8 @@ pub struct System {
 impl Panel for System {
     fn read(&self, knob: &Knob) -> io::Result<String> {
         Ok(match knob {
-            // The requested value, because `write` can restore only this one. The kernel derives the active value.
+            // Return the requested value, because `write` can restore only this one. The kernel derives the active
+            // value.
             Knob::Feature { iface, name } => {
                 let features = self.query.features(iface)?;
                 let found = features.iter().find(|feature| feature.name == *name);

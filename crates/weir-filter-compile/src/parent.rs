@@ -17,7 +17,7 @@ use crate::limits::{ANSWER_BYTES_MAX, COMPILE_CPU_S_MAX, COMPILE_TIME_MAX};
 /// Ethernet, as a pcapng link type.
 const ETHERNET: u16 = 1;
 
-/// Compiles filters: the child's program, the link type, and the limits.
+/// Compiles filters: with this program as the child, for this link type, within these limits.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     program: PathBuf,

@@ -37,7 +37,7 @@ impl Program {
         let asks_a = own.iter().any(|insn| insn.code == RET_A);
         let rejects_by_a = if asks_a { &rejects_by_a[..] } else { &[] };
         let (test, accepted) = (own.len(), own.len() + rejects_by_a.len());
-        // A jump to the instruction of this number.
+        // Makes a jump to the instruction of this number.
         let skip = |at: usize, to: usize| Insn::new(JA, (to - at - 1) as u32);
         let mut insns: Vec<Insn> = Vec::with_capacity(accepted + then.insns().len() + 2);
         insns.extend(own.iter().enumerate().map(|(at, insn)| match insn.code {

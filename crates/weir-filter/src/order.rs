@@ -11,7 +11,7 @@ use crate::step::{A, Step, To, uses};
 /// Loads whose value some test may see, and the tests that may see it. All of them use the same
 /// byte order.
 struct Group {
-    /// The group that this one has been joined to; its own number if it is not joined.
+    /// The group to which this group has been joined; its own number if it is not joined.
     into: usize,
     /// Size of the loads; `None` if a number is needed or provided.
     size: Option<u8>,

@@ -49,7 +49,7 @@ impl Bounds {
             RET_K | RET_A => {}
             _ if insn.code & 7 == JMP => {}
             _ if insn.code & 7 == ALU => self.a = self.computed(insn),
-            // Whole words, the length, and data beside the bytes.
+            // A becomes a whole word, the length, or data beside the bytes.
             _ => self.a = u32::MAX,
         }
         self

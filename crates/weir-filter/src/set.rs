@@ -21,7 +21,7 @@ pub(crate) struct Member<'a> {
     pub graph: FlowGraph,
     /// Bits of the filters that have this program.
     pub bits: u32,
-    /// Number of the first of them.
+    /// Number of the first of these filters.
     pub number: usize,
 }
 

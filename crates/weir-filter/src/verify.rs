@@ -30,7 +30,7 @@ pub enum VerifyError {
         /// The opcode.
         code: u16,
     },
-    /// A jump, or the step to the next instruction, leaves the program.
+    /// A jump, or the step to the next instruction, leads out of the program.
     #[error(
         "filter instruction {at}: it goes on at {to}, behind the last instruction ({last}); every way must end in ret"
     )]
@@ -42,7 +42,7 @@ pub enum VerifyError {
         /// Number of the last instruction.
         last: usize,
     },
-    /// A jump to an earlier instruction. libpcap makes one for `protochain`.
+    /// The instruction jumps to an earlier one. libpcap makes such a jump for `protochain`.
     #[error(
         "filter instruction {at}: it jumps back, and only programs that go forward are sure to end; in an expression, \
          protochain does that"
@@ -51,7 +51,7 @@ pub enum VerifyError {
         /// Number of the instruction.
         at: usize,
     },
-    /// The instruction uses a word of scratch memory beyond the sixteen.
+    /// The instruction uses a word of scratch memory beyond the sixteenth.
     #[error("filter instruction {at}: there is no M[{index}]; scratch memory has words 0 to 15")]
     Memory {
         /// Number of the instruction.
@@ -59,13 +59,13 @@ pub enum VerifyError {
         /// Index of the word.
         index: u32,
     },
-    /// Division, or remainder, by a constant zero.
+    /// The instruction divides, or takes the remainder, by a constant zero.
     #[error("filter instruction {at}: division by zero")]
     DivisionByZero {
         /// Number of the instruction.
         at: usize,
     },
-    /// A shift by a constant of 32 or more.
+    /// The instruction shifts by a constant of 32 or more.
     #[error("filter instruction {at}: a shift by {by} bits; A has 32, so 31 is the most")]
     Shift {
         /// Number of the instruction.

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::name::NetdevName;
 
-/// An error: its subject, its cause, and a remedy.
+/// An error of an interface. Its text names the subject, the cause and a remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NetdevError {
@@ -30,7 +30,7 @@ pub enum NetdevError {
         /// The interface.
         name: NetdevName,
     },
-    /// Missing privileges.
+    /// This process lacks privileges.
     #[error(
         "{name}: {what} needs {needs}; run as root, or give the container these: --cap-add NET_ADMIN --cap-add BPF \
          (SYS_ADMIN where Docker does not know BPF)"

@@ -38,7 +38,7 @@ pub struct Counts {
 /// interface receive the collected frames. A frame that is too long for this is written into the tap on its own, in its
 /// place in the order.
 pub struct Netdev {
-    // Dropped in this order: the programs stay until no frame can come any more.
+    // The fields are dropped in this order: the programs stay until no frame can come any more.
     tap: Tap,
     staged: Staged,
     programs: Programs,
@@ -57,7 +57,7 @@ pub struct Netdev {
 /// socket that is not set up yet has protocol 0.
 fn listens(sockets: &str, index: u32) -> bool {
     sockets.lines().any(|line| {
-        // sk, RefCnt, Type, Proto, Iface, R, Rmem, User, Inode
+        // Columns: sk, RefCnt, Type, Proto, Iface, R, Rmem, User, Inode
         let mut words = line.split_whitespace().skip(3);
         words.next() == Some("0003")
             && words.next().and_then(|word| word.parse().ok()) == Some(index)

@@ -22,7 +22,7 @@ use crate::error::NetdevError;
 use crate::staged::{LONGEST, Staged};
 use crate::tap::Tap;
 
-/// Source: linux/bpf.h.
+/// Runs the program on frames that the kernel then receives. Source: linux/bpf.h.
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 /// Number of frames that the kernel receives together: its own default, a NAPI budget.
 const BATCH: u32 = 64;

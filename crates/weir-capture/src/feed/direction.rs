@@ -6,11 +6,11 @@ use weir_frame::record::Flags;
 /// The direction of frames, as seen from the machine that captures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Received.
+    /// Received frames.
     In,
-    /// Sent.
+    /// Sent frames.
     Out,
-    /// Either.
+    /// Frames of either direction.
     #[default]
     Both,
 }

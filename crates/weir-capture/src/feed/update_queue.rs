@@ -64,7 +64,8 @@ impl<T: Updated> UpdateQueue<T> {
     /// no [`settle`](UpdateQueue::settle) has returned.
     pub(crate) fn post(&self, updates: impl IntoIterator<Item = T::Update>) {
         let mut state = self.lock();
-        // Freed only after the lock is released, because the thread that moves frames may wait for the lock.
+        // The objects are freed only after the lock is released, because the thread that moves frames may wait for the
+        // lock.
         let _freed = std::mem::take(&mut state.retired);
         state.updates.extend(updates);
         if let Some(mut parked) = state.parked.take() {

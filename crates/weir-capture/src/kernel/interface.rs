@@ -41,7 +41,7 @@ const LINKTYPE_RAW: u16 = 101;
 /// Longest frame that Wireshark (`WTAP_MAX_PACKET_SIZE_STANDARD`) and tcpdump (`MAXIMUM_SNAPLEN`) accept in
 /// a file.
 const OTHERS_CAPLEN_MAX: u32 = 262_144;
-/// An Ethernet header and two VLAN tags.
+/// Length of an Ethernet header and two VLAN tags.
 const LINK_HEADER_BYTES_MAX: u32 = 22;
 
 /// An interface that exists.

@@ -3,7 +3,7 @@
 /// `ETH_P_8021Q`, and `ETH_P_8021AD` for the outer of two tags. Source: linux/if_ether.h.
 pub(crate) const TPID_VLAN: u16 = 0x8100;
 pub(crate) const TPID_QINQ: u16 = 0x88a8;
-/// A tag follows the two MAC addresses.
+/// Length of the two MAC addresses, after which the tag comes, and length of the tag.
 pub(crate) const MACS_BYTES: usize = 12;
 pub(crate) const TAG_BYTES: usize = 4;
 

@@ -195,7 +195,7 @@ fn prefix_bits(prefix: &Prefix) -> impl Iterator<Item = u32> + use<> {
             (first..first + bits, 0..0)
         }
         IpAddr::V6(base) => {
-            // 64 bits, because the end of the highest prefixes is 2^32.
+            // The numbers have 64 bits, because the end of the highest prefixes is 2^32.
             let upper = u64::from(v6_upper(base));
             let values = match prefix.bits() {
                 NARROW_V6.. => 1 << 32u8.saturating_sub(prefix.bits()),

@@ -108,7 +108,7 @@ fn prefix(text: &str, base: IpAddr, bits: u32) -> Result<Entry, EntryError> {
     };
     Entry::prefix(base, bits).ok_or_else(|| EntryError::HostBits {
         text: shown(text),
-        // Shorter than the address, so this is a prefix.
+        // `bits` is less than `width` here, so this is a prefix.
         prefix: Prefix::around(base, bits).to_string(),
         address: base,
     })

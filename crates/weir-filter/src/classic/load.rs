@@ -120,7 +120,7 @@ pub(super) fn at_x(
         asm.go(done);
     }
     asm.place(behind);
-    // Negative for small `k`: the kernel adds it with its sign, and X is large enough.
+    // The offset is negative for small `k`: the kernel adds it as a signed number, and X is large enough.
     asm.emit(code, k.wrapping_sub(TAG_BYTES as u32));
     asm.place(done);
 }

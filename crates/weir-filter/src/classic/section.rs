@@ -10,7 +10,7 @@ use crate::insn::*;
 /// The place of the outer tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tag {
-    /// In the bytes, or there is none.
+    /// The tag is in the bytes, or there is none.
     Inside,
     Beside,
 }

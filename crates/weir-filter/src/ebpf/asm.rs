@@ -217,7 +217,7 @@ impl Asm {
 pub(super) struct Hops {
     /// Target of the last intermediate jump.
     to: Label,
-    /// Place of that jump.
+    /// Number of instructions at the place of that jump.
     since: usize,
 }
 

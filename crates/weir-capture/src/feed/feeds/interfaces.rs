@@ -140,8 +140,7 @@ impl Shared {
                 let tallies = entry.counts.iter().filter_map(|own| own.by_interface.as_ref());
                 tallies.map(|tally| tally.get(number, column)).sum::<u64>()
             };
-            // Until a fan-out has taken the feed over, all frames that came there came before the feed
-            // joined.
+            // Until a fan-out has taken over the feed, all frames that came to the fan-out came before the feed joined.
             let fanouts = entry.counts.iter().zip(&self.seen_by_interface);
             let seen_before =
                 fanouts.map(|(own, all)| match (own.joined_at(), &own.by_interface) {

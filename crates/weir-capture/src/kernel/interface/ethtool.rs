@@ -23,11 +23,11 @@ const ETHTOOL_SRSSH: u32 = 0x47;
 const ETH_RXFH_INDIR_NO_CHANGE: u32 = 0xffff_ffff;
 /// The bit of the Toeplitz hash function.
 const ETH_RSS_HASH_TOP: u8 = 1;
-/// NICs have keys of 40 to a few hundred bytes.
+/// Longest key that is accepted. NICs have keys of 40 to a few hundred bytes.
 const RSS_KEY_MAX: usize = 1024;
 const ETH_SS_FEATURES: u32 = 4;
 const STRING_BYTES: usize = 32;
-/// Kernels have about sixty features.
+/// Most features that are accepted. Kernels have about sixty.
 const FEATURES_MAX: usize = 512;
 
 /// A driver's name, and its device on the bus.
@@ -43,8 +43,8 @@ impl Driver {
     /// Returns the device's NUMA node, if it is on a PCI bus and the firmware reports the node.
     #[must_use]
     pub fn numa_node(&self) -> Option<u32> {
-        // Looked up by bus address: /sys/class/net shows only the network namespace in which it was
-        // mounted.
+        // The device is looked up by its bus address, because /sys/class/net shows only the network namespace in which
+        // it was mounted.
         let file = Path::new("/sys/bus/pci/devices").join(&self.bus).join("numa_node");
         // The file contains -1 if the node is not known.
         fs::read_to_string(file).ok()?.trim().parse().ok()

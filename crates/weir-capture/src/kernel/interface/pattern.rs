@@ -11,9 +11,9 @@ use crate::kernel::netns::Owner;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkPattern {
     text: String,
-    /// `lo` does not match, whatever the text.
+    /// Whether `lo` is excluded, even if the text matches.
     but_loopback: bool,
-    /// Kind and name of the [`Owner`] whose interfaces match, whatever their names.
+    /// Kind and name of the [`Owner`] whose interfaces match, with any name.
     owner: Option<(&'static str, String)>,
 }
 

@@ -52,25 +52,25 @@ impl Link {
 /// messages were lost, the difference between the known and the present state comes instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// It appeared, up or down.
+    /// The link appeared, up or down.
     Appeared(Link),
-    /// It was removed, or moved to another network namespace. Contains its last state.
+    /// The link was removed, or moved to another network namespace. Contains its last state.
     Gone(Link),
-    /// It was set up.
+    /// The link was set up.
     Up(Link),
-    /// It was set down.
+    /// The link was set down.
     Down(Link),
-    /// It was renamed.
+    /// The link was renamed.
     Renamed {
         /// The link, with its new name.
         link: Link,
-        /// Its old name.
+        /// The old name.
         from: String,
     },
     /// The type of its link-layer header or its MTU changed.
     Changed(Link),
-    /// It gained or lost its carrier, as a persistent tap does when a process opens or closes it. Reported
-    /// only after [`LinkWatch::tell_carriers`].
+    /// The link gained or lost its carrier, as a persistent tap does when a process opens or closes it. Reported only
+    /// after [`LinkWatch::tell_carriers`].
     Carrier(Link),
 }
 
@@ -88,7 +88,8 @@ pub struct LinkWatch {
 
 /// The flag of a link with a carrier. Source: linux/if.h.
 const IFF_LOWER_UP: u32 = 1 << 16;
-/// Source: linux/rtnetlink.h, linux/if_link.h.
+/// The group of link notifications, and the mask that leaves out statistics. Source: linux/rtnetlink.h,
+/// linux/if_link.h.
 const RTNLGRP_LINK: libc::c_uint = 1;
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 /// `NLM_F_DUMP_INTR`: links changed during the dump, and it may lack some. Source: linux/netlink.h.
@@ -116,7 +117,7 @@ impl LinkWatch {
     fn begin() -> io::Result<LinkWatch> {
         let socket = Netlink::open()?;
         socket.set_buffer(SOCKET_BYTES)?;
-        // First the notifications, then the dump: changes in between are reported twice, not missed.
+        // The socket joins the group before the dump, so that changes in between are reported twice, not missed.
         socket.join(RTNLGRP_LINK)?;
         let buffer = vec![0; BUFFER_BYTES];
         let mut watch =
@@ -253,7 +254,7 @@ struct Dump {
 impl Links {
     /// Begins a dump and returns its number.
     fn begin_dump(&mut self) -> u32 {
-        // Never 0, which is the number of unsolicited notifications.
+        // The number is never 0, which is the number of unsolicited notifications.
         self.dumps = self.dumps.wrapping_add(1).max(1);
         self.must_dump = false;
         let (named, notified) = (BTreeSet::new(), BTreeSet::new());

@@ -45,7 +45,7 @@ impl Assembler {
         if !is_choice || !is_answer(one) || !is_answer(other) || !ends || spoils {
             return false;
         }
-        // Before the comparison, because setting a register to zero may change the flags.
+        // The registers are set before the comparison, because setting a register to zero may change the flags.
         self.mov32_imm(RAX, one.imm);
         self.mov32_imm(RCX, other.imm);
         let Some(condition) = self.compare(insn, turned) else { return false };
