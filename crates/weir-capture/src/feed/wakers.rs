@@ -74,7 +74,7 @@ impl Wakers {
         }
     }
 
-    /// Tells the readers that the doorbell is armed for their thresholds. Call this when it is.
+    /// Tells those readers that asked for it that the doorbell is armed. Call this when it is armed for all thresholds.
     pub(crate) fn tell_armed(&mut self) {
         self.wakers.iter_mut().for_each(|own| own.waker.tell_armed());
     }
