@@ -10,11 +10,11 @@ use weir_ring::RingError;
 
 use crate::kernel::hooks::XdpOwner;
 
-/// An error: its subject, its cause, and a remedy.
+/// An error of a capture. Its text names the subject, the cause and a remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// No such interface.
+    /// There is no such interface.
     #[error(
         "{iface}: no such interface here; `{} -brief link` lists them (a container's are in its own network \
          namespace){}", ip(.iface), brackets(.iface)
@@ -23,13 +23,13 @@ pub enum CaptureError {
         /// The requested name.
         iface: String,
     },
-    /// No such network namespace.
+    /// There is no such network namespace.
     #[error("{netns}: no such network namespace; `ip netns` lists them")]
     NoNetns {
         /// The requested name.
         netns: String,
     },
-    /// A container, pod or process that does not exist or does not run.
+    /// A container, pod or process does not exist or does not run.
     #[error("{owner}: {why}")]
     NoOwner {
         /// The name that the user gave.
@@ -40,16 +40,16 @@ pub enum CaptureError {
     /// The interface is administratively down.
     #[error("{iface} is down; `{} link set {} up` brings it up", ip(.iface), bare(.iface))]
     InterfaceDown {
-        /// Its name.
+        /// The interface.
         iface: String,
     },
     /// The interface was removed during the capture.
     #[error("{iface} vanished while it was being captured; what came before is kept")]
     Vanished {
-        /// Its name.
+        /// The interface.
         iface: String,
     },
-    /// No daemon at this socket.
+    /// No daemon answers at this socket.
     #[error(
         "no daemon answers at {} ({}); start one with `weir serve` (in a virtual machine: `weir guest`), or say where \
          it listens: --socket PATH", path.display(), weir_client::reason_text(.cause)
@@ -60,14 +60,14 @@ pub enum CaptureError {
         /// The client's error. It is part of the text.
         cause: weir_client::ClientError,
     },
-    /// A daemon refused something, or closed a feed.
+    /// The daemon refused a request, or closed a feed.
     #[error("{feed}: the daemon at {} refused: {reason}", path.display())]
     Daemon {
         /// The feed's name as the user gave it.
         feed: String,
         /// The daemon's socket.
         path: PathBuf,
-        /// Its answer.
+        /// The daemon's answer.
         reason: String,
     },
     /// The daemon is at its limit of concurrent work for this user. A later attempt may succeed.
@@ -77,37 +77,37 @@ pub enum CaptureError {
         feed: String,
         /// The daemon's socket.
         path: PathBuf,
-        /// Its answer.
+        /// The daemon's answer.
         reason: String,
     },
-    /// A change to a source that has ended.
+    /// A change was requested of a source that has ended.
     #[error("the source has ended; nothing more comes that a change would be for")]
     Ended,
     /// The source has no such feed, or has removed it.
     #[error("the source has no such feed; it may have been removed")]
     NoFeed,
-    /// A waker without a line for each ring of the feed.
+    /// The waker has fewer lines than the feed needs: one for each ring, from a given line on.
     #[error(
         "the waker has {lines} lines, and the feed's {rings} rings begin at line {first_line}; make the sleeper for \
          {} rings or more", .first_line + .rings
     )]
     NarrowWaker {
-        /// Lines that it has.
+        /// Number of lines of the waker.
         lines: usize,
         /// The line of the feed's first ring.
         first_line: usize,
-        /// Rings of the feed.
+        /// Number of rings of the feed.
         rings: usize,
     },
-    /// A link type that Weir does not support.
+    /// Weir does not support the link type of the interface.
     #[error("{iface} has link type {arphrd} (ARPHRD), which is neither Ethernet nor raw IP")]
     LinkType {
-        /// Its name.
+        /// The interface.
         iface: String,
         /// The kernel's ARPHRD number.
         arphrd: u16,
     },
-    /// Missing privileges.
+    /// This process lacks privileges.
     #[error(
         "{what} needs {needs}; run as root, or `setcap {}+ep` the binary", capabilities(.needs)
     )]
@@ -123,11 +123,11 @@ pub enum CaptureError {
          net` lists it), or capture beside it with --hook tc, without --consume"
     )]
     XdpBusy {
-        /// Interface.
+        /// The interface.
         iface: String,
         /// Name of the attached program.
         program: String,
-        /// Its id.
+        /// Id of the attached program.
         id: u32,
     },
     /// As `XdpBusy`, and the owner of the hook is known.
@@ -136,11 +136,11 @@ pub enum CaptureError {
          --consume", way_out(.iface, .program, .owner)
     )]
     XdpHeld {
-        /// Interface.
+        /// The interface.
         iface: String,
         /// Name of the attached program.
         program: String,
-        /// Its id.
+        /// Id of the attached program.
         id: u32,
         /// The owner of the hook.
         owner: XdpOwner,
@@ -151,7 +151,7 @@ pub enum CaptureError {
          driver and MTU"
     )]
     XdpRefused {
-        /// Interface.
+        /// The interface.
         iface: String,
         /// A remedy to try.
         try_first: String,
@@ -188,7 +188,7 @@ pub enum CaptureError {
     /// The kernel has PREEMPT_RT, where programs on one CPU may preempt each other.
     #[error("the bpf engine does not run on PREEMPT_RT kernels yet; use --engine af_packet")]
     RealTimeKernel,
-    /// Options that contradict each other or the engine.
+    /// Options contradict each other, or the engine does not support them.
     #[error("{0}")]
     Options(String),
     /// The ring size is too small for the number of rings.
@@ -223,7 +223,7 @@ pub enum CaptureError {
          memory.max of the cgroup that this runs in"
     )]
     NoMemory {
-        /// Its purpose.
+        /// The purpose of the memory.
         what: String,
         /// The requested size, in MiB.
         mib: u64,
@@ -234,7 +234,7 @@ pub enum CaptureError {
     /// A library that an engine uses returned an error.
     #[error("{what}: {library} refused: {said}; {advice}")]
     Library {
-        /// Its name.
+        /// Name of the library.
         library: &'static str,
         /// The action that failed, and its object.
         what: String,
@@ -243,10 +243,10 @@ pub enum CaptureError {
         /// A remedy.
         advice: String,
     },
-    /// A ring could not be made.
+    /// A ring could not be created.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// A capture file that cannot be read.
+    /// A capture file cannot be read.
     #[error("{path}: {message}")]
     File {
         /// The file.
@@ -272,8 +272,8 @@ impl CaptureError {
         move |source| CaptureError::Os { doing, source }
     }
 
-    /// The same error for an interface in a network namespace: the text names the namespace, and the
-    /// commands in it run there.
+    /// Changes the error to one for an interface in a network namespace: the text names the namespace, and the commands
+    /// in it run there.
     pub(crate) fn in_netns(mut self, netns: &impl fmt::Display) -> CaptureError {
         use CaptureError::{
             Attach, InterfaceDown, LinkType, NoInterface, Vanished, XdpBusy, XdpHeld, XdpRefused,
@@ -292,19 +292,19 @@ impl CaptureError {
         self
     }
 
-    /// An `Os` error from `errno`.
+    /// Returns an `Os` error with the present `errno`.
     pub(crate) fn last_os(doing: impl Into<String>) -> CaptureError {
         CaptureError::os(doing)(io::Error::last_os_error())
     }
 }
 
-/// The namespace and the name in `netns:NAME/IFACE` or `docker:NAME/IFACE`. The name of an interface has no
+/// Splits `netns:NAME/IFACE` or `docker:NAME/IFACE` into the namespace and the name of the interface, which contains no
 /// slash.
 fn parts(iface: &str) -> (Option<&str>, &str) {
     iface.rsplit_once('/').map_or((None, iface), |(netns, name)| (Some(netns), name))
 }
 
-/// The `ip` command that works in the interface's network namespace.
+/// Returns the `ip` command that works in the interface's network namespace.
 fn ip(iface: &str) -> String {
     let Some(netns) = parts(iface).0 else { return "ip".to_owned() };
     match netns.strip_prefix("netns:") {
@@ -317,7 +317,7 @@ fn ip(iface: &str) -> String {
     }
 }
 
-/// A hint for a name with the brackets of a shell pattern.
+/// Returns a hint if the name contains brackets or braces, as in a shell pattern.
 fn brackets(iface: &str) -> &'static str {
     match bare(iface).contains(['[', ']', '{', '}']) {
         true => "; a pattern has * (any characters) and ? (one character) only",
@@ -329,7 +329,7 @@ pub(crate) fn bare(iface: &str) -> &str {
     parts(iface).1
 }
 
-/// How to detach an XDP program from its interface. `ip link` does not detach a program that a BPF link
+/// Returns advice how to detach an XDP program from its interface. `ip link` does not detach a program that a BPF link
 /// holds.
 fn way_out(iface: &str, program: &str, owner: &XdpOwner) -> String {
     match owner {
@@ -348,8 +348,8 @@ fn way_out(iface: &str, program: &str, owner: &XdpOwner) -> String {
     }
 }
 
-/// The capabilities to advise for a binary that lacks `needs`: all that capturing needs, and CAP_SYS_ADMIN,
-/// which is nearly root, only if `needs` has it.
+/// Returns the capabilities to advise for a binary that lacks `needs`: all that capturing needs, and CAP_SYS_ADMIN,
+/// which is nearly root, only if `needs` contains it.
 fn capabilities(needs: &str) -> String {
     let all = crate::rights::CAPTURE.map(|right| right.name.to_lowercase()).join(",");
     let more = if needs.contains("CAP_SYS_ADMIN") { ",cap_sys_admin" } else { "" };

@@ -32,7 +32,7 @@ pub use feeds::Feeds;
 /// One feed: a selection of a source's frames, and how much of each is kept.
 #[derive(Clone, Debug)]
 pub struct Feed {
-    /// Its name; empty for the only feed.
+    /// The feed's name; empty if the source has only this feed.
     pub name: String,
     /// The interface that its rings describe. The engine sets the link type.
     pub interface: Interface,
@@ -44,7 +44,8 @@ pub struct Feed {
     pub direction: Direction,
     /// The shard of the flows that it takes.
     pub shard: Shard,
-    /// Its RX queue; `None` takes all. Only engines that know a frame's queue support it.
+    /// The RX queue of its frames; `None` takes the frames of all queues. Only engines that know a frame's queue
+    /// support it.
     pub queue: Option<u32>,
     /// Sampling of the frames that the fields above select.
     pub sampling: Sampling,
@@ -54,7 +55,7 @@ pub struct Feed {
 }
 
 impl Default for Feed {
-    /// All frames, whole.
+    /// Creates a feed that takes all frames, whole.
     fn default() -> Self {
         Feed {
             name: String::new(),
@@ -71,12 +72,12 @@ impl Default for Feed {
 }
 
 impl Feed {
-    /// Whether it selects by the flow's hash.
+    /// Returns whether the feed selects by the hash of the flow.
     pub(crate) fn goes_by_flow(&self) -> bool {
         self.shard != Shard::WHOLE || matches!(self.sampling, Sampling::FlowsOneIn(_))
     }
 
-    /// Whether it takes every frame of its direction.
+    /// Returns whether the feed takes every frame of its direction.
     pub(crate) fn takes_all(&self) -> bool {
         self.filter.is_none()
             && self.shard == Shard::WHOLE
@@ -84,7 +85,7 @@ impl Feed {
             && self.sampling == Sampling::All
     }
 
-    /// Whether both feeds take the same frames with the same snaplen, and need the same kind of memory.
+    /// Returns whether both feeds take the same frames with the same snaplen, and need the same kind of memory.
     #[must_use]
     pub fn is_like(&self, other: &Feed) -> bool {
         let program = |feed: &Feed| feed.filter.as_ref().map(|filter| filter.program.clone());
@@ -127,7 +128,7 @@ pub enum Sampling {
 }
 
 impl Sampling {
-    /// One of this many frames is kept: 1 or more.
+    /// Returns N if one in N frames is kept: 1 or more.
     pub(crate) fn one_in(self) -> u32 {
         match self {
             Sampling::All | Sampling::FlowsOneIn(_) => 1,
@@ -135,7 +136,7 @@ impl Sampling {
         }
     }
 
-    /// One of this many flows is kept: 1 or more.
+    /// Returns N if one in N flows is kept: 1 or more.
     pub(crate) fn flows_one_in(self) -> u32 {
         match self {
             Sampling::All | Sampling::OneIn(_) => 1,
@@ -162,7 +163,7 @@ impl Sampler {
         Sampler { one_in: sampling.one_in(), flows, left: 0 }
     }
 
-    /// Whether the next frame is kept.
+    /// Decides whether the next frame is kept, and advances the count.
     #[inline]
     pub(crate) fn takes(&mut self, flow_hash: u64) -> bool {
         if self.flows.is_some_and(|flows| !flows.takes(flow_hash)) {

@@ -32,9 +32,9 @@ pub const COPIERS_MAX: u32 = 64;
 /// descriptions.
 pub const PATTERN_INTERFACES_MAX: u32 = 1024;
 
-/// Most interfaces of a source by pattern that get a second number because their owner was found after they
-/// had joined. Further ones keep their number, without an owner: so new interfaces still find numbers and
-/// space in the headers of the rings.
+/// Most interfaces of a source by pattern that get a second number because their owner was found after they had joined.
+/// Further interfaces keep their number, without an owner, so that new interfaces still find numbers and space in the
+/// headers of the rings.
 pub const LATE_OWNERS_MAX: usize = 256;
 
 /// Most bytes of the buffers that `af_packet` and `pcap` have in addition to their rings.
@@ -47,7 +47,7 @@ pub const LIBPCAP_CAPLEN_MAX: u32 = 262_000;
 /// Longest wait for the last block of a packet socket that is stopped. The kernel retires it after 4 ms, but the
 /// machine may be busy.
 pub(crate) const DRAIN_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long a reader in a guest waits for the host to close the ring after the guest's broker has ended.
-/// The host notices within milliseconds. If the host's daemon has ended too, the ring is never closed, and
-/// the next daemon removes the memory.
+/// Longest time that a reader in a guest waits for the host to close the ring after the guest's broker has ended. The
+/// host notices within milliseconds. If the host's daemon has ended too, the ring is never closed, and the next daemon
+/// removes the memory.
 pub const WRITER_END_MAX: Duration = Duration::from_millis(200);

@@ -19,7 +19,7 @@ impl Memory {
     /// One ring for each feed, and a buffer in the kernel.
     pub(crate) const BUFFERED: Memory = Memory { rings: 1, buffer_bytes: BUFFER_BYTES_MAX };
 
-    /// Most bytes of memory of a source with `feeds` feeds, each of which has rings of `ring_bytes` in
+    /// Returns the most bytes of memory of a source with `feeds` feeds, each of which has rings of `ring_bytes` in
     /// total.
     #[must_use]
     pub fn total_bytes(self, ring_bytes: u64, feeds: u64) -> u64 {

@@ -36,7 +36,7 @@ pub struct PlainEngine {
 }
 
 impl PlainEngine {
-    /// Ethernet frames of unknown direction, stamped by the realtime clock.
+    /// Describes an engine for Ethernet frames of unknown direction, stamped by the realtime clock.
     #[must_use]
     pub const fn ethernet(origin: &'static str) -> PlainEngine {
         let (link_type, clock) = (LINKTYPE_ETHERNET, Clock::Realtime);

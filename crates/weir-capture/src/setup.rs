@@ -1,4 +1,4 @@
-//! Requests to a source, for any engine: feeds, memory, possible changes.
+//! Requirements for a source, for any engine: feeds, memory, possible changes.
 
 use weir_frame::pcapng::LINKTYPE_ETHERNET;
 use weir_frame::record::CAPLEN_MAX;
@@ -61,13 +61,13 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// The memory of rings that user space allocates.
+    /// Returns the memory placement of rings that user space allocates.
     pub(crate) fn placement(&self) -> Placement {
         Placement { pages: self.ring_pages, node: self.ring_node }
     }
 
-    /// Data blocks of each of `rings` rings: the largest power of two for which all of them fit into
-    /// `ring_bytes`.
+    /// Returns the number of data blocks of each of `rings` rings: the largest power of two for which all of them fit
+    /// into `ring_bytes`.
     ///
     /// # Errors
     /// [`CaptureError::RingTooSmall`] and [`CaptureError::RingTooLarge`] with a size that is possible.
@@ -85,7 +85,7 @@ impl Setup {
         Ok(1 << share.ilog2())
     }
 
-    /// The spec of one of the `rings` rings of feed number `feed`.
+    /// Returns the spec of one of the `rings` rings of feed number `feed`.
     ///
     /// # Errors
     /// As [`data_blocks`](Setup::data_blocks).
@@ -100,7 +100,7 @@ impl Setup {
         self.ring_spec_of(&self.feeds[feed], rings, cpu, clock, writer)
     }
 
-    /// The spec of one of the `rings` rings of a feed.
+    /// Returns the spec of one of the `rings` rings of a feed.
     ///
     /// # Errors
     /// As [`data_blocks`](Setup::data_blocks).
@@ -113,14 +113,12 @@ impl Setup {
         writer: WriterKind,
     ) -> Result<RingSpec, CaptureError> {
         let data_blocks = self.data_blocks(rings)?;
-        // Without the other feeds' interfaces: a client that may read only this feed must not learn of
-        // others.
+        // The other feeds' interfaces are not included: a client that may read only this feed must not learn of others.
         let interfaces = vec![feed.interface.clone()];
         Ok(RingSpec { data_blocks, interfaces, cpu, clock, writer })
     }
 
-    /// The direction of the frames that are offered: those that any feed wants. No engine counts other
-    /// frames.
+    /// Returns the direction of the offered frames: those that any feed wants. No engine counts other frames.
     #[must_use]
     pub fn direction(&self) -> Direction {
         if self.both_directions {
@@ -130,21 +128,21 @@ impl Setup {
         directions.reduce(Direction::and).unwrap_or_default()
     }
 
-    /// Whether all feeds want the same direction.
+    /// Returns whether all feeds want the same direction.
     #[must_use]
     pub(crate) fn is_of_one_direction(&self) -> bool {
         self.feeds.iter().all(|feed| feed.direction == self.direction())
     }
 
-    /// The largest snaplen of all feeds, at most what a record can hold.
+    /// Returns the largest snaplen of all feeds, at most the caplen that a record can hold.
     #[must_use]
     pub(crate) fn caplen_max(&self) -> u32 {
         let longest = self.feeds.iter().map(|feed| feed.snaplen).max();
         longest.unwrap_or(CAPLEN_MAX).min(CAPLEN_MAX)
     }
 
-    /// How many bytes of a frame user space needs: those that are kept, and those that filters read. The
-    /// flow hash may read behind any number of headers, and so may the filter of a later feed.
+    /// Returns the number of bytes of a frame that user space needs: those that are kept, and those that filters read.
+    /// The flow hash may read behind any number of headers, and so may the filter of a later feed.
     #[must_use]
     pub(crate) fn bytes_needed(&self) -> u32 {
         if self.may_change || self.feeds.iter().any(Feed::goes_by_flow) {
@@ -155,13 +153,13 @@ impl Setup {
         self.caplen_max().max(looked_at.min(CAPLEN_MAX))
     }
 
-    /// Whether some feed has a filter, or may get one.
+    /// Returns whether some feed has a filter, or may get one.
     #[must_use]
     pub(crate) fn may_have_filters(&self) -> bool {
         self.may_change || self.feeds.iter().any(|feed| feed.filter.is_some())
     }
 
-    /// For an engine that does not know the RX queue of a frame.
+    /// Refuses feeds that select by queue, for an engine that does not know the RX queue of a frame.
     ///
     /// # Errors
     /// [`CaptureError::Options`] if a feed selects by queue.
@@ -169,8 +167,7 @@ impl Setup {
         self.feeds.iter().try_for_each(|feed| refuse_queue(feed, engine))
     }
 
-    /// For an engine whose frames have only one direction, or none that is known: every feed gets all of
-    /// them.
+    /// Makes every feed take both directions, for an engine whose frames have only one direction or an unknown one.
     pub(crate) fn ignore_direction(&mut self) {
         self.feeds.iter_mut().for_each(|feed| feed.direction = Direction::Both);
     }
@@ -190,7 +187,7 @@ impl Setup {
         Ok(())
     }
 
-    /// The same settings with other feeds.
+    /// Returns the same settings with other feeds.
     pub(crate) fn of_feeds(&self, feeds: Vec<Feed>) -> Setup {
         Setup { feeds, ..self.clone() }
     }
@@ -243,8 +240,8 @@ impl Setup {
         check_link_type(feed, feed.interface.link_type)
     }
 
-    /// For an engine that knows the direction of a frame, and is offered only frames of direction
-    /// `offered`.
+    /// Checks the direction of a feed that is to be added, for an engine that knows the direction of a frame and is
+    /// offered only frames of direction `offered`.
     ///
     /// # Errors
     /// [`CaptureError::Options`] for a feed that also wants other frames.
@@ -269,7 +266,7 @@ fn check_snaplen(feed: &Feed) -> Result<(), CaptureError> {
     ))
 }
 
-/// For an engine that does not know the RX queue of a frame.
+/// Refuses a feed that selects by queue, for an engine that does not know the RX queue of a frame.
 ///
 /// # Errors
 /// [`CaptureError::Options`] if the feed selects by queue.

@@ -17,8 +17,8 @@ pub struct Info {
     pub source: String,
     /// The engine's name.
     pub engine: &'static str,
-    /// The place in the kernel where frames are captured: `tc`, `xdp`, `xdp-generic`, `socket`. `None` if
-    /// that is not in the kernel.
+    /// The place in the kernel where frames are captured: `tc`, `xdp`, `xdp-generic`, `socket`. `None` if frames are
+    /// not captured in the kernel.
     pub hook: Option<&'static str>,
     /// The reason for this engine and this hook.
     pub why: String,
@@ -40,29 +40,29 @@ pub enum Pumped {
 /// An event of one interface of a source that has several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceEvent {
-    /// It appeared, and its frames are captured.
+    /// The interface appeared, and its frames are captured.
     Joined {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
     },
-    /// It was removed or renamed.
+    /// The interface was removed or renamed.
     Left {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
     },
-    /// It was set down. Its frames are captured when it comes up.
+    /// The interface was set down. Its frames are captured when it comes up.
     Down {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
     },
-    /// It was set up.
+    /// The interface was set up.
     Up {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
     },
-    /// It matches the source's pattern, but its frames are not captured.
+    /// The interface matches the source's pattern, but its frames are not captured.
     LeftOut {
-        /// Its name.
+        /// Name of the interface.
         iface: String,
         /// The reason and a remedy.
         why: String,
@@ -75,11 +75,11 @@ pub enum SourceEvent {
 /// stop or `pump` returns `Ended`, then [`stop`](Source::stop). Dropping a source detaches everything that
 /// it attached. Any thread may add and remove feeds and wakers through its [`control`](Source::control).
 pub trait Source: Send {
-    /// The engine, the hook, and the reasons for them.
+    /// Returns facts about the source: the engine, the hook, and the reasons for them.
     fn info(&self) -> &Info;
 
-    /// The interface for changing its feeds from any thread, also while it pumps. Readers may attach before
-    /// `start`.
+    /// Returns the interface for changing the source's feeds from any thread, also while it pumps. Readers may attach
+    /// before `start`.
     fn control(&self) -> Arc<dyn FeedControl>;
 
     /// Begins to offer frames. An engine that attaches nothing may begin at the first
@@ -94,20 +94,20 @@ pub trait Source: Send {
         Ok(())
     }
 
-    /// Moves frames, wakes readers and does what is due by time. Returns after about `limit` at the latest.
+    /// Moves frames, wakes readers and does periodic work. Returns after about `limit` at the latest.
     ///
     /// # Errors
     /// [`CaptureError::Vanished`], or another end of the source that must be reported to the user. The
     /// source can still be stopped, and its ledger read.
     fn pump(&mut self, limit: Duration) -> Result<Pumped, CaptureError>;
 
-    /// Whether [`FeedControl::wake`] ends a [`pump`](Source::pump) that waits, so that `pump` can have a
-    /// long limit.
+    /// Returns whether [`FeedControl::wake`] ends a [`pump`](Source::pump) that waits, so that `pump` can have a long
+    /// limit.
     fn can_be_woken(&self) -> bool {
         false
     }
 
-    /// Events of its interfaces since the last call, for a source that has several.
+    /// Returns the events of the interfaces since the last call, for a source that has several interfaces.
     fn take_events(&mut self) -> Vec<SourceEvent> {
         Vec::new()
     }
@@ -119,13 +119,14 @@ pub trait Source: Send {
     /// If the kernel's counts cannot be read.
     fn stop(&mut self) -> Result<(), CaptureError>;
 
-    /// The rings of its feeds, those of the first feed first. A feed has one ring for each thread or CPU
-    /// that writes.
+    /// Returns the rings of the source's feeds, those of the first feed first. A feed has one ring for each thread or
+    /// CPU that writes.
     fn rings(&self) -> Vec<Ring<Mapping>> {
         self.control().feeds().into_iter().flat_map(|feed| feed.rings).collect()
     }
 
-    /// The ledgers of its feeds. While frames come, their counts are not of one instant.
+    /// Returns the ledgers of the source's feeds. While frames come, the counts of a ledger are not all read at the
+    /// same moment.
     ///
     /// # Errors
     /// If the kernel's counts cannot be read, or one of the feeds is removed meanwhile.
@@ -134,7 +135,7 @@ pub trait Source: Send {
         control.feeds().iter().map(|feed| control.ledger(feed.slot)).collect()
     }
 
-    /// The sum of these ledgers. A frame that is offered to two feeds counts twice.
+    /// Returns the sum of the ledgers of the source's feeds. A frame that is offered to two feeds counts twice.
     ///
     /// # Errors
     /// As [`ledgers`](Source::ledgers).

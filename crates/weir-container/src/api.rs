@@ -1,7 +1,7 @@
 //! One request to a container engine: HTTP over a Unix socket.
 //!
-//! Requests are HTTP/1.0, so the engine sends its answer in one piece and closes the connection (RFC 1945): there are
-//! no chunks, and no connection to keep. So a few lines do, and no library with a runtime of its own is needed.
+//! Requests are HTTP/1.0: the engine sends its answer without chunks, and then closes the connection (RFC 1945). A few
+//! lines of code suffice for this; an HTTP library with a runtime of its own is not needed.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -16,30 +16,30 @@ use crate::limits::{ANSWER_BYTES_MAX, ANSWER_TIME_MAX};
 /// A failed request.
 #[derive(Debug, Error)]
 pub enum ApiError {
-    /// Nobody listens there.
+    /// No process listens at the socket.
     #[error("no container engine answers at {}", path.display())]
     NoEngine {
-        /// Its socket.
+        /// The engine's socket.
         path: PathBuf,
     },
-    /// The socket may not be opened.
+    /// This process may not open the socket.
     #[error("{}: permission denied; run as root, or as a user of the socket's group (docker)", path.display())]
     NoRights {
         /// The socket.
         path: PathBuf,
     },
-    /// The engine knows no such thing: status 404.
+    /// The engine does not know the requested object: status 404.
     #[error("no such container")]
     NotFound,
-    /// The engine refuses.
+    /// The engine answers with a status other than 200 and 404.
     #[error("the container engine at {} answers with status {status}", path.display())]
     Status {
-        /// Its socket.
+        /// The engine's socket.
         path: PathBuf,
         /// The HTTP status.
         status: u16,
     },
-    /// The answer is none of a container engine's.
+    /// The answer is not that of a container engine.
     #[error("{}: no answer of a container engine: {what}", path.display())]
     Malformed {
         /// The socket.
@@ -57,7 +57,7 @@ pub enum ApiError {
     },
 }
 
-/// Asks the engine at `socket` for `path`, and reads the JSON that it answers with.
+/// Requests `path` from the engine at `socket`, and parses the JSON of its answer.
 ///
 /// # Errors
 /// [`ApiError`]. An answer that is too long, too late or cut off is malformed.
@@ -81,18 +81,19 @@ pub fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> Result<T, ApiError
     }
 }
 
-/// Gives at most one byte more than an answer may have.
+/// Makes a request and returns the answer. Stops reading when the answer exceeds `ANSWER_BYTES_MAX`; the result is then
+/// a little longer than that.
 fn exchange(socket: &Path, path: &str) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + ANSWER_TIME_MAX;
     let mut stream = UnixStream::connect(socket)?;
     stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
-    // In one piece: if it is written piece by piece, the server may answer, and close the connection, before
-    // its end.
+    // The request is written in one piece. Otherwise the server may answer, and close the connection, before the
+    // request ends.
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut answer = Vec::new();
     let mut piece = [0; 16 << 10];
     while answer.len() as u64 <= ANSWER_BYTES_MAX {
-        // An engine that sends a byte now and then does not hold us up for longer.
+        // The deadline is for the whole answer: an engine that sends a byte from time to time cannot delay us further.
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -111,7 +112,7 @@ fn exchange(socket: &Path, path: &str) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// The status and the body of an answer.
+/// Returns the status and the body of an answer.
 fn parse(answer: &[u8]) -> Result<(u16, &[u8]), &'static str> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or("it has no header")?;
     let head = std::str::from_utf8(&answer[..end]).map_err(|_| "its header is no text")?;

@@ -17,15 +17,16 @@ use crate::limits::{NAME_TIME_MAX, NAMES_IN_ERROR_MAX};
 /// Prefix of a container's name.
 pub const PREFIX: &str = "docker:";
 
-/// Where Docker listens, and podman.
+/// The sockets of Docker and of podman.
 const SOCKETS: [&str; 2] = ["/var/run/docker.sock", "/run/podman/podman.sock"];
 
-/// The network namespace of the container with this name or id, whichever process that has when it is looked up.
+/// Returns the name of the network namespace of the container with this name or id. The container's process is looked
+/// up each time the namespace is opened.
 ///
 /// # Errors
-/// A text that is no name of a container, with the way out.
+/// `container` cannot be the name of a container. The text contains a remedy.
 pub fn netns(container: &str) -> Result<NetnsName, String> {
-    // Whatever else goes into a path of the API must not change its meaning. Source: moby, `RestrictedNameChars`.
+    // Other characters could change the meaning of a path of the API. Source: moby, `RestrictedNameChars`.
     let is_valid = container.starts_with(|c: char| c.is_ascii_alphanumeric())
         && container.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
     if !is_valid {
@@ -37,7 +38,7 @@ pub fn netns(container: &str) -> Result<NetnsName, String> {
     Ok(NetnsName::located(PREFIX, container, |container| Engines::of_machine()?.locate(container)))
 }
 
-/// The sockets of the engines that are asked, in order.
+/// The sockets of the engines, in the order in which they are asked.
 struct Engines {
     sockets: Vec<PathBuf>,
 }
@@ -99,7 +100,7 @@ impl Engines {
         Ok(Engines { sockets })
     }
 
-    /// Of several engines the first that knows it.
+    /// Locates a container by the first engine that knows it.
     fn locate(&self, name: &str) -> Result<Located, CaptureError> {
         let path = format!("/containers/{name}/json");
         let mut refusals = Vec::new();
@@ -112,7 +113,7 @@ impl Engines {
         Err(no_owner(name, self.why(&refusals)))
     }
 
-    /// Name and image of the container with this id, of the first engine that knows it.
+    /// Returns the name and image of the container with this id, from the first engine that knows it.
     fn describe(&self, id: &str) -> Option<(String, Option<String>)> {
         let path = format!("/containers/{id}/json");
         let answers = self.sockets.iter().map(|socket| api::get::<Container>(socket, &path));
@@ -121,7 +122,7 @@ impl Engines {
         Some((bare(&container.name), image))
     }
 
-    /// Why no engine knows a container.
+    /// Explains why no engine knows a container.
     fn why(&self, refusals: &[ApiError]) -> String {
         let is_absent = |refusal: &ApiError| matches!(refusal, ApiError::NoEngine { .. });
         if refusals.iter().all(is_absent) {
@@ -152,13 +153,13 @@ impl Engines {
         }
     }
 
-    /// The names of the containers that run.
+    /// Returns the names of the running containers.
     fn running(&self) -> Vec<String> {
         let listed = |socket: &PathBuf| {
             api::get::<Vec<Listed>>(socket, "/containers/json").unwrap_or_default()
         };
         let all = self.sockets.iter().flat_map(listed);
-        // Names with a second slash are links.
+        // A container's further names, which have a second slash, are those of links.
         let name = |listed: Listed| listed.names.into_iter().next();
         let mut names: Vec<String> = all.filter_map(name).map(|name| bare(&name)).collect();
         names.sort();
@@ -166,11 +167,11 @@ impl Engines {
     }
 }
 
-/// Name and image of the container with this id, if an engine answers at once.
+/// Returns the name and image of the container with this id, if an engine answers within `NAME_TIME_MAX`.
 pub(crate) fn describe(id: &str) -> Option<(String, Option<String>)> {
     let (say, said) = channel();
     let id = id.to_owned();
-    // An engine that is stuck may hold up whoever connects to it, for as long as it likes.
+    // A hung engine may block a thread that connects to it without limit, so another thread asks.
     let asking = move || {
         let engines = Engines::of_machine().ok();
         let _ = say.send(engines.and_then(|engines| engines.describe(&id)));
@@ -192,7 +193,8 @@ fn located(asked: &str, container: Container) -> Result<Located, CaptureError> {
              such as eth0"
         )));
     }
-    // The engine gives 0 for a container that does not run, and PIDs as they are where it runs.
+    // The engine returns process id 0 for a container that does not run. Other ids are those of the engine's PID
+    // namespace.
     if !state.running || state.pid == 0 {
         return Err(no_owner(
             asked,

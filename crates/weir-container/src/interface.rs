@@ -26,7 +26,7 @@ const NAMED: &str = "/run/netns";
 /// PID of init, which is in the host's network namespace.
 const INIT: u32 = 1;
 
-/// A finder of owners on this machine ([`owners`]).
+/// Creates a finder of owners on this machine ([`owners`]).
 #[must_use]
 pub fn owner_finder() -> OwnerFinder {
     OwnerFinder::new(owners)
@@ -58,8 +58,9 @@ pub fn owners(ifaces: &[&str]) -> Vec<Option<Owner>> {
     ifaces.iter().zip(&connections).map(owner).collect()
 }
 
-/// The present addresses of an owner's network namespace, without loopback addresses, each with the owner's name. Empty
-/// for a VM, because only its own kernel knows its addresses, and if this process may not enter the namespace.
+/// Returns the present addresses of an owner's network namespace, without loopback addresses, each with the owner's
+/// name. Empty for a VM, because only its own kernel knows its addresses, and if this process may not enter the
+/// namespace.
 #[must_use]
 pub fn address_names(owner: &Owner) -> Vec<AddressName> {
     let name = match (owner.kind, owner.pid) {
@@ -110,7 +111,7 @@ impl Peer {
 
     fn owner(&self) -> Option<Owner> {
         let found = self.has_engine.as_ref().or(self.name.as_ref()).or(self.process.as_ref());
-        // The host is no owner: its interfaces are captured by their own names.
+        // The host is not reported as an owner: its interfaces are captured by their own names.
         found.filter(|_| !self.is_of_host).cloned()
     }
 }
@@ -129,7 +130,7 @@ impl Search {
         Instant::now() >= self.deadline
     }
 
-    /// All processes, until the deadline.
+    /// Returns all processes, until the deadline.
     fn processes(&self) -> impl Iterator<Item = Process> {
         Process::all().into_iter().take_while(|_| !self.is_over())
     }
@@ -181,8 +182,8 @@ impl Search {
             let held = if is_here { process.taps() } else { Vec::new() };
             held.into_iter().filter(|tap| taps.contains(&tap.as_str())).collect()
         };
-        // VMs first: the process that made the tap of a VM may have it open, too. Moreover, reading all command lines
-        // takes less time than reading the descriptors of all processes.
+        // VMs are searched first: the process that made the tap of a VM may have it open, too. Moreover, reading all
+        // command lines takes less time than reading the descriptors of all processes.
         let mut others = Vec::new();
         for process in self.processes() {
             let Some(name) = process.vm() else {
@@ -207,7 +208,7 @@ impl Search {
     }
 }
 
-/// The pod or the container that a process belongs to.
+/// Returns the pod or the container that a process belongs to.
 fn of_engine(process: &Process) -> Option<Owner> {
     let cgroup = process.cgroup()?;
     let (pid, netns) = (Some(process.pid), inode(process.pid));
@@ -215,7 +216,7 @@ fn of_engine(process: &Process) -> Option<Owner> {
         return Some(Owner { kind: "pod", name, id: Some(id), pid, netns, ..Owner::default() });
     }
     let id = container_of(&cgroup)?;
-    // Without a name, the first 12 digits of the id, as `docker ps` shows them.
+    // If the name is not known: the first 12 digits of the id, as `docker ps` shows them.
     let (name, image) = docker::describe(id).unwrap_or_else(|| (id[..12].to_owned(), None));
     Some(Owner { kind: "container", name, id: Some(id.to_owned()), image, pid, netns })
 }
@@ -225,7 +226,7 @@ fn of_process(process: &Process) -> Option<Owner> {
     Some(Owner { kind: "process", name, pid, netns, ..Owner::default() })
 }
 
-/// Inode of a process's network namespace; 0 if it cannot be read.
+/// Returns the inode of a process's network namespace; 0 if it cannot be read.
 fn inode(pid: u32) -> u64 {
     fs::metadata(netns_of_process(pid)).map_or(0, |file| file.ino())
 }

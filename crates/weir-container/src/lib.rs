@@ -1,11 +1,11 @@
-//! Network namespaces of containers and pods, by the names that their engines know; and who uses an interface of the
-//! host.
+//! Finds the network namespaces of containers and pods by the names that their engines know, and the owners of the
+//! host's interfaces.
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
-//! | [`docker`] | containers of Docker and podman, asked for over the engine's socket |
-//! | [`pod`] | pods of Kubernetes, found by files that the kubelet leaves on the node |
-//! | [`interface`] | whose frames those of taps and veths of the host are |
+//! | [`docker`] | containers of Docker and podman, by requests to the engine's socket |
+//! | [`pod`] | pods of Kubernetes, by files that the kubelet leaves on the node |
+//! | [`interface`] | the owners of the host's taps and veths |
 //! | [`vm`] | taps of virtual machines, as they come and go |
 //! | [`api`] | one request to a container engine |
 #![forbid(unsafe_code)]

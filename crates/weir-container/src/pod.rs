@@ -1,7 +1,8 @@
 //! Pods of Kubernetes, found by files that the kubelet leaves on the node, with any container runtime.
 //!
 //! The kubelet keeps the logs of a pod in `/var/log/pods/NAMESPACE_NAME_UID`, and its runtime puts the pod's processes
-//! into a cgroup whose path has `kubepods` and `pod<UID>` in it. So no runtime has to be asked, which would take gRPC.
+//! into a cgroup whose path contains `kubepods` and `pod<UID>`. So this needs no request to a runtime, which would need
+//! gRPC.
 //!
 //! Source: kubernetes, `BuildPodLogsDirectory` (pkg/kubelet/kuberuntime/helpers.go) and `podCgroupNamePrefix`
 //! (pkg/kubelet/cm/pod_container_manager_linux.go); with the systemd driver a UID has `_` for `-` there.
@@ -18,10 +19,11 @@ use crate::limits::NAMES_IN_ERROR_MAX;
 /// Prefix of a pod's name.
 pub const PREFIX: &str = "pod:";
 
-/// The network namespace of a pod, by `NAME`, or by `NAMESPACE/NAME` where several namespaces have the name.
+/// Returns the name of the network namespace of a pod, given as `NAME`, or as `NAMESPACE/NAME` if several namespaces
+/// have a pod of this name.
 ///
 /// # Errors
-/// A text that is no name of a pod, with the way out.
+/// `pod` cannot be the name of a pod. The text contains a remedy.
 pub fn netns(pod: &str) -> Result<NetnsName, String> {
     // A DNS subdomain. Source: kubernetes, "Object Names and IDs".
     let is_name = |name: &str| {
@@ -37,19 +39,19 @@ pub fn netns(pod: &str) -> Result<NetnsName, String> {
     Ok(NetnsName::located(PREFIX, pod, |pod| Node::this().locate(pod)))
 }
 
-/// The pod that a process with this `/proc/PID/cgroup` is of: name and id.
+/// Returns the name and the id of the pod to which a process with this `/proc/PID/cgroup` belongs.
 pub(crate) fn of_cgroup(cgroup: &str) -> Option<(String, String)> {
     let pod = Node::this().pod_of(cgroup)?;
     Some((pod.full_name(), pod.uid))
 }
 
-/// Where a node keeps these files.
+/// The folders of a node that are searched.
 struct Node {
     logs: PathBuf,
     proc: PathBuf,
 }
 
-/// A pod as its folder of logs is called.
+/// A pod, parsed from the name of its log folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pod {
     namespace: String,
@@ -59,18 +61,18 @@ struct Pod {
 
 impl Pod {
     fn of_folder(folder: &str) -> Option<Pod> {
-        // None of the three has an underscore.
+        // None of the three parts contains an underscore.
         let mut parts = folder.split('_').map(str::to_owned);
         let pod = Pod { namespace: parts.next()?, name: parts.next()?, uid: parts.next()? };
         (parts.next().is_none() && !pod.uid.is_empty()).then_some(pod)
     }
 
-    /// `NAMESPACE/NAME`.
+    /// Returns `NAMESPACE/NAME`.
     fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Whether a process with this `/proc/PID/cgroup` is of it.
+    /// Returns whether a process with this `/proc/PID/cgroup` belongs to the pod.
     fn has(&self, cgroup: &str) -> bool {
         let own = [format!("pod{}", self.uid), format!("pod{}", self.uid.replace('-', "_"))];
         cgroup.lines().filter(|line| line.contains("kubepods")).any(|line| {
@@ -110,7 +112,7 @@ impl Node {
             }
             None => pod.name == asked,
         };
-        // Folders of pods that were deleted stay for a while: those that run have processes.
+        // Folders of deleted pods stay for a while. Only running pods have processes.
         let mut found: Vec<(&Pod, Vec<u32>)> =
             pods.iter().filter(fits).map(|pod| (pod, self.processes(pod))).collect();
         let is_known = !found.is_empty();
@@ -131,7 +133,7 @@ impl Node {
     }
 
     fn located(&self, asked: &str, pod: &Pod, processes: &[u32]) -> Result<Located, CaptureError> {
-        // The one that holds the pod's namespaces, and lives as long as the pod does.
+        // The pause process holds the pod's namespaces, and lives as long as the pod.
         let is_pause = |pid: &&u32| {
             fs::read_to_string(self.proc.join(format!("{pid}/comm")))
                 .is_ok_and(|name| name.trim() == "pause")
@@ -155,7 +157,7 @@ impl Node {
         Ok(Located { path, owner })
     }
 
-    /// The pod that a process with this `/proc/PID/cgroup` is of.
+    /// Returns the pod to which a process with this `/proc/PID/cgroup` belongs.
     fn pod_of(&self, cgroup: &str) -> Option<Pod> {
         if !cgroup.contains("kubepods") {
             return None;
@@ -180,7 +182,7 @@ impl Node {
         Ok(pods)
     }
 
-    /// The processes of a pod, oldest numbers first. One that ends meanwhile is left out.
+    /// Returns the processes of a pod, lowest ids first. A process that ends meanwhile is left out.
     fn processes(&self, pod: &Pod) -> Vec<u32> {
         let of_pod = |entry: io::Result<fs::DirEntry>| {
             let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;

@@ -1,5 +1,4 @@
-//! Facts about a process from /proc, as far as they lead to a container or a VM. Everything here may have been
-//! written by that process.
+//! Facts about a process from /proc that lead to a container or a VM. The process itself may have written any of them.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,7 +12,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// All that there are, lowest numbers first.
+    /// Returns all processes, lowest ids first.
     pub(crate) fn all() -> Vec<Process> {
         let number = |entry: std::io::Result<fs::DirEntry>| -> Option<u32> {
             entry.ok()?.file_name().to_str()?.parse().ok()
@@ -34,7 +33,7 @@ impl Process {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Identity of its network namespace, such as `net:[4026531840]`; `None` without rights.
+    /// Returns the identity of the process's network namespace, such as `net:[4026531840]`; `None` without rights.
     pub(crate) fn netns(&self) -> Option<PathBuf> {
         fs::read_link(self.path("ns/net")).ok()
     }
@@ -43,17 +42,18 @@ impl Process {
         self.read("cgroup")
     }
 
-    /// The name of its command.
+    /// Returns the name of the process's command.
     pub(crate) fn command(&self) -> Option<String> {
         self.read("comm").map(|name| plain(name.trim_end()))
     }
 
-    /// The name of the VM that it runs, if it is QEMU and was told a name.
+    /// Returns the name of the VM that the process runs, if the process is QEMU and was started with a name.
     pub(crate) fn vm(&self) -> Option<String> {
         vm_of(&self.read("cmdline")?)
     }
 
-    /// The taps and tuns that it holds. A descriptor of /dev/net/tun that is given to another process is held by both.
+    /// Returns the taps and tuns that the process has open. If a descriptor of /dev/net/tun was passed to another
+    /// process, both processes have it open.
     pub(crate) fn taps(&self) -> Vec<String> {
         let descriptors = fs::read_dir(self.path("fd")).into_iter().flatten().flatten();
         let is_tun = |entry: &fs::DirEntry| {
@@ -72,13 +72,15 @@ impl Process {
     }
 }
 
-/// Source: `tun_chr_show_fdinfo`, drivers/net/tun.c. Before it is attached there is `iff:` and no name.
+/// Parses the name of a tap. If no tap is attached to the descriptor yet, there is no name after `iff:`. Source:
+/// `tun_chr_show_fdinfo`, drivers/net/tun.c.
 fn tap_of(fdinfo: &str) -> Option<String> {
     let name = fdinfo.lines().find_map(|line| line.strip_prefix("iff:"))?.trim();
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Source: qemu(1), `-name [guest=]string[,process=string][,debug-threads=on|off]`; a comma in a name is doubled.
+/// Parses the name of a VM. Source: qemu(1), `-name [guest=]string[,process=string][,debug-threads=on|off]`; a comma in
+/// a name is doubled.
 fn vm_of(command_line: &str) -> Option<String> {
     let mut words = command_line.split('\0');
     let program = words.next()?.rsplit('/').next()?;
@@ -97,14 +99,14 @@ fn vm_of(command_line: &str) -> Option<String> {
     Some(plain(&name.replace('\0', ","))).filter(|name| !name.is_empty())
 }
 
-/// Without what would act on a terminal, and not too long.
+/// Replaces control characters, which would act on a terminal, and shortens the name to `OWNER_NAME_MAX`.
 pub(crate) fn plain(name: &str) -> String {
     let shown = name.chars().map(|c| if c.is_control() { '?' } else { c });
     shown.take(OWNER_NAME_MAX).collect()
 }
 
-/// The id of the container that a process with this `/proc/PID/cgroup` is in: 64 hexadecimal digits in a folder's name,
-/// behind the engine's name where systemd makes the folder (`docker-ID.scope`, `libpod-ID.scope`).
+/// Returns the id of the container to which a process with this `/proc/PID/cgroup` belongs: 64 hexadecimal digits in
+/// the name of a folder, after the engine's name if systemd made the folder (`docker-ID.scope`, `libpod-ID.scope`).
 pub(crate) fn container_of(cgroup: &str) -> Option<&str> {
     let id = |folder| {
         let folder: &str = folder;
@@ -114,7 +116,7 @@ pub(crate) fn container_of(cgroup: &str) -> Option<&str> {
             id.len() == 64 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         is_id.then_some(id)
     };
-    // The innermost: containers may run in containers.
+    // The innermost container is returned, because containers may run in containers.
     cgroup.lines().find_map(|line| line.rsplit('/').find_map(id))
 }
 

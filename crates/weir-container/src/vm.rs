@@ -1,4 +1,5 @@
-//! Virtual machines by the names that their QEMUs were told (`-name`), which libvirt's domains have, too.
+//! Virtual machines, by the names that were given to their QEMU processes (`-name`). libvirt gives them the names of
+//! its domains.
 
 use std::collections::BTreeSet;
 
@@ -10,15 +11,15 @@ use crate::process::{Process, plain};
 
 /// Prefix of a machine's name.
 pub const PREFIX: &str = "vm:";
-/// Of owners that are machines.
+/// The kind of owners that are virtual machines.
 const KIND: &str = "vm";
 
-/// Its taps, as they come and go.
+/// Returns a pattern for the machine's taps, as they come and go.
 ///
 /// # Errors
-/// A text that is no name of a machine, with the way out.
+/// `name` cannot be the name of a machine. The text contains a remedy.
 pub fn taps(name: &str) -> Result<LinkPattern, String> {
-    // As owners' names are shortened, and without what is replaced in them.
+    // Owners' names are shortened, and control characters in them are replaced, so any other name would never match.
     if name.is_empty() || plain(name) != name {
         return Err(format!(
             "'{PREFIX}{name}': write {PREFIX}NAME with the name that `virsh list` shows, or that QEMU was given as \
@@ -28,17 +29,17 @@ pub fn taps(name: &str) -> Result<LinkPattern, String> {
     Ok(LinkPattern::of_owner(KIND, name))
 }
 
-/// Whether a machine of this name runs here, where its taps are found.
+/// Checks that a machine of this name runs in the calling thread's network namespace, where its taps are found.
 ///
 /// # Errors
-/// [`CaptureError::NoOwner`] that says which machines there are, or where this one is.
+/// [`CaptureError::NoOwner`], which names the running machines, or the network namespace of this machine.
 pub fn find(name: &str) -> Result<(), CaptureError> {
     let all = Process::all().into_iter().filter_map(|process| Some((process.vm()?, process)));
     let vms: Vec<(String, Process)> = all.collect();
     let own = vms.iter().filter(|(own, _)| own == name).map(|(_, process)| process);
     let owner = format!("{PREFIX}{name}");
     let here = std::fs::read_link("/proc/thread-self/ns/net").ok();
-    // Of a process that may not be looked at, nothing is known.
+    // If this process may not read the namespace of a process, it assumes that the process is here.
     let is_here = |process: &&Process| process.netns().is_none_or(|netns| Some(netns) == here);
     let mut elsewhere = None;
     for process in own {

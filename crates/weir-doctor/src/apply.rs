@@ -1,7 +1,7 @@
-//! Settings carried out and taken back.
+//! Changes settings, and restores them.
 //!
-//! Each former value is written down before its setting is changed, so that the change can be undone,
-//! however this process ends.
+//! Each former value is recorded before its setting is changed, so that the change can be undone, however this process
+//! ends.
 
 use std::io;
 
@@ -10,10 +10,10 @@ use thiserror::Error;
 use crate::record::{Book, Change, Record};
 use crate::settings::{Knob, Panel, Setting};
 
-/// Why settings were not carried out, or not taken back.
+/// The reason why settings were not changed, or not restored.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// Not root, or nearly.
+    /// This process lacks rights.
     #[error(
         "changing settings needs {needs}; run as root, or carry out the commands that the plan names"
     )]
@@ -31,23 +31,23 @@ pub enum ApplyError {
 /// Result for one setting.
 #[derive(Debug)]
 pub enum Outcome {
-    /// It was this and is that.
+    /// The setting had the first value, and now has the second.
     Changed(String, String),
-    /// It was so already.
+    /// The setting had this value already.
     Already(String),
-    /// Somebody changed it since, to this: it is left alone.
+    /// The setting has this value, which somebody else has set since our change. It is not restored.
     Foreign(String),
     /// The kernel or the driver refused.
     Failed(io::Error),
 }
 
-/// A knob and what became of it.
+/// A setting, and the result for it.
 pub type Step = (Knob, Outcome);
 
-/// Carries settings out, all that can be: one that fails does not keep the others from it.
+/// Changes all settings that can be changed: if one fails, the others are still changed.
 ///
 /// # Errors
-/// [`ApplyError::Record`]; changes so far are written down.
+/// [`ApplyError::Record`]; the changes so far are recorded.
 pub fn apply(
     panel: &mut dyn Panel,
     book: &Book,
@@ -87,7 +87,7 @@ fn turn(
     record.changes[at].after = value.to_owned();
     book.keep(record).map_err(ApplyError::Record)?;
     let result = panel.write(knob, value);
-    // Drivers round: undoing has to find the present value.
+    // A driver may round the value. To undo the change later, the actual value must be known.
     let after = panel.read(knob).unwrap_or_else(|_| value.to_owned());
     let refused = after == now;
     if refused && record.changes[at].before == now {
@@ -105,8 +105,8 @@ fn turn(
     })
 }
 
-/// Undoes the changes of an interface, last change first. The record of a setting that fails is
-/// kept. Nothing if there is no record, or that of a namesake that is gone.
+/// Undoes the changes of an interface, last change first. If a setting cannot be restored, its record is kept. Does
+/// nothing if there is no record. The record of an earlier interface of the same name is removed.
 ///
 /// # Errors
 /// [`ApplyError::Record`].

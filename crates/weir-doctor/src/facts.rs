@@ -1,4 +1,4 @@
-//! Collected facts. `None` is "could not be asked", never "no".
+//! Collected facts. `None` means that a fact could not be found out, never "no".
 
 use std::collections::BTreeMap;
 
@@ -9,37 +9,37 @@ use serde::{Serialize, Serializer};
 pub struct Machine {
     /// `uname -r`.
     pub kernel: String,
-    /// Its first two numbers.
+    /// The first two numbers of the kernel's version.
     pub kernel_version: (u32, u32),
-    /// Whether softirqs are threads.
+    /// Whether the kernel has PREEMPT_RT.
     pub preempt_rt: bool,
     /// `net.core.bpf_jit_enable`.
     pub bpf_jit: Option<u32>,
     /// `kernel.unprivileged_bpf_disabled`.
     pub unprivileged_bpf_disabled: Option<u32>,
-    /// Effective capabilities, a bit each.
+    /// Effective capabilities, one bit each.
     pub capabilities: u64,
-    /// Whether the verifier took the TC programs when they were loaded; `None` without rights. The text
-    /// is its refusal.
+    /// Whether the verifier accepted the TC programs when they were loaded. The text is the refusal. `None`: they were
+    /// not loaded, because rights or memory were missing.
     #[serde(serialize_with = "as_verdict")]
     pub tc_programs: Option<Result<(), String>>,
     /// Whether AF_XDP sockets exist.
     pub af_xdp: Option<bool>,
-    /// RLIMIT_MEMLOCK in bytes; `None` is no limit.
+    /// RLIMIT_MEMLOCK in bytes; `None`: there is no limit.
     pub memlock_bytes: Option<u64>,
-    /// Memory that is free for this process, and the file that limits it if it is not the machine.
+    /// Bytes of memory that are free for this process.
     pub free_bytes: Option<u64>,
-    /// The cgroup file that sets the limit.
+    /// The cgroup file that sets this limit; `None` if the limit is the machine's memory.
     pub limited_by: Option<String>,
-    /// Least and usual bytes of rings.
+    /// Bytes of the smallest rings of engine bpf.
     pub ring_bytes_least: u64,
-    /// Free pages by size in bytes.
+    /// Number of free huge pages, by their size in bytes.
     pub hugepages_free: BTreeMap<u64, u64>,
-    /// Where hugetlbfs is mounted.
+    /// The folders at which hugetlbfs is mounted.
     pub hugepage_mounts: Vec<String>,
     /// CPUs that this process may use.
     pub cpus: Vec<usize>,
-    /// Governors of the CPUs, each once.
+    /// The different governors of the CPUs.
     pub governors: Vec<String>,
     /// Current clock source.
     pub clock_source: Option<String>,
@@ -69,7 +69,7 @@ pub struct Irq {
     pub cpus: String,
 }
 
-/// Somebody on a hook of the interface: another program's, or another Weir's.
+/// A program or a filter on a hook of the interface, of another program or of another Weir.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Hooked {
     /// `xdp`, `xdpgeneric`, `xdpoffload` (as ip-link(8) calls them), `tcx ingress`, `tcx egress`, `clsact ingress` or
@@ -79,11 +79,11 @@ pub struct Hooked {
     pub kind: String,
     /// Id of the BPF program.
     pub program: Option<u32>,
-    /// Its name, or the filter's; empty if it has none, or it takes rights to see.
+    /// Name of the program or of the filter; empty if it has none, or if this process lacks the rights to read it.
     pub name: String,
-    /// The link that holds it there.
+    /// Id of the BPF link that keeps it attached.
     pub link: Option<u32>,
-    /// A TC filter's priority; lower ones come first.
+    /// Priority of a TC filter. Filters with lower priorities run first.
     pub priority: Option<u16>,
 }
 
@@ -92,54 +92,55 @@ pub struct Hooked {
 pub struct Nic {
     /// Its name.
     pub name: String,
-    /// `ip netns` name of where it is, or the number of a process there, if not here.
+    /// The interface's network namespace, if it is not that of this process: its name in `ip netns`, the path of its
+    /// file, or the id of a process in it.
     pub netns: Option<String>,
     /// The kernel's index; 0 if it cannot be captured at all.
     pub index: u32,
-    /// Why Weir cannot capture it: missing, down, a strange link type.
+    /// The reason why Weir cannot capture the interface: it is missing or down, or its link type is not supported.
     pub refused: Option<String>,
-    /// Layer 3 bytes.
+    /// Largest packet that it carries, in bytes, without the link-layer header.
     pub mtu: u32,
     /// Pcap link type.
     pub link_type: u16,
-    /// Driver's name.
+    /// Name of the driver.
     pub driver: Option<String>,
-    /// Where it sits, `0000:3b:00.0`.
+    /// Address of the device on the bus, such as `0000:3b:00.0`.
     pub bus: Option<String>,
     /// NUMA node, if there is one.
     pub numa_node: Option<u32>,
     /// CPUs of that node.
     pub node_cpus: Vec<usize>,
-    /// Id of an XDP program that is there.
+    /// Id of the attached XDP program.
     pub xdp_program: Option<u32>,
-    /// tcx programs at ingress and egress.
+    /// Number of tcx programs at ingress and at egress.
     pub tcx_programs: Option<(u32, u32)>,
-    /// Everybody on its hooks that could be asked for; `None` if nobody was found and not all could.
+    /// The programs and filters on its hooks, as far as they could be listed; `None` if none was found and a list could
+    /// not be read.
     pub hooked: Option<Vec<Hooked>>,
-    /// Traffic of this machine that depends on it, or on interfaces above it: the default route,
-    /// addresses.
+    /// Traffic of this machine that depends on the interface, or on interfaces above it: the default route, addresses.
     pub own_traffic: Option<Vec<String>>,
-    /// Native XDP.
+    /// Whether the driver has native XDP.
     pub native_xdp: Option<bool>,
-    /// AF_XDP without a copy.
+    /// Whether the driver has zero-copy AF_XDP.
     pub zero_copy: Option<bool>,
     /// Whether a program bound to the device may ask for VLAN tags, as found by loading one.
     pub xdp_tags: Option<bool>,
-    /// Features by name, those that matter.
+    /// The features that matter for a capture, by name.
     pub features: BTreeMap<String, Switch>,
-    /// RX ring slots, now and at most.
+    /// Present and largest number of descriptors in the RX ring.
     pub rx_ring: Option<(u32, u32)>,
-    /// RX queues, now and at most.
+    /// Present and largest number of RX queues.
     pub rx_queues: Option<(u32, u32)>,
     /// Whether queues are set in pairs, `ethtool -L IFACE combined N`.
     pub queues_combined: bool,
-    /// Whether both directions of a connection come to one queue.
+    /// Whether both directions of a connection come to the same queue.
     pub rss_symmetric: Option<bool>,
-    /// Bytes of the key of its Toeplitz hash, if it has one that can be seen.
+    /// Bytes of the key of the Toeplitz hash, if the NIC uses this hash and the driver shows the key.
     pub rss_key_bytes: Option<usize>,
     /// Whether the NIC stamps received frames.
     pub hardware_stamps: Option<bool>,
-    /// Its interrupts for queues.
+    /// The interrupts of its RX queues.
     pub irqs: Vec<Irq>,
 }
 
@@ -151,7 +152,7 @@ pub mod capability {
     pub const NET_RAW: u32 = 13;
     /// CAP_IPC_LOCK.
     pub const IPC_LOCK: u32 = 14;
-    /// CAP_SYS_ADMIN, which stands in for the two below.
+    /// CAP_SYS_ADMIN, which includes the two below.
     pub const SYS_ADMIN: u32 = 21;
     /// CAP_PERFMON.
     pub const PERFMON: u32 = 38;
@@ -160,7 +161,8 @@ pub mod capability {
 }
 
 impl Nic {
-    /// A command about the interface, as it is typed in this process's network namespace.
+    /// Returns the command that a user in this process's network namespace must type, for a command about the
+    /// interface.
     #[must_use]
     pub fn command(&self, command: &str) -> String {
         let about_it = ["ethtool ", "ip ", "bpftool "].iter().any(|tool| command.starts_with(tool));
@@ -177,7 +179,7 @@ impl Nic {
     }
 }
 
-/// `{"loaded": false, "refusal": "..."}`, or null if nobody tried.
+/// Serializes as `{"loaded": false, "refusal": "..."}`, or as null if the programs were not loaded.
 fn as_verdict<S: Serializer>(tried: &Option<Result<(), String>>, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Verdict<'a> {
@@ -192,7 +194,7 @@ fn as_verdict<S: Serializer>(tried: &Option<Result<(), String>>, to: S) -> Resul
 }
 
 impl Machine {
-    /// Whether this process has a capability, or one that stands in for it.
+    /// Returns whether this process has a capability, or another capability that includes it.
     #[must_use]
     pub fn has(&self, bit: u32) -> bool {
         let one = |bit: u32| self.capabilities >> bit & 1 != 0;
@@ -200,14 +202,14 @@ impl Machine {
         one(bit) || implied && one(capability::SYS_ADMIN)
     }
 
-    /// Names of the capabilities that an engine lacks.
+    /// Returns the names of the capabilities that an engine lacks.
     #[must_use]
     pub fn lacks(&self, engine: &str) -> Vec<&'static str> {
         let needs = weir_capture::engines::by_name(engine).map_or(&[][..], |engine| engine.rights);
         needs.iter().filter(|right| !self.has(right.bit)).map(|right| right.name).collect()
     }
 
-    /// Whether the bpf engine can run at TC.
+    /// Returns whether the bpf engine can run at TC.
     #[must_use]
     pub fn can_bpf(&self) -> bool {
         !self.preempt_rt

@@ -1,4 +1,4 @@
-//! Meaning of facts for capture. Nothing here asks the system.
+//! Judges facts by their meaning for a capture. Nothing in this module queries the system.
 
 mod hooked;
 
@@ -14,7 +14,7 @@ use crate::facts::{Machine, Nic, capability};
 use crate::settings::{Knob, hex};
 use hooked::hooked;
 
-/// How good it is.
+/// The grade of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
@@ -26,12 +26,12 @@ pub enum Grade {
     No,
 }
 
-/// One judgement.
+/// A judgement about one fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Its subject, a word or two.
     pub about: Cow<'static, str>,
-    /// How good it is.
+    /// The grade.
     pub grade: Grade,
     /// Its meaning for capture.
     pub meaning: String,
@@ -39,7 +39,7 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
-/// Findings, made one by one.
+/// A list of findings.
 #[derive(Default)]
 struct Findings(Vec<Finding>);
 
@@ -156,7 +156,7 @@ fn rights(findings: &mut Findings, facts: &Machine) {
 }
 
 fn memory(findings: &mut Findings, facts: &Machine) {
-    // Since Linux 5.11 only AF_XDP's memory counts against this.
+    // Since Linux 5.11, of the memory that engines use, only that of AF_XDP counts against this limit.
     match facts.memlock_bytes {
         Some(bytes) if bytes < 64 << 20 && !facts.has(capability::IPC_LOCK) => {
             let text = format!("{} KiB: too little for the memory of engine af_xdp", bytes >> 10);
@@ -272,7 +272,7 @@ fn offloads(findings: &mut Findings, nic: &Nic, machine: &Machine) {
     if on("rx-vlan-hw-parse") {
         match nic.xdp_tags {
             Some(true) => findings.ok("vlan tags", "taken off by the driver; XDP asks it for them"),
-            // Without rights nobody could try.
+            // The program that finds this out was not loaded, for lack of rights.
             None if !machine.can_bpf() => {}
             _ => {
                 let text = "the driver takes tags off and XDP cannot see them there; TC can";

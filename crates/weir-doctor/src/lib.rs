@@ -1,8 +1,8 @@
-//! Abilities of Weir on this machine: facts, their meaning for capture, a plan, and its settings.
+//! Finds out how well Weir can capture on this machine: facts, their meaning for capture, a plan, and its settings.
 //!
-//! [`facts`] are collected by [`machine`] and [`nic`], judged by [`judge`] and turned into a [`plan`];
-//! judgement sees nothing but facts, so it is tested on recorded ones. [`settings`] are carried out and
-//! taken back by [`apply`], which writes down what was.
+//! [`machine`] and [`nic`] collect [`facts`], [`judge`] judges them, and [`plan`] makes a plan of them. The latter two
+//! use nothing but facts, so they are tested with recorded facts. [`apply`] changes and restores [`settings`], and
+//! records the former values.
 
 pub mod apply;
 pub mod facts;

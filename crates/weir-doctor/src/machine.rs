@@ -53,7 +53,7 @@ fn number(path: &str) -> Option<u32> {
     read(path)?.parse().ok()
 }
 
-/// The first two numbers of a kernel release: 6 and 18 for `6.18.44-fc`.
+/// Returns the first two numbers of a kernel release: 6 and 18 for `6.18.44-fc`.
 fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
@@ -64,8 +64,8 @@ fn capabilities(status: &str) -> u64 {
     line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// Whether the kernel has AF_XDP; `None`: unknown. Without CAP_NET_RAW the socket is refused with EPERM, but only by a
-/// kernel that knows the address family.
+/// Returns whether the kernel has AF_XDP; `None`: unknown. Without CAP_NET_RAW the socket is refused with EPERM, but
+/// only by a kernel that knows the address family.
 fn af_xdp() -> Option<bool> {
     // SAFETY: the call takes no pointers, and returns a new descriptor or -1.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
@@ -117,7 +117,7 @@ fn governors() -> Vec<String> {
     found
 }
 
-/// The numbers of a list of CPUs such as `0-3,8`. Parts that are not numbers are left out.
+/// Returns the numbers of a list of CPUs such as `0-3,8`. Parts that are not numbers are left out.
 #[must_use]
 pub fn cpu_list(text: &str) -> Vec<usize> {
     let range = |part: &str| {

@@ -14,12 +14,12 @@ use crate::machine::{cpu_list, read};
 const FEATURES: [&str; 6] =
     ["rx-vlan-hw-parse", "rx-gro", "rx-lro", "rx-gro-hw", "tx-tcp-segmentation", "rx-gro-list"];
 
-/// Names of the interfaces in this network namespace, except the loopback device.
+/// Returns the names of the interfaces in this network namespace, except the loopback device.
 ///
 /// # Errors
 /// The kernel's error.
 pub fn names() -> std::io::Result<Vec<String>> {
-    // Not /proc/self, which shows the namespace of the main thread: that may be another one.
+    // /proc/self is not used: it shows the namespace of the main thread, which may be another one.
     let text = fs::read_to_string("/proc/thread-self/net/dev")?;
     let names = text.lines().skip(2).filter_map(|line| line.split(':').next());
     Ok(names.map(|name| name.trim().to_owned()).filter(|name| name != "lo").collect())
@@ -127,7 +127,8 @@ fn placement(nic: &mut Nic, bus: &str) {
     nic.irqs.sort_by_key(|irq| irq.number);
 }
 
-/// Number and name of every numbered interrupt in /proc/interrupts. The name is the last word of the line.
+/// Returns the number and the name of every numbered interrupt in /proc/interrupts. The name is the last word of the
+/// line.
 fn irq_names(text: &str) -> Vec<(u32, String)> {
     let of = |line: &str| {
         let (number, rest) = line.split_once(':')?;

@@ -1,4 +1,4 @@
-//! From facts to a command line and settings. Nothing here asks the system.
+//! Derives a command line and settings from facts. Nothing in this module queries the system.
 
 use serde::Serialize;
 use weir_capture::interface::Rss;
@@ -9,29 +9,29 @@ use crate::settings::{BPF_JIT_ENABLE, Knob, Setting, hex, irq_cpus_file};
 /// Use of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Traffic of this machine, which goes on as if nobody looked.
+    /// The interface carries traffic of this machine, which the capture must not change.
     Passive,
-    /// A port that only receives copies of traffic: nothing here needs its frames.
+    /// The interface only receives copies of traffic: nothing on this machine needs its frames.
     MonitoringPort,
 }
 
-/// Plan for an interface.
+/// A plan for an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// Watching: a command line, if any engine can.
+    /// Command line for watching the interface, if any engine can run.
     pub passive: Option<String>,
-    /// Taking all frames of a monitoring port: a command line, if any engine can, and nothing of this machine depends
-    /// on the interface.
+    /// Command line for taking all frames of a monitoring port, if any engine can run, and nothing on this machine
+    /// depends on the interface.
     pub monitoring_port: Option<String>,
-    /// CPUs near the NIC, to keep its interrupts and readers on.
+    /// CPUs near the NIC, for its interrupts and for readers.
     pub cores: Vec<usize>,
     /// Bytes of rings.
     pub ring_bytes: u64,
-    /// Settings that `--apply` makes for this use.
+    /// Settings that `--apply` changes for this use.
     pub settings: Vec<Setting>,
 }
 
-/// Plans for an interface.
+/// Makes a plan for an interface.
 #[must_use]
 pub fn plan(nic: &Nic, machine: &Machine, used: Use) -> Plan {
     let ring_bytes = ring_bytes(machine);
@@ -56,11 +56,12 @@ pub fn plan(nic: &Nic, machine: &Machine, used: Use) -> Plan {
     let xdp = machine.can_bpf() && nic.xdp_program.is_none();
     let locks = machine.memlock_bytes.is_none_or(|bytes| bytes >= 64 << 20);
     let sockets = machine.af_xdp == Some(true) && (locks || machine.has(capability::IPC_LOCK));
-    // Never where it would, or might, cut the machine off.
+    // No plan may disconnect the machine, so it must be known that none of its own traffic uses the interface.
     let is_own = nic.own_traffic.as_ref().is_none_or(|own| !own.is_empty());
     let monitoring_port = match (xdp, nic.native_xdp, nic.zero_copy) {
         _ if is_own => None,
-        // The NIC writes where the engine reads; only then are sockets worth their threads.
+        // With zero copy, the NIC writes into the memory that the engine reads. Only then are AF_XDP sockets worth
+        // their threads.
         (true, Some(true), Some(true)) if sockets => Some(line("--engine af_xdp --consume")),
         (true, Some(true) | None, _) => Some(line("--engine bpf --consume")),
         _ => passive.clone(),
@@ -69,8 +70,8 @@ pub fn plan(nic: &Nic, machine: &Machine, used: Use) -> Plan {
     Plan { passive, monitoring_port, cores, ring_bytes, settings }
 }
 
-/// The NIC's node, where it makes a difference and threads can be kept on it: all of its CPUs may be used, and others
-/// may, too.
+/// Returns the NIC's NUMA node, if it makes a difference and threads can be kept on it: this process may use all CPUs
+/// of the node, and other CPUs, too.
 fn near_node(nic: &Nic, machine: &Machine) -> Option<u32> {
     let is_near = |cpu: &usize| nic.node_cpus.contains(cpu);
     let may_be_used = nic.node_cpus.iter().all(|cpu| machine.cpus.contains(cpu));
@@ -78,7 +79,7 @@ fn near_node(nic: &Nic, machine: &Machine) -> Option<u32> {
     nic.numa_node.filter(|_| is_one_of_several && !nic.node_cpus.is_empty())
 }
 
-/// CPUs of the NIC's node that may be used; all that may be where there are none.
+/// Returns the CPUs of the NIC's node that this process may use; if there are none, all CPUs that it may use.
 #[must_use]
 pub fn cores(nic: &Nic, machine: &Machine) -> Vec<usize> {
     let near = nic.node_cpus.iter().copied().filter(|cpu| machine.cpus.contains(cpu));
@@ -86,12 +87,12 @@ pub fn cores(nic: &Nic, machine: &Machine) -> Vec<usize> {
     if near.is_empty() { machine.cpus.clone() } else { near }
 }
 
-/// 64 MiB for each CPU, but at most 1/32 of the free memory: a power of two up to 1 GiB, and never below 64 MiB,
-/// the default, or the minimum.
+/// Returns the bytes of the rings: 64 MiB for each CPU, but at most 1/32 of the free memory; a power of two up to 1
+/// GiB. Never less than 64 MiB, which is the default, or than the minimum.
 ///
-/// Rings of BPF programs cannot be swapped out, others should not be, and several captures may run. At 10 Gbit/s
-/// 64 MiB are 50 ms, the longest that a busy machine usually leaves a reader without a CPU; who sees frames
-/// lapped takes more.
+/// Rings of BPF programs cannot be swapped out, other rings should not be, and several captures may run. At 10 Gbit/s
+/// 64 MiB hold the frames of 50 ms, the longest time for which a busy machine usually leaves a reader without a CPU. A
+/// user who sees lapped frames needs larger rings.
 fn ring_bytes(machine: &Machine) -> u64 {
     let share = machine.free_bytes.unwrap_or(0) / 32;
     let most = share.min((machine.cpus.len() as u64) << 26);
@@ -115,7 +116,7 @@ fn settings(nic: &Nic, machine: &Machine, used: Use, cores: &[usize]) -> Vec<Set
     if used == Use::Passive {
         return settings;
     }
-    // No connection of this machine's own gains from joined segments on such a port.
+    // On a monitoring port, no connection of this machine benefits from joined segments.
     let mut features = vec![
         ("rx-gro", "frames as they were on the wire, whichever engine"),
         ("rx-lro", "joined frames cannot be told apart again, and native XDP is barred"),
@@ -130,7 +131,7 @@ fn settings(nic: &Nic, machine: &Machine, used: Use, cores: &[usize]) -> Vec<Set
             set(Knob::Feature { iface: iface(), name: name.to_owned() }, "0".to_owned(), why);
         }
     }
-    // Copies of both directions come in here, and consumers of a queue want whole connections.
+    // A monitoring port receives copies of both directions, and consumers of a queue want whole connections.
     if nic.rx_queues.is_some_and(|(now, _)| now > 1)
         && nic.rss_symmetric == Some(false)
         && let Some(bytes) = nic.rss_key_bytes
@@ -138,7 +139,7 @@ fn settings(nic: &Nic, machine: &Machine, used: Use, cores: &[usize]) -> Vec<Set
         let key = hex(&Rss::symmetric_key(bytes));
         set(Knob::RssKey { iface: iface() }, key, "both ways of a connection to one queue");
     }
-    // One CPU each, only where all queues share one now: any other arrangement is somebody's.
+    // Give each interrupt a CPU, but only if all of them share one CPU now: any other arrangement was made on purpose.
     let shared = nic.irqs.len() > 1 && nic.irqs.iter().all(|irq| irq.cpus == nic.irqs[0].cpus);
     if shared && cores.len() > 1 && !nic.irqs[0].cpus.contains(['-', ',']) {
         for (at, irq) in nic.irqs.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Records of changed settings: one file an interface, under /run/weir-doctor/.
+//! Records of changed settings: one file for each interface, under /run/weir-doctor/.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,14 +11,14 @@ use weir_capture::kernel::PrivateFolder;
 
 use crate::settings::Knob;
 
-/// Where records are, but for tests. /run does not survive a boot, nor do the settings. Not under /run/weir, which a
-/// service manager may give to a user without rights (`RuntimeDirectory=weir`).
+/// The folder of the records, except in tests. /run does not survive a reboot, and neither do the settings. The folder
+/// is not under /run/weir, which a service manager may give to a user without rights (`RuntimeDirectory=weir`).
 pub const FOLDER: &str = "/run/weir-doctor";
 
-/// One knob that was turned, or was about to be.
+/// A setting that was changed, or was about to be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What.
+    /// The setting.
     pub knob: Knob,
     /// Value before the first change.
     pub before: String,
@@ -26,18 +26,18 @@ pub struct Change {
     pub after: String,
 }
 
-/// Changes of an interface.
+/// The changes of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Its name.
     pub iface: String,
-    /// Its address, which tells it from a namesake that came later.
+    /// Its link-layer address, which distinguishes it from a later interface of the same name.
     pub address: [u8; 6],
-    /// In the order of the first changes.
+    /// The changes, in the order in which the settings were first changed.
     pub changes: Vec<Change>,
 }
 
-/// The records of one network namespace, which one process at a time has.
+/// The records of one network namespace. Only one process at a time has them open.
 #[derive(Debug)]
 pub struct Book {
     folder: PrivateFolder,
@@ -46,10 +46,10 @@ pub struct Book {
 }
 
 impl Book {
-    /// Opens the book of the calling thread's network namespace; waits for whoever has it.
+    /// Opens the records of the calling thread's network namespace. Waits while another process has them open.
     ///
     /// # Errors
-    /// A folder that does not belong to this user alone: records in it become settings of the system. Else the
+    /// The folder does not belong to this user alone: records in it would become settings of the system. Otherwise the
     /// kernel's error.
     pub fn open(folder: &Path) -> io::Result<Book> {
         let folder = PrivateFolder::open(folder)?;
@@ -59,10 +59,10 @@ impl Book {
         Ok(Book { folder, netns, _locked: locked })
     }
 
-    /// The record of an interface, if there is one.
+    /// Returns the record of an interface, if there is one.
     ///
     /// # Errors
-    /// A record that cannot be read.
+    /// The record cannot be read.
     pub fn find(&self, iface: &str) -> io::Result<Option<Record>> {
         match self.folder.read(&self.name(iface)) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
@@ -71,7 +71,7 @@ impl Book {
         }
     }
 
-    /// Writes a record down, whole or not at all; one without changes goes away.
+    /// Writes a record atomically. Removes it if it has no changes.
     ///
     /// # Errors
     /// The kernel's error.

@@ -77,7 +77,8 @@ pub struct System {
 impl Panel for System {
     fn read(&self, knob: &Knob) -> io::Result<String> {
         Ok(match knob {
-            // The requested value, because `write` can restore only this one. The kernel derives the active value.
+            // Return the requested value, because `write` can restore only this one. The kernel derives the active
+            // value.
             Knob::Feature { iface, name } => {
                 let features = self.query.features(iface)?;
                 let found = features.iter().find(|feature| feature.name == *name);
@@ -107,8 +108,8 @@ impl Panel for System {
     }
 }
 
-/// Whether Weir ever sets this file. Records of changes contain paths, and somebody else may have written a record. So
-/// no other file is read or written.
+/// Returns whether Weir ever sets this file. Records of changes contain paths, and somebody else may have written a
+/// record. So no other file is read or written.
 #[must_use]
 pub fn is_known_file(path: &str) -> bool {
     if path == BPF_JIT_ENABLE {
@@ -127,13 +128,13 @@ fn known(path: &str) -> io::Result<&str> {
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-/// Path of the file that lists the CPUs which may handle an interrupt.
+/// Returns the path of the file that lists the CPUs which may handle an interrupt.
 #[must_use]
 pub fn irq_cpus_file(irq: u32) -> String {
     format!("/proc/irq/{irq}/smp_affinity_list")
 }
 
-/// Bytes as `ethtool -x` shows a key: `6d:5a`.
+/// Formats bytes as `ethtool -x` shows a key: `6d:5a`.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     let pairs: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -144,7 +145,8 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
     text.split(':').map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }
 
-/// The short name of a feature for `ethtool -K`; without one, the kernel's name, which `ethtool -K` accepts, too.
+/// Returns the short name of a feature for `ethtool -K`; without one, the kernel's name, which `ethtool -K` accepts,
+/// too.
 fn short(name: &str) -> &str {
     match name {
         "rx-vlan-hw-parse" => "rxvlan",
@@ -155,7 +157,7 @@ fn short(name: &str) -> &str {
 }
 
 impl Knob {
-    /// The shell command that sets this value.
+    /// Returns the shell command that sets this value.
     #[must_use]
     pub fn command(&self, value: &str) -> String {
         match self {

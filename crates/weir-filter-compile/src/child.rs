@@ -1,4 +1,4 @@
-//! The child: gives up its rights, limits itself, reads the text, compiles, answers.
+//! The child: limits itself, gives up its rights, reads the text, compiles it, answers.
 
 use std::env;
 use std::ffi::CString;
@@ -14,8 +14,8 @@ use crate::libpcap::Dead;
 use crate::limits::COMPILE_BYTES_MAX;
 use crate::{position, sandbox};
 
-/// Work of a program that was started to compile a filter: to be called first in `main`, which then
-/// returns this. `None`: it was started for something else.
+/// Compiles a filter, if this process was started for that. `main` must call this first; if the result is an exit code,
+/// `main` returns it. `None`: the process was started for something else.
 #[must_use]
 pub fn child() -> Option<ExitCode> {
     let mut args = env::args();
@@ -45,7 +45,7 @@ fn compile(link_type: u16, cpu_s: u64) -> io::Result<()> {
     match compiled(&handle, &text) {
         Ok(program) => write!(out, "{OK}{program}")?,
         Err(message) => {
-            // At once: the search for the place may hit the limit.
+            // The message is sent at once, because the search for the position may exceed the limit.
             writeln!(out, "{ERROR}{}", message.replace('\n', " "))?;
             out.flush()?;
             if message.contains("syntax error")
@@ -63,8 +63,8 @@ fn compiled(handle: &Dead, text: &str) -> Result<Program, String> {
     Program::new(handle.compile(&zero_ended)?).map_err(|fault| fault_text(&fault, text))
 }
 
-/// A fault of the program that libpcap made of this expression. The text of [`VerifyError::Extension`] is for those who
-/// gave bytecode.
+/// Returns the text for a fault of the program that libpcap made of this expression. The text of
+/// [`VerifyError::Extension`] is for users who gave bytecode.
 fn fault_text(fault: &VerifyError, text: &str) -> String {
     let VerifyError::Extension { what, .. } = fault else { return fault.to_string() };
     let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
@@ -78,7 +78,7 @@ fn fault_text(fault: &VerifyError, text: &str) -> String {
     }
 }
 
-/// The value of `--direction` for a word of pcap-filter(7).
+/// Returns the value of `--direction` for a word of pcap-filter(7).
 fn direction_of(word: &str) -> Option<&'static str> {
     match word {
         "inbound" => Some("in"),

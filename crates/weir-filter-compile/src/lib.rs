@@ -1,9 +1,9 @@
-//! Filter expressions to programs, by libpcap's compiler.
+//! Compiles filter expressions to programs, with libpcap's compiler.
 //!
-//! The compiler works on the link type alone, never on a live interface (for which it makes other code), and in a child
-//! process with limits, which has no capabilities and few system calls: a few kilobytes of hostile text keep it busy
-//! for seconds, or end it. The child is the very program that asks, started again under another name, so that one
-//! static binary will do:
+//! The compiler gets only the link type, never a live interface (for which it makes other code). It runs in a child
+//! process with limits, which has no capabilities and few system calls: a few kilobytes of hostile text keep the
+//! compiler busy for seconds, or crash it. The child is the calling program itself, started again under another name,
+//! so that one static binary suffices:
 //!
 //! ```no_run
 //! fn main() -> std::process::ExitCode {
@@ -16,8 +16,8 @@
 //! }
 //! ```
 //!
-//! Names of hosts, services and protocols in the text are looked up by the child, on this machine: it may read files
-//! that everybody may read, and ask name servers.
+//! The child looks up names of hosts, services and protocols in the text on this machine: it may read files that
+//! everybody may read, and ask name servers.
 
 mod answer;
 mod bytecode;

@@ -6,7 +6,8 @@ use std::ptr::{self, NonNull};
 use pcap as _; // links libpcap
 use weir_filter::Insn;
 
-/// The length to which the program cuts accepted frames. Weir applies its own snaplen, so this is libpcap's largest.
+/// The length to which the program cuts accepted frames. Weir applies its own snaplen, so this is the largest snaplen
+/// of libpcap.
 const SNAPLEN: c_int = 262_144;
 /// The netmask of the interface is not known: `PCAP_NETMASK_UNKNOWN`.
 const NETMASK_UNKNOWN: c_uint = u32::MAX;
@@ -15,7 +16,7 @@ const NETMASK_UNKNOWN: c_uint = u32::MAX;
 const RAW_IP: u16 = 101;
 const DLT_RAW: c_int = 12;
 
-/// pcap/bpf.h.
+/// `struct bpf_program`, pcap/bpf.h.
 #[repr(C)]
 struct BpfProgram {
     len: c_uint,

@@ -1,4 +1,4 @@
-//! The compiling child by itself. In service it is the asking program, started again.
+//! The compiling child as a program of its own, for tests. In service, the child is the calling program, started again.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The side that asks.
+//! The parent: starts the child, and reads its answer.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -17,7 +17,7 @@ use crate::limits::{ANSWER_BYTES_MAX, COMPILE_CPU_S_MAX, COMPILE_TIME_MAX};
 /// Ethernet, as a pcapng link type.
 const ETHERNET: u16 = 1;
 
-/// How filters are compiled, and within which limits.
+/// Compiles filters: with this program as the child, for this link type, within these limits.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     program: PathBuf,
@@ -26,62 +26,63 @@ pub struct Compiler {
     wall: Duration,
 }
 
-/// Why there is no program.
+/// The reason why there is no program.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
-    /// Longer than [`TEXT_MAX`].
+    /// The text is longer than [`TEXT_MAX`].
     #[error("the filter is {bytes} bytes long, and at most {TEXT_MAX} are taken")]
     TextTooLong {
-        /// How long it is.
+        /// Length of the text.
         bytes: usize,
     },
-    /// libpcap does not take it.
+    /// libpcap refused the expression, or made a program with a fault.
     #[error("{}", refusal(.text, .message, *.place))]
     Refused {
         /// The expression.
         text: String,
         /// libpcap's message, or the fault of the program that it made.
         message: String,
-        /// The byte range of the word that did not fit, where it is known.
+        /// The byte range of the word that did not fit, if it is known.
         place: Option<(usize, usize)>,
     },
-    /// It took too long.
+    /// Compiling took too long.
     #[error(
         "compiling the filter took more than {limit_s} s and was ended; give a simpler expression (networks instead of \
          many hosts), or ready bytecode (tcpdump -ddd)"
     )]
     TooSlow {
-        /// Seconds: of processor time, or by the clock.
+        /// The limit in seconds, of processor time or by the clock.
         limit_s: u64,
     },
-    /// It crashed.
+    /// The compiler crashed.
     #[error("libpcap's compiler crashed on the filter ({status}); give a simpler expression")]
     Crashed {
-        /// How it ended.
+        /// Exit status of the child.
         status: ExitStatus,
     },
-    /// The child could not be started, or not be talked to.
+    /// The child could not be started, or the communication with it failed.
     #[error("starting the filter compiler; is /proc mounted?")]
     Child(#[source] io::Error),
-    /// Its output is not an answer.
+    /// The child's output is not an answer.
     #[error("the filter compiler gave no answer ({status})")]
     NoAnswer {
-        /// How it ended.
+        /// Exit status of the child.
         status: ExitStatus,
     },
 }
 
 impl CompileError {
-    /// The filter names a host that is not known now. A name server may know it later, or may answer again.
+    /// Returns whether the filter names a host that is not known now. A name server may know it later, or may answer
+    /// again.
     #[must_use]
     pub fn is_unknown_host(&self) -> bool {
-        // libpcap gives no code, only its message.
+        // libpcap returns no error code, only a message.
         matches!(self, CompileError::Refused { message, .. }
             if message.trim_start_matches(PARSING).starts_with("unknown host "))
     }
 }
 
-/// How some of libpcap's messages begin.
+/// The beginning of some of libpcap's messages.
 const PARSING: &str = "can't parse filter expression: ";
 
 fn refusal(text: &str, message: &str, place: Option<(usize, usize)>) -> String {
@@ -100,7 +101,7 @@ fn refusal(text: &str, message: &str, place: Option<(usize, usize)>) -> String {
     format!("filter '{shown}': {message}{place}{manual}")
 }
 
-/// By the program that runs, for Ethernet, within 5 s of processor time and 15 s by the clock: a name
+/// Starts the running program as the child, for Ethernet, with 5 s of processor time and 15 s by the clock: a name
 /// server may be slow.
 impl Default for Compiler {
     fn default() -> Compiler {
@@ -114,19 +115,19 @@ impl Default for Compiler {
 }
 
 impl Compiler {
-    /// By another program than this; it must call [`crate::child`].
+    /// Sets another program for the child than the running one. It must call [`crate::child`].
     #[must_use]
     pub fn with_program(self, program: &Path) -> Compiler {
         Compiler { program: program.into(), ..self }
     }
 
-    /// For another link type than Ethernet, as numbered in pcapng. (Linux cooked capture: 113, raw IP: 101.)
+    /// Sets another link type than Ethernet, as numbered in pcapng. (Linux cooked capture: 113, raw IP: 101.)
     #[must_use]
     pub fn with_link_type(self, link_type: u16) -> Compiler {
         Compiler { link_type, ..self }
     }
 
-    /// With other limits: whole seconds of processor time, and time by the clock.
+    /// Sets other limits: whole seconds of processor time, and time by the clock.
     #[must_use]
     pub fn with_limits(self, cpu_s: u64, wall: Duration) -> Compiler {
         Compiler { cpu_s, wall, ..self }
@@ -137,7 +138,7 @@ impl Compiler {
     /// Source: pcap-filter(7), pcap_compile(3PCAP).
     ///
     /// # Errors
-    /// libpcap's message and where it stumbled; or a limit that was reached.
+    /// libpcap's message and the position of the error; or a limit that was exceeded.
     pub fn compile(&self, text: &str) -> Result<Program, CompileError> {
         if text.len() > TEXT_MAX {
             return Err(CompileError::TextTooLong { bytes: text.len() });
@@ -151,7 +152,7 @@ impl Compiler {
             .spawn()
             .map_err(CompileError::Child)?;
         let answer = self.ask(&mut child, text);
-        // However it went, nothing of it stays.
+        // The child is ended in any case.
         let killed = child.kill();
         let status = child.wait().map_err(CompileError::Child)?;
         killed.map_err(CompileError::Child)?;
@@ -161,20 +162,20 @@ impl Compiler {
         }
     }
 
-    /// All that the child says until it ends, or `None` if that takes too long.
+    /// Sends the text. Returns all that the child writes until it ends, or `None` if that takes too long.
     fn ask(&self, child: &mut Child, text: &str) -> io::Result<Option<Vec<u8>>> {
         let mut stdin = child.stdin.take().expect("piped");
         let stdout = child.stdout.take().expect("piped");
         let (send, receive) = mpsc::channel();
-        // Ends with the child, which is killed if need be.
+        // This thread ends with the child, which the caller kills.
         thread::Builder::new().name("weir-filter".into()).spawn(move || {
             let mut answer = Vec::new();
             let result = stdout.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map(|_| answer);
-            // Nobody listens any more: it took too long.
+            // Sending fails if nobody waits any more, because the child took too long.
             let _ = send.send(result);
         })?;
-        // The text fits into the pipe, and the child reads before it does anything else. One that is gone
-        // by now has an answer of its own.
+        // The text fits into the pipe, so this does not block. A child that has already ended may have written an
+        // answer, which says more than the error of the pipe.
         match stdin.write_all(text.as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
             _ => drop(stdin),
@@ -200,7 +201,7 @@ impl Compiler {
                 place,
             });
         }
-        // The CPU limit's signal is SIGXCPU, or SIGKILL where soft and hard limit are one.
+        // The signal of the CPU limit is SIGXCPU, or SIGKILL if the soft and the hard limit are equal.
         const SIGXCPU: i32 = rustix::process::Signal::XCPU.as_raw();
         const SIGKILL: i32 = rustix::process::Signal::KILL.as_raw();
         Err(match status.signal() {

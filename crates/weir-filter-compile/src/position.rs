@@ -1,8 +1,8 @@
-//! Where a syntax error is. libpcap does not say.
+//! Finds the position of a syntax error, which libpcap does not report.
 //!
-//! But its scanner refuses a number that is too large, with a message of its own, at the moment when the
-//! parser asks for it. So behind the part of the text that the parser can follow, such a number gives that
-//! message; behind a word that does not fit, the parser has given up before.
+//! libpcap's scanner rejects a number that is too large, with a message of its own, when the parser asks for the next
+//! word. So if such a number follows a part of the text that the parser can follow, this message comes. If it follows a
+//! word that does not fit, the parser has given up before.
 
 use std::ffi::CString;
 
@@ -10,8 +10,8 @@ use crate::libpcap::Dead;
 
 const PROBE: &str = " 99999999999";
 
-/// The byte range of the word that libpcap could not go on with; at the text's end if it wanted more.
-/// `None`: this libpcap does not give it away.
+/// Returns the byte range of the word at which the parser gave up, or the end of the text if the parser expected more.
+/// `None`: this libpcap does not reveal it.
 pub(crate) fn of_syntax_error(handle: &Dead, text: &str) -> Option<(usize, usize)> {
     let fits = |end: usize| {
         let probe = CString::new(format!("{}{PROBE}", &text[..end])).ok();
@@ -26,7 +26,7 @@ pub(crate) fn of_syntax_error(handle: &Dead, text: &str) -> Option<(usize, usize
     Some(words.get(first).copied().unwrap_or((text.len(), text.len())))
 }
 
-/// Byte ranges of texts that the scanner could take for one word each.
+/// Returns the byte ranges of the texts that the scanner may take for one word each.
 fn words(text: &str) -> Vec<(usize, usize)> {
     let in_word = |c: char| c.is_alphanumeric() || "._-:/\\".contains(c);
     let mut words: Vec<(usize, usize)> = Vec::new();

@@ -18,7 +18,7 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// `nobody` and `nogroup`: the user and group of no file.
+/// `nobody` and `nogroup`: a user and a group that own no file.
 const NOBODY: u32 = 65_534;
 
 /// System calls without conditions: memory, time, reading open files, and talking to name servers.
@@ -93,17 +93,17 @@ const ALLOWED: &[i64] = &[
     libc::SYS_time,
 ];
 
-/// Kinds of sockets that name services are asked through.
+/// Address families of the sockets by which name services are asked.
 const SOCKETS: [i32; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Gives up everything that the calling thread does not need, for ever.
+/// Gives up everything that the calling thread does not need. It cannot be regained.
 ///
 /// # Errors
-/// The kernel's error; the caller must then not go on.
+/// The kernel's error. The caller must then stop.
 pub(crate) fn enter() -> io::Result<()> {
     become_nobody();
     let none = CapabilitySet::empty();
-    // Refused by kernels that have none to clear.
+    // Kernels without ambient capabilities refuse this.
     let _ = clear_ambient_capability_set();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
     set_no_new_privs(true)?;
@@ -111,7 +111,8 @@ pub(crate) fn enter() -> io::Result<()> {
     seccompiler::apply_filter(&program).map_err(io::Error::other)
 }
 
-/// Root without capabilities still owns root's files. Where the user namespace has no such user, it stays root.
+/// Changes from root to nobody: root without capabilities still owns root's files. If the user namespace has no such
+/// user, the process stays root.
 fn become_nobody() {
     if geteuid().is_root() {
         let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
@@ -121,7 +122,8 @@ fn become_nobody() {
     }
 }
 
-/// Everything else is refused as not permitted, rather than deadly: name services try a thing and another.
+/// Makes the filter of system calls. All other calls fail with EPERM instead of ending the process, because name
+/// services try one call after another.
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let equals = |arg, value: i32| {
         SeccompCondition::new(arg, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value as u64)
@@ -138,7 +140,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_openat, reads(2)?);
     #[cfg(target_arch = "x86_64")]
     rules.insert(libc::SYS_open, reads(1)?);
-    // The resolver asks how much has come.
+    // The resolver asks how many bytes it can read.
     rules.insert(libc::SYS_ioctl, vec![SeccompRule::new(vec![equals(1, libc::FIONREAD as i32)?])?]);
     let sockets: Result<Vec<_>, _> =
         SOCKETS.iter().map(|&family| SeccompRule::new(vec![equals(0, family)?])).collect();

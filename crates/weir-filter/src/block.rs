@@ -1,7 +1,7 @@
 //! Block lists: addresses, prefixes and flows whose frames a feed leaves out.
 //!
-//! A list stops capture, never traffic. The same lists act in the kernel (`bpf/block.h`, whose maps the crate
-//! `weir-capture` keeps) and in user space ([`BlockList::contains`]).
+//! A block list affects captures, never traffic. The kernel uses the same lists (`bpf/block.h`, whose maps the crate
+//! `weir-capture` keeps) as user space does ([`BlockList::contains`]).
 //!
 //! An address or prefix blocks the frames from it and to it; a flow blocks both of its directions.
 //! IPv4 and IPv6 are separate: `::/0` blocks no IPv4, and `10.0.0.1` is not `::ffff:10.0.0.1`. A
@@ -42,31 +42,31 @@ pub struct BlockList {
 }
 
 impl BlockList {
-    /// Whether nothing is blocked.
+    /// Returns whether nothing is blocked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The entries, in no order.
+    /// Returns the entries, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()
     }
 
-    /// Whether exactly this entry is in the list. The entry `10.0.0.0/8` does not count as the
-    /// entry `10.0.0.1`.
+    /// Returns whether exactly this entry is in the list. The entry `10.0.0.0/8` does not count as the entry
+    /// `10.0.0.1`.
     #[must_use]
     pub fn has(&self, entry: &Entry) -> bool {
         self.entries.contains(entry)
     }
 
-    /// Adds an entry; false if it was there.
+    /// Adds an entry; returns false if it was already in the list.
     ///
     /// # Errors
     /// [`Full`] above [`ENTRIES_MAX`].
@@ -83,7 +83,7 @@ impl BlockList {
         Ok(true)
     }
 
-    /// Removes an entry; false if it was not there.
+    /// Removes an entry; returns false if it was not in the list.
     pub fn remove(&mut self, entry: &Entry) -> bool {
         let was_there = self.entries.remove(entry);
         if was_there {
@@ -93,16 +93,16 @@ impl BlockList {
         was_there
     }
 
-    /// Whether frames with this key are blocked. It is called for every frame: for most frames that
-    /// are not blocked, it costs a few loads from 384 KiB.
+    /// Returns whether frames with this key are blocked. This is called for every frame: for most frames that are not
+    /// blocked, it costs a few loads from 384 KiB.
     #[must_use]
     #[inline]
     pub fn contains(&self, key: &FlowKey) -> bool {
         !self.entries.is_empty() && self.front.suspects(key) && self.has_key(key)
     }
 
-    /// The front as the kernel reads it (`struct weir_blocklist_front`): [`FRONT_WORDS`] words.
-    /// Empty before the first entry, when all words are 0.
+    /// Returns the front as the kernel reads it (`struct weir_blocklist_front`): [`FRONT_WORDS`] words. Empty before
+    /// the first entry, when all words are 0.
     #[must_use]
     pub fn front_words(&self) -> &[u64] {
         self.front.words()
@@ -163,7 +163,7 @@ impl Lengths {
         }
     }
 
-    /// The lengths of prefixes that occur for the IP version of this address.
+    /// Returns the lengths of prefixes that occur for the IP version of this address.
     fn of(&self, address: IpAddr) -> impl Iterator<Item = u8> {
         let counts: &[u32] = match address {
             IpAddr::V4(_) => &self.v4,

@@ -1,4 +1,4 @@
-//! Two programs as one: a frame is taken if both take it.
+//! Combines two programs to one, which takes a frame if both take it.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::insn::*;
 use crate::program::Program;
 use crate::verify::VerifyError;
 
-/// Why two programs cannot be one.
+/// The reason why two programs cannot be combined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BothError {
     /// Only one of them reads the VLAN tag beside the bytes. The other one expects it in the bytes
@@ -16,15 +16,15 @@ pub enum BothError {
          with a filter that finds the tag in the frame; give an expression"
     )]
     Tag,
-    /// They are too long together.
+    /// The combined program is too long.
     #[error(transparent)]
     Verify(#[from] VerifyError),
 }
 
 impl Program {
-    /// A program that takes the frames which both take: `first` decides, and `then` runs on the frames that it
-    /// accepts. The verdict is that of `then`, or 0.
-    /// `then` cannot change the decision of `first`, because it follows all of its instructions.
+    /// Combines two programs to one that takes the frames which both take: `first` decides, and `then` runs on the
+    /// frames that it accepts. The verdict is that of `then`, or 0. `then` cannot change the decision of `first`,
+    /// because it follows all of its instructions.
     ///
     /// # Errors
     /// [`BothError`].
@@ -37,7 +37,7 @@ impl Program {
         let asks_a = own.iter().any(|insn| insn.code == RET_A);
         let rejects_by_a = if asks_a { &rejects_by_a[..] } else { &[] };
         let (test, accepted) = (own.len(), own.len() + rejects_by_a.len());
-        // A jump to the instruction of this number.
+        // Makes a jump to the instruction of this number.
         let skip = |at: usize, to: usize| Insn::new(JA, (to - at - 1) as u32);
         let mut insns: Vec<Insn> = Vec::with_capacity(accepted + then.insns().len() + 2);
         insns.extend(own.iter().enumerate().map(|(at, insn)| match insn.code {

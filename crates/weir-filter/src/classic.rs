@@ -30,7 +30,7 @@ use crate::verify::INSNS_MAX;
 use asm::Asm;
 use section::Section;
 
-/// Why there is no classic program for a socket. In each case the filter can run in user space.
+/// The reason why there is no classic program for a socket. In each case the filter can run in user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClassicError {
     /// The program reads the tag beside the bytes, and expects it there even if it is in the bytes.
@@ -38,17 +38,17 @@ pub enum ClassicError {
         "the filter asks for the VLAN tag beside the frame; a socket's classic filter finds tags among the bytes only"
     )]
     AsksForTag,
-    /// One more word of scratch memory is needed.
+    /// The converted program needs one more word of scratch memory than there are.
     #[error(
         "the filter uses all {MEMORY_WORDS} words of scratch memory, and a socket's classic filter needs one for itself"
     )]
     NoWord,
-    /// More instructions than the kernel accepts.
+    /// The converted program has more instructions than the kernel accepts.
     #[error(
         "the filter is too long for a socket's classic filter: {insns} instructions, at most {INSNS_MAX}"
     )]
     TooLong {
-        /// Classic instructions, for frames with a tag beside them and for those without.
+        /// Number of classic instructions, for frames with a tag beside them and for those without.
         insns: usize,
     },
 }
@@ -100,13 +100,13 @@ struct Code<'a> {
 }
 
 impl Code<'_> {
-    /// Its reachable instructions, with their numbers.
+    /// Returns the program's reachable instructions, with their numbers.
     fn insns(&self) -> impl Iterator<Item = (usize, Insn)> {
         self.graph.steps.iter().map(|step| (step.at, self.program.insns()[step.at]))
     }
 
-    /// Words of scratch memory that must be written first: all that are loaded. The kernel requires
-    /// a write on every path, and also assumes paths that cannot be taken.
+    /// Returns the words of scratch memory that must be written first: all that are loaded. The kernel requires a write
+    /// on every path, and also assumes paths that cannot be taken.
     fn zeroes(&self) -> impl Iterator<Item = u32> {
         let is_loaded = |word: u32| {
             self.insns().any(|(_, insn)| matches!(insn.code, LD_MEM | LDX_MEM) && insn.k == word)
@@ -114,7 +114,7 @@ impl Code<'_> {
         (0..MEMORY_WORDS as u32).filter(move |word| is_loaded(*word))
     }
 
-    /// A word of scratch memory that it does not use.
+    /// Returns a word of scratch memory that the program does not use.
     fn spare_word(&self) -> Option<u32> {
         let is_used = |word: u32| {
             let uses = |insn: Insn| matches!(insn.code, LD_MEM | LDX_MEM | ST | STX);
@@ -123,7 +123,7 @@ impl Code<'_> {
         (0..MEMORY_WORDS as u32).find(|word| !is_used(*word))
     }
 
-    /// Whether a tag beside the bytes makes a difference.
+    /// Returns whether a tag beside the bytes makes a difference.
     fn sees_tags(&self) -> bool {
         self.insns().any(|(at, insn)| match insn.load() {
             Some(found) => load::reaches_tag(found, insn.k, self.most_of_x[at]),

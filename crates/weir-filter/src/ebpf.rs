@@ -1,5 +1,5 @@
-//! Converts classic programs to eBPF: one program, for its verdict, or a set, for a mask of those
-//! that take the frame.
+//! Converts classic programs to eBPF: one program, which returns its verdict, or a set of programs, which returns a
+//! mask of those that take the frame.
 //!
 //! # Shape
 //! The code is a prologue and some *sections*. A section contains all programs one after the other,
@@ -69,8 +69,8 @@ pub enum Target {
 
 pub use crate::limits::EBPF_INSNS_MAX;
 
-/// Why there is no code. In each case the named filter, or the last ones of the set, can run in
-/// user space, and the others are converted without them.
+/// The reason why there is no code. In each case the named filter, or the last ones of the set, can run in user space,
+/// and the others are converted without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConvertError {
     /// eBPF jumps over 32767 instructions at most.
@@ -80,7 +80,7 @@ pub enum ConvertError {
     TooLong {
         /// Number of the filter, from 0.
         number: usize,
-        /// Its classic instructions.
+        /// Number of its classic instructions.
         insns: usize,
     },
     /// The code of all filters together is longer than [`EBPF_INSNS_MAX`].
@@ -88,7 +88,7 @@ pub enum ConvertError {
         "the set's filters are too long for one eBPF program: {insns} instructions, at most {EBPF_INSNS_MAX}"
     )]
     SetTooLong {
-        /// eBPF instructions.
+        /// Number of eBPF instructions.
         insns: usize,
     },
 }
@@ -103,7 +103,7 @@ const MASK: i16 = -88;
 /// Register of the mask in user space, where no helper is called that would overwrite it.
 const USER_MASK: Reg = R5;
 
-/// `struct __sk_buff`, linux/bpf.h.
+/// Offsets in `struct __sk_buff`, linux/bpf.h.
 mod skb {
     pub const LEN: i16 = 0;
     pub const VLAN_PRESENT: i16 = 20;
@@ -113,7 +113,7 @@ mod skb {
     pub const DATA_END: i16 = 80;
 }
 
-/// `struct xdp_md`, linux/bpf.h.
+/// Offsets in `struct xdp_md`, linux/bpf.h.
 mod xdp_md {
     pub const DATA: i16 = 0;
     pub const DATA_END: i16 = 4;
@@ -128,7 +128,7 @@ mod helper {
 }
 
 impl Target {
-    /// Offsets in the context of the begin and the end of the bytes that can be read in place.
+    /// Returns the offsets in the context of the begin and the end of the bytes that can be read in place.
     fn data(self) -> Option<(i16, i16)> {
         match self {
             Target::Xdp | Target::XdpTag => Some((xdp_md::DATA, xdp_md::DATA_END)),
@@ -137,24 +137,24 @@ impl Target {
         }
     }
 
-    /// Whether a frame's tag may be beside its bytes.
+    /// Returns whether a frame's tag may be beside its bytes.
     fn tells_tag(self) -> bool {
         matches!(self, Target::XdpTag | Target::Tc | Target::Socket)
     }
 }
 
-/// How a program gives its answer.
+/// The way in which a program returns its answer.
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     /// The verdict is the answer.
     Verdict,
     /// The answer depends on this program only.
     Exit { taken: u32, rejected: u32 },
-    /// It adds to the mask, and the next program follows.
+    /// The program sets its bits in the mask, and the next program follows.
     Next { bits: u32 },
 }
 
-/// Converts one program. r0 is its verdict, which is not 0 if it takes the frame.
+/// Converts one program. The code returns the verdict in r0, which is not 0 if the program takes the frame.
 ///
 /// # Errors
 /// [`ConvertError::TooLong`], with thousands of instructions. Then the filter runs in user space.
@@ -193,8 +193,8 @@ pub fn convert_set(
     emit(&members, target, (!is_alone).then_some(always))
 }
 
-/// The code as a program of its own, for a check by the verifier. The caller's argument is an
-/// unknown value there.
+/// Returns the code as a program of its own, for a check by the verifier. The caller's argument is an unknown value
+/// there.
 #[must_use]
 pub fn alone(code: &[EbpfInsn], target: Target) -> Vec<EbpfInsn> {
     let mut asm = Asm::default();
@@ -206,8 +206,7 @@ pub fn alone(code: &[EbpfInsn], target: Target) -> Vec<EbpfInsn> {
     whole
 }
 
-/// The code of these programs, each with its ending. `mask` is the initial value of the mask;
-/// `None` for no mask.
+/// Emits the code of these programs, each with its ending. `mask` is the initial value of the mask; `None` for no mask.
 fn emit(
     members: &[(Member<'_>, Ending)],
     target: Target,
@@ -290,12 +289,13 @@ fn prologue(asm: &mut Asm, target: Target, mask: Option<u32>) {
     }
 }
 
-/// Stack offset of word `index` of scratch memory.
+/// Returns the stack offset of word `index` of scratch memory.
 fn memory(index: usize) -> i16 {
     MEMORY + 4 * index as i16
 }
 
-/// Shifts of classic BPF by 32 or more give 0. eBPF uses the lower five bits of the count.
+/// Returns whether the operation is a shift. A shift by 32 or more gives 0 in classic BPF; eBPF uses only the lower
+/// five bits of the count.
 fn is_shift(op: u16) -> bool {
     op == LSH || op == RSH
 }

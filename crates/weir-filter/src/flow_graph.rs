@@ -21,8 +21,8 @@ pub(crate) struct FlowGraph {
 }
 
 impl FlowGraph {
-    /// With `verdicts`, the value of a `ret` matters, so it is a step. Without, it only matters
-    /// whether the value is 0.
+    /// Builds the graph of a program. With `verdicts`, the value of a `ret` matters, so it is a step. Without, it only
+    /// matters whether the value is 0.
     pub(crate) fn of(insns: &[Insn], verdicts: bool) -> FlowGraph {
         let leads_to = follow(insns, verdicts);
         // For each reachable instruction, the registers and words that every path to it has
@@ -59,14 +59,14 @@ impl FlowGraph {
         graph
     }
 
-    /// Whether a path leads to [`To::Take`].
+    /// Returns whether a path leads to [`To::Take`].
     pub(crate) fn takes(&self) -> bool {
         self.entry == To::Take
             || self.steps.iter().any(|step| step.then.ways().any(|to| to == To::Take))
     }
 }
 
-/// For each instruction, the place where a jump to it ends up.
+/// Returns, for each instruction, the place to which a jump to this instruction finally leads.
 fn follow(insns: &[Insn], verdicts: bool) -> Vec<To> {
     let mut leads_to = vec![To::Reject; insns.len()];
     for (at, &insn) in insns.iter().enumerate().rev() {
@@ -85,7 +85,7 @@ fn follow(insns: &[Insn], verdicts: bool) -> Vec<To> {
     leads_to
 }
 
-/// Whether the instruction is a load at an offset that no frame has.
+/// Returns whether the instruction is a load at an offset that no frame has.
 pub(crate) fn always_rejects(insn: Insn) -> bool {
     insn.load().is_some() && insn.k > OFFSET_MAX
 }

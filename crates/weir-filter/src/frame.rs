@@ -34,7 +34,7 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// A whole frame. A tag is in its bytes.
+    /// Describes a whole frame. A tag is in its bytes.
     #[must_use]
     pub fn whole(bytes: &'a [u8]) -> Frame<'a> {
         Frame { bytes, wire_len: bytes.len() as u32, tag: None }
@@ -64,7 +64,7 @@ pub(crate) enum View {
 }
 
 impl View {
-    /// The place of the byte that the program sees at `offset` (at most `OFFSET_MAX`).
+    /// Returns the place of the byte that the program sees at `offset` (at most `OFFSET_MAX`).
     pub(crate) fn locate(self, offset: u32) -> ByteLocation {
         const AT: u32 = TAG_AT as u32;
         const BYTES: u32 = TAG_BYTES as u32;
@@ -76,7 +76,7 @@ impl View {
         }
     }
 
-    /// The length that the program sees, minus the length of the frame's bytes.
+    /// Returns the length that the program sees, minus the length of the frame's bytes.
     pub(crate) fn longer(self) -> i32 {
         match self {
             View::AsIs | View::Beside => 0,
@@ -85,7 +85,7 @@ impl View {
         }
     }
 
-    /// Whether the program can see a tag beside the bytes.
+    /// Returns whether the program can see a tag beside the bytes.
     pub(crate) fn tells_of_tag(self) -> bool {
         matches!(self, View::Beside | View::Remove)
     }

@@ -11,27 +11,27 @@ pub struct Insn {
     pub code: u16,
     /// Instructions to skip if the condition holds.
     pub jt: u8,
-    /// Instructions to skip if it does not.
+    /// Instructions to skip if the condition does not hold.
     pub jf: u8,
     /// The operand: an offset, a constant, an index, a number of instructions.
     pub k: u32,
 }
 
 impl Insn {
-    /// An instruction that does not branch.
+    /// Creates an instruction that does not branch.
     #[must_use]
     pub const fn new(code: u16, k: u32) -> Insn {
         Insn { code, jt: 0, jf: 0, k }
     }
 
-    /// A conditional jump.
+    /// Creates a conditional jump.
     #[must_use]
     pub const fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Insn {
         Insn { code, jt, jf, k }
     }
 }
 
-/// Words of scratch memory.
+/// Number of words of scratch memory.
 pub const MEMORY_WORDS: usize = 16;
 
 /// A ← 32 bits at `k`.
@@ -73,11 +73,11 @@ pub const ADD: u16 = 0x00;
 pub const SUB: u16 = 0x10;
 /// Product, modulo 2^32.
 pub const MUL: u16 = 0x20;
-/// Quotient; X being 0 ends the program, which rejects.
+/// Quotient. If X is 0, the program ends and rejects.
 pub const DIV: u16 = 0x30;
-/// Bits in either.
+/// Bitwise or.
 pub const OR: u16 = 0x40;
-/// Bits in both.
+/// Bitwise and.
 pub const AND: u16 = 0x50;
 /// Shift to the left; by 32 or more gives 0.
 pub const LSH: u16 = 0x60;
@@ -85,9 +85,9 @@ pub const LSH: u16 = 0x60;
 pub const RSH: u16 = 0x70;
 /// A ← -A.
 pub const NEG: u16 = 0x80;
-/// Remainder; X being 0 ends the program, which rejects.
+/// Remainder. If X is 0, the program ends and rejects.
 pub const MOD: u16 = 0x90;
-/// Bits in one of the two.
+/// Bitwise exclusive or.
 pub const XOR: u16 = 0xa0;
 /// The other operand is X, not `k`.
 pub const X: u16 = 0x08;
@@ -98,9 +98,9 @@ pub const JMP: u16 = 0x05;
 pub const JA: u16 = 0x05;
 /// A equals the operand.
 pub const JEQ: u16 = 0x10;
-/// A is greater.
+/// A is greater than the operand.
 pub const JGT: u16 = 0x20;
-/// A is greater or equal.
+/// A is greater than the operand, or equal.
 pub const JGE: u16 = 0x30;
 /// A and the operand have a bit in common.
 pub const JSET: u16 = 0x40;
@@ -114,7 +114,8 @@ pub const TAX: u16 = 0x07;
 /// A ← X.
 pub const TXA: u16 = 0x87;
 
-/// Absolute loads at this offset and every fourth of the next 64 read no bytes (`SKF_AD_OFF`).
+/// An absolute load at this offset, or at each fourth of the 64 offsets that begin here, reads no bytes of the frame
+/// (`SKF_AD_OFF`).
 pub const EXTENSION: u32 = -0x1000i32 as u32;
 /// Number of extensions (`SKF_AD_MAX` / 4).
 pub(crate) const EXTENSIONS: u32 = 16;
@@ -122,23 +123,23 @@ pub(crate) const EXTENSIONS: u32 = 16;
 pub const VLAN_TAG: u32 = EXTENSION + 44;
 /// 1 if there is a VLAN tag beside the bytes (`SKF_AD_VLAN_TAG_PRESENT`).
 pub const VLAN_TAG_PRESENT: u32 = EXTENSION + 48;
-/// The protocol of that tag (`SKF_AD_VLAN_TPID`). A [`Program`](crate::Program) must not read it;
+/// The protocol of the VLAN tag beside the bytes (`SKF_AD_VLAN_TPID`). A [`Program`](crate::Program) must not read it;
 /// programs converted for sockets do.
 pub(crate) const VLAN_TPID: u32 = EXTENSION + 60;
 
-/// How an instruction reads the frame's bytes.
+/// The properties of a load of the frame's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// 1, 2 or 4.
+    /// Number of bytes: 1, 2 or 4.
     pub size: u8,
-    /// At X + `k` rather than at `k`.
+    /// Whether the load is at X + `k` rather than at `k`.
     pub indirect: bool,
-    /// Into X, by [`LDX_MSH`].
+    /// Whether the load is [`LDX_MSH`], which sets X.
     pub header_length: bool,
 }
 
 impl Insn {
-    /// The kind of load, if it is a load of bytes.
+    /// Returns the properties of the load, if the instruction is a load of bytes.
     pub(crate) fn load(self) -> Option<Load> {
         let (size, indirect, header_length) = match self.code {
             _ if self.is_extension() => return None,
@@ -154,7 +155,7 @@ impl Insn {
         Some(Load { size, indirect, header_length })
     }
 
-    /// Whether it reads data beside the bytes.
+    /// Returns whether the instruction reads data beside the bytes.
     pub(crate) fn is_extension(self) -> bool {
         let offset = self.k.wrapping_sub(EXTENSION);
         matches!(self.code, LD_W_ABS | LD_H_ABS | LD_B_ABS)

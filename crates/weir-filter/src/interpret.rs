@@ -6,7 +6,7 @@ use crate::frame::{ByteLocation, Frame, TAG_AT, TAG_BYTES, TAG_PROTOCOLS, Tag, V
 use crate::insn::*;
 use crate::program::Program;
 
-/// Runs `program` on `frame` and gives its verdict: 0 rejects.
+/// Runs `program` on `frame` and returns its verdict: 0 rejects.
 ///
 /// It ends after at most as many steps as the program has instructions, because all jumps go
 /// forward.
@@ -62,7 +62,7 @@ pub(crate) fn holds(code: u16, a: u32, operand: u32) -> bool {
     }
 }
 
-/// `None` for a division by zero.
+/// Returns the result of an operation; `None` for a division by zero.
 pub(crate) fn compute(code: u16, a: u32, operand: u32) -> Option<u32> {
     Some(match code & 0xf0 {
         ADD => a.wrapping_add(operand),
@@ -141,7 +141,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// The outer tag in the bytes, if there is a whole one.
+/// Returns the outer tag in the bytes, if there is a whole one.
 fn tag_in(bytes: &[u8]) -> Option<Tag> {
     let tag = bytes.get(TAG_AT..TAG_AT + TAG_BYTES)?;
     let protocol = u16::from_be_bytes([tag[0], tag[1]]);

@@ -11,7 +11,7 @@ use crate::step::{A, Step, To, uses};
 /// Loads whose value some test may see, and the tests that may see it. All of them use the same
 /// byte order.
 struct Group {
-    /// The group that this one has been joined to; its own number if it is not joined.
+    /// The group to which this group has been joined; its own number if it is not joined.
     into: usize,
     /// Size of the loads; `None` if a number is needed or provided.
     size: Option<u8>,
@@ -51,8 +51,8 @@ impl Groups {
     }
 }
 
-/// For each step, the size of the value that A holds in network byte order: after the step if it is
-/// a load, before it if it is a test. `None` if A is a number there, and for all other steps.
+/// Returns, for each step, the size of the value that A holds in network byte order: after the step if it is a load,
+/// before it if it is a test. `None` if A is a number there, and for all other steps.
 pub(crate) fn of_network(insns: &[Insn], steps: &[Step]) -> Vec<Option<u8>> {
     let mut number = vec![usize::MAX; insns.len()];
     steps.iter().enumerate().for_each(|(n, step)| number[step.at] = n);
@@ -97,7 +97,7 @@ pub(crate) fn of_network(insns: &[Insn], steps: &[Step]) -> Vec<Option<u8>> {
     own.into_iter().map(|group| groups.size(group?)).collect()
 }
 
-/// Whether it is a test that bytes in network byte order can answer.
+/// Returns whether the instruction is a test that gives the right result on bytes in network byte order.
 fn is_question(insn: Insn, size: Option<u8>) -> bool {
     let is_short = size.is_some_and(|size| size >= 4 || insn.k < 1 << (8 * size));
     insn.is_conditional_jump()
@@ -106,7 +106,7 @@ fn is_question(insn: Insn, size: Option<u8>) -> bool {
         && is_short
 }
 
-/// The constant of a test in the order of A: `size` bytes in network byte order.
+/// Returns the constant of a test in the byte order of A: `size` bytes in network byte order.
 pub(crate) fn turned(k: u32, size: u8) -> u32 {
     k.swap_bytes() >> (32 - 8 * u32::from(size))
 }

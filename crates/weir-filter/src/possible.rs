@@ -43,11 +43,12 @@ pub enum Kind {
 
 /// A description of some frames.
 pub trait Facts {
-    /// Whether `value` may occur as a field of this kind in any of the frames. `false` is certain.
+    /// Returns whether `value` may occur as a field of this kind in any of the frames. The answer `false` must be
+    /// certain.
     fn may_have(&self, kind: Kind, value: u32) -> bool;
 }
 
-/// Whether `program` may accept any of the frames of link type `link_type` that `facts` describe.
+/// Returns whether `program` may accept any of the frames of link type `link_type` that `facts` describe.
 ///
 /// `link_type` is the LINKTYPE of a pcapng interface. Ethernet and raw IP (101) are known; for others, and for
 /// programs that ask for the tag beside the bytes, the answer is always `true`.

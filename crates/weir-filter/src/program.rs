@@ -13,10 +13,10 @@ pub struct Program {
     asks_for_tag: bool,
 }
 
-/// Why a text is not a program.
+/// The reason why a text is not a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not what `tcpdump -ddd` prints.
+    /// The text does not have the form that `tcpdump -ddd` prints.
     #[error(
         "filter bytecode, line {line}: {what}; it should be as tcpdump -ddd prints it: the number of instructions, \
          then four numbers each"
@@ -33,7 +33,7 @@ pub enum ParseError {
 }
 
 impl Program {
-    /// Verifies instructions.
+    /// Verifies instructions, and creates the program.
     ///
     /// # Errors
     /// The fault of the program.
@@ -76,27 +76,27 @@ impl Program {
         Ok(Program::new(insns)?)
     }
 
-    /// The instructions: 1 to 4096.
+    /// Returns the instructions: 1 to 4096.
     #[must_use]
     pub fn insns(&self) -> &[Insn] {
         &self.insns
     }
 
-    /// The number of a frame's first bytes, tag included, on which the verdict depends: a frame that is cut after them
-    /// gets the same verdict. `u32::MAX` if it cannot be determined.
+    /// Returns the number of a frame's first bytes, tag included, on which the verdict depends: a frame that is cut
+    /// after them gets the same verdict. `u32::MAX` if it cannot be determined.
     #[must_use]
     pub fn reach(&self) -> u32 {
         reach(&self.insns, self.asks_for_tag)
     }
 
-    /// Whether its first instruction accepts every frame, as libpcap compiles the empty expression.
+    /// Returns whether the first instruction accepts every frame, as libpcap compiles the empty expression.
     #[must_use]
     pub fn takes_all(&self) -> bool {
         self.insns.first().is_some_and(|insn| insn.code == RET_K && insn.k != 0)
     }
 
-    /// Whether it reads the VLAN tag beside the bytes. Then it expects frames in the form in which the kernel's sockets
-    /// have them (see [`crate::frame`]).
+    /// Returns whether the program reads the VLAN tag beside the bytes. Then it expects frames in the form in which the
+    /// kernel's sockets have them (see [`crate::frame`]).
     #[must_use]
     pub fn asks_for_tag(&self) -> bool {
         self.asks_for_tag
@@ -114,12 +114,12 @@ fn insn(text: &str) -> Option<Insn> {
     numbers.next().is_none().then_some(insn)
 }
 
-/// The beginning of a text, escaped, for a message.
+/// Returns the beginning of a text, escaped, for a message.
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_default).collect()
 }
 
-/// Text that [`Program::parse`] reads.
+/// Writes the text that [`Program::parse`] reads.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.insns.len())?;

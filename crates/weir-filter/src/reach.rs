@@ -1,5 +1,5 @@
-//! How far into a frame a program can read: the bytes that it needs for the verdict on the whole
-//! frame.
+//! Determines how far into a frame a program can read: the first bytes that it needs to give the same verdict as on the
+//! whole frame.
 //!
 //! For every instruction, upper bounds of A, X and each word of scratch memory are computed. All
 //! paths go forward, so one pass sees them all. Most indexes are the length of an IPv4 header,
@@ -21,7 +21,7 @@ impl Bounds {
     /// The beginning of a program: everything is 0.
     const START: Bounds = Bounds { a: 0, x: 0, memory: [0; MEMORY_WORDS] };
 
-    /// The bounds if either of two paths was taken.
+    /// Returns the bounds if either of two paths was taken.
     fn or(mut self, other: &Bounds) -> Bounds {
         self.a = self.a.max(other.a);
         self.x = self.x.max(other.x);
@@ -31,7 +31,7 @@ impl Bounds {
         self
     }
 
-    /// The bounds after the instruction.
+    /// Returns the bounds after the instruction.
     fn after(mut self, insn: Insn) -> Bounds {
         match insn.code {
             LD_IMM => self.a = insn.k,
@@ -49,13 +49,13 @@ impl Bounds {
             RET_K | RET_A => {}
             _ if insn.code & 7 == JMP => {}
             _ if insn.code & 7 == ALU => self.a = self.computed(insn),
-            // Whole words, the length, and data beside the bytes.
+            // A becomes a whole word, the length, or data beside the bytes.
             _ => self.a = u32::MAX,
         }
         self
     }
 
-    /// Upper bound of A after an operation.
+    /// Returns the upper bound of A after an operation.
     fn computed(&self, insn: Insn) -> u32 {
         let by_x = insn.code & X != 0;
         let (a, by) = (self.a, if by_x { self.x } else { insn.k });
@@ -67,7 +67,7 @@ impl Bounds {
             OR | XOR => all_bits_below(a | by),
             DIV if !by_x => a / by,
             RSH if !by_x => a >> by,
-            // X may be small, so the bound of A does not fall.
+            // X may be so small that A keeps its value, so the bound of A stays.
             DIV | RSH => a,
             MOD => a.min(by.saturating_sub(1)),
             LSH if by < 32 => u32::try_from(u64::from(a) << by).unwrap_or(u32::MAX),
@@ -76,12 +76,12 @@ impl Bounds {
     }
 }
 
-/// The largest number that has no higher bit than `number`.
+/// Returns the largest number that has no higher bit than `number`.
 fn all_bits_below(number: u32) -> u32 {
     u32::MAX.checked_shr(number.leading_zeros()).unwrap_or(0)
 }
 
-/// For each instruction of a verified program, the bounds before it; `None` if it is unreachable.
+/// Returns, for each instruction of a verified program, the bounds before it; `None` if it is unreachable.
 fn bounds(insns: &[Insn]) -> Vec<Option<Bounds>> {
     let mut ways = vec![None; insns.len()];
     ways[0] = Some(Bounds::START);
@@ -95,14 +95,13 @@ fn bounds(insns: &[Insn]) -> Vec<Option<Bounds>> {
     ways
 }
 
-/// For each instruction of a verified program, the upper bound of X before it; 0 if it is
-/// unreachable.
+/// Returns, for each instruction of a verified program, the upper bound of X before it; 0 if it is unreachable.
 pub(crate) fn most_of_x(insns: &[Insn]) -> Vec<u32> {
     bounds(insns).into_iter().map(|bounds| bounds.map_or(0, |bounds| bounds.x)).collect()
 }
 
-/// The number of a frame's first bytes, tag included, on which the verdict of a verified program
-/// depends; `u32::MAX` if it cannot be determined.
+/// Returns the number of a frame's first bytes, tag included, on which the verdict of a verified program depends;
+/// `u32::MAX` if it cannot be determined.
 pub(crate) fn reach(insns: &[Insn], asks_for_tag: bool) -> u32 {
     let mut reach = 0;
     for (&insn, bounds) in insns.iter().zip(bounds(insns)) {

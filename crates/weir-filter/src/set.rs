@@ -21,12 +21,12 @@ pub(crate) struct Member<'a> {
     pub graph: FlowGraph,
     /// Bits of the filters that have this program.
     pub bits: u32,
-    /// Number of the first of them.
+    /// Number of the first of these filters.
     pub number: usize,
 }
 
 impl<'a> Distinct<'a> {
-    /// Filter `i` of the set has bit `i`; `None` takes every frame.
+    /// Removes the repetitions from a set. Filter `i` of the set has bit `i`; `None` takes every frame.
     pub(crate) fn of(set: &[Option<&'a Program>]) -> Distinct<'a> {
         assert!(set.len() <= SET_MAX, "a set has {SET_MAX} filters at most, not {}", set.len());
         let mut distinct = Distinct { always: 0, members: Vec::new() };

@@ -26,27 +26,27 @@ pub struct UserFilter {
 }
 
 impl UserFilter {
-    /// Prepares the program.
+    /// Prepares the program: compiles it, if possible.
     #[must_use]
     pub fn new(program: Program) -> UserFilter {
         let code = convert(&program, Target::User).ok();
         UserFilter { jit: code.and_then(|code| Jit::new(&code).ok()), program }
     }
 
-    /// Whether it runs as machine code. It does not if the processor is no x86-64, the program is
+    /// Returns whether the program runs as machine code. It does not if the processor is not an x86-64, the program is
     /// too long, or the system allows no executable memory.
     #[must_use]
     pub fn is_compiled(&self) -> bool {
         self.jit.is_some()
     }
 
-    /// The program.
+    /// Returns the program.
     #[must_use]
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// The verdict on a frame whose captured bytes are `bytes`, a VLAN tag included: 0 rejects.
+    /// Returns the verdict on a frame whose captured bytes are `bytes`, a VLAN tag included: 0 rejects.
     #[inline]
     #[must_use]
     pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {
@@ -68,7 +68,7 @@ pub struct UserFilterSet {
 /// The code of the other filters.
 #[derive(Debug)]
 enum SetCode {
-    /// One piece of code that gives the answer of the whole set.
+    /// One piece of code that returns the answer of the whole set.
     Whole(Jit),
     /// Each program with its bits, if the set cannot be compiled as one piece of code.
     Each(Box<[(UserFilter, u32)]>),
@@ -93,7 +93,7 @@ impl UserFilterSet {
         UserFilterSet { always, code }
     }
 
-    /// Whether all of it runs as machine code; see [`UserFilter::is_compiled`].
+    /// Returns whether all filters run as machine code; see [`UserFilter::is_compiled`].
     #[must_use]
     pub fn is_compiled(&self) -> bool {
         match &self.code {
@@ -102,8 +102,8 @@ impl UserFilterSet {
         }
     }
 
-    /// Mask of the filters that take the frame: bit `i` is that of filter `i`. `bytes` are the
-    /// captured bytes, a VLAN tag included.
+    /// Returns the mask of the filters that take the frame: bit `i` is that of filter `i`. `bytes` are the captured
+    /// bytes, a VLAN tag included.
     #[inline]
     #[must_use]
     pub fn run(&self, bytes: &[u8], wire_len: u32) -> u32 {

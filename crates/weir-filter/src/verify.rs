@@ -7,13 +7,13 @@ use crate::insn::*;
 
 pub use crate::limits::INSNS_MAX;
 
-/// Why bytecode is no program. Instructions count from 0, as `tcpdump -d` numbers them.
+/// The reason why bytecode is not a valid program. Instructions count from 0, as `tcpdump -d` numbers them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
-    /// No instructions.
+    /// There are no instructions.
     #[error("the filter has no instructions; to take every frame, give no filter")]
     Empty,
-    /// Too many.
+    /// There are too many instructions.
     #[error(
         "the filter has {insns} instructions, and at most {INSNS_MAX} are taken; a shorter expression, or several \
          feeds, may do"
@@ -22,72 +22,72 @@ pub enum VerifyError {
         /// Number of instructions.
         insns: usize,
     },
-    /// Not an instruction of classic BPF.
+    /// The opcode is not one of classic BPF.
     #[error("filter instruction {at}: {code:#06x} is no opcode of classic BPF")]
     Opcode {
-        /// Its number.
+        /// Number of the instruction.
         at: usize,
-        /// The code at this place.
+        /// The opcode.
         code: u16,
     },
-    /// A jump, or the step to the next instruction, leaves the program.
+    /// A jump, or the step to the next instruction, leads out of the program.
     #[error(
         "filter instruction {at}: it goes on at {to}, behind the last instruction ({last}); every way must end in ret"
     )]
     Jump {
-        /// Its number.
+        /// Number of the instruction.
         at: usize,
-        /// Where it leads.
+        /// Number of the instruction to which it leads.
         to: u64,
         /// Number of the last instruction.
         last: usize,
     },
-    /// A jump to an earlier instruction. libpcap makes one for `protochain`.
+    /// The instruction jumps to an earlier one. libpcap makes such a jump for `protochain`.
     #[error(
         "filter instruction {at}: it jumps back, and only programs that go forward are sure to end; in an expression, \
          protochain does that"
     )]
     Backward {
-        /// Its number.
+        /// Number of the instruction.
         at: usize,
     },
-    /// Scratch memory has sixteen words.
+    /// The instruction uses a word of scratch memory beyond the sixteenth.
     #[error("filter instruction {at}: there is no M[{index}]; scratch memory has words 0 to 15")]
     Memory {
-        /// Its number.
+        /// Number of the instruction.
         at: usize,
-        /// The word.
+        /// Index of the word.
         index: u32,
     },
-    /// Division, or remainder, by a constant zero.
+    /// The instruction divides, or takes the remainder, by a constant zero.
     #[error("filter instruction {at}: division by zero")]
     DivisionByZero {
-        /// Its number.
+        /// Number of the instruction.
         at: usize,
     },
-    /// A shift by a constant of 32 or more.
+    /// The instruction shifts by a constant of 32 or more.
     #[error("filter instruction {at}: a shift by {by} bits; A has 32, so 31 is the most")]
     Shift {
-        /// Its number.
+        /// Number of the instruction.
         at: usize,
         /// The constant.
         by: u32,
     },
-    /// Data beside the frame's bytes other than the VLAN tag.
+    /// The instruction reads data beside the frame's bytes other than the VLAN tag.
     #[error(
         "filter instruction {at}: it loads {what}, which not every frame comes with; bytes, lengths and \
          VLAN tags can be filtered on, and directions by --direction. Was it compiled for a live \
          interface? Give the expression itself, or compile it with tcpdump -y EN10MB -ddd"
     )]
     Extension {
-        /// Its number.
+        /// Number of the instruction.
         at: usize,
-        /// The kind.
+        /// The kind of data.
         what: &'static str,
     },
 }
 
-/// Checks that `insns` are a program.
+/// Checks that `insns` are a valid program.
 ///
 /// # Errors
 /// The first fault, with the instruction's number.
@@ -101,7 +101,7 @@ pub fn verify(insns: &[Insn]) -> Result<(), VerifyError> {
     let last = insns.len() - 1;
     for (at, &insn) in insns.iter().enumerate() {
         operands(at, insn)?;
-        // libpcap's interpreter takes it as negative.
+        // libpcap's interpreter takes such a distance as negative.
         if insn.code == JA && insn.k > i32::MAX as u32 {
             return Err(VerifyError::Backward { at });
         }
@@ -115,7 +115,7 @@ pub fn verify(insns: &[Insn]) -> Result<(), VerifyError> {
     Ok(())
 }
 
-/// The numbers of instructions that may be skipped next: two for a condition, none at an end, else
+/// Returns how many instructions may be skipped after this one: two numbers for a condition, none at an end, otherwise
 /// one.
 pub(crate) fn skips(insn: Insn) -> [Option<u32>; 2] {
     match insn.code {
@@ -150,7 +150,7 @@ fn operands(at: usize, insn: Insn) -> Result<(), VerifyError> {
 }
 
 fn extension(at: usize, insn: Insn) -> Result<(), VerifyError> {
-    // linux/filter.h, SKF_AD_*, by fours.
+    // linux/filter.h, SKF_AD_*, in steps of four.
     const NAMES: [&str; EXTENSIONS as usize] = [
         "the protocol",
         "the packet's type",

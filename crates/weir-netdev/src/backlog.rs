@@ -1,7 +1,7 @@
 //! Waits for frames that are on their way from the tap to the packet sockets.
 //!
-//! The kernel handles a received frame before the system call ends that brought it, unless the interface has receive
-//! packet steering (RPS): then the frame waits in the backlog of another CPU, whose softirq handles it later.
+//! The kernel handles a received frame before the system call that brought the frame returns, unless the interface has
+//! receive packet steering (RPS): then the frame waits in the backlog of another CPU, whose softirq handles it later.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{MembarrierCommand, membarrier};
 
-/// How often the backlogs are read.
+/// Time between two readings of the backlogs.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Longest wait for a CPU's backlog: it may never be empty if the CPU handles other interfaces at full rate.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ impl Backlog {
         }
     }
 
-    /// CPUs that have frames in their backlogs.
+    /// Returns the CPUs that have frames in their backlogs.
     fn cpus(&mut self) -> Vec<u32> {
         let mut text = String::new();
         let read = self.0.as_mut().and_then(|file| {
@@ -51,7 +51,8 @@ impl Backlog {
     }
 }
 
-/// CPUs with a backlog: the 12th number of a line is its length, the 13th is the CPU. Kernel: `softnet_seq_show`.
+/// Parses the CPUs with a backlog: the 12th number of a line is its length, the 13th is the CPU. Kernel:
+/// `softnet_seq_show`.
 fn busy(text: &str) -> Vec<u32> {
     let line = |line: &str| {
         let mut words = line.split_whitespace().skip(11);

@@ -1,4 +1,4 @@
-//! Why there can be no interface, or none any more.
+//! Errors of making the interface, and of feeding frames into it.
 
 use std::io;
 
@@ -6,11 +6,11 @@ use thiserror::Error;
 
 use crate::name::NetdevName;
 
-/// An error: its subject, its cause, and a remedy.
+/// An error of an interface. Its text names the subject, the cause and a remedy.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum NetdevError {
-    /// No /dev/net/tun.
+    /// /dev/net/tun cannot be opened.
     #[error(
         "{name}: no tap interface can be made, because /dev/net/tun cannot be opened; load the kernel's module `tun`, \
          or give the container the device: --device /dev/net/tun"
@@ -30,7 +30,7 @@ pub enum NetdevError {
         /// The interface.
         name: NetdevName,
     },
-    /// Missing privileges.
+    /// This process lacks privileges.
     #[error(
         "{name}: {what} needs {needs}; run as root, or give the container these: --cap-add NET_ADMIN --cap-add BPF \
          (SYS_ADMIN where Docker does not know BPF)"
@@ -40,10 +40,10 @@ pub enum NetdevError {
         name: NetdevName,
         /// The action that failed.
         what: &'static str,
-        /// Capabilities that it takes.
+        /// Capabilities that the action needs.
         needs: &'static str,
     },
-    /// A program that the kernel does not take.
+    /// The kernel refused a program.
     #[error("{name}: the kernel refused {what}; `weir attach` needs Linux 6.1 or later")]
     Bpf {
         /// The interface.
@@ -53,7 +53,7 @@ pub enum NetdevError {
         /// The error of libbpf or the kernel.
         source: libbpf_rs::Error,
     },
-    /// Somebody removed the interface.
+    /// Another program removed the interface.
     #[error("{name} was removed while frames were fed into it; `weir attach` makes it anew")]
     Gone {
         /// The interface.

@@ -1,19 +1,19 @@
 //! A network interface that shows frames to packet sockets, and to nobody else.
 //!
-//! [`Netdev`] makes a tap interface. The interface receives the frames that it is fed with: packet sockets see them
-//! (tcpdump, Suricata), and a program at TC then drops them, so no network stack answers. Frames that are sent into
-//! the interface are dropped and counted. The interface is gone with its `Netdev`, whatever ends the process.
+//! [`Netdev`] makes a tap interface. Packet sockets (tcpdump, Suricata) see the frames that are fed into the interface,
+//! and a program at TC then drops them, so no network stack answers. Frames that are sent into the interface are
+//! dropped and counted. The interface is removed when its `Netdev` is dropped, or when the process ends for any reason.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`name`] | names that an interface may have |
 //! | `tap` | the tap interface, and frames that are written one by one |
-//! | `link` | how it is set up: MTU, no addresses, up |
-//! | `backlog` | frames that another CPU is to handle (RPS) |
-//! | `pending` | frames that were let out and have not been seen yet |
-//! | `programs` | the program at TC, and the one by which frames come in |
+//! | `link` | sets the interface up: MTU, no addresses, up |
+//! | `backlog` | waits for frames that another CPU handles (RPS) |
+//! | `pending` | counts frames that were sent and have not been seen yet |
+//! | `programs` | the programs at TC and of the tap, and the one by which frames are received |
 //! | `staged` | the memory that the programs and this process share |
-//! | [`netdev`] | all of it together |
+//! | [`netdev`] | the interface, made of all these parts |
 
 mod backlog;
 pub mod error;

@@ -24,13 +24,14 @@ pub(crate) fn set_up(index: u32, mtu: u32) -> io::Result<()> {
     change(0, &attribute(IFLA_MTU, &mtu.to_ne_bytes()))?;
     let mode = attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]);
     let spec = attribute(IFLA_AF_SPEC, &attribute(libc::AF_INET6 as u16, &mode));
-    // A kernel without IPv6, or with an MTU below its least: it gives no addresses anyway.
+    // This fails in a kernel without IPv6, and if the MTU is below the minimum of IPv6. Then there are no IPv6
+    // addresses.
     let _ = change(0, &spec);
     // Other frames that the kernel would send itself are dropped and counted. ARP is not needed.
     change(libc::IFF_UP | libc::IFF_NOARP, &[])
 }
 
-/// An attribute, padded as netlink requires.
+/// Returns an attribute, padded as netlink requires.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut bytes = ((value.len() + 4) as u16).to_ne_bytes().to_vec();
     bytes.extend(kind.to_ne_bytes());

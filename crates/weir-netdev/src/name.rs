@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Bytes of the kernel's names with the zero at their end. Source: linux/if.h, IFNAMSIZ.
+/// Bytes of an interface's name in the kernel, including the terminating zero. Source: linux/if.h, IFNAMSIZ.
 pub(crate) const NAME_BYTES: usize = 16;
 
 /// The name of an interface.
@@ -11,14 +11,14 @@ pub(crate) const NAME_BYTES: usize = 16;
 pub struct NetdevName(String);
 
 impl NetdevName {
-    /// The name.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Source: `dev_valid_name`, net/core/dev.c. `%` is the kernel's place for a number.
+/// Checks the name. Source: `dev_valid_name`, net/core/dev.c. `%` is the kernel's placeholder for a number.
 impl FromStr for NetdevName {
     type Err = String;
 

@@ -1,4 +1,4 @@
-//! An interface that is fed with frames.
+//! An interface into which frames are fed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -13,49 +13,51 @@ use crate::programs::Programs;
 use crate::staged::Staged;
 use crate::tap::Tap;
 
-/// Fewer frames than this are written one by one: a run of the program costs some microseconds, whatever it brings.
+/// Fewer frames than this are written one by one, because a run of the program takes some microseconds for any number
+/// of frames.
 const FEW: usize = 16;
 
-/// Account of frames, since the start.
+/// Counts of frames since the interface was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames that the interface received: packet sockets have seen them.
     pub received: u64,
-    /// Frames that it did not take: it was down, there was no memory, they were too short or too long, or the backlog
-    /// of the CPU that they were steered to was full.
+    /// Frames that the interface did not receive: it was down, there was no memory, they were too short or too long, or
+    /// the backlog of the CPU to which they were steered was full.
     pub refused: u64,
-    /// Frames that were let out and have not been seen yet: another CPU may still receive them.
+    /// Frames that were sent into the interface and have not been seen yet: another CPU may still receive them.
     /// [`settle`](Netdev::settle) decides.
     pub pending: u64,
-    /// Frames that somebody sent into it, all of which were dropped.
+    /// Frames that other programs sent into the interface. All of them were dropped.
     pub sent_into: u64,
 }
 
 /// An interface that shows frames to packet sockets. Removed when dropped, or when the process ends.
 ///
-/// Frames are collected, and received together: [`feed`](Self::feed) takes one, [`flush`](Self::flush) lets out what
-/// waits. Frames longer than a page are written by themselves, in their place.
+/// Frames are collected, and received together: [`feed`](Self::feed) adds a frame, [`flush`](Self::flush) makes the
+/// interface receive the collected frames. A frame that is too long for this is written into the tap on its own, in its
+/// place in the order.
 pub struct Netdev {
-    // Dropped in this order: the programs stay until no frame can come any more.
+    // The fields are dropped in this order: the programs stay until no frame can come any more.
     tap: Tap,
     staged: Staged,
     programs: Programs,
-    /// Whether the kernel takes runs of the program.
+    /// Whether the kernel supports runs of the program.
     has_runs: bool,
     counts: Counts,
     pending: Pending,
     /// Last value of the counter of received frames.
     seen: u64,
     backlog: Backlog,
-    /// The packet sockets of the network namespace that it was opened in.
+    /// /proc/net/packet of the network namespace in which the interface was made.
     sockets: File,
 }
 
-/// Whether /proc/net/packet has a socket for all protocols (ETH_P_ALL) that is bound to this interface. One that is
-/// not set up yet has protocol 0.
+/// Returns whether /proc/net/packet has a socket for all protocols (ETH_P_ALL) that is bound to this interface. A
+/// socket that is not set up yet has protocol 0.
 fn listens(sockets: &str, index: u32) -> bool {
     sockets.lines().any(|line| {
-        // sk, RefCnt, Type, Proto, Iface, R, Rmem, User, Inode
+        // Columns: sk, RefCnt, Type, Proto, Iface, R, Rmem, User, Inode
         let mut words = line.split_whitespace().skip(3);
         words.next() == Some("0003")
             && words.next().and_then(|word| word.parse().ok()) == Some(index)
@@ -63,7 +65,7 @@ fn listens(sockets: &str, index: u32) -> bool {
 }
 
 impl Netdev {
-    /// Makes an interface in the calling thread's network namespace. From there it must be fed, too.
+    /// Makes an interface in the calling thread's network namespace. Frames must be fed from this namespace, too.
     ///
     /// # Errors
     /// [`NetdevError`]; then there is no new interface.
@@ -74,7 +76,7 @@ impl Netdev {
         })?;
         let tap = Tap::create(name)?;
         let (programs, staged) = Programs::put(&tap)?;
-        // Only now: nothing must get by the programs.
+        // The interface is brought up only now, so that no frame bypasses the programs.
         link::set_up(tap.index, mtu).map_err(|source| NetdevError::Os {
             name: name.clone(),
             what: "bringing the interface up",
@@ -94,13 +96,13 @@ impl Netdev {
         })
     }
 
-    /// Whether a frame of so many bytes can be fed before [`flush`](Self::flush) is called.
+    /// Returns whether a frame of this length can be fed before [`flush`](Self::flush) is called.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.staged.has_room(bytes) || self.staged.len() == 0
     }
 
-    /// Takes a frame, which [has room](Self::has_room).
+    /// Adds a frame, which [has room](Self::has_room).
     ///
     /// # Errors
     /// [`NetdevError::Gone`].
@@ -115,7 +117,7 @@ impl Netdev {
         self.count(result)
     }
 
-    /// Lets the interface receive the waiting frames.
+    /// Makes the interface receive the collected frames.
     ///
     /// # Errors
     /// [`NetdevError::Gone`].
@@ -127,7 +129,7 @@ impl Netdev {
         self.count(result)
     }
 
-    /// Waits for frames that are pending, and counts those that do not come as refused.
+    /// Waits for pending frames, and counts those that do not come as refused.
     pub fn settle(&mut self) {
         let Netdev { backlog, staged, counts, pending, seen, .. } = self;
         backlog.wait(|| {
@@ -140,21 +142,21 @@ impl Netdev {
 
     fn let_out(&mut self, frames: usize) -> Result<(), NetdevError> {
         let mut taken = 0;
-        // The kernel receives them also on an interface that is down; a write fails then.
+        // In a run, the kernel receives frames even on an interface that is down. A write fails then.
         if frames >= FEW && self.has_runs && self.tap.is_up() {
             let largest = self.staged.begin_run();
             let run = self.run(frames, largest);
             self.staged.end_run();
             taken = run?;
         }
-        // No memory for pages, or few frames.
+        // The other frames are written: there was no memory for pages, or they are few.
         (taken..frames).try_for_each(|number| {
             let result = self.tap.write(self.staged.frame(number));
             self.written(result)
         })
     }
 
-    /// Runs the program; gives how many frames it took.
+    /// Runs the program; returns how many frames it took.
     fn run(&mut self, frames: usize, largest: usize) -> Result<usize, NetdevError> {
         loop {
             let taken = self.staged.taken();
@@ -167,7 +169,7 @@ impl Netdev {
                     Some(libc::EINTR) => {}
                     Some(libc::ENODEV) => return Err(self.gone()),
                     Some(libc::ENOMEM) => return Ok(self.staged.taken()),
-                    // A kernel that does not do this: all are written.
+                    // The kernel does not support runs: all frames are written.
                     _ => {
                         self.has_runs = false;
                         return Ok(self.staged.taken());
@@ -177,11 +179,11 @@ impl Netdev {
         }
     }
 
-    /// Follows a write of one frame.
+    /// Counts the result of writing one frame.
     fn written(&mut self, written: io::Result<()>) -> Result<(), NetdevError> {
         match written {
             Ok(()) => {}
-            // Removed by somebody: the descriptor has no interface any more.
+            // The interface was removed, so the descriptor has none any more.
             Err(error) if error.raw_os_error() == Some(libc::EBADFD) => return Err(self.gone()),
             Err(_) => self.counts.refused += self.pending.decide(1),
         }
@@ -192,7 +194,7 @@ impl Netdev {
         NetdevError::Gone { name: self.tap.name().clone() }
     }
 
-    /// Frames are let out next.
+    /// Prepares the counts for frames that are sent next.
     fn expect(&mut self, frames: u64) {
         self.counts.refused += self.pending.overdue(Instant::now());
         // Frames that another program made the interface receive meanwhile do not count.
@@ -202,7 +204,7 @@ impl Netdev {
         self.pending.let_out(frames);
     }
 
-    /// Counts frames that have been received, and all others if there is no interface any more.
+    /// Counts the frames that have been received. If there is no interface any more, counts all others as refused.
     fn count(&mut self, result: Result<(), NetdevError>) -> Result<(), NetdevError> {
         look(&self.staged, &mut self.counts, &mut self.pending, &mut self.seen);
         if result.is_err() {
@@ -211,7 +213,7 @@ impl Netdev {
         result
     }
 
-    /// Whether a packet socket listens on it, for frames of every protocol.
+    /// Returns whether a packet socket listens on the interface, for frames of every protocol.
     ///
     /// # Errors
     /// The kernel's error.
@@ -222,7 +224,7 @@ impl Netdev {
         Ok(listens(&text, self.tap.index))
     }
 
-    /// Account of frames.
+    /// Returns the counts of frames.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let (sent_into, pending) = (self.staged.sent_into(), self.pending.frames());
@@ -230,7 +232,7 @@ impl Netdev {
     }
 }
 
-/// Counts frames that packet sockets have seen since this was looked at last.
+/// Counts frames that packet sockets have seen since the last call.
 fn look(staged: &Staged, counts: &mut Counts, pending: &mut Pending, seen: &mut u64) {
     let received = staged.received();
     counts.received += pending.decide(received - std::mem::replace(seen, received));

@@ -20,7 +20,7 @@ impl Pending {
         Pending { let_out: 0, decided: 0, mark: (now, 0) }
     }
 
-    /// The number of frames that are not accounted for.
+    /// Returns the number of frames that are not accounted for.
     pub(crate) fn frames(&self) -> u64 {
         self.let_out - self.decided
     }

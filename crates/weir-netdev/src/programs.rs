@@ -1,9 +1,9 @@
-//! The programs at TC of the interface and of its tap, and the one that frames come in by.
+//! The programs of the interface: those at TC, that of its tap, and the one by which frames are received.
 //!
-//! This program is also attached to the interface, at XDP, where it passes every frame that is written. A program that
-//! is attached nowhere the kernel puts into its XDP dispatcher for each run, and takes it out again, and both wait for
-//! an RCU grace period: a run then takes 26 ms, whatever it brings. Kernel: `bpf_prog_test_run_xdp`,
-//! `bpf_dispatcher_change_prog`.
+//! The last one is also attached to the interface at XDP, where it passes every frame that is written into the tap. If
+//! a program is not attached anywhere, the kernel puts it into its XDP dispatcher for each run, and then removes it;
+//! both wait for an RCU grace period. A run then takes 26 ms, for any number of frames. Kernel:
+//! `bpf_prog_test_run_xdp`, `bpf_dispatcher_change_prog`.
 
 #[allow(missing_docs, clippy::all, clippy::undocumented_unsafe_blocks)]
 mod skel {
@@ -22,26 +22,27 @@ use crate::error::NetdevError;
 use crate::staged::{LONGEST, Staged};
 use crate::tap::Tap;
 
-/// Source: linux/bpf.h.
+/// Runs the program on frames that the kernel then receives. Source: linux/bpf.h.
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
-/// Frames that the kernel receives together: its own default, a NAPI budget.
+/// Number of frames that the kernel receives together: its own default, a NAPI budget.
 const BATCH: u32 = 64;
 
-/// Programs on the interface. Those at TC go with the interface or, as links, with
-/// this value; that of the tap goes with the tap.
+/// The programs of the interface. Those at TC are detached when the interface is removed or, if they are attached by
+/// links, when this value is dropped. That of the tap is detached when the tap is removed.
 pub(crate) struct Programs {
     feed: OwnedFd,
-    /// Whether runs of it begin at once.
+    /// Whether `feed` is attached at XDP, so that its runs begin without waiting for RCU.
     pub(crate) runs: bool,
     _links: Vec<OwnedFd>,
 }
 
 impl Programs {
-    /// Loads the programs, and attaches those at TC and that of the tap: no frame gets by from then on.
+    /// Loads the programs, and attaches those at TC and that of the tap. From then on no frame bypasses them.
     pub(crate) fn put(tap: &Tap) -> Result<(Programs, Staged), NetdevError> {
         let (name, index) = (tap.name(), tap.index);
         let what = "the programs that keep frames to packet sockets";
-        // EACCES, of the same kind as EPERM, is the verifier's no. libbpf-rs keeps the number to itself, but says it.
+        // If the verifier refuses a program, the error is EACCES, which has the same kind as EPERM. libbpf-rs does not
+        // return the number of the error, but its text contains it.
         let lacks_rights = |error: &libbpf_rs::Error| {
             format!("{error:#}").contains(&format!("(os error {})", libc::EPERM))
         };
@@ -66,7 +67,8 @@ impl Programs {
         ] {
             match link(program, index, tcx) {
                 Ok(link) => links.push(link),
-                // No tcx before Linux 6.6. The filter goes with the interface, which is this process's.
+                // There is no tcx before Linux 6.6. The filter is removed with the interface, which belongs to this
+                // process.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                     attach_filter(program, index, point).map_err(refused)?;
                 }
@@ -75,14 +77,14 @@ impl Programs {
         }
         tap.filter(skel.progs.weir_netdev_bypass.as_fd()).map_err(failed)?;
         let feed = skel.progs.weir_netdev_feed.as_fd();
-        // Refused: then frames are written one by one, which is slower and nothing else.
+        // If the kernel refuses this, frames are written one by one, which is only slower.
         let parked = link(feed, index, libbpf_sys::BPF_XDP).ok();
         let runs = parked.is_some();
         links.extend(parked);
         Ok((Programs { feed: owned(feed)?, runs, _links: links }, staged))
     }
 
-    /// Lets the interface of this index receive `frames` frames of those that are staged. It is in the calling
+    /// Makes the interface with this index receive `frames` of the staged frames. The interface must be in the calling
     /// thread's network namespace. `largest`: the result of [`Staged::begin_run`].
     pub(crate) fn run(&self, index: u32, frames: usize, largest: usize) -> io::Result<()> {
         static BLANK: [u8; LONGEST] = [0; LONGEST];

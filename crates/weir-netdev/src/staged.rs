@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-// bpf/netdev.bpf.c has the same.
+// bpf/netdev.bpf.c has the same constants.
 /// Most frames of a run.
 const FRAMES: usize = 1024;
-/// Their bytes begin below this.
+/// The bytes of each frame begin below this offset.
 const BYTES: usize = 256 * 1024;
-/// Longest frame: with what Linux 6.1 has in the page of a live frame, more has no room there.
+/// Longest frame: Linux 6.1 puts data of its own into the page of a live frame, which leaves no space for more.
 pub(crate) const LONGEST: usize = 3296;
 
 /// `struct staged` of bpf/netdev.bpf.c.
@@ -28,12 +28,12 @@ struct Memory {
     bytes: [u8; BYTES + LONGEST],
 }
 
-/// Frames that wait. The programs read them in a run only, which this process waits for; their counts they change at
-/// any time.
+/// Frames that wait to be received. The programs read them only during a run, and this process waits for the run's end.
+/// They change their counts at any time.
 pub(crate) struct Staged {
     memory: NonNull<Memory>,
     frames: usize,
-    /// Where the next one begins.
+    /// Offset at which the next frame begins.
     end: usize,
     largest: usize,
 }
@@ -45,7 +45,7 @@ impl Staged {
     /// Maps the array `staged`.
     pub(crate) fn map(map: BorrowedFd<'_>) -> io::Result<Staged> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses where, so nothing that is there is replaced.
+        // SAFETY: the kernel chooses the address, so no other mapping is replaced.
         let memory = unsafe {
             mmap(std::ptr::null_mut(), size_of::<Memory>(), protection, MapFlags::SHARED, map, 0)?
         };
@@ -60,12 +60,12 @@ impl Staged {
         unsafe { self.memory.as_ref() }
     }
 
-    /// Whether another frame of so many bytes has room.
+    /// Returns whether there is room for another frame of this length.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         bytes <= LONGEST && self.frames < FRAMES && self.end < BYTES
     }
 
-    /// Puts a frame behind the others; it [has room](Self::has_room).
+    /// Adds a frame after the others. It [has room](Self::has_room).
     pub(crate) fn push(&mut self, frame: &[u8]) {
         assert!(self.has_room(frame.len()), "the caller asks first");
         // SAFETY: `end` is below `BYTES` and the frame is at most `LONGEST` long, so it ends within `bytes`. `self` is
@@ -81,22 +81,21 @@ impl Staged {
         self.end = (self.end + frame.len()).next_multiple_of(8);
     }
 
-    /// How many frames wait.
+    /// Returns the number of waiting frames.
     pub(crate) fn len(&self) -> usize {
         self.frames
     }
 
-    /// One of those that wait.
+    /// Returns a waiting frame.
     pub(crate) fn frame(&self, number: usize) -> &[u8] {
         assert!(number < self.frames, "one of those that wait");
         let place = self.memory().places[number].load(Relaxed);
         &self.memory().bytes[(place >> 32) as usize..][..(place & 0xffff_ffff) as usize]
     }
 
-    /// Lets the program begin with the first one, and returns the length of the part that the kernel is to
-    /// put before it.
+    /// Begins a run with the first frame. Returns the length of the buffer that the kernel must pass to the program.
     pub(crate) fn begin_run(&self) -> usize {
-        // The kernel wants an Ethernet header at least.
+        // The kernel requires at least an Ethernet header.
         let largest = self.largest.max(64);
         self.memory().largest.store(largest as u64, Relaxed);
         self.memory().next.store(0, Relaxed);
@@ -104,27 +103,27 @@ impl Staged {
         largest
     }
 
-    /// Lets the program pass written frames.
+    /// Ends a run. From then on, the program passes frames that are written into the tap.
     pub(crate) fn end_run(&self) {
         self.memory().is_running.store(0, Relaxed);
     }
 
-    /// How many of them the program has taken since then.
+    /// Returns how many frames the program has taken since the run began.
     pub(crate) fn taken(&self) -> usize {
         (self.memory().next.load(Relaxed) as usize).min(self.frames)
     }
 
-    /// None wait any more.
+    /// Removes all waiting frames.
     pub(crate) fn clear(&mut self) {
         (self.frames, self.end, self.largest) = (0, 0, 0);
     }
 
-    /// Frames that packet sockets have seen, since the start.
+    /// Returns the number of frames that packet sockets have seen since the start.
     pub(crate) fn received(&self) -> u64 {
         self.memory().received.load(Relaxed)
     }
 
-    /// Frames that somebody sent into the interface, since the start.
+    /// Returns the number of frames that other programs sent into the interface since the start.
     pub(crate) fn sent_into(&self) -> u64 {
         self.memory().sent_into.load(Relaxed)
     }

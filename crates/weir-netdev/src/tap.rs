@@ -11,9 +11,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::error::NetdevError;
 use crate::name::{NAME_BYTES, NetdevName};
 
-/// Source: linux/if_tun.h. Fail if there is an interface of that name.
+/// Fail if an interface of this name exists. Source: linux/if_tun.h.
 const IFF_TUN_EXCL: libc::c_int = 0x8000;
-/// Source: linux/if_tun.h. `_IOR('T', 225, int)`.
+/// `_IOR('T', 225, int)`. Source: linux/if_tun.h.
 const TUNSETFILTEREBPF: libc::c_ulong = 0x8004_54e1;
 
 /// `struct ifreq` with flags.
@@ -34,20 +34,20 @@ impl FlagsRequest {
     }
 }
 
-/// A tap interface of this process, removed when dropped or when the process ends, whatever ends it.
+/// A tap interface of this process. It is removed when this value is dropped, or when the process ends for any reason.
 pub(crate) struct Tap {
     file: File,
     name: NetdevName,
     pub(crate) index: u32,
-    /// A socket of its network namespace, to ask for its flags.
+    /// A socket in the interface's network namespace, for requests of its flags.
     socket: OwnedFd,
 }
 
 impl Tap {
-    /// Makes it in the calling thread's network namespace; it is down.
+    /// Creates the interface in the calling thread's network namespace. It is down at first.
     pub(crate) fn create(name: &NetdevName) -> Result<Tap, NetdevError> {
         let failed = |what| move |source| NetdevError::Os { name: name.clone(), what, source };
-        // Without O_NONBLOCK a write could wait for memory; no frame is worth that.
+        // Without O_NONBLOCK, a write could wait for memory. Losing the frame is better.
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
         let file = file
@@ -78,13 +78,12 @@ impl Tap {
         Ok(Tap { file, name: name.clone(), index, socket })
     }
 
-    /// Its name.
+    /// Returns the name of the interface.
     pub(crate) fn name(&self) -> &NetdevName {
         &self.name
     }
 
-    /// Lets this program decide which of the frames that are sent into the interface can be read
-    /// here.
+    /// Sets the program that decides which of the frames that are sent into the interface can be read from the tap.
     pub(crate) fn filter(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let number = program.as_raw_fd();
         // SAFETY: TUNSETFILTEREBPF reads one int, which lives through the call; both descriptors are open. The kernel
@@ -94,12 +93,12 @@ impl Tap {
         if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Lets the interface receive this frame.
+    /// Makes the interface receive this frame.
     pub(crate) fn write(&self, frame: &[u8]) -> io::Result<()> {
         (&self.file).write(frame).map(drop)
     }
 
-    /// Whether it is up. One that was removed is not.
+    /// Returns whether the interface is up. A removed interface is not.
     pub(crate) fn is_up(&self) -> bool {
         let mut request = FlagsRequest::new(&self.name, 0);
         // SAFETY: SIOCGIFFLAGS reads and writes a `struct ifreq`, which `FlagsRequest` is as long as; it lives through

@@ -9,9 +9,9 @@ use crate::feed::Filter;
 /// A change to a running feed.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Another filter. Every frame is judged by either the old or the new one.
+    /// Replaces the filter. Every frame is decided by either the old or the new filter.
     Filter(Option<Arc<Filter>>),
-    /// Changes to the block list. Either all of them are made or none.
+    /// Changes the block list. Either all of these changes are made or none.
     Block {
         /// Entries to remove. Those that are not in the list are ignored.
         remove: Vec<Entry>,

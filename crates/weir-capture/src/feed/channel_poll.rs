@@ -34,7 +34,7 @@ impl ChannelPoll {
 }
 
 impl AsFd for ChannelPoll {
-    /// The descriptor is readable while there are unread messages.
+    /// Returns a descriptor that is readable while there are unread messages.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

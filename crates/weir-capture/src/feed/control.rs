@@ -10,11 +10,11 @@ use crate::feed::interfaces::InterfaceLedger;
 use crate::feed::location::FilterLocation;
 use crate::feed::pace::Pace;
 
-/// Changes a source from any thread, also while it pumps. Every call makes its rings and loads its programs
-/// on the calling thread, never on a thread that moves frames.
+/// Changes a source from any thread, also while another thread runs [`pump`](crate::Source::pump). Every call makes its
+/// rings and loads its programs on the calling thread, never on a thread that moves frames.
 pub trait FeedControl: Send + Sync {
-    /// The present feeds. Those with which the source was opened come first, in that order; their slots
-    /// begin at 0.
+    /// Returns the present feeds. Those with which the source was opened come first, in that order; their slots begin
+    /// at 0.
     fn feeds(&self) -> Vec<FeedHandle>;
 
     /// Adds a feed. It selects from all frames that are offered after the return, and from some that were
@@ -61,7 +61,7 @@ pub trait FeedControl: Send + Sync {
     /// Removes a waker. Does nothing if there is no such waker.
     fn detach(&self, feed: FeedSlot, waker: WakerSlot);
 
-    /// The ledger of a feed so far.
+    /// Returns the ledger of a feed so far.
     ///
     /// # Errors
     /// [`CaptureError::NoFeed`]; or the kernel's counts cannot be read.
@@ -71,13 +71,13 @@ pub trait FeedControl: Send + Sync {
     /// woken](crate::Source::can_be_woken).
     fn wake(&self) {}
 
-    /// For each ring, the ordinal of the first frame that no longer belongs to the feed, for a source that
-    /// has stopped while another writer still fills its rings. `None`: the rings are closed.
+    /// Returns, for each ring, the ordinal of the first frame that no longer belongs to the feed, for a source that has
+    /// stopped while another writer still fills its rings. `None`: the rings are closed.
     fn ends(&self, _feed: FeedSlot) -> Option<Vec<u64>> {
         None
     }
 
-    /// The ledger of a feed by interface, present or former, for a source that has several. Empty for other
+    /// Returns the ledger of a feed by interface, present or former, for a source that has several. Empty for other
     /// sources.
     ///
     /// # Errors
@@ -92,19 +92,19 @@ pub trait FeedControl: Send + Sync {
 pub struct FeedSlot(u32);
 
 impl FeedSlot {
-    /// The slot of feed number `number` since the source was opened.
+    /// Returns the slot of feed number `number` since the source was opened.
     #[must_use]
     pub const fn new(number: u32) -> FeedSlot {
         FeedSlot(number)
     }
 
-    /// The slot of the first feed.
+    /// Returns the slot of the first feed.
     #[must_use]
     pub const fn first() -> FeedSlot {
         FeedSlot(0)
     }
 
-    /// All slots, in the order in which a source uses them.
+    /// Returns all slots, in the order in which a source uses them.
     pub fn all() -> impl Iterator<Item = FeedSlot> {
         (0..).map(FeedSlot)
     }
@@ -115,14 +115,14 @@ impl FeedSlot {
 pub struct WakerSlot(u32);
 
 impl WakerSlot {
-    /// The slot of waker number `number` since the source was opened.
+    /// Returns the slot of waker number `number` since the source was opened.
     #[must_use]
     pub const fn new(number: u32) -> WakerSlot {
         WakerSlot(number)
     }
 }
 
-/// A feed, as its source returns it.
+/// A feed of a source: its slot, and all that its consumers need.
 pub struct FeedHandle {
     /// Identifies it in [`FeedControl`].
     pub slot: FeedSlot,
@@ -133,6 +133,6 @@ pub struct FeedHandle {
     pub from: Vec<u64>,
     /// The place where its filter runs.
     pub location: FilterLocation,
-    /// The pace that readers join for which its writer waits, if it waits for readers.
+    /// The feed's pace, if its writer waits for readers. The writer waits for those readers that have joined the pace.
     pub pace: Option<Pace>,
 }

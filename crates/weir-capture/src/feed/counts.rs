@@ -12,7 +12,7 @@ pub(crate) fn count_written(ledger: &mut Ledger, rings: &[Ring<Mapping>]) {
     ledger.super_frames = sum(WriterWord::SuperFrames);
 }
 
-/// The sum of the ledgers of one source's feeds.
+/// Returns the sum of the ledgers of one source's feeds.
 pub(crate) fn of_all_feeds(ledgers: &[Ledger]) -> Ledger {
     let mut total = Ledger::default();
     ledgers.iter().for_each(|ledger| total.add(ledger));

@@ -6,35 +6,36 @@ use weir_frame::record::Flags;
 /// The direction of frames, as seen from the machine that captures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Received.
+    /// Received frames.
     In,
-    /// Sent.
+    /// Sent frames.
     Out,
-    /// Either.
+    /// Frames of either direction.
     #[default]
     Both,
 }
 
 impl Direction {
-    /// Whether received frames are wanted.
+    /// Returns whether received frames are wanted.
     #[must_use]
     pub fn takes_in(self) -> bool {
         self != Direction::Out
     }
 
-    /// Whether sent frames are wanted.
+    /// Returns whether sent frames are wanted.
     #[must_use]
     pub fn takes_out(self) -> bool {
         self != Direction::In
     }
 
-    /// The direction that takes every frame that either of the two takes.
+    /// Returns the direction that takes every frame that either of the two takes.
     #[must_use]
     pub fn and(self, other: Direction) -> Direction {
         if self == other { self } else { Direction::Both }
     }
 
-    /// Whether a frame with these flags has this direction. A frame of unknown direction is neither `In` nor `Out`.
+    /// Returns whether a frame with these flags has this direction. A frame of unknown direction is neither `In` nor
+    /// `Out`.
     #[must_use]
     #[inline]
     pub fn takes(self, flags: Option<Flags>) -> bool {
@@ -59,8 +60,8 @@ impl Direction {
     }
 }
 
-/// The direction in the header of a Linux cooked frame: 4 is sent by this machine, lower values are
-/// received. Source: tcpdump.org/linktypes, LINKTYPE_LINUX_SLL and LINKTYPE_LINUX_SLL2.
+/// Returns the direction in the header of a Linux cooked frame: 4 is sent by this machine, lower values are received.
+/// Source: tcpdump.org/linktypes, LINKTYPE_LINUX_SLL and LINKTYPE_LINUX_SLL2.
 fn cooked_way(link_type: u16, frame: &[u8]) -> Option<Flags> {
     let kind = match link_type {
         LINKTYPE_LINUX_SLL => u16::from_be_bytes(*frame.first_chunk()?),

@@ -30,7 +30,7 @@ impl Fanout {
         Fanout { queue, own: None }
     }
 
-    /// A fan-out with one feed that takes all frames, for a ring that belongs to no source.
+    /// Creates a fan-out with one feed that takes all frames, for a ring that belongs to no source.
     pub(crate) fn into_ring(ring: &Ring<Mapping>, caplen_max: usize) -> Fanout {
         let feed = Feed { snaplen: caplen_max as u32, ..Feed::default() };
         let mut branches = Branches::default();
@@ -40,8 +40,8 @@ impl Fanout {
         Fanout::new(Arc::new(UpdateQueue::new(Box::new(branches))))
     }
 
-    /// The branches, with all updates that were posted until now. Call this for each frame, or for each
-    /// burst of frames that have already arrived: later updates take effect at the next call.
+    /// Returns the branches, with all updates that were posted until now. Call this for each frame, or for each burst
+    /// of frames that have already arrived: later updates take effect at the next call.
     #[inline]
     pub(crate) fn branches(&mut self) -> &mut Branches {
         if self.own.is_none() || self.queue.is_fresh() {
@@ -55,12 +55,12 @@ impl Fanout {
         self.own = Some(self.queue.take_over(self.own.take()));
     }
 
-    /// Number of frames written to all rings.
+    /// Returns the number of frames written to all rings.
     pub(crate) fn frames(&mut self) -> u64 {
         self.branches().frames()
     }
 
-    /// Whether a burst that opens at most one block of a ring would overtake no reader that has joined a
+    /// Returns whether a burst that opens at most one block of a ring would overtake no reader that has joined a
     /// [`Pace`](crate::feed::pace::Pace). All frames must be published.
     #[inline]
     pub fn is_open(&mut self) -> bool {

@@ -32,7 +32,7 @@ use crate::kernel::rcu;
 use crate::setup::Setup;
 use interfaces::Several;
 
-/// Checks a feed that wants to join, and adapts it to the engine.
+/// Checks a feed that is to be added, and adapts it to the engine.
 pub(crate) type Admit = dyn Fn(&mut Feed) -> Result<(), CaptureError> + Send + Sync;
 
 /// The feeds of a source whose frames pass through fan-outs: their rings and counts. Clones are the same feeds.
@@ -41,7 +41,7 @@ pub struct Feeds {
     shared: Arc<Shared>,
 }
 
-/// How an engine writes the rings of its feeds.
+/// Properties of the threads that write an engine's rings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RingUse {
     /// Whether the writing threads check [`Fanout::is_open`], and so wait for readers that have joined a
@@ -52,7 +52,7 @@ pub(crate) struct RingUse {
 struct Shared {
     setup: Setup,
     clock: Clock,
-    /// The direction of the frames that come here.
+    /// The direction of the frames that come to the fan-outs.
     offered: Direction,
     ring_use: RingUse,
     fanouts: Vec<Arc<UpdateQueue<Branches>>>,
@@ -65,7 +65,7 @@ struct Shared {
     admit: Box<Admit>,
     /// The interfaces, if the source has several.
     interfaces: Option<Several>,
-    /// Held during a whole change, which may include loading a program: of two concurrent changes one would
+    /// Held during a whole change, which may include loading a program. Otherwise one of two concurrent changes would
     /// be lost.
     state: Mutex<State>,
     /// Held only briefly, also by threads that move frames.
@@ -79,7 +79,7 @@ struct State {
     prefilter: Option<Box<dyn Prefilter + Send>>,
 }
 
-/// One feed.
+/// A present feed.
 #[derive(Clone)]
 struct Entry {
     slot: FeedSlot,
@@ -92,7 +92,7 @@ struct Entry {
     interfaces_before: Vec<EngineCount>,
     location: FilterLocation,
     blocked: Arc<BlockList>,
-    /// The readers for which its writer waits, if the source can wait.
+    /// The pace of the readers for which the feed's writer waits, if the source can wait.
     pace: Option<Pace>,
 }
 
@@ -171,7 +171,7 @@ impl Feeds {
         Ok((feeds, ends))
     }
 
-    /// [`create`](Feeds::create) for an engine with one thread.
+    /// Does the same as [`create`](Feeds::create) for an engine with one thread.
     ///
     /// # Errors
     /// As `create`.
@@ -183,7 +183,7 @@ impl Feeds {
         Feeds::create_one_with(setup, clock, admit, RingUse::default())
     }
 
-    /// As [`create_one`](Feeds::create_one), for an engine that says how it uses its rings.
+    /// As [`create_one`](Feeds::create_one), for an engine with this use of its rings.
     ///
     /// # Errors
     /// As `create`.
@@ -213,7 +213,7 @@ impl Feeds {
         }
     }
 
-    /// The place where each feed's filter runs.
+    /// Returns the place where each feed's filter runs.
     #[must_use]
     pub fn locations(&self) -> Vec<FilterLocation> {
         self.shared.entries().iter().map(|entry| entry.location).collect()
@@ -224,7 +224,7 @@ impl Feeds {
         self.shared.entries().iter().map(Entry::handle).collect()
     }
 
-    /// Number of frames that came to the fan-outs and are published.
+    /// Returns the number of frames that came to the fan-outs and are published.
     pub(crate) fn seen(&self) -> u64 {
         self.shared.seen.iter().map(|seen| seen.load(Ordering::Acquire)).sum()
     }
@@ -240,7 +240,7 @@ impl Feeds {
         self.lock().is_over = true;
     }
 
-    /// The interface for changing these feeds from any thread.
+    /// Returns the interface for changing these feeds from any thread.
     #[must_use]
     pub fn control(&self) -> Arc<dyn FeedControl> {
         Arc::new(self.clone())
@@ -283,7 +283,7 @@ impl State {
             return Ok(None);
         }
         let chosen = prefilter.choose(feeds)?;
-        // Until then, the former program may still run.
+        // Until this returns, the former program may still run.
         rcu::synchronize()?;
         Ok(chosen)
     }

@@ -30,15 +30,14 @@ pub(crate) struct Filters {
 }
 
 impl Filters {
-    /// The feeds' filters as one function that returns one bit for each feed; `None` if they are too long.
-    /// Whether the verifier accepts them is known when the whole program is loaded ([`Template::with`]) or
-    /// when they are tried alone ([`Filters::are_taken`]). Filters that it rejects, for any reason, run in
-    /// user space.
+    /// Converts the feeds' filters to one function that returns one bit for each feed; `None` if they are too long.
+    /// Whether the verifier accepts them is known when the whole program is loaded ([`Template::with`]) or when they
+    /// are tried alone ([`Filters::are_taken`]). Filters that it rejects, for any reason, run in user space.
     pub(crate) fn of(target: Target, feeds: &[Feed]) -> Option<Filters> {
         Filters::of_each(target, feeds.iter().map(Some))
     }
 
-    /// As [`of`](Filters::of), for places some of which have no feed. The bits of those have no meaning.
+    /// As [`of`](Filters::of), for places of which some have no feed. The bits of these places have no meaning.
     pub(crate) fn of_each<'a>(
         target: Target,
         feeds: impl Iterator<Item = Option<&'a Feed>>,
@@ -50,7 +49,7 @@ impl Filters {
         Some(Filters { target, code })
     }
 
-    /// Whether the verifier accepts them alone, without the program that they will be part of.
+    /// Returns whether the verifier accepts the filters alone, without the program of which they will be a part.
     pub(crate) fn are_taken(&self) -> bool {
         let insns = ebpf::alone(&self.code, self.target);
         let alone = Code { insns, functions: Vec::new() };

@@ -63,7 +63,7 @@ impl Tally {
         Tally { rows: (0..=PATTERN_INTERFACES_MAX).map(|_| Default::default()).collect() }
     }
 
-    /// For the thread that counts.
+    /// Adds to a count. Only the thread that counts may call this.
     #[inline]
     pub(crate) fn add(&self, interface: u32, column: Column, amount: u64) {
         let count = &self.rows[interface as usize][column as usize];
@@ -76,7 +76,7 @@ impl Tally {
         self.rows[interface as usize][column as usize].load(Ordering::Relaxed)
     }
 
-    /// Copies the fan-out's counts of seen frames, for a branch that joins. For the thread that counts.
+    /// Copies the fan-out's counts of seen frames, for a branch that joins. Only the thread that counts may call this.
     pub(crate) fn join(&self, fanout: &Tally) {
         for (own, seen) in self.rows.iter().zip(&fanout.rows) {
             let seen = seen[Column::Seen as usize].load(Ordering::Relaxed);
@@ -94,8 +94,8 @@ pub(crate) struct EngineCount {
     pub(crate) missed_before: Option<u64>,
 }
 
-/// Frames that an interface missed since a feed joined. `then`: the count at that time; unknown counts as
-/// 0.
+/// Returns the number of frames that an interface missed since a feed joined. `then`: the count at that time; an
+/// unknown count is taken as 0.
 pub(crate) fn missed_since(now: Option<u64>, then: Option<u64>) -> Option<u64> {
     now.map(|now| now.saturating_sub(then.unwrap_or(0)))
 }
@@ -119,7 +119,7 @@ pub(crate) struct Known {
     pub(crate) name: String,
     pub(crate) owner: Option<Owner>,
     pub(crate) is_member: bool,
-    /// The number of its frames since its owner was found, if that is another one.
+    /// The number that its frames have had since its owner was found, if they have another number since then.
     continued_as: Option<u32>,
 }
 
@@ -128,12 +128,12 @@ impl Interfaces {
         Interfaces { pattern, known: Mutex::default() }
     }
 
-    /// All interfaces so far; the first has number 1.
+    /// Returns all interfaces so far; the first has number 1.
     pub(crate) fn known(&self) -> Vec<Known> {
         self.lock().clone()
     }
 
-    /// Number of interfaces so far.
+    /// Returns the number of interfaces so far.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }
@@ -186,14 +186,14 @@ impl Interfaces {
         Ok(known.len() as u32)
     }
 
-    /// Whether an interface may get another number when its owner is found. This is limited, to leave
-    /// numbers and space for descriptions to new interfaces.
+    /// Returns whether an interface may get another number when its owner is found. This is limited, to leave numbers
+    /// and space for descriptions to new interfaces.
     pub(crate) fn may_continue(&self) -> bool {
         let continued = self.lock().iter().filter(|known| known.continued_as.is_some()).count();
         continued < LATE_OWNERS_MAX
     }
 
-    /// The frames of an interface have another number from now on, because its owner was found.
+    /// Gives the frames of an interface another number from now on, because its owner was found.
     pub(crate) fn continue_as(&self, old: u32, new: u32) {
         if let Some(known) = self.lock().get_mut(old as usize - 1).filter(|_| old != new) {
             (known.is_member, known.continued_as) = (false, Some(new));
@@ -210,7 +210,7 @@ impl Interfaces {
         let mut at = 0;
         while let Some(own) = ledgers.get(at) {
             let into = last(own.id).filter(|&last| last != own.id);
-            // An interface that joined while the ledgers were read has none yet.
+            // An interface that joined while the ledgers were read has no ledger yet.
             let into = into.and_then(|into| ledgers.iter().position(|other| other.id == into));
             let Some(into) = into else {
                 at += 1;
@@ -223,20 +223,20 @@ impl Interfaces {
         ledgers
     }
 
-    /// An interface has left. Its number is not reused.
+    /// Marks an interface as removed. Its number is not reused.
     pub(crate) fn leave(&self, number: u32) {
         if let Some(known) = self.lock().get_mut(number as usize - 1) {
             known.is_member = false;
         }
     }
 
-    /// Held only briefly, also by the thread that moves frames. The data is valid even if a thread panicked
-    /// while holding it.
+    /// Locks the list. The lock is held only briefly, because the thread that moves frames takes it, too. The data is
+    /// valid even if a thread panicked while holding it.
     fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The description of the interface called `name` in the rings of a feed whose own interface is `of`.
+    /// Returns the description of the interface `name` for the rings of a feed whose own interface is `of`.
     pub(crate) fn describe(&self, of: &Interface, name: &str, owner: Option<&Owner>) -> Interface {
         let own = match of.name.rfind(&self.pattern) {
             Some(at) => {

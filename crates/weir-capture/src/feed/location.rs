@@ -17,7 +17,7 @@ pub enum FilterLocation {
 }
 
 impl FilterLocation {
-    /// Its name in reports; `None` for `Nowhere`.
+    /// Returns the name of the place in reports; `None` for `Nowhere`.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         match self {

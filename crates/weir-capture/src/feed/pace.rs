@@ -24,14 +24,14 @@ pub struct Pace {
     readers: Arc<Mutex<Vec<Arc<AtomicU64>>>>,
 }
 
-/// One reader's progress. The reader leaves when this is dropped.
+/// One reader's progress. Dropping it makes the reader leave.
 #[derive(Debug)]
 pub struct ReaderProgress {
     progress: Arc<AtomicU64>,
 }
 
 impl Pace {
-    /// A pace without readers.
+    /// Creates a pace without readers.
     #[must_use]
     pub fn new() -> Pace {
         Pace::default()
@@ -47,7 +47,7 @@ impl Pace {
         ReaderProgress { progress }
     }
 
-    /// Position of the slowest reader; `u64::MAX` if there are no readers. Removes readers that have left.
+    /// Returns the position of the slowest reader; `u64::MAX` if there are no readers. Removes readers that have left.
     fn slowest(&self) -> u64 {
         let mut readers = self.lock();
         // Acquire, pairs with the release in `ReaderProgress::reached`: the reader has copied the frames
@@ -56,7 +56,7 @@ impl Pace {
         readers.iter().map(|reader| reader.load(Ordering::Acquire)).min().unwrap_or(LEFT)
     }
 
-    /// A list of numbers is valid even if a thread panicked while holding it.
+    /// Locks the list. A list of numbers is valid even if a thread panicked while holding it.
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<AtomicU64>>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,9 +97,8 @@ impl Gate {
         Gate { pace, ring, blocks: VecDeque::new(), opened: 0, passed: true }
     }
 
-    /// Whether a burst that opens at most one block would overtake no reader. `frames` is the number of
-    /// frames that the writer has written so far; all of them must be published, so that readers can read
-    /// them.
+    /// Returns whether a burst that opens at most one block would overtake no reader. `frames` is the number of frames
+    /// that the writer has written so far; all of them must be published, so that readers can read them.
     #[inline]
     pub(crate) fn is_open(&mut self, frames: u64) -> bool {
         let opened = self.ring.writer_word(WriterWord::Opened);

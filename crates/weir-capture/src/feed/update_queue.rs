@@ -38,7 +38,7 @@ struct QueueState<T: Updated> {
 }
 
 impl<T: Updated> QueueState<T> {
-    /// Applies all updates; says whether there were any.
+    /// Applies all updates; returns whether there were any.
     fn apply(&mut self, state: &mut T) -> bool {
         let is_new = !self.updates.is_empty();
         for update in self.updates.drain(..) {
@@ -49,7 +49,7 @@ impl<T: Updated> QueueState<T> {
 }
 
 impl<T: Updated> UpdateQueue<T> {
-    /// A queue whose thread has not begun: `state` is parked.
+    /// Creates a queue whose thread has not begun: `state` is parked.
     pub(crate) fn new(state: Box<T>) -> UpdateQueue<T> {
         let state = QueueState { updates: Vec::new(), retired: Vec::new(), parked: Some(state) };
         UpdateQueue {
@@ -64,7 +64,8 @@ impl<T: Updated> UpdateQueue<T> {
     /// no [`settle`](UpdateQueue::settle) has returned.
     pub(crate) fn post(&self, updates: impl IntoIterator<Item = T::Update>) {
         let mut state = self.lock();
-        // Freed only after the lock is released, because the thread that moves frames may wait for the lock.
+        // The objects are freed only after the lock is released, because the thread that moves frames may wait for the
+        // lock.
         let _freed = std::mem::take(&mut state.retired);
         state.updates.extend(updates);
         if let Some(mut parked) = state.parked.take() {
@@ -76,7 +77,7 @@ impl<T: Updated> UpdateQueue<T> {
         drop(state);
     }
 
-    /// Waits until all updates are applied, and returns the objects that they took out of service.
+    /// Waits until all updates are applied, and returns the objects that they replaced.
     pub(crate) fn settle(&self) -> Vec<T::Retired> {
         let mut state = self.lock();
         while !state.updates.is_empty() {
@@ -87,13 +88,13 @@ impl<T: Updated> UpdateQueue<T> {
         std::mem::take(&mut state.retired)
     }
 
-    /// Whether there are updates to take over.
+    /// Returns whether there are updates to take over.
     #[inline]
     pub(crate) fn is_fresh(&self) -> bool {
         self.is_fresh.load(Ordering::Acquire)
     }
 
-    /// For the thread that moves frames: takes the state, if it is parked, and applies new updates.
+    /// Takes the state, if it is parked, and applies new updates. For the thread that moves frames.
     #[cold]
     pub(crate) fn take_over(&self, own: Option<Box<T>>) -> Box<T> {
         let mut state = self.lock();
@@ -106,7 +107,7 @@ impl<T: Updated> UpdateQueue<T> {
         own
     }
 
-    /// For the thread that moves frames, when it is about to move none: parks the state.
+    /// Parks the state. For the thread that moves frames, when it is about to stop moving them.
     #[cold]
     pub(crate) fn park(&self, mut own: Box<T>) {
         let mut state = self.lock();
@@ -126,8 +127,8 @@ impl<T: Updated> UpdateQueue<T> {
         }
     }
 
-    /// The data is valid even if a thread panicked while holding it: updates are applied one by
-    /// one, and each is small.
+    /// Locks the state. The data is valid even if a thread panicked while holding it: updates are applied one by one,
+    /// and each is small.
     fn lock(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -57,8 +57,8 @@ impl Wakers {
         Some(self.wakers.remove(at))
     }
 
-    /// Call after publishing. Wakes all readers whose threshold for the feed's ring number `ring` is at
-    /// most `ordinal`.
+    /// Wakes all readers whose threshold for the feed's ring number `ring` is at most `ordinal`. Call this after
+    /// publishing.
     #[inline]
     pub fn published(&mut self, ring: usize, ordinal: u64) {
         for AddedWaker { waker, first, .. } in &mut self.wakers {
@@ -66,19 +66,20 @@ impl Wakers {
         }
     }
 
-    /// Call when another quarter of the feed's ring number `ring` has begun. Wakes the readers that wait for that.
+    /// Wakes the readers that wait for a quarter. Call this when another quarter of the feed's ring number `ring` has
+    /// begun.
     pub(crate) fn filled_quarter(&self, ring: usize) {
         for own in &self.wakers {
             own.waker.wake_for_quarter(own.first + ring);
         }
     }
 
-    /// Call when the doorbell is armed for the readers' thresholds.
+    /// Tells those readers that asked for it that the doorbell is armed. Call this when it is armed for all thresholds.
     pub(crate) fn tell_armed(&mut self) {
         self.wakers.iter_mut().for_each(|own| own.waker.tell_armed());
     }
 
-    /// The lowest threshold for ring number `ring` that is above `ordinal`.
+    /// Returns the lowest threshold for ring number `ring` that is above `ordinal`; `AWAKE` if there is none.
     #[must_use]
     pub fn earliest(&self, ring: usize, ordinal: u64) -> u64 {
         let thresholds = self.wakers.iter().map(|own| own.waker.wake_threshold(own.first + ring));
@@ -91,27 +92,27 @@ impl Wakers {
         self.wakers.retain_mut(|own| own.waker.take_messages() != Asked::Gone);
     }
 
-    /// Whether a reader waits for a confirmation.
+    /// Returns whether a reader waits for a confirmation.
     pub(crate) fn want_confirmation(&self) -> bool {
         self.wakers.iter().any(|own| own.waker.wants_confirmation())
     }
 
-    /// Whether a reader sleeps because of a confirmation.
+    /// Returns whether a reader sleeps because of a confirmation.
     pub(crate) fn rely_on_confirmation(&self) -> bool {
         self.wakers.iter().any(|own| own.waker.relies_on_confirmation())
     }
 
-    /// Call when the wait that the confirmations need begins.
+    /// Tells the wakers that the wait for all running programs begins, after which readers get their confirmations.
     pub(crate) fn begin_confirmations(&mut self) {
         self.wakers.iter_mut().for_each(|own| own.waker.begin_confirmation());
     }
 
-    /// Call when the wait is over and all rings were checked.
+    /// Confirms to the readers. Call this when the wait is over and all rings were checked.
     pub(crate) fn finish_confirmations(&mut self) {
         self.wakers.iter_mut().for_each(|own| own.waker.finish_confirmation());
     }
 
-    /// Wakes all readers, since the rings are closed.
+    /// Wakes all readers, because the rings are closed.
     pub fn wake_all(&self) {
         for own in &self.wakers {
             own.waker.wake();

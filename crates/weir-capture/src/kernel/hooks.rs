@@ -18,7 +18,7 @@ pub struct Hooks {
     pub programs: Vec<Attached>,
 }
 
-/// Where a program is attached.
+/// A place where a program can be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachPoint {
     /// XDP, in this mode.
@@ -32,7 +32,7 @@ pub enum AttachPoint {
 /// A program on a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// Where.
+    /// The place where it is attached.
     pub point: AttachPoint,
     /// Its id.
     pub program: u32,
@@ -43,7 +43,7 @@ pub struct Attached {
     pub link: Option<u32>,
 }
 
-/// The hooks of the interface of this index.
+/// Reads the hooks of the interface with this index.
 #[must_use]
 pub fn hooks(ifindex: u32) -> Hooks {
     let xdp = query(ifindex);
@@ -69,7 +69,7 @@ pub fn hooks(ifindex: u32) -> Hooks {
     Hooks { xdp_program: attached.map(|(program, _)| program), native, tcx, programs }
 }
 
-/// Whether this process may list BPF links. Without CAP_SYS_ADMIN the list appears to be empty.
+/// Returns whether this process may list BPF links. Without CAP_SYS_ADMIN the list appears to be empty.
 pub(crate) fn sees_links() -> bool {
     let mut first = 0;
     // SAFETY: the kernel writes one id, to a word that lives through the call.
@@ -77,7 +77,7 @@ pub(crate) fn sees_links() -> bool {
     result == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT)
 }
 
-/// The BPF link that holds a program at the interface's XDP hook. One program may be attached to many
+/// Returns the BPF link that holds a program at the interface's XDP hook. One program may be attached to many
 /// interfaces, each time by a link of its own, or without a link.
 fn xdp_link(ifindex: u32, program: u32) -> Option<u32> {
     let here =
@@ -86,8 +86,8 @@ fn xdp_link(ifindex: u32, program: u32) -> Option<u32> {
     links.find(|link| link.prog_id == program && here(&link.info)).map(|link| link.id)
 }
 
-/// Looks up the names in one pass over all loaded programs, of which there may be many more than on this
-/// interface.
+/// Sets the names of the programs. This takes one pass over all loaded programs, of which there may be many more than
+/// on this interface.
 fn name(attached: &mut [Attached]) {
     if attached.is_empty() {
         return;
@@ -148,8 +148,8 @@ pub enum XdpMode {
 }
 
 impl XdpMode {
-    /// The keyword for it in `ip link set dev IFACE WORD off`. `xdp` means native mode if the driver
-    /// supports that, whichever program is attached: on a veth it does not detach a generic program.
+    /// Returns the keyword for this mode in `ip link set dev IFACE WORD off`. `xdp` means native mode if the driver
+    /// supports native mode, whichever program is attached: on a veth it does not detach a generic program.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -160,8 +160,8 @@ impl XdpMode {
     }
 }
 
-/// The attached program and its mode. If another program is attached beside an offloaded one, this is the
-/// other, since it is the one that blocks the hook.
+/// Returns the attached program and its mode. If an offloaded program and another one are attached, returns the other
+/// one, because that is the program that blocks the hook.
 ///
 /// Source: linux/if_link.h, IFLA_XDP_ATTACHED; `rtnl_xdp_fill`, net/core/rtnetlink.c.
 pub(crate) fn attached_at_xdp(query: &libbpf_sys::bpf_xdp_query_opts) -> Option<(u32, XdpMode)> {
@@ -192,7 +192,7 @@ pub enum XdpOwner {
     /// A link that no visible process has open: it is pinned, or a process in another PID namespace has it
     /// open.
     Link(u32),
-    /// It was attached by netlink, without a link. The command that detaches it depends on the mode.
+    /// The program was attached by netlink, without a link. The command that detaches it depends on the mode.
     Netlink(XdpMode),
 }
 
@@ -215,13 +215,13 @@ impl XdpOwner {
     }
 }
 
-/// A process that has the link open, and its name. Only root can read the descriptors of other users'
+/// Returns a process that has the link open, and its name. Only root can read the descriptors of other users'
 /// processes.
 fn process_with(link: u32) -> Option<(u32, String)> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let pid = pids.find(|pid| {
-        // It may have ended by now.
+        // The process may have ended by now.
         let open = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
         open.into_iter()
             .any(|fd| fs::read_to_string(fd.path()).is_ok_and(|info| is_of(&info, link)))
@@ -230,8 +230,7 @@ fn process_with(link: u32) -> Option<(u32, String)> {
     Some((pid, name.trim().to_owned()))
 }
 
-/// Whether a descriptor's /proc/PID/fdinfo describes this link. Source: `bpf_link_show_fdinfo` of the
-/// kernel.
+/// Returns whether a descriptor's /proc/PID/fdinfo describes this link. Source: `bpf_link_show_fdinfo` of the kernel.
 fn is_of(fdinfo: &str, link: u32) -> bool {
     let value = fdinfo.lines().find_map(|line| line.strip_prefix("link_id:"));
     value.is_some_and(|value| value.trim().parse() == Ok(link))

@@ -41,7 +41,7 @@ const LINKTYPE_RAW: u16 = 101;
 /// Longest frame that Wireshark (`WTAP_MAX_PACKET_SIZE_STANDARD`) and tcpdump (`MAXIMUM_SNAPLEN`) accept in
 /// a file.
 const OTHERS_CAPLEN_MAX: u32 = 262_144;
-/// An Ethernet header and two VLAN tags.
+/// Length of an Ethernet header and two VLAN tags.
 const LINK_HEADER_BYTES_MAX: u32 = 22;
 
 /// An interface that exists.
@@ -58,20 +58,19 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Longest frame that it sends or receives, by its own settings: a frame of its MTU, or a super-frame.
-    /// On a veth, the peer limits received frames and may allow longer ones.
+    /// Returns the length of the longest frame that the interface sends or receives, by its own settings: a frame of
+    /// its MTU, or a super-frame. On a veth, the peer limits received frames and may allow longer ones.
     pub(crate) fn frame_bytes_max(&self) -> u32 {
         frame_bytes_max(self.index, self.mtu)
     }
 
-    /// Notes for the user about a capture in this direction that keeps at most `caplen_max` bytes of a
-    /// frame.
+    /// Returns notes for the user about a capture in this direction that keeps at most `caplen_max` bytes of a frame.
     pub(crate) fn notes(&self, direction: Direction, caplen_max: u32) -> Vec<String> {
         let long = long_frames_note(&self.name, self.frame_bytes_max(), caplen_max);
         self.twice_note(direction).into_iter().chain(long).collect()
     }
 
-    /// A note for the loopback device: an engine that captures both directions gets every packet twice.
+    /// Returns a note for the loopback device: an engine that captures both directions gets every packet twice.
     fn twice_note(&self, direction: Direction) -> Option<String> {
         (self.name == "lo" && direction == Direction::Both).then(|| {
             "the loopback device shows every packet twice, going out and coming in; --direction in \
@@ -88,8 +87,8 @@ pub struct InterfaceQuery {
 }
 
 impl InterfaceQuery {
-    /// Opens a socket in the current network namespace. Later answers are about that namespace, even if the
-    /// thread changes its own.
+    /// Opens a socket in the current network namespace. Later answers are about this namespace, even if the thread
+    /// changes its own.
     ///
     /// # Errors
     /// [`CaptureError::Os`].
@@ -127,8 +126,8 @@ impl InterfaceQuery {
         Ok(Interface { name: name.to_owned(), index, link_type, mtu })
     }
 
-    /// Number of RX queues of the interface, as `ethtool -l` shows it or, if the driver does not support
-    /// that, by the entries in /sys; `None` if neither is available.
+    /// Returns the number of RX queues of the interface, as `ethtool -l` shows it; if the driver does not report it,
+    /// the number of entries in /sys; `None` if neither is available.
     #[must_use]
     pub fn rx_queues(&self, name: &str) -> Option<u32> {
         let said = self.channels(name).ok().map(|channels| channels.rx);
@@ -139,7 +138,7 @@ impl InterfaceQuery {
         })
     }
 
-    /// Whether the interface of this index still exists, under any name.
+    /// Returns whether the interface of this index still exists, under any name.
     #[must_use]
     pub fn exists(&self, index: u32) -> bool {
         let mut request = zeroed();
@@ -147,8 +146,8 @@ impl InterfaceQuery {
         self.ioctl(libc::SIOCGIFNAME, &mut request).is_ok()
     }
 
-    /// Whether the interface has the flag IFF_PROMISC (`ip link set eth0 promisc on`). Memberships of
-    /// packet sockets do not set this flag.
+    /// Returns whether the interface has the flag IFF_PROMISC (`ip link set eth0 promisc on`). Memberships of packet
+    /// sockets do not set this flag.
     #[must_use]
     pub fn is_promiscuous(&self, name: &str) -> bool {
         // SAFETY: SIOCGIFFLAGS fills `ifru_flags`.
@@ -183,7 +182,7 @@ pub(crate) fn frame_bytes_max(ifindex: u32, mtu: u32) -> u32 {
     link::super_frame_bytes_max(ifindex).max(mtu).saturating_add(LINK_HEADER_BYTES_MAX)
 }
 
-/// A note for the user if other programs refuse files with frames of this length.
+/// Returns a note for the user if other programs refuse files with frames of this length.
 fn long_frames_note(iface: &str, frame_bytes_max: u32, caplen_max: u32) -> Option<String> {
     (frame_bytes_max.min(caplen_max) > OTHERS_CAPLEN_MAX).then(|| {
         format!(
@@ -193,8 +192,8 @@ fn long_frames_note(iface: &str, frame_bytes_max: u32, caplen_max: u32) -> Optio
     })
 }
 
-/// Number of RX queues by the entries in /sys, for drivers without `ethtool -l`. `None` unless the thread
-/// is in the network namespace of the process, which /sys shows.
+/// Counts the RX queues by the entries in /sys, for drivers without `ethtool -l`. Returns `None` unless the thread is
+/// in the network namespace of the process, which /sys shows.
 fn queues_in_sys(name: &str, index: i32) -> Option<u32> {
     let netns = |whose| std::fs::read_link(format!("/proc/{whose}/ns/net")).ok();
     if netns("thread-self")? != netns("self")? {
@@ -211,7 +210,7 @@ fn queues_in_sys(name: &str, index: i32) -> Option<u32> {
     Some(queues.count() as u32).filter(|&queues| queues > 0)
 }
 
-/// Sets the name. The kernel needs a terminating zero within the field.
+/// Sets the name in a request. The kernel needs a terminating zero within the field.
 fn named(ifreq: &mut libc::ifreq, name: &str) -> io::Result<()> {
     if name.is_empty() || name.len() >= ifreq.ifr_name.len() {
         return Err(io::ErrorKind::NotFound.into());
@@ -227,7 +226,7 @@ fn zeroed() -> libc::ifreq {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-/// The pcapng link type of an interface's frames.
+/// Returns the pcapng link type of an interface's frames.
 ///
 /// # Errors
 /// As [`InterfaceQuery::find`] and [`ask_in`].
@@ -248,7 +247,7 @@ pub struct Promiscuity {
 }
 
 impl Promiscuity {
-    /// Asks for promiscuous mode.
+    /// Sets promiscuous mode on an interface.
     ///
     /// # Errors
     /// [`CaptureError::NoRights`] or [`CaptureError::Os`].
@@ -259,8 +258,8 @@ impl Promiscuity {
         Ok(promiscuity)
     }
 
-    /// For interfaces that join and leave. Opens a packet socket that receives nothing (protocol 0).
-    /// `source` is the name for errors.
+    /// Creates a value for interfaces that are added and removed later. Opens a packet socket that receives nothing
+    /// (protocol 0). `source` is the name of the source in errors.
     ///
     /// # Errors
     /// As [`new`](Promiscuity::new).

@@ -14,7 +14,7 @@ pub struct MemoryLimit {
     pub limit: Option<PathBuf>,
 }
 
-/// Memory that is free for this process; `None` if the kernel does not report it.
+/// Returns the memory that is free for this process; `None` if the kernel does not report it.
 #[must_use]
 pub fn free() -> Option<MemoryLimit> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -27,20 +27,20 @@ pub fn free() -> Option<MemoryLimit> {
     machine.into_iter().chain(groups).min_by_key(|room| room.bytes)
 }
 
-/// Free huge pages of 2 MiB in the kernel's pool; `None`: the kernel has no pool of that size.
+/// Returns the number of free huge pages of 2 MiB in the kernel's pool; `None`: the kernel has no pool of that size.
 #[must_use]
 pub fn free_huge_pages() -> Option<u64> {
     // `free_hugepages` includes the pages that are reserved for existing mappings.
     Some(huge_page_count("free_hugepages")?.saturating_sub(huge_page_count("resv_hugepages")?))
 }
 
-/// All huge pages of 2 MiB in the kernel's pool, free or in use.
+/// Returns the number of huge pages of 2 MiB in the kernel's pool, free or in use.
 #[must_use]
 pub fn huge_pages() -> Option<u64> {
     huge_page_count("nr_hugepages")
 }
 
-/// Source: Documentation/admin-guide/mm/hugetlbpage.rst.
+/// Reads a number of huge pages. Source: Documentation/admin-guide/mm/hugetlbpage.rst.
 fn huge_page_count(file: &str) -> Option<u64> {
     let folder = Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB");
     fs::read_to_string(folder.join(file)).ok()?.trim().parse().ok()
@@ -58,7 +58,7 @@ enum Version {
 }
 
 impl Version {
-    /// The mount point of the hierarchy, and the path of this process's group below it.
+    /// Returns the mount point of the hierarchy, and the path of this process's group below it.
     fn find(self, own: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
         // `ID:CONTROLLERS:PATH`; cgroups(7).
         let group = own.lines().find_map(|line| {
@@ -85,7 +85,7 @@ impl Version {
         })
     }
 
-    /// The smallest amount that the group and its ancestors leave. The root group has no limit.
+    /// Returns the smallest amount that is left in the group and in its ancestors. The root group has no limit.
     fn least_in(self, top: &Path, below: &Path) -> Option<MemoryLimit> {
         let groups = below.ancestors().map(|group| top.join(group));
         groups.filter_map(|group| self.left_in(&group)).min_by_key(|room| room.bytes)

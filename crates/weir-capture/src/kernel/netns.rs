@@ -32,19 +32,19 @@ pub struct Netns {
 pub struct NetnsId(u64, u64);
 
 impl NetnsId {
-    /// Identity of the calling thread's namespace; `None` if /proc is not mounted.
+    /// Returns the identity of the calling thread's namespace; `None` if /proc is not mounted.
     #[must_use]
     pub fn current() -> Option<NetnsId> {
         std::fs::metadata("/proc/thread-self/ns/net").ok().map(|file| NetnsId::of(&file))
     }
 
-    /// Identity of the namespace that has this name now; `None` if there is none.
+    /// Returns the identity of the namespace that has this name now; `None` if there is none.
     #[must_use]
     pub fn named(name: &NetnsName) -> Option<NetnsId> {
         NetnsId::at(&name.locate().ok()?.path)
     }
 
-    /// Identity of the namespace that this file represents; `None` if there is none.
+    /// Returns the identity of the namespace that this file represents; `None` if there is none.
     #[must_use]
     pub fn at(path: &Path) -> Option<NetnsId> {
         std::fs::metadata(path).ok().map(|file| NetnsId::of(&file))
@@ -82,14 +82,14 @@ impl Netns {
         Ok(Netns { name: name.clone(), path, owner, file, id })
     }
 
-    /// Its owner.
+    /// Returns the owner of the namespace.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Whether the file by which it was found still represents it. For the file of a process: whether the
-    /// process still exists and is still in this namespace. A thread without CAP_SYS_PTRACE can only check
+    /// Returns whether the file by which the namespace was found still represents it. For the file of a process:
+    /// whether the process still exists and is still in this namespace. A thread without CAP_SYS_PTRACE can only check
     /// that the process exists.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
@@ -99,7 +99,7 @@ impl Netns {
         }
     }
 
-    /// Its device and inode.
+    /// Returns the device and inode of the namespace.
     #[must_use]
     pub fn id(&self) -> NetnsId {
         self.id
@@ -149,7 +149,7 @@ pub fn enter_netns(name: &NetnsName) -> Result<(), CaptureError> {
     Netns::open(name)?.enter()
 }
 
-/// Runs `ask` in the network namespace of this name; with `None`, on the calling thread.
+/// Runs `ask` in the network namespace of this name, on a thread of its own; with `None`, on the calling thread.
 ///
 /// # Errors
 /// As [`Netns::open`] and [`Netns::enter`].

@@ -17,9 +17,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A folder that is owned by this process's effective user and closed to all others.
 ///
-/// All names are names of files in this folder, without a slash. Files are opened relative to the folder
-/// that was checked, so that it cannot be replaced afterwards. Links are not followed. Everything is an
-/// error except a regular file of this user with one hard link. No call blocks, even on a FIFO.
+/// All names are names of files in this folder, without a slash. Files are opened relative to the folder that was
+/// checked, so that it cannot be replaced afterwards. Links are not followed. Everything is an error except a regular
+/// file of this user with at most one hard link. No call blocks, even on a FIFO.
 #[derive(Debug)]
 pub struct PrivateFolder {
     path: PathBuf,
@@ -60,13 +60,13 @@ impl PrivateFolder {
         Ok(PrivateFolder { path: path.to_owned(), folder })
     }
 
-    /// The path of the folder, for messages.
+    /// Returns the path of the folder, for messages.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Names of its entries, without those that are not UTF-8.
+    /// Returns the names of the folder's entries, without those that are not UTF-8.
     ///
     /// # Errors
     /// The kernel's error.
@@ -120,7 +120,8 @@ impl PrivateFolder {
         Ok(bytes)
     }
 
-    /// Replaces a file atomically, by way of a temporary file named `new`. Not for two threads at a time.
+    /// Replaces a file atomically, by way of a temporary file named `new`. Two threads must not call this at the same
+    /// time.
     ///
     /// # Errors
     /// The kernel's error.

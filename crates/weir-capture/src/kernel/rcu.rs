@@ -72,7 +72,7 @@ thread_local! {
     pub(crate) static REFUSED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Whether tasks can preempt softirqs: whether the kernel's version text contains PREEMPT_RT.
+/// Returns whether tasks can preempt softirqs: whether the kernel's version text contains PREEMPT_RT.
 pub(crate) fn is_real_time() -> bool {
     rustix::system::uname().version().to_string_lossy().contains("PREEMPT_RT")
 }
@@ -106,7 +106,7 @@ impl Spare {
         Spare::map_of_maps().or_else(|_| Spare::packet_socket())
     }
 
-    /// Needs CAP_BPF.
+    /// Creates a map of maps. Needs CAP_BPF.
     fn map_of_maps() -> io::Result<Spare> {
         let failed = io::Error::other::<libbpf_rs::Error>;
         let options = |inner: Option<&MapHandle>| libbpf_sys::bpf_map_create_opts {
@@ -120,7 +120,7 @@ impl Spare {
         Ok(Spare::MapOfMaps { outer: outer.map_err(failed)?, inner })
     }
 
-    /// Needs CAP_NET_RAW. With protocol 0, the socket receives nothing.
+    /// Creates a packet socket. Needs CAP_NET_RAW. With protocol 0, the socket receives nothing.
     fn packet_socket() -> io::Result<Spare> {
         // SAFETY: no pointers are passed; a descriptor or -1 comes back.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };

@@ -3,7 +3,7 @@
 /// `ETH_P_8021Q`, and `ETH_P_8021AD` for the outer of two tags. Source: linux/if_ether.h.
 pub(crate) const TPID_VLAN: u16 = 0x8100;
 pub(crate) const TPID_QINQ: u16 = 0x88a8;
-/// A tag follows the two MAC addresses.
+/// Length of the two MAC addresses, after which the tag comes, and length of the tag.
 pub(crate) const MACS_BYTES: usize = 12;
 pub(crate) const TAG_BYTES: usize = 4;
 
@@ -14,8 +14,8 @@ pub(crate) struct Tag {
     pub(crate) tci: u16,
 }
 
-/// The frame as it was on the wire, with its tag after the MAC addresses, cut at `caplen_max` bytes.
-/// `scratch` is the memory for the result.
+/// Returns the frame as it was on the wire, with its tag after the MAC addresses, cut at `caplen_max` bytes. `scratch`
+/// is the memory for the result.
 pub(crate) fn put_back<'a>(
     scratch: &'a mut Vec<u8>,
     frame: &[u8],

@@ -48,13 +48,14 @@ fn xdp(findings: &mut Findings, name: &str, id: u32, one: Option<&Hooked>) {
     // that may break links.
     let remedy = match one.and_then(|one| one.link) {
         Some(link) => format!("bpftool link detach id {link}"),
-        // By its own word: where a driver has native XDP, `xdp off` leaves a generic program where it is.
+        // The command names the mode: if the driver has native XDP, `xdp off` does not detach a generic program.
         None => format!("ip link set {name} {} off", one.map_or("xdp", |one| one.hook)),
     };
     findings.no("xdp hook", text, remedy);
 }
 
-/// The priority that Weir's own filter takes before Linux 6.6: the first of 16 that no filter of another kind has.
+/// Returns the priority that Weir's own filter gets before Linux 6.6: the first of 16 that no filter of another kind
+/// has.
 fn weir_priority(list: &[Hooked], hook: &str) -> u16 {
     let other_kind = |priority: u16| {
         let mut there =
@@ -64,7 +65,7 @@ fn weir_priority(list: &[Hooked], hook: &str) -> u16 {
     (1..=16).find(|&priority| !other_kind(priority)).unwrap_or(u16::MAX)
 }
 
-/// `ingress: program 42 (cilium_from_net)`, `egress: flower filter of priority 7`.
+/// Describes a program or a filter: `ingress: program 42 (cilium_from_net)`, `egress: flower filter of priority 7`.
 fn who(one: &Hooked) -> String {
     let side = match one.hook.split_once(' ') {
         Some((_, side)) => format!("{side}: "),

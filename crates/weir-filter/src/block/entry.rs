@@ -17,7 +17,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// The prefix with the first `bits` bits of this address. `None` if the address has fewer bits.
+    /// Returns the prefix with the first `bits` bits of this address; `None` if the address has fewer bits.
     #[must_use]
     pub fn around(address: IpAddr, bits: u8) -> Option<Entry> {
         if bits > width(address) {
@@ -26,8 +26,8 @@ impl Entry {
         Entry::prefix(masked(address, bits), bits)
     }
 
-    /// The addresses that begin with the first `bits` bits of `base`. `None` if `base` has fewer bits, or has later
-    /// bits set.
+    /// Returns the entry for all addresses that begin with the first `bits` bits of `base`; `None` if `base` has fewer
+    /// bits, or has later bits set.
     #[must_use]
     pub fn prefix(base: IpAddr, bits: u8) -> Option<Entry> {
         let width = width(base);
@@ -48,19 +48,19 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The lowest address.
+    /// Returns the lowest address.
     #[must_use]
     pub const fn base(&self) -> IpAddr {
         self.base
     }
 
-    /// The number of common bits.
+    /// Returns the number of common bits.
     #[must_use]
     pub const fn bits(&self) -> u8 {
         self.bits
     }
 
-    /// The prefix of this length that contains the address, which must have more than `bits` bits.
+    /// Returns the prefix of this length that contains the address, which must have more than `bits` bits.
     pub(super) fn around(address: IpAddr, bits: u8) -> Prefix {
         Prefix { base: masked(address, bits), bits }
     }
@@ -74,7 +74,7 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// The flow of frames with this key or its reverse.
+    /// Creates the flow of frames with this key or its reverse.
     #[must_use]
     #[inline]
     pub fn new(key: FlowKey) -> Flow {
@@ -82,14 +82,14 @@ impl Flow {
         Flow { key: key.min(key.reversed()) }
     }
 
-    /// The key of one direction, with the lower end (by address, then by port) as the source.
+    /// Returns the key of one direction, with the lower end (by address, then by port) as the source.
     #[must_use]
     pub const fn key(&self) -> FlowKey {
         self.key
     }
 }
 
-/// Number of bits of an address.
+/// Returns the number of bits of an address.
 pub(super) const fn width(address: IpAddr) -> u8 {
     match address {
         IpAddr::V4(_) => 32,
@@ -97,7 +97,7 @@ pub(super) const fn width(address: IpAddr) -> u8 {
     }
 }
 
-/// The address with all bits cleared except the first `bits`, which is at most [`width`].
+/// Returns the address with all bits cleared except the first `bits`, which is at most [`width`].
 pub(super) fn masked(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => {

@@ -1,4 +1,5 @@
-//! The front of a block list: for nearly every frame, a few bits show that no entry can match.
+//! The front of a block list, a kind of counting Bloom filter: for nearly every frame, a few bits show that no entry
+//! can match.
 //!
 //! `struct weir_blocklist_front` of `bpf/block.h` has the same words, numbers and hashes. A bit is
 //! set while an entry needs it. A count for each bit shows when the last such entry is removed.
@@ -58,7 +59,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Counts an entry that needs the bit. True for the first one.
+    /// Counts an entry that needs the bit. Returns true for the first such entry.
     fn add(&mut self, bit: u32) -> bool {
         if bit < HASHES {
             let count = self.hashes.entry(bit).or_insert(0);
@@ -73,7 +74,7 @@ impl Counts {
         *count == 1
     }
 
-    /// Removes an entry that needs the bit. True for the last one.
+    /// Removes an entry that needs the bit. Returns true for the last such entry.
     fn remove(&mut self, bit: u32) -> bool {
         if bit < HASHES {
             let count = self.hashes.get_mut(&bit).expect("counted when its entry came");
@@ -122,7 +123,7 @@ impl Front {
         }
     }
 
-    /// Whether an entry may match. The list must not be empty.
+    /// Returns whether an entry may match. The list must not be empty.
     #[inline]
     pub(super) fn suspects(&self, key: &FlowKey) -> bool {
         let (src, dst) = ends(key.addresses);
@@ -146,7 +147,7 @@ impl Front {
     }
 }
 
-/// The words of a front that change when this entry is added or removed.
+/// Returns the words of a front that change when this entry is added or removed.
 pub fn touched_words(entry: &Entry) -> impl Iterator<Item = usize> {
     // The bits of a prefix are adjacent, or in few words.
     let mut last = usize::MAX;
@@ -158,7 +159,7 @@ pub fn touched_words(entry: &Entry) -> impl Iterator<Item = usize> {
     bits.chain(header_words(entry))
 }
 
-/// Indexes of the counts that include the entry. The count of all entries is last.
+/// Returns the indexes of the counts that include the entry. The count of all entries is last.
 fn header_words(entry: &Entry) -> impl Iterator<Item = usize> {
     let prefixes = match entry {
         Entry::Address(_) | Entry::Flow(_) => [None; 2],
@@ -170,7 +171,7 @@ fn header_words(entry: &Entry) -> impl Iterator<Item = usize> {
     prefixes.into_iter().flatten().chain([ENTRIES])
 }
 
-/// The bits that an entry needs. A bit occurs twice if both ends of a flow have it.
+/// Returns the bits that an entry needs. A bit occurs twice if both ends of a flow have it.
 fn bits(entry: &Entry) -> impl Iterator<Item = u32> {
     let (few, prefix) = match entry {
         Entry::Address(address) => ([Some(address_bit(*address)), None, None], None),
@@ -184,18 +185,17 @@ fn bits(entry: &Entry) -> impl Iterator<Item = u32> {
     few.into_iter().flatten().chain(prefix.into_iter().flatten())
 }
 
-/// The bits of all addresses in the prefix; none if there are too many.
+/// Returns the bits of all addresses in the prefix; none if there are too many.
 fn prefix_bits(prefix: &Prefix) -> impl Iterator<Item = u32> + use<> {
     let (cells, hashed) = match prefix.base() {
         IpAddr::V4(base) => {
             let first = cell_bit(base);
-            // Both bits of all cells that it covers, or the first bit of the cell that it is a part
-            // of.
+            // Both bits of all cells that the prefix covers, or the first bit of the cell that it is a part of.
             let bits = CELL_LENGTH.checked_sub(prefix.bits()).map_or(1, |more| 2 << more);
             (first..first + bits, 0..0)
         }
         IpAddr::V6(base) => {
-            // 64 bits, because the end of the highest prefixes is 2^32.
+            // The numbers have 64 bits, because the end of the highest prefixes is 2^32.
             let upper = u64::from(v6_upper(base));
             let values = match prefix.bits() {
                 NARROW_V6.. => 1 << 32u8.saturating_sub(prefix.bits()),
@@ -212,8 +212,7 @@ fn word_of(bit: u32) -> usize {
     HEADER_WORDS + (bit / 64) as usize
 }
 
-/// The address as a number of 64 bits. IPv4 addresses are taken as IPv4-mapped, as in the kernel's
-/// keys.
+/// Returns the address as a number of 64 bits. IPv4 addresses are taken as IPv4-mapped, as in the kernel's keys.
 #[inline]
 fn number(address: IpAddr) -> u64 {
     match address {
@@ -225,18 +224,18 @@ fn number(address: IpAddr) -> u64 {
     }
 }
 
-/// The bit of an address. It is even; [`end_bit`] is the next one.
+/// Returns the bit of an address. It is even; [`end_bit`] is the next one.
 #[inline]
 fn address_bit(address: IpAddr) -> u32 {
     (number(address).wrapping_mul(MULTIPLIERS[0]) >> 44) as u32 & !1
 }
 
-/// The bit of an address at the end of a flow. It is next to [`address_bit`], so in the same word.
+/// Returns the bit of an address at the end of a flow. It is next to [`address_bit`], so in the same word.
 fn end_bit(address: IpAddr) -> u32 {
     address_bit(address) | 1
 }
 
-/// The bit of a flow, the same for both directions.
+/// Returns the bit of a flow, the same for both directions.
 #[inline]
 fn flow_bit(key: &FlowKey) -> u32 {
     let end = |address, port| {
@@ -257,8 +256,8 @@ fn prefix_bit(address: IpAddr) -> u32 {
     }
 }
 
-/// The first bit of the address's cell: a prefix covers the cell or a part of it. The next bit: a
-/// prefix covers all of it.
+/// Returns the first bit of the address's cell: a prefix covers the cell or a part of it. The next bit: a prefix covers
+/// all of it.
 #[inline]
 fn cell_bit(address: Ipv4Addr) -> u32 {
     HASHES + 2 * (address.to_bits() >> (32 - CELL_LENGTH))

@@ -10,10 +10,10 @@ use weir_frame::headers::Addresses;
 use super::entry::width;
 use super::{Entry, Flow, Prefix, ends};
 
-/// Why a text is no entry. Texts are shown with control characters escaped, and shortened.
+/// The reason why a text is not an entry. Texts are shown with control characters escaped, and shortened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// Neither address nor prefix nor flow.
+    /// The text is neither an address nor a prefix nor a flow.
     #[error(
         "'{text}' is nothing to block; say an address (10.0.0.1), a prefix (2001:db8::/32) or a flow, in quotes \
          ('tcp 10.0.0.1:80 10.0.0.2:4711')"
@@ -22,7 +22,7 @@ pub enum EntryError {
         /// The text.
         text: String,
     },
-    /// A prefix longer than the address.
+    /// The prefix is longer than the address.
     #[error("'{text}': a prefix of such an address has 0 to {width} bits")]
     Length {
         /// The text.
@@ -30,17 +30,17 @@ pub enum EntryError {
         /// Bits of the address.
         width: u8,
     },
-    /// Bits are set after the prefix.
+    /// The address has bits set after the prefix.
     #[error("'{text}' has bits set behind the prefix; say {prefix}, or {address} alone")]
     HostBits {
         /// The text.
         text: String,
-        /// The prefix that the address is under.
+        /// The prefix that contains the address.
         prefix: String,
         /// The address.
         address: IpAddr,
     },
-    /// Not a protocol.
+    /// The text is not a protocol.
     #[error(
         "'{text}' is no protocol; say tcp, udp, udplite, sctp, dccp, icmp, icmp6 or a number up to 255"
     )]
@@ -48,7 +48,7 @@ pub enum EntryError {
         /// The text.
         text: String,
     },
-    /// An end that is no address with a port.
+    /// An end of the flow is not an address with a port.
     #[error("'{text}' is no end of a {protocol} flow; say 10.0.0.1:80 or [2001:db8::1]:80")]
     End {
         /// The text.
@@ -56,7 +56,7 @@ pub enum EntryError {
         /// The protocol.
         protocol: String,
     },
-    /// An end that is no address, in a protocol without ports.
+    /// An end of the flow is not an address, and the protocol has no ports.
     #[error("'{text}' is no end of a {protocol} flow, which has no ports; say an address alone")]
     EndWithoutPort {
         /// The text.
@@ -64,7 +64,7 @@ pub enum EntryError {
         /// The protocol.
         protocol: String,
     },
-    /// IPv4 at one end, IPv6 at the other.
+    /// One end of the flow has an IPv4 address, the other an IPv6 address.
     #[error("'{text}' has ends of two kinds; both are IPv4 or both are IPv6")]
     TwoKinds {
         /// The text.
@@ -72,7 +72,7 @@ pub enum EntryError {
     },
 }
 
-/// The text, escaped for display.
+/// Returns the text, escaped and shortened for display.
 fn shown(text: &str) -> String {
     const CHARS_MAX: usize = 80;
     let mut shown: String = text.chars().take(CHARS_MAX).flat_map(char::escape_debug).collect();
@@ -108,7 +108,7 @@ fn prefix(text: &str, base: IpAddr, bits: u32) -> Result<Entry, EntryError> {
     };
     Entry::prefix(base, bits).ok_or_else(|| EntryError::HostBits {
         text: shown(text),
-        // Shorter than the address, so this is a prefix.
+        // `bits` is less than `width` here, so this is a prefix.
         prefix: Prefix::around(base, bits).to_string(),
         address: base,
     })
@@ -153,7 +153,7 @@ fn end(text: &str, protocol: u8) -> Result<(IpAddr, u16), EntryError> {
     parse().ok_or_else(|| EntryError::End { text: shown(text), protocol: protocol_text() })
 }
 
-/// Digits only: `parse` would accept a sign.
+/// Parses a number that consists only of digits: `parse` would also accept a sign.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
@@ -170,7 +170,7 @@ impl fmt::Display for ProtocolText {
     }
 }
 
-/// The text that [`FromStr`] parses.
+/// Writes the text that [`FromStr`] parses.
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

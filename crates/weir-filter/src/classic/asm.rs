@@ -1,5 +1,5 @@
-//! Assembles classic BPF: jumps to labels without a place yet, and jumps that are longer than a
-//! conditional jump can be.
+//! Assembles classic BPF, with labels that are placed later, and with jumps that are longer than a conditional jump can
+//! be.
 
 use crate::insn::*;
 
@@ -7,13 +7,13 @@ use crate::insn::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(usize);
 
-/// The longest conditional jump: its distances are bytes.
+/// The longest conditional jump: its distance is one byte.
 const JUMP_MAX: usize = u8::MAX as usize;
 
 enum Item {
     Plain(Insn),
     Go(Label),
-    /// The operand is X if the code says so.
+    /// The operand is X if `code` has the bit `X`, else `k`.
     Branch {
         code: u16,
         k: u32,
@@ -24,7 +24,7 @@ enum Item {
 
 struct Way {
     to: Label,
-    /// It is longer than [`JUMP_MAX`], so it goes through a `ja` after the branch.
+    /// Whether the jump is longer than [`JUMP_MAX`], so that it goes through a `ja` after the branch.
     is_far: bool,
 }
 
@@ -70,7 +70,7 @@ impl Asm {
         self.items.push(Item::Branch { code, k, yes: way(yes), no: way(no) });
     }
 
-    /// The instructions.
+    /// Returns the instructions.
     pub(super) fn finish(mut self) -> Vec<Insn> {
         let mut begins = self.begins();
         // A jump that becomes far can make other jumps longer, never shorter.
@@ -114,8 +114,7 @@ impl Asm {
         [insns[at].jt, insns[at].jf] = skips;
     }
 
-    /// For each item, the number of its first instruction. The last element is the number of all
-    /// instructions.
+    /// Returns the number of the first instruction of each item. The last element is the number of all instructions.
     fn begins(&self) -> Vec<usize> {
         let mut begins = vec![0];
         begins.extend(self.items.iter().scan(0, |at, item| {
@@ -125,13 +124,13 @@ impl Asm {
         begins
     }
 
-    /// Number of instructions between instruction `at` and the label.
+    /// Returns the number of instructions between instruction `at` and the label.
     fn distance(&self, begins: &[usize], to: Label, at: usize) -> usize {
         let place = self.labels[to.0].expect("each label that is used has a place");
         begins[place].checked_sub(at + 1).expect("jumps go forward")
     }
 
-    /// Marks conditional jumps that are too long; false if there are none.
+    /// Marks conditional jumps that are too long; returns false if there are none.
     fn lengthen(&mut self, begins: &[usize]) -> bool {
         let mut found = Vec::new();
         for (number, item) in self.items.iter().enumerate() {

@@ -11,7 +11,7 @@ const END: u32 = BEGIN + TAG_BYTES as u32;
 /// Offset of the tag's second half.
 const MIDDLE: u32 = BEGIN + 2;
 
-/// Whether a load with X up to `most_of_x` can reach beyond the addresses.
+/// Returns whether a load with X up to `most_of_x` can reach beyond the addresses.
 pub(super) fn reaches_tag(load: Load, k: u32, most_of_x: u32) -> bool {
     let index = if load.indirect { most_of_x } else { 0 };
     k.saturating_add(index).saturating_add(u32::from(load.size)) > BEGIN
@@ -25,8 +25,8 @@ fn absolute(size: u32) -> u16 {
     }
 }
 
-/// Offset in the bytes without the tag, of `size` bytes of the frame on the wire; `None` if some of
-/// them are in the tag.
+/// Returns the offset, in the bytes without the tag, of `size` bytes of the frame on the wire; `None` if some of them
+/// are in the tag.
 pub(super) fn place(offset: u32, size: u32) -> Option<u32> {
     match offset {
         _ if offset + size <= BEGIN => Some(offset),
@@ -39,7 +39,7 @@ pub(super) fn place(offset: u32, size: u32) -> Option<u32> {
 /// one.
 pub(super) struct Spare {
     pub word: Option<u32>,
-    /// A free word was needed, but there is none.
+    /// Whether a word was needed, but there is none.
     pub is_lacking: bool,
 }
 
@@ -120,7 +120,7 @@ pub(super) fn at_x(
         asm.go(done);
     }
     asm.place(behind);
-    // Negative for small `k`: the kernel adds it with its sign, and X is large enough.
+    // The offset is negative for small `k`: the kernel adds it as a signed number, and X is large enough.
     asm.emit(code, k.wrapping_sub(TAG_BYTES as u32));
     asm.place(done);
 }
@@ -174,7 +174,7 @@ impl Part {
         match self.from {
             From::Addresses(3) => three(asm, BEGIN - 3),
             From::Addresses(size) => asm.emit(absolute(size), BEGIN - size),
-            // They are where the tag was.
+            // Without the tag, these bytes begin at its offset.
             From::Rest(3) => three(asm, BEGIN),
             From::Rest(size) => asm.emit(absolute(size), BEGIN),
             From::Half(which, begin, end) => {
@@ -192,7 +192,7 @@ impl Part {
     }
 }
 
-/// A missing protocol means 802.1Q, as for other users of the kernel's tag.
+/// Replaces a missing protocol by 802.1Q, as other users of the kernel's tag do.
 fn protocol(asm: &mut Asm) {
     let (missing, known) = (asm.label(), asm.label());
     asm.branch(JMP | JEQ, 0, missing, known);

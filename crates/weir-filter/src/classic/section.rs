@@ -10,7 +10,7 @@ use crate::insn::*;
 /// The place of the outer tag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tag {
-    /// In the bytes, or there is none.
+    /// The tag is in the bytes, or there is none.
     Inside,
     Beside,
 }
@@ -30,18 +30,18 @@ pub(super) struct Section<'a> {
 impl<'a> Section<'a> {
     pub(super) fn new(code: &'a Code<'a>, mut asm: Asm) -> Section<'a> {
         let spare = Spare { word: code.spare_word(), is_lacking: false };
-        // emit() replaces it before its first instruction.
+        // `emit` replaces this label before it is used.
         let nowhere = asm.label();
         let (labels, take, reject) = (Vec::new(), nowhere, nowhere);
         Section { code, asm, tag: Tag::Inside, spare, labels, take, reject }
     }
 
-    /// The code, if a spare word was there or was not needed.
+    /// Returns the code, or an error if a spare word was needed and there is none.
     pub(super) fn finish(self) -> Result<Vec<Insn>, ClassicError> {
         if self.spare.is_lacking { Err(ClassicError::NoWord) } else { Ok(self.asm.finish()) }
     }
 
-    /// Both sections, and the test that selects one of them.
+    /// Emits both sections, and the test that selects one of them.
     pub(super) fn branch_by_tag(&mut self) {
         let (inside, beside) = (self.asm.label(), self.asm.label());
         self.asm.emit(LD_B_ABS, VLAN_TAG_PRESENT);
@@ -168,7 +168,7 @@ impl<'a> Section<'a> {
         load::at_x(&mut self.asm, what, most_of_x, &mut self.spare);
     }
 
-    /// A shift by X, which may be 32 or more.
+    /// Emits a shift by X, which may be 32 or more.
     fn shift(&mut self, insn: Insn) {
         let word = self.spare.word();
         let (zero, few, done) = (self.asm.label(), self.asm.label(), self.asm.label());

@@ -1,4 +1,4 @@
-//! Assembles eBPF instructions, and jumps to labels without a place yet.
+//! Assembles eBPF instructions, with labels that are placed later.
 //!
 //! Source: the kernel's Documentation/bpf/standardization/instruction-set.rst.
 
@@ -150,7 +150,7 @@ impl Asm {
         self.emit(EXIT, R0, R0, 0, 0);
     }
 
-    /// Number of instructions.
+    /// Returns the number of instructions.
     pub(super) fn len(&self) -> usize {
         self.insns.len()
     }
@@ -166,7 +166,7 @@ impl Asm {
         assert!(was.is_none(), "a label has one place");
     }
 
-    /// Whether a jump goes there.
+    /// Returns whether a jump goes to the label.
     pub(super) fn is_used(&self, label: Label) -> bool {
         self.labels[label.0].is_used
     }
@@ -187,7 +187,7 @@ impl Asm {
         self.emit_operand(JMP | condition as u8, left, operand, 0);
     }
 
-    /// The same for the lower halves.
+    /// Jumps if `left condition operand`, for the lower halves (32 bits unsigned).
     pub(super) fn jump_if32(
         &mut self,
         condition: Condition,
@@ -199,7 +199,7 @@ impl Asm {
         self.emit_operand(JMP32 | condition as u8, left, operand, 0);
     }
 
-    /// The code, with the distances of all jumps.
+    /// Returns the code, with the distances of all jumps.
     pub(super) fn finish(mut self) -> Result<Vec<EbpfInsn>, TooFar> {
         for (from, label) in self.jumps {
             let to = self.labels[label.0].place.expect("every label that is jumped to is placed");
@@ -217,7 +217,7 @@ impl Asm {
 pub(super) struct Hops {
     /// Target of the last intermediate jump.
     to: Label,
-    /// Place of that jump.
+    /// Number of instructions at the place of that jump.
     since: usize,
 }
 
@@ -226,7 +226,7 @@ pub(super) struct Hops {
 const HOP: usize = JUMP_MAX / 4;
 
 impl Hops {
-    /// Begins where jumps to `to` have just been made.
+    /// Begins at this place of the code, where a jump to `to` was just emitted.
     pub(super) fn to(to: Label, asm: &Asm) -> Hops {
         Hops { to, since: asm.len() }
     }
@@ -244,13 +244,13 @@ impl Hops {
         *self = Hops { to: next, since: asm.len() };
     }
 
-    /// The label to be placed where the jump ends.
+    /// Returns the label to place where the jump ends.
     pub(super) fn end(self) -> Label {
         self.to
     }
 }
 
-/// The size field of loads and stores.
+/// Returns the size field of loads and stores.
 fn width(size: u8) -> u8 {
     match size {
         1 => 0x10,

@@ -10,7 +10,7 @@ use crate::program::Program;
 /// The place of a frame's outer tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// There is none, or no program asks for it.
+    /// There is no tag, or it is in the bytes and no program asks for it beside them.
     Plain,
     /// Beside the bytes.
     Beside,
@@ -19,7 +19,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The kinds that must be distinguished.
+    /// Returns the kinds that must be distinguished.
     pub(super) fn all(target: Target, somebody_asks: bool) -> Vec<Kind> {
         let mut kinds = vec![Kind::Plain];
         if target.tells_tag() {
@@ -31,7 +31,7 @@ impl Kind {
         kinds
     }
 
-    /// The view that a program has of frames of this kind.
+    /// Returns the view that a program has of frames of this kind.
     pub(super) fn view(self, program: &Program) -> View {
         match (self, program.asks_for_tag()) {
             (Kind::Plain, _) | (Kind::InBytes, false) => View::AsIs,
@@ -75,7 +75,7 @@ pub(super) fn find(asm: &mut Asm, target: Target, kinds: &[Kind]) {
     asm.place(known);
 }
 
-/// Stores the tag in r2, if there is one; else jumps to `none`.
+/// Stores the tag that the caller has passed in r2, if there is one; else jumps to `none`.
 fn tag_of_caller(asm: &mut Asm, number: usize, none: Label) {
     asm.jump_if32(Condition::Equal, R2, Operand::Imm(0), none);
     asm.store_imm(4, FP, KIND, number as i32);

@@ -64,7 +64,7 @@ fn user(asm: &mut Asm, at: At, size: u8, dst: Reg, reject: Label) {
     asm.load(size, dst, R1, 0);
 }
 
-/// In place if the bytes are there, else by the helper.
+/// Loads the bytes in place if they are there, else by the helper.
 fn kernel(
     asm: &mut Asm,
     target: Target,

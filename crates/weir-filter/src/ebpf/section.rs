@@ -14,7 +14,7 @@ use crate::program::Program;
 /// all short frames to the section that checks each load.
 const IN_PLACE_MAX: u32 = 60;
 
-/// Number of the frame's first bytes that the program's loads at constant offsets reach.
+/// Returns how many of the frame's first bytes the program's loads at constant offsets reach, at most `IN_PLACE_MAX`.
 pub(super) fn bytes_in_place(
     program: &Program,
     graph: &FlowGraph,
@@ -206,7 +206,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The length on the wire, with the tag if the program sees it.
+    /// `dst` = the length on the wire, with the tag if the program sees it.
     fn length(&mut self, dst: Reg) {
         match self.cx.target {
             Target::User => self.asm.mov(dst, Operand::Reg(R6)),
@@ -252,7 +252,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// X, or `k`.
+/// Returns the operand of an instruction: X, or `k`.
 fn operand(insn: Insn) -> Operand {
     if insn.code & X != 0 { Operand::Reg(R8) } else { Operand::Imm(insn.k as i32) }
 }

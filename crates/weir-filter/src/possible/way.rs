@@ -19,19 +19,19 @@ const TAG_BYTES: u32 = 4;
 /// values, the sets behind the facts would often return a false positive.
 const VALUES_MAX: u32 = 16;
 
-/// Whether this EtherType announces a VLAN tag.
+/// Returns whether this EtherType announces a VLAN tag.
 #[must_use]
 pub const fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, ether_type::VLAN | ether_type::SERVICE_VLAN | ether_type::OLD_QINQ)
 }
 
-/// Whether this EtherType is ARP or RARP.
+/// Returns whether this EtherType is ARP or RARP.
 #[must_use]
 pub const fn is_arp(ether_type: u16) -> bool {
     matches!(ether_type, ether_type::ARP | RARP)
 }
 
-/// Whether [`Kind::Port`] includes the ports of this protocol.
+/// Returns whether [`Kind::Port`] includes the ports of this protocol.
 #[must_use]
 pub const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, protocol::TCP | protocol::UDP | protocol::SCTP)
@@ -115,7 +115,7 @@ enum Field {
     Version,
 }
 
-/// One path through a program; see the module.
+/// One path through a program; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Way {
     link: Link,
@@ -133,7 +133,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// The path at the beginning of a program: A and X are 0.
+    /// Returns the path at the beginning of a program: A and X are 0.
     pub(super) fn start(link: Link) -> Way {
         Way {
             link,
@@ -148,7 +148,7 @@ impl Way {
         }
     }
 
-    /// Whether `ret a` may accept the frame: A is possibly not 0.
+    /// Returns whether `ret a` may accept the frame: A is possibly not 0.
     pub(super) fn may_be_nonzero(&self) -> bool {
         self.most != 0
     }
@@ -179,8 +179,8 @@ impl Way {
         };
     }
 
-    /// The value that a load puts into A. A load beyond the end of the frame ends the program, so on this path the
-    /// load has succeeded.
+    /// Returns the value that a load puts into A. A load beyond the end of the frame ends the program, so on this path
+    /// the load has succeeded.
     fn loaded(&self, insn: Insn) -> Value {
         let Some(load) = insn.load() else { return Value::Unknown };
         let mask = u32::MAX >> (32 - 8 * u32::from(load.size));
@@ -219,7 +219,7 @@ impl Way {
         }
     }
 
-    /// The path on which the condition of a jump is `is_true`; `None` if no frame can take this path.
+    /// Returns the path on which the condition of a jump is `is_true`; `None` if no frame can take this path.
     pub(super) fn branch<F: Facts + ?Sized>(
         mut self,
         insn: Insn,
@@ -258,7 +258,7 @@ impl Way {
         self.may_be(field, bytes.mask, facts).then(|| self.learn(field, bytes.mask))
     }
 
-    /// Offset of the network layer if the frame has no more tags than it certainly has.
+    /// Returns the offset of the network layer, if the frame has only those tags that it certainly has.
     fn network_at(&self) -> u32 {
         match self.link {
             Link::Ethernet => TYPE_AT + 2 + TAG_BYTES * u32::from(self.tags),
@@ -266,7 +266,7 @@ impl Way {
         }
     }
 
-    /// The field that these bytes contain in every frame on this path; `None` if unknown.
+    /// Returns the field that these bytes contain in every frame on this path; `None` if it is not known.
     fn field(&self, bytes: Bytes) -> Option<Field> {
         let Bytes { at, behind, size, .. } = bytes;
         if let Some(header) = behind {
@@ -305,7 +305,7 @@ impl Way {
         }
     }
 
-    /// Whether any frame may have a value of `field` that, after masking, lies between `least` and `most`.
+    /// Returns whether any frame may have a value of `field` that, after masking, lies between `least` and `most`.
     fn may_be<F: Facts + ?Sized>(&self, field: Field, mask: u32, facts: &F) -> bool {
         let (kind, whole) = match field {
             Field::EtherType(_) => (Kind::EtherType, 0xffff),
@@ -357,8 +357,8 @@ impl Way {
         }
     }
 
-    /// For an EtherType: the only values that it can have after the conditions so far. `None`: any value, or another
-    /// field.
+    /// Returns the only values that an EtherType can have after the conditions so far. `None`: any value, or the field
+    /// is not an EtherType.
     fn known(&self, field: Field) -> Option<&[u32]> {
         const V4: [u32; 1] = [ether_type::IPV4 as u32];
         const V6: [u32; 1] = [ether_type::IPV6 as u32];
@@ -374,7 +374,7 @@ impl Way {
         }
     }
 
-    /// Adds what follows about the frame if A, the field after masking, has only one possible value.
+    /// Adds the facts about the frame that follow if A, the field after masking, has only one possible value.
     fn learn(mut self, field: Field, mask: u32) -> Way {
         if self.least != self.most {
             return self;

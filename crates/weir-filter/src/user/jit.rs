@@ -67,7 +67,7 @@ impl Memory {
         Ok(Memory { at: NonNull::new(at).ok_or(io::ErrorKind::OutOfMemory)?, len })
     }
 
-    /// All bytes, before they become executable.
+    /// Returns all bytes, before they become executable.
     fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `len` bytes at `at` are mapped, writable and zeroed as long as `self` lives, and
         // the exclusive borrow of `self` makes this the only access to them.

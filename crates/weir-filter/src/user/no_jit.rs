@@ -4,7 +4,7 @@ use std::io;
 
 use crate::ebpf::EbpfInsn;
 
-/// Cannot be made.
+/// A compiled program. No value of this type can be made.
 #[derive(Debug)]
 pub(super) enum Jit {}
 

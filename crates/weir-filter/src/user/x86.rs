@@ -44,8 +44,8 @@ const CALL: u8 = 0x85;
 /// Size of the red zone.
 const STACK_BYTES: i16 = 128;
 
-/// Machine code for [`Code`](super::jit::Code). `None` if there is an instruction that the
-/// converter does not make.
+/// Returns machine code for [`Code`](super::jit::Code); `None` if there is an instruction that the converter does not
+/// make.
 pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
     let parts: Vec<Insn> = insns.iter().map(|&insn| Insn::of(insn)).collect::<Option<_>>()?;
     let targets = targets(&parts)?;
@@ -89,7 +89,7 @@ pub(super) fn compile(insns: &[EbpfInsn]) -> Option<Vec<u8>> {
     Some(asm.code)
 }
 
-/// For each instruction, whether a jump goes to it. `None` if a jump leaves the code.
+/// Returns, for each instruction, whether a jump goes to it. `None` if a jump leaves the code.
 fn targets(insns: &[Insn]) -> Option<Vec<bool>> {
     let mut targets = vec![false; insns.len()];
     for (at, insn) in insns.iter().enumerate().filter(|(_, insn)| insn.is_jump()) {
@@ -121,7 +121,7 @@ impl Insn {
 }
 
 impl Insn {
-    /// Whether `next` adds a constant to the register that this instruction has set.
+    /// Returns whether `next` adds a constant to the register that this instruction has set.
     fn adds(&self, next: &Insn) -> bool {
         next.code == ADD_IMM && next.dst == self.dst
     }
@@ -130,7 +130,7 @@ impl Insn {
         matches!(self.code, 0x61 | 0x69 | 0x71)
     }
 
-    /// Whether this is a condition that skips `next`, which is a jump.
+    /// Returns whether this is a condition that skips `next`, which is a jump.
     fn goes_around(&self, next: &Insn) -> bool {
         self.is_jump() && self.code != JUMP && self.off == 1 && next.code == JUMP
     }
@@ -141,7 +141,7 @@ impl Insn {
 }
 
 impl Assembler {
-    /// True for a jump, whose last four bytes must still be filled in.
+    /// Compiles one instruction. Returns true for a jump, whose last four bytes must still be filled in.
     fn insn(&mut self, insn: &Insn) -> Option<bool> {
         match insn.code & 7 {
             1 => self.load(insn)?,
@@ -178,7 +178,7 @@ impl Assembler {
         }
     }
 
-    /// Stores only to the stack.
+    /// Compiles a store. Only stores to the stack are accepted.
     fn store(&mut self, insn: &Insn) -> Option<()> {
         stack(insn.dst, insn.off, insn.code).filter(|_| insn.dst == RSP)?;
         match insn.code {
@@ -246,8 +246,8 @@ impl Assembler {
         Some(())
     }
 
-    /// eax and edx receive quotient and remainder. The divisor is not 0: the converter tests it, or
-    /// it is a constant.
+    /// Compiles a division: eax and edx receive quotient and remainder. The divisor is not 0: the converter tests it,
+    /// or it is a constant.
     fn divide(&mut self, insn: &Insn) -> Option<()> {
         let is_constant = insn.code & 8 == 0;
         if insn.dst <= RDX || !is_constant && insn.src <= RDX || is_constant && insn.imm == 0 {
@@ -300,8 +300,7 @@ impl Assembler {
         Some(())
     }
 
-    /// Emits the comparison. Gives the processor's number of the condition, whose lowest bit
-    /// inverts it.
+    /// Emits the comparison. Returns the processor's number of the condition, whose lowest bit inverts it.
     fn compare(&mut self, insn: &Insn, turned: bool) -> Option<u8> {
         let wide = insn.code & 7 == 5;
         let by_register = insn.code & 8 != 0;

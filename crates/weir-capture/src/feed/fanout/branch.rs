@@ -42,23 +42,23 @@ impl Default for BranchCounts {
 }
 
 impl BranchCounts {
-    /// Counts for a source with several interfaces.
+    /// Creates counts for a source with several interfaces.
     pub(in crate::feed) fn by_interface() -> BranchCounts {
         BranchCounts { by_interface: Some(Tally::new()), ..BranchCounts::default() }
     }
 
-    /// Number of frames that the fan-out had seen when the branch joined; `None` if it has not joined yet.
+    /// Returns the number of frames that the fan-out had seen when the branch joined; `None` if it has not joined yet.
     pub(in crate::feed) fn joined_at(&self) -> Option<u64> {
         Some(self.joined_at.load(Ordering::Acquire)).filter(|&at| at != NOT_YET)
     }
 
-    /// Number of frames that the fan-out had seen when the branch left; `None` if it has not left yet.
+    /// Returns the number of frames that the fan-out had seen when the branch left; `None` if it has not left yet.
     pub(in crate::feed) fn left_at(&self) -> Option<u64> {
         Some(self.left_at.load(Ordering::Acquire)).filter(|&at| at != NOT_YET)
     }
 }
 
-/// One feed's ring.
+/// One feed's ring and selection, for one fan-out.
 pub(crate) struct Branch {
     pub(super) slot: FeedSlot,
     writer: Writer<Mapping>,
@@ -82,7 +82,7 @@ pub(crate) struct Branch {
 }
 
 impl Branch {
-    /// A branch for this feed. `feed.direction` may be `Both` if no frames of another direction come.
+    /// Creates a branch for this feed. `feed.direction` may be `Both` if no frames of another direction come.
     pub(in crate::feed) fn new(
         slot: FeedSlot,
         feed: &Feed,
@@ -125,7 +125,7 @@ impl Branch {
         self.wakers.wake_all();
     }
 
-    /// Frames written.
+    /// Returns the number of frames that were written.
     pub(super) fn frames(&self) -> u64 {
         self.writer.frames()
     }

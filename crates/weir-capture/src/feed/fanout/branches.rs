@@ -61,7 +61,7 @@ pub(crate) struct Branches {
 }
 
 impl Branches {
-    /// A list without branches. Publishing stores the number of seen frames in `seen`.
+    /// Creates a list without branches. Publishing stores the number of seen frames in `seen`.
     pub(in crate::feed) fn new(seen: Arc<AtomicU64>, by_interface: Option<Arc<Tally>>) -> Branches {
         Branches { seen_visible: seen, by_interface, ..Branches::default() }
     }
@@ -114,7 +114,7 @@ impl Branches {
         self.seen_visible.store(self.seen, Ordering::Release);
     }
 
-    /// Frames written, into all rings together.
+    /// Returns the number of frames that were written to all rings together.
     pub(super) fn frames(&self) -> u64 {
         self.list.iter().map(Branch::frames).sum()
     }
@@ -122,7 +122,7 @@ impl Branches {
     /// As [`Fanout::is_open`](super::Fanout::is_open).
     #[inline]
     pub(super) fn are_open(&mut self) -> bool {
-        // No short circuit: every gate must be called, to follow the blocks of its own ring.
+        // All gates must be called, without a short circuit: each follows the blocks of its own ring.
         self.list.iter_mut().map(Branch::is_open).fold(true, |all, one| all & one)
     }
 
@@ -134,7 +134,7 @@ impl Branches {
         if let (Some(own), Some(all)) = (&branch.counts.by_interface, &self.by_interface) {
             own.join(all);
         }
-        // Stored last: a thread that reads this value also sees the counts by interface.
+        // This value is stored last: a thread that reads it also sees the counts by interface.
         branch.counts.joined_at.store(self.seen, Ordering::Release);
         self.list.insert(at, *branch);
     }

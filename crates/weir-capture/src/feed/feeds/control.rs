@@ -63,7 +63,7 @@ impl FeedControl for Feeds {
                 let mut wanted = self.shared.feeds();
                 wanted[at].filter = filter;
                 self.shared.setup.admit(&mut wanted[at])?;
-                // The filter in the kernel first, because this may fail.
+                // The filter in the kernel is changed first, because that may fail. The later steps cannot fail.
                 let chosen = state.choose(&wanted)?;
                 let sets = self.shared.filters(&wanted);
                 let location = chosen.unwrap_or(self.shared.location(&wanted, &sets[0]));
@@ -117,7 +117,7 @@ impl FeedControl for Feeds {
 }
 
 impl Feeds {
-    /// [`FeedControl::attach`] for a source that assigns the slots of its wakers itself.
+    /// Does the same as [`FeedControl::attach`] for a source that assigns the slots of its wakers itself.
     ///
     /// # Errors
     /// As [`FeedControl::attach`].

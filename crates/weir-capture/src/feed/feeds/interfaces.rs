@@ -21,8 +21,8 @@ pub(super) struct Several {
 }
 
 impl Feeds {
-    /// [`create_one`](Feeds::create_one) for a source with several interfaces, none of which has joined
-    /// yet.
+    /// Does the same as [`create_one`](Feeds::create_one) for a source with several interfaces, none of which has
+    /// joined yet.
     ///
     /// # Errors
     /// As `create`.
@@ -65,17 +65,17 @@ impl Feeds {
         })
     }
 
-    /// Whether an interface may get another number when its owner is found.
+    /// Returns whether an interface may get another number when its owner is found.
     pub(crate) fn may_continue(&self) -> bool {
         self.shared.several().interfaces.may_continue()
     }
 
-    /// The frames of an interface have another number from now on.
+    /// Gives the frames of an interface another number from now on.
     pub(crate) fn continue_as(&self, old: u32, new: u32) {
         self.shared.several().interfaces.continue_as(old, new);
     }
 
-    /// An interface has left. Its number is not reused.
+    /// Marks an interface as removed. Its number is not reused.
     pub(crate) fn remove_interface(&self, number: u32) {
         self.shared.several().interfaces.leave(number);
     }
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// The engine's counts, indexed by interface number. Number 0 is the source itself.
+    /// Returns the engine's counts, indexed by interface number. Number 0 is the source itself.
     pub(super) fn counts_by_interface(&self) -> Result<Vec<EngineCount>, CaptureError> {
         let Some(several) = &self.interfaces else { return Ok(Vec::new()) };
         let numbers = 1..=several.interfaces.count() as u32;
@@ -101,7 +101,7 @@ impl Shared {
         std::iter::once(Ok(EngineCount::default())).chain(counts).collect()
     }
 
-    /// The descriptions of all interfaces so far, for the rings of a feed.
+    /// Returns the descriptions of all interfaces so far, for the rings of a feed.
     pub(super) fn described(&self, feed: &Feed) -> Vec<Interface> {
         let Some(Several { interfaces, .. }) = &self.interfaces else { return Vec::new() };
         let known = interfaces.known();
@@ -140,8 +140,7 @@ impl Shared {
                 let tallies = entry.counts.iter().filter_map(|own| own.by_interface.as_ref());
                 tallies.map(|tally| tally.get(number, column)).sum::<u64>()
             };
-            // Until a fan-out has taken the feed over, all frames that came there came before the feed
-            // joined.
+            // Until a fan-out has taken over the feed, all frames that came to the fan-out came before the feed joined.
             let fanouts = entry.counts.iter().zip(&self.seen_by_interface);
             let seen_before =
                 fanouts.map(|(own, all)| match (own.joined_at(), &own.by_interface) {

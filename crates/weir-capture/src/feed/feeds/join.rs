@@ -142,8 +142,8 @@ impl Feeds {
         Ok((handle, self.finish(&gone)))
     }
 
-    /// [`FeedControl::replace_rings`](crate::FeedControl::replace_rings), for a source that numbers the slots of
-    /// its feeds itself.
+    /// Does the same as [`FeedControl::replace_rings`](crate::FeedControl::replace_rings), for a source that numbers
+    /// the slots of its feeds itself.
     ///
     /// # Errors
     /// As [`FeedControl::replace_rings`](crate::FeedControl::replace_rings).
@@ -158,7 +158,7 @@ impl Feeds {
 }
 
 impl Shared {
-    /// The feeds' filters, once for each fan-out.
+    /// Returns the feeds' filters, once for each fan-out.
     pub(super) fn filters(&self, feeds: &[Feed]) -> Vec<Option<UserFilterSet>> {
         let program = |feed: &'_ Feed| feed.filter.as_ref().map(|filter| filter.program.clone());
         let programs: Vec<Option<Program>> = feeds.iter().map(program).collect();
@@ -166,7 +166,7 @@ impl Shared {
         self.fanouts.iter().map(|_| Some(UserFilterSet::new(&programs))).collect()
     }
 
-    /// The place where the filters of these feeds run.
+    /// Returns the place where the filters of these feeds run.
     pub(super) fn location(
         &self,
         feeds: &[Feed],

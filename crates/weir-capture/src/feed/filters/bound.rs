@@ -33,7 +33,7 @@ const R0_IS_0: EbpfInsn = 0xb7;
 const SKIP_IF_R0_IS_0: EbpfInsn = 0x15;
 
 impl Headroom {
-    /// The headroom for a program with this many instructions; `None` if it is too long for the jump.
+    /// Returns the headroom for a program with this many instructions; `None` if it is too long for the jump.
     fn of(insns: usize, page_bytes: usize) -> Option<Headroom> {
         let in_page = page_bytes / size_of::<EbpfInsn>();
         // Half a page stays free at the end for two things: the kernel's own data in front of the instructions (72
@@ -45,7 +45,7 @@ impl Headroom {
         (ahead - 2 <= i16::MAX as usize).then_some(headroom)
     }
 
-    /// The program with the headroom in front of it.
+    /// Returns the program with the headroom in front of it.
     fn before(self, code: &Code) -> Code {
         let skipped = self.ahead - 2;
         let mut ahead = vec![R0_IS_0, SKIP_IF_R0_IS_0 | (skipped as EbpfInsn) << 16];
@@ -53,7 +53,7 @@ impl Headroom {
         code.with_ahead(&ahead)
     }
 
-    /// Whether the program still has the number of pages with which it was loaded.
+    /// Returns whether the program still has the number of pages with which it was loaded.
     fn is_kept_by(self, program: BorrowedFd<'_>) -> io::Result<bool> {
         Ok(memory_bytes(program)? == (self.pages * self.page_bytes) as u64)
     }
@@ -90,11 +90,10 @@ fn moved(why: &str) -> io::Error {
     io::Error::other(format!("a program bound to a device would be moved in the kernel: {why}"))
 }
 
-/// Whether the kernel blinds constants in our programs: it replaces each by several instructions, in a copy
-/// of the program, and kernels without the fix of CVE-2026-53094 do not update the device's pointer to that
-/// copy either. This is tested with a small program that has one constant, because the sysctl
-/// `net.core.bpf_jit_harden` (2: in all programs; 1: except those of CAP_BPF) is visible only in the first
-/// network namespace.
+/// Returns whether the kernel blinds constants in our programs: it replaces each by several instructions, in a copy of
+/// the program, and kernels without the fix of CVE-2026-53094 do not update the device's pointer to that copy either.
+/// This is tested with a small program that has one constant, because the sysctl `net.core.bpf_jit_harden` (2: in all
+/// programs; 1: except those of CAP_BPF) is visible only in the first network namespace.
 pub(crate) fn are_constants_blinded() -> io::Result<bool> {
     const CODE: [EbpfInsn; 2] = [0x0123_4567 << 32 | R0_IS_0, 0x95];
     let code = Code { insns: CODE.to_vec(), functions: Vec::new() };
@@ -102,7 +101,7 @@ pub(crate) fn are_constants_blinded() -> io::Result<bool> {
     Ok(translated_bytes(program.as_fd())? != size_of_val(&CODE))
 }
 
-/// Bytes of the instructions of a program after verification, before they were compiled to machine code.
+/// Returns the length in bytes of a program after verification, before it was compiled to machine code.
 fn translated_bytes(program: BorrowedFd<'_>) -> io::Result<usize> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut size = size_of_val(&info) as u32;
@@ -122,7 +121,7 @@ fn translated_bytes(program: BorrowedFd<'_>) -> io::Result<usize> {
     }
 }
 
-/// The pages of a program, in bytes. Source: `bpf_prog_show_fdinfo` (kernel/bpf/syscall.c).
+/// Returns the size of a program's pages in bytes. Source: `bpf_prog_show_fdinfo` (kernel/bpf/syscall.c).
 fn memory_bytes(program: BorrowedFd<'_>) -> io::Result<u64> {
     let path = format!("/proc/thread-self/fdinfo/{}", program.as_raw_fd());
     let text = fs::read_to_string(&path)?;

@@ -8,9 +8,8 @@ use crate::feed::location::FilterLocation;
 /// feed wants: the filter of a packet socket, or the program that redirects frames to AF_XDP sockets.
 /// Filters in the NIC (ethtool ntuple rules, flower, `rte_flow`) could be another.
 pub(crate) trait Prefilter {
-    /// From now on, rejects frames that none of these feeds wants, and no others. Frames that it cannot
-    /// decide pass. If there is one feed and exactly its frames pass, returns the place where that feed's
-    /// filter runs.
+    /// Rejects, from now on, frames that none of these feeds wants, and no others. Frames that it cannot decide pass.
+    /// If there is one feed and exactly its frames pass, returns the place where that feed's filter runs.
     ///
     /// # Errors
     /// The filter could not be changed; the old one stays.

@@ -16,7 +16,7 @@ pub(crate) struct Sieve {
 }
 
 impl Sieve {
-    /// `plain`: the program of the template without filters.
+    /// Creates a prefilter. `plain`: the program of the template without filters.
     pub(crate) fn new(template: Template, plain: OwnedFd) -> Sieve {
         Sieve { template, plain, chosen: None }
     }
@@ -41,7 +41,7 @@ impl Sieve {
         Ok(false)
     }
 
-    /// The program to attach.
+    /// Returns the program to attach.
     pub(crate) fn program(&self) -> BorrowedFd<'_> {
         self.chosen.as_ref().unwrap_or(&self.plain).as_fd()
     }

@@ -20,7 +20,7 @@ pub(super) struct Function {
 }
 
 impl Code {
-    /// The code with `body` in the place of the function of this type; `None` if there is no such function.
+    /// Returns the code with `body` in the place of the function of this type; `None` if there is no such function.
     /// `body` calls no function of the program.
     pub(super) fn with_body(&self, of_type: u32, body: &[EbpfInsn]) -> Option<Code> {
         let number = self.functions.iter().position(|function| function.type_id == of_type)?;
@@ -48,7 +48,7 @@ impl Code {
         Some(Code { insns, functions: functions.collect() })
     }
 
-    /// The code with these instructions in front, which call no function.
+    /// Returns the code with these instructions in front, which call no function.
     pub(super) fn with_ahead(&self, ahead: &[EbpfInsn]) -> Code {
         let moved = self.functions.iter().enumerate().map(|(number, function)| {
             // The instructions in front become part of the first function.
@@ -59,7 +59,7 @@ impl Code {
     }
 }
 
-/// Distance to a function, from the next instruction, if the instruction calls one or takes its address.
+/// Returns the distance to a function, from the next instruction, if the instruction calls one or takes its address.
 /// Source: the kernel's Documentation/bpf/standardization/instruction-set.rst; linux/bpf.h.
 fn target(insn: EbpfInsn) -> Option<i32> {
     const CALL: u8 = 0x85;

@@ -126,6 +126,8 @@ impl Template {
     }
 }
 
+/// Copies `count` records.
+///
 /// # Safety
 /// There are `count` records at `first`, or `count` is 0.
 unsafe fn records<T: Copy>(first: *const T, count: usize) -> Vec<T> {
@@ -152,7 +154,7 @@ fn own_maps(insns: &mut [EbpfInsn]) -> io::Result<Vec<(i32, OwnedFd)>> {
     Ok(owned)
 }
 
-/// The map descriptor in an instruction, if there is one.
+/// Returns the map descriptor in an instruction, if there is one.
 fn map_of(insn: EbpfInsn) -> Option<i32> {
     const LOAD_64: u8 = 0x18;
     const MAP_FD: u8 = 1;

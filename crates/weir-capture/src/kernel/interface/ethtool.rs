@@ -21,13 +21,13 @@ const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 const ETHTOOL_GRSSH: u32 = 0x46;
 const ETHTOOL_SRSSH: u32 = 0x47;
 const ETH_RXFH_INDIR_NO_CHANGE: u32 = 0xffff_ffff;
-/// The hash function is Toeplitz.
+/// The bit of the Toeplitz hash function.
 const ETH_RSS_HASH_TOP: u8 = 1;
-/// NICs have keys of 40 to a few hundred bytes.
+/// Longest key that is accepted. NICs have keys of 40 to a few hundred bytes.
 const RSS_KEY_MAX: usize = 1024;
 const ETH_SS_FEATURES: u32 = 4;
 const STRING_BYTES: usize = 32;
-/// Kernels have about sixty features.
+/// Most features that are accepted. Kernels have about sixty.
 const FEATURES_MAX: usize = 512;
 
 /// A driver's name, and its device on the bus.
@@ -40,11 +40,11 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// The device's NUMA node, if it is on a PCI bus and the firmware reports the node.
+    /// Returns the device's NUMA node, if it is on a PCI bus and the firmware reports the node.
     #[must_use]
     pub fn numa_node(&self) -> Option<u32> {
-        // Looked up by bus address: /sys/class/net shows only the network namespace in which it was
-        // mounted.
+        // The device is looked up by its bus address, because /sys/class/net shows only the network namespace in which
+        // it was mounted.
         let file = Path::new("/sys/bus/pci/devices").join(&self.bus).join("numa_node");
         // The file contains -1 if the node is not known.
         fs::read_to_string(file).ok()?.trim().parse().ok()
@@ -74,16 +74,16 @@ pub struct Channels {
 /// Receive side scaling: how the NIC spreads received frames over queues by a hash of addresses and ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rss {
-    /// The hash function is Toeplitz.
+    /// Whether the hash function is Toeplitz.
     pub toeplitz: bool,
-    /// The NIC hashes a symmetric combination of source and destination (Linux 6.8, some drivers).
+    /// Whether the NIC hashes a symmetric combination of source and destination (Linux 6.8, some drivers).
     pub sorted: bool,
     /// The key; empty if the driver does not show it.
     pub key: Vec<u8>,
 }
 
 impl Rss {
-    /// Whether both directions of a connection come to the same queue.
+    /// Returns whether both directions of a connection come to the same queue.
     ///
     /// A Toeplitz key with a period of 16 bits gives the same hash if source and destination are exchanged:
     /// addresses have 32 or 128 bits and ports 16, so each bit is hashed with the same part of the key in
@@ -96,7 +96,7 @@ impl Rss {
         self.sorted || self.toeplitz && repeats
     }
 
-    /// The symmetric key of that paper, `bytes` long: `6d:5a` repeated.
+    /// Returns the symmetric key of Woo and Park's paper, `bytes` long: `6d:5a` repeated.
     #[must_use]
     pub fn symmetric_key(bytes: usize) -> Vec<u8> {
         [0x6d, 0x5a].into_iter().cycle().take(bytes).collect()
@@ -117,7 +117,7 @@ pub struct Feature {
 }
 
 impl InterfaceQuery {
-    /// Driver of the interface.
+    /// Returns the driver of the interface.
     ///
     /// # Errors
     /// The kernel's error.
@@ -129,7 +129,7 @@ impl InterfaceQuery {
         Ok(Driver { name: text(&words[1..9]), bus: text(&words[25..33]) })
     }
 
-    /// The RX ring.
+    /// Returns the size of the RX ring.
     ///
     /// # Errors
     /// The kernel's error: EOPNOTSUPP for drivers without rings.
@@ -149,7 +149,7 @@ impl InterfaceQuery {
         self.ethtool(iface, &mut words)
     }
 
-    /// cmd, maxima of rx, rx_mini, rx_jumbo and tx, then their present values.
+    /// Returns `struct ethtool_ringparam`: cmd, maxima of rx, rx_mini, rx_jumbo and tx, then their present values.
     fn ring_words(&self, iface: &str) -> io::Result<[u32; 9]> {
         let mut words = [0u32; 9];
         words[0] = ETHTOOL_GRINGPARAM;
@@ -157,7 +157,7 @@ impl InterfaceQuery {
         Ok(words)
     }
 
-    /// The RX queues, including the combined ones.
+    /// Returns the number of RX queues, including the combined ones.
     ///
     /// # Errors
     /// The kernel's error.
@@ -169,7 +169,7 @@ impl InterfaceQuery {
         Ok(Channels { rx: words[5] + words[8], most: words[1] + words[4], combined: words[4] > 0 })
     }
 
-    /// The settings of receive side scaling.
+    /// Returns the settings of receive side scaling.
     ///
     /// # Errors
     /// The kernel's error: EOPNOTSUPP for drivers without RSS, or that do not report its settings.
@@ -208,8 +208,8 @@ impl InterfaceQuery {
         self.ethtool(iface, &mut words)
     }
 
-    /// cmd, context, sizes of table and key, hfunc and input_xfrm in bytes, reserved; then the key. The table is
-    /// not asked for.
+    /// Returns `struct ethtool_rxfh` and the key after it: cmd, context, sizes of table and key, hfunc and input_xfrm
+    /// in bytes, reserved; then the key. The indirection table is not requested.
     fn rss_words(&self, iface: &str) -> io::Result<Vec<u32>> {
         let mut sizes = [0u32; 6];
         sizes[0] = ETHTOOL_GRSSH;
@@ -229,7 +229,7 @@ impl InterfaceQuery {
         Ok(words)
     }
 
-    /// Whether the NIC can stamp received frames; `None` if the driver does not say.
+    /// Returns whether the NIC can stamp received frames; `None` if the driver does not report it.
     #[must_use]
     pub fn hardware_stamps(&self, iface: &str) -> Option<bool> {
         let mut words = [0u32; 11];
@@ -239,7 +239,7 @@ impl InterfaceQuery {
         Some(words[1] & 1 << 2 != 0 && words[7] & !1 != 0)
     }
 
-    /// All features.
+    /// Returns all features.
     ///
     /// # Errors
     /// The kernel's error.
@@ -291,7 +291,7 @@ impl InterfaceQuery {
         Ok(words[3..].chunks_exact(STRING_BYTES / 4).map(text).collect())
     }
 
-    /// The interface's link-layer address.
+    /// Returns the interface's link-layer address.
     ///
     /// # Errors
     /// The kernel's error.
@@ -302,8 +302,8 @@ impl InterfaceQuery {
         Ok(std::array::from_fn(|at| data[at] as u8))
     }
 
-    /// Makes one request. `words` must be as long as the struct of its command, including the lists at its
-    /// end. All callers are in this file and ensure that.
+    /// Makes one request. `words` must be as long as the struct of its command, including the lists at its end. All
+    /// callers are in this file and ensure this.
     fn ethtool(&self, iface: &str, words: &mut [u32]) -> io::Result<()> {
         let mut ifreq = zeroed();
         named(&mut ifreq, iface)?;
@@ -318,7 +318,7 @@ impl InterfaceQuery {
     }
 }
 
-/// Text up to the first zero.
+/// Returns the text up to the first zero byte.
 fn text(words: &[u32]) -> String {
     let bytes = words.iter().flat_map(|word| word.to_ne_bytes());
     let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();

@@ -26,7 +26,7 @@ const TCMSG_BYTES: usize = 20;
 const PARENTS: [(bool, u32); 2] = [(false, 0xffff_fff2), (true, 0xffff_fff3)];
 /// Parent of the qdisc itself (`TC_H_CLSACT`).
 const CLSACT: u32 = 0xffff_fff1;
-/// Source: linux/rtnetlink.h, linux/pkt_cls.h.
+/// Attributes of a filter or a qdisc. Source: linux/rtnetlink.h, linux/pkt_cls.h.
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_BPF_NAME: u16 = 7;
@@ -34,7 +34,7 @@ const TCA_BPF_ID: u16 = 11;
 /// More filters than any interface has; ends the loop over an endless answer.
 const MESSAGES_MAX: usize = 4096;
 
-/// The filters of the interface of this index, in the calling thread's network namespace, in the order of
+/// Returns the filters of the interface with this index, in the calling thread's network namespace, in the order of
 /// their priorities at ingress and then at egress. Needs no privileges.
 ///
 /// # Errors
@@ -61,8 +61,8 @@ pub fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
     Ok(filters)
 }
 
-/// The kind of the qdisc of an interface's TC hooks: `clsact`, or `ingress`. An `ingress` qdisc has no
-/// egress hook: the kernel runs programs that are attached to its egress at ingress. Needs no privileges.
+/// Returns the kind of the qdisc of an interface's TC hooks: `clsact`, or `ingress`. An `ingress` qdisc has no egress
+/// hook: the kernel runs programs that are attached to its egress at ingress. Needs no privileges.
 ///
 /// # Errors
 /// The kernel's error; `UnexpectedEof` if the answer names no qdisc.
@@ -88,8 +88,8 @@ pub(crate) fn hooks_qdisc(ifindex: u32) -> io::Result<String> {
     found.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// Parses the messages of a datagram; true if it contains the end of the dump. Attributes after a malformed
-/// one are ignored.
+/// Parses the messages of a datagram; returns true if it contains the end of the dump. Attributes after a malformed one
+/// are ignored.
 fn messages(mut datagram: &[u8], egress: bool, filters: &mut Vec<Filter>) -> io::Result<bool> {
     if datagram.is_empty() {
         return Err(io::ErrorKind::UnexpectedEof.into());
@@ -113,8 +113,8 @@ fn messages(mut datagram: &[u8], egress: bool, filters: &mut Vec<Filter>) -> io:
     Ok(false)
 }
 
-/// The filter of an RTM_NEWTFILTER message. Before each filter, the kernel sends a message with handle 0,
-/// which is not a filter.
+/// Parses the filter of an RTM_NEWTFILTER message. Before each filter, the kernel sends a message with handle 0, which
+/// is not a filter.
 fn filter(message: &[u8], egress: bool) -> Option<Filter> {
     let (handle, info) = (word(message, HEADER_BYTES + 8)?, word(message, HEADER_BYTES + 16)?);
     if handle == 0 {

@@ -9,7 +9,7 @@ use super::netlink::{HEADER_BYTES, Netlink};
 pub(super) const IFINFO_BYTES: usize = 16;
 pub(super) const ATTRIBUTE_BYTES: usize = 4;
 
-/// The kernel's answer about the link of this index: one message, for [`attribute`].
+/// Asks the kernel about the link with this index. Returns its answer: one message, for [`attribute`].
 pub(super) fn ask(ifindex: u32) -> io::Result<Vec<u8>> {
     let socket = Netlink::open()?;
     socket.request(libc::RTM_GETLINK, 0, &info(ifindex))?;
@@ -23,8 +23,8 @@ const IFLA_GRO_MAX_SIZE: u16 = 58;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 
-/// Longest super-frame that the link of this index may get from the stack or assemble; 0 if the kernel does
-/// not report it.
+/// Returns the length of the longest super-frame that the link with this index may get from the stack or assemble; 0 if
+/// the kernel does not report it.
 pub(super) fn super_frame_bytes_max(ifindex: u32) -> u32 {
     let Ok(answer) = ask(ifindex) else { return 0 };
     [IFLA_GSO_MAX_SIZE, IFLA_GRO_MAX_SIZE, IFLA_GSO_IPV4_MAX_SIZE, IFLA_GRO_IPV4_MAX_SIZE]
@@ -34,7 +34,7 @@ pub(super) fn super_frame_bytes_max(ifindex: u32) -> u32 {
         .unwrap_or(0)
 }
 
-/// Names of the interfaces whose master (bond, team or bridge) has this index, in the kernel's order.
+/// Returns the names of the interfaces whose master (bond, team or bridge) has this index, in the kernel's order.
 ///
 /// # Errors
 /// The kernel's error.
@@ -70,7 +70,7 @@ pub(super) struct LinkRelations {
 /// Kinds of links whose IFLA_LINK is the link below. (For a veth, this attribute is its peer.)
 const KINDS_ABOVE: [&[u8]; 5] = [b"vlan", b"macvlan", b"macvtap", b"ipvlan", b"ipvtap"];
 
-/// All links of the network namespace.
+/// Returns all links of the network namespace.
 pub(super) fn links() -> io::Result<Vec<LinkRelations>> {
     let socket = Netlink::open()?;
     socket.request(libc::RTM_GETLINK, libc::NLM_F_DUMP, &info(0))?;
@@ -95,7 +95,7 @@ fn link(message: &[u8]) -> Option<LinkRelations> {
     })
 }
 
-/// The value of a 32-bit attribute.
+/// Returns the value of a 32-bit attribute.
 fn number(message: &[u8], kind: u16) -> Option<u32> {
     Some(u32::from_ne_bytes(attribute(message, kind)?.try_into().ok()?))
 }
@@ -127,9 +127,8 @@ fn each_of_dump(socket: &Netlink, mut call: impl FnMut(&[u8])) -> io::Result<()>
     }
 }
 
-/// The result of a dump, if this message ends it. NLMSG_DONE and NLMSG_ERROR both contain a number after
-/// their header, which is a negative errno if the dump failed. A dump may fail after some links have been
-/// reported.
+/// Returns the result of a dump, if this message ends it. NLMSG_DONE and NLMSG_ERROR both contain a number after their
+/// header, which is a negative errno if the dump failed. A dump may fail after some links have been reported.
 ///
 /// Source: `netlink_dump_done` and `netlink_ack`, net/netlink/af_netlink.c.
 pub(super) fn end_of_dump(message: &[u8]) -> Option<io::Result<()>> {
@@ -141,7 +140,7 @@ pub(super) fn end_of_dump(message: &[u8]) -> Option<io::Result<()>> {
     })
 }
 
-/// The value of an attribute in an RTM_NEWLINK message.
+/// Returns the value of an attribute in an RTM_NEWLINK message.
 pub(super) fn attribute(message: &[u8], wanted: u16) -> Option<&[u8]> {
     if kind(message)? != libc::RTM_NEWLINK {
         return None;
@@ -149,7 +148,7 @@ pub(super) fn attribute(message: &[u8], wanted: u16) -> Option<&[u8]> {
     attribute_of(message.get(HEADER_BYTES + IFINFO_BYTES..)?, wanted)
 }
 
-/// The value of an attribute among these.
+/// Returns the value of an attribute in a list of attributes.
 pub(super) fn attribute_of(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     let half = |at: usize| Some(u16::from_ne_bytes(attributes.get(at..at + 2)?.try_into().ok()?));
     let mut at = 0;
@@ -168,7 +167,7 @@ pub(super) fn kind(message: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(message.get(4..6)?.try_into().ok()?))
 }
 
-/// The first message, and the bytes after it.
+/// Splits off the first message. Returns it and the bytes after it.
 pub(super) fn next_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let length = u32::from_ne_bytes(bytes.get(0..4)?.try_into().ok()?) as usize;
     if length < HEADER_BYTES {
@@ -178,7 +177,7 @@ pub(super) fn next_message(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..length)?, &bytes[next..]))
 }
 
-/// `struct ifinfomsg` that requests the link of this index; 0 requests all links.
+/// Returns the `struct ifinfomsg` that requests the link with this index; 0 requests all links.
 pub(super) fn info(ifindex: u32) -> [u8; IFINFO_BYTES] {
     let mut info = [0u8; IFINFO_BYTES];
     info[4..8].copy_from_slice(&ifindex.to_ne_bytes());

@@ -26,19 +26,19 @@ pub struct Missed {
 }
 
 impl Missed {
-    /// For the interface of this index. Makes no request yet.
+    /// Creates a counter for the interface with this index. Makes no request yet.
     #[must_use]
     pub fn new(index: u32) -> Missed {
         Missed { index, before: None, at_start: None, last: None, asked: Instant::now() }
     }
 
-    /// The capture begins now.
+    /// Begins to count, at the beginning of the capture.
     pub fn begin(&mut self) {
         self.ask();
         self.at_start = self.last;
     }
 
-    /// The capture continues with this interface. `before`: losses of earlier interfaces of the same name.
+    /// Begins to count for the next interface of a capture. `before`: losses of earlier interfaces of the same name.
     pub(crate) fn begin_after(&mut self, before: Option<u64>) {
         self.before = before;
         self.begin();
@@ -50,7 +50,8 @@ impl Missed {
         self.asked = Instant::now();
     }
 
-    /// Frames lost since the beginning, at most a second old; `None` if not known.
+    /// Returns the number of frames lost since the beginning; the number is at most a second old. `None` if it is not
+    /// known.
     pub fn frames(&mut self) -> Option<u64> {
         if self.asked.elapsed() >= KEPT_FOR {
             self.ask();
@@ -64,7 +65,7 @@ impl Missed {
     }
 }
 
-/// Losses that the interface of this index reports; `None` if the request failed.
+/// Returns the losses that the interface with this index reports; `None` if the request failed.
 fn missed(ifindex: u32) -> Option<u64> {
     let answer = ask(ifindex).ok()?;
     let value = attribute(&answer, IFLA_STATS64)?;

@@ -25,7 +25,7 @@ const RTA_PREFSRC: u16 = 7;
 const RTA_VIA: u16 = 18;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// `struct rtmsg` and `struct ndmsg`.
+/// Bytes of `struct rtmsg` and of `struct ndmsg`.
 const BODY_BYTES: usize = 12;
 const RTN_LOCAL: u8 = 2;
 const RTN_BROADCAST: u8 = 3;
@@ -37,7 +37,7 @@ const FAILED: u16 = 0x20;
 /// The discard service, RFC 863: destination of the datagram that makes the kernel resolve the address.
 const DISCARD_PORT: u16 = 9;
 
-/// How packets to an address leave an interface.
+/// The route of packets to an address out of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The gateway, or the destination itself. Frames are sent to its Ethernet address.
@@ -59,7 +59,7 @@ pub enum Cast {
     Local,
 }
 
-/// The route to an address out of an interface, in the calling thread's network namespace.
+/// Returns the route to an address out of an interface, in the calling thread's network namespace.
 ///
 /// # Errors
 /// The kernel's error: ENETUNREACH without a route.
@@ -92,7 +92,7 @@ fn route_in(message: &[u8], to: IpAddr) -> Option<Route> {
     })
 }
 
-/// The Ethernet address for packets to several hosts: the one derived from the multicast address, or the
+/// Returns the Ethernet address for packets to several hosts: the address derived from the multicast address, or the
 /// broadcast address.
 #[must_use]
 pub fn mac_of_many(to: IpAddr) -> [u8; 6] {
@@ -110,9 +110,8 @@ pub fn mac_of_many(to: IpAddr) -> [u8; 6] {
     }
 }
 
-/// The Ethernet address of `next_hop`, a host on the interface's link. If the kernel does not know it, an
-/// empty datagram to `to`, port 9, makes the kernel resolve it. `None`: no answer within
-/// [`NEIGHBOUR_WAIT_MAX`].
+/// Returns the Ethernet address of `next_hop`, a host on the interface's link. If the kernel does not know the address,
+/// an empty datagram to port 9 of `to` makes the kernel resolve it. `None`: no answer within [`NEIGHBOUR_WAIT_MAX`].
 ///
 /// # Errors
 /// The kernel's error.
@@ -138,7 +137,7 @@ struct Entry {
     failed: bool,
 }
 
-/// The entry of the neighbour table for an address; `None` if there is none.
+/// Returns the entry of the neighbour table for an address; `None` if there is none.
 fn entry(ifindex: u32, of: IpAddr) -> io::Result<Option<Entry>> {
     let mut body = vec![family(of), 0, 0, 0];
     body.extend(ifindex.to_ne_bytes());
@@ -192,7 +191,7 @@ fn send_nothing(iface: &str, ifindex: u32, to: IpAddr) -> io::Result<()> {
     socket.send_to(&[], to).map(|_| ())
 }
 
-/// The answer to a request, or the error in it.
+/// Makes a request. Returns the answer, or the error in it.
 fn ask(kind: u16, body: &[u8]) -> io::Result<Vec<u8>> {
     let socket = Netlink::open()?;
     socket.request(kind, 0, body)?;

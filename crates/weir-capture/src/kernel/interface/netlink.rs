@@ -50,7 +50,7 @@ impl Netlink {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The socket's port, which is in all answers to it (`nlmsg_pid`). The kernel assigns it when the
+    /// Returns the socket's port, which is in all answers to it (`nlmsg_pid`). The kernel assigns the port when the
     /// socket first sends.
     pub(super) fn port(&self) -> io::Result<u32> {
         let mut address = no_address();

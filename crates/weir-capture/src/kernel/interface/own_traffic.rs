@@ -1,5 +1,5 @@
-//! Whether this machine's own traffic uses an interface. If it does, consuming its frames disconnects the
-//! machine.
+//! Finds out whether this machine's own traffic uses an interface. If it does, consuming the interface's frames
+//! disconnects the machine.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct OwnTraffic {
 }
 
 impl OwnTraffic {
-    /// Whether no traffic depends on it, as on a monitoring port.
+    /// Returns whether no traffic depends on the interface, as on a monitoring port.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.default_route.is_none() && self.addresses.is_empty()
@@ -30,8 +30,7 @@ impl OwnTraffic {
 /// Parses a line that lists a route; returns the interface if it is a default route.
 type DefaultRoute = fn(&str) -> Option<&str>;
 
-/// The traffic that depends on this interface, in the calling thread's network namespace. Needs no
-/// privileges.
+/// Returns the traffic that depends on this interface, in the calling thread's network namespace. Needs no privileges.
 ///
 /// # Errors
 /// The kernel's error.
@@ -53,7 +52,7 @@ pub fn own_traffic(ifindex: u32) -> io::Result<OwnTraffic> {
     Ok(own)
 }
 
-/// The link of this index, and all links above it, which receive its frames.
+/// Returns the link with this index, and all links above it, which receive its frames.
 fn with_those_above(links: &[LinkRelations], ifindex: u32) -> Vec<&LinkRelations> {
     let mut found: BTreeSet<u32> = [ifindex].into();
     loop {
@@ -72,8 +71,8 @@ fn with_those_above(links: &[LinkRelations], ifindex: u32) -> Vec<&LinkRelations
     }
 }
 
-/// The interface of a default route, from a line of /proc/net/route. Routes that reject or drop packets
-/// have no interface.
+/// Returns the interface of a default route, from a line of /proc/net/route. Routes that reject or drop packets have no
+/// interface.
 ///
 /// Source: `fib_route_seq_show`, net/ipv4/fib_trie.c: name, destination, gateway, flags, ..., mask in column 7.
 fn default_v4(line: &str) -> Option<&str> {
@@ -82,8 +81,8 @@ fn default_v4(line: &str) -> Option<&str> {
     is_default.then(|| words[0]).filter(|&name| name != "*")
 }
 
-/// The interface of a default route, from a line of /proc/net/ipv6_route. The loopback device is ignored:
-/// every namespace has a null route on it.
+/// Returns the interface of a default route, from a line of /proc/net/ipv6_route. The loopback device is ignored: every
+/// namespace has a null route on it.
 ///
 /// Source: `rt6_info_route`, net/ipv6/route.c: destination, its length, ..., name in column 9.
 fn default_v6(line: &str) -> Option<&str> {
@@ -96,14 +95,14 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80)
 }
 
-/// All addresses of the calling thread's network namespace, with the names of their interfaces. Needs no
+/// Returns all addresses of the calling thread's network namespace, with the names of their interfaces. Needs no
 /// privileges.
 ///
 /// # Errors
 /// The kernel's error.
 pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first = std::ptr::null_mut();
-    // SAFETY: the call puts a list there, or fails and puts nothing.
+    // SAFETY: the call puts the address of a list into `first`, or fails and leaves it unchanged.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -114,7 +113,7 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
         let entry = unsafe { &*next };
         // SAFETY: libc's names are terminated, and live as long as the list.
         let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) };
-        // SAFETY: null, or an address of the list's that is as long as its family says.
+        // SAFETY: null, or an address in the list, which is as long as its family requires.
         if let Some(address) = unsafe { address_of(entry.ifa_addr) } {
             all.push((name.to_string_lossy().into_owned(), address));
         }
@@ -125,6 +124,8 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     Ok(all)
 }
 
+/// Returns the IP address in a socket address; `None` if it has none.
+///
 /// # Safety
 /// `address` is null, or points to a socket address of the length that belongs to its family.
 unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {

@@ -11,9 +11,9 @@ use crate::kernel::netns::Owner;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkPattern {
     text: String,
-    /// `lo` does not match, whatever the text.
+    /// Whether `lo` is excluded, even if the text matches.
     but_loopback: bool,
-    /// Kind and name of the [`Owner`] whose interfaces match, whatever their names.
+    /// Kind and name of the [`Owner`] whose interfaces match, with any name.
     owner: Option<(&'static str, String)>,
 }
 
@@ -30,21 +30,21 @@ impl LinkPattern {
         is_pattern.then(|| LinkPattern { text: text.to_owned(), but_loopback: false, owner: None })
     }
 
-    /// Every interface whose owner, found by [`Setup::owner_finder`](crate::Setup::owner_finder), has this
-    /// kind and name.
+    /// Creates a pattern for every interface whose owner, found by [`Setup::owner_finder`](crate::Setup::owner_finder),
+    /// has this kind and name.
     #[must_use]
     pub fn of_owner(kind: &'static str, name: &str) -> LinkPattern {
         let text = format!("{kind}:{name}");
         LinkPattern { text, but_loopback: true, owner: Some((kind, name.to_owned())) }
     }
 
-    /// Whether it selects by owner, so that a matching name is not enough.
+    /// Returns whether the pattern selects by owner, so that a matching name is not enough.
     #[must_use]
     pub fn goes_by_owner(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// Whether it selects an interface with this owner whose name matches.
+    /// Returns whether the pattern selects an interface with this owner whose name matches.
     #[must_use]
     pub fn is_of(&self, owner: Option<&Owner>) -> bool {
         let is_own = |(kind, name): &(&str, String)| {
@@ -53,19 +53,20 @@ impl LinkPattern {
         self.owner.as_ref().is_none_or(is_own)
     }
 
-    /// Every interface except the loopback device: those by which a container communicates with others.
+    /// Creates a pattern for every interface except the loopback device: the interfaces by which a container
+    /// communicates with others.
     #[must_use]
     pub fn all_but_loopback() -> LinkPattern {
         LinkPattern { text: "*".to_owned(), but_loopback: true, owner: None }
     }
 
-    /// Whether it is [`all_but_loopback`](LinkPattern::all_but_loopback).
+    /// Returns whether the pattern is [`all_but_loopback`](LinkPattern::all_but_loopback).
     #[must_use]
     pub fn is_all_but_loopback(&self) -> bool {
         self.but_loopback && self.owner.is_none()
     }
 
-    /// Whether the name matches. A pattern that selects by owner matches every name except `lo`.
+    /// Returns whether the name matches. A pattern that selects by owner matches every name except `lo`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         if self.but_loopback && name == LOOPBACK {
@@ -81,8 +82,8 @@ impl fmt::Display for LinkPattern {
     }
 }
 
-/// `*` matches any number of bytes, including none, and `?` matches one. Takes at most `pattern.len() *
-/// name.len()` steps, since it backtracks only to the last `*`.
+/// Returns whether the name matches the pattern: `*` matches any number of bytes, including none, and `?` matches one.
+/// Takes at most `pattern.len() * name.len()` steps, since it backtracks only to the last `*`.
 fn glob(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     // The position after the last `*`, and the first byte of the name that this `*` does not match.

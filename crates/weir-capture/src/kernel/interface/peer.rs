@@ -11,27 +11,27 @@ use std::os::fd::AsRawFd;
 use super::link::{self, ATTRIBUTE_BYTES, attribute, attribute_of, until_zero};
 use super::netlink::{HEADER_BYTES, Netlink};
 
-/// Source: linux/rtnetlink.h and linux/net_namespace.h.
+/// Message types and attributes. Source: linux/rtnetlink.h and linux/net_namespace.h.
 const RTM_NEWNSID: u16 = 88;
 const RTM_GETNSID: u16 = 90;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_PID: u16 = 2;
 const NETNSA_FD: u16 = 3;
-/// `struct rtgenmsg`, padded.
+/// Bytes of `struct rtgenmsg`, with padding.
 const GENMSG_BYTES: usize = 4;
 
-/// How an interface is connected to its owner.
+/// The connection of an interface to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
     /// A tap or a tun, made through /dev/net/tun.
     Tun,
     /// A veth whose peer is in the network namespace with this number.
     Veth(i32),
-    /// Anything else; the owner cannot be found by this.
+    /// Any other interface. Its owner cannot be found by its connection.
     Other,
 }
 
-/// How the interface of this name is connected, in the calling thread's network namespace.
+/// Returns the connection of the interface of this name, in the calling thread's network namespace.
 ///
 /// # Errors
 /// The kernel's error.
@@ -67,19 +67,21 @@ fn number(value: Option<&[u8]>) -> Option<i32> {
 pub struct NetnsNumbers(Netlink);
 
 impl NetnsNumbers {
+    /// Opens a socket in the calling thread's network namespace.
+    ///
     /// # Errors
     /// The kernel's error.
     pub fn open() -> io::Result<NetnsNumbers> {
         Ok(NetnsNumbers(Netlink::open()?))
     }
 
-    /// Number of the network namespace of this process; `None` if it has none here.
+    /// Returns the number of the network namespace of this process; `None` if it has no number here.
     #[must_use]
     pub fn of_process(&self, pid: u32) -> Option<i32> {
         self.ask(NETNSA_PID, pid).ok()?
     }
 
-    /// Number of the network namespace of this file; `None` if it has none here.
+    /// Returns the number of the network namespace that this file represents; `None` if it has no number here.
     #[must_use]
     pub fn of_file(&self, file: &File) -> Option<i32> {
         self.ask(NETNSA_FD, file.as_raw_fd().cast_unsigned()).ok()?

@@ -27,7 +27,7 @@ impl Presence {
         Presence { query, index, name, asked: Instant::now() }
     }
 
-    /// Asks the kernel, at most once in `ASK_EVERY`. To be called in each turn of a source.
+    /// Asks the kernel, at most once in `ASK_EVERY`. Call this in each turn of a source.
     ///
     /// # Errors
     /// [`CaptureError::Vanished`].

@@ -29,19 +29,19 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether it is administratively up.
+    /// Returns whether the link is administratively up.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
-    /// Whether it has a carrier: a cable is connected, the peer is up, or a process holds the tap.
+    /// Returns whether the link has a carrier: a cable is connected, the peer is up, or a process holds the tap.
     #[must_use]
     pub fn has_carrier(&self) -> bool {
         self.flags & IFF_LOWER_UP != 0
     }
 
-    /// Whether its frames begin with an Ethernet header.
+    /// Returns whether the link's frames begin with an Ethernet header.
     #[must_use]
     pub fn is_ethernet(&self) -> bool {
         matches!(self.arphrd, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK)
@@ -52,25 +52,25 @@ impl Link {
 /// messages were lost, the difference between the known and the present state comes instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
-    /// It appeared, up or down.
+    /// The link appeared, up or down.
     Appeared(Link),
-    /// It was removed, or moved to another network namespace. Contains its last state.
+    /// The link was removed, or moved to another network namespace. Contains its last state.
     Gone(Link),
-    /// It was set up.
+    /// The link was set up.
     Up(Link),
-    /// It was set down.
+    /// The link was set down.
     Down(Link),
-    /// It was renamed.
+    /// The link was renamed.
     Renamed {
         /// The link, with its new name.
         link: Link,
-        /// Its old name.
+        /// The old name.
         from: String,
     },
     /// The type of its link-layer header or its MTU changed.
     Changed(Link),
-    /// It gained or lost its carrier, as a persistent tap does when a process opens or closes it. Reported
-    /// only after [`LinkWatch::tell_carriers`].
+    /// The link gained or lost its carrier, as a persistent tap does when a process opens or closes it. Reported only
+    /// after [`LinkWatch::tell_carriers`].
     Carrier(Link),
 }
 
@@ -86,9 +86,10 @@ pub struct LinkWatch {
     failed: Option<io::Error>,
 }
 
-/// Source: linux/if.h.
+/// The flag of a link with a carrier. Source: linux/if.h.
 const IFF_LOWER_UP: u32 = 1 << 16;
-/// Source: linux/rtnetlink.h, linux/if_link.h.
+/// The group of link notifications, and the mask that leaves out statistics. Source: linux/rtnetlink.h,
+/// linux/if_link.h.
 const RTNLGRP_LINK: libc::c_uint = 1;
 const RTEXT_FILTER_SKIP_STATS: u32 = 1 << 3;
 /// `NLM_F_DUMP_INTR`: links changed during the dump, and it may lack some. Source: linux/netlink.h.
@@ -116,7 +117,7 @@ impl LinkWatch {
     fn begin() -> io::Result<LinkWatch> {
         let socket = Netlink::open()?;
         socket.set_buffer(SOCKET_BYTES)?;
-        // First the notifications, then the dump: changes in between are reported twice, not missed.
+        // The socket joins the group before the dump, so that changes in between are reported twice, not missed.
         socket.join(RTNLGRP_LINK)?;
         let buffer = vec![0; BUFFER_BYTES];
         let mut watch =
@@ -137,17 +138,17 @@ impl LinkWatch {
         Ok(watch)
     }
 
-    /// The present links, as of the last event.
+    /// Returns the present links, as of the last event.
     pub fn links(&self) -> impl Iterator<Item = &Link> {
         self.links.known.values()
     }
 
-    /// From now on also reports changes of carriers.
+    /// Also reports changes of carriers from now on.
     pub fn tell_carriers(&mut self) {
         self.links.tells_carriers = true;
     }
 
-    /// Reads what has changed; empty if nothing has. Does not wait.
+    /// Reads events; returns an empty list if nothing has changed. Does not wait.
     ///
     /// # Errors
     /// The kernel's error, after all events that were read before it have been returned. The next call
@@ -253,7 +254,7 @@ struct Dump {
 impl Links {
     /// Begins a dump and returns its number.
     fn begin_dump(&mut self) -> u32 {
-        // Never 0, which is the number of unsolicited notifications.
+        // The number is never 0, which is the number of unsolicited notifications.
         self.dumps = self.dumps.wrapping_add(1).max(1);
         self.must_dump = false;
         let (named, notified) = (BTreeSet::new(), BTreeSet::new());
@@ -265,7 +266,7 @@ impl Links {
         self.must_dump = true;
     }
 
-    /// Whether a dump must begin. A socket has one dump at a time.
+    /// Returns whether a dump must begin. A socket has one dump at a time.
     fn wants_dump(&self) -> bool {
         self.must_dump && self.dump.is_none()
     }
@@ -365,7 +366,7 @@ impl Links {
     }
 }
 
-/// The link of an RTM_NEWLINK message. Messages of wireless events have no name; it is taken from `known`.
+/// Parses the link of an RTM_NEWLINK message. Messages of wireless events have no name; it is taken from `known`.
 fn parse(message: &[u8], index: u32, known: Option<&Link>) -> Option<Link> {
     let text = |name: &[u8]| {
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();

@@ -14,8 +14,8 @@ const KINDS: [(&str, &str); 5] = [
 ];
 
 impl Owner {
-    /// The owner at the beginning of an interface's description, if there is one: kind, name, and its id or process id,
-    /// if given.
+    /// Parses the owner at the beginning of an interface's description, if there is one: kind, name, and its id or
+    /// process id, if given.
     #[must_use]
     pub fn described(description: &str) -> Option<Owner> {
         let first = description.split(", feed ").next()?;

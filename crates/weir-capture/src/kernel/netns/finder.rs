@@ -1,4 +1,4 @@
-//! Finds the owner of an interface of the host. The function comes from another crate, since this one does
+//! Finds the owner of an interface of the host. The function for this comes from another crate, because this crate does
 //! not know container runtimes and hypervisors.
 
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct OwnerFinder(Arc<Find>);
 type Find = dyn Fn(&[&str]) -> Vec<Option<Owner>> + Send + Sync;
 
 impl OwnerFinder {
-    /// A finder that calls this function.
+    /// Creates a finder that calls this function.
     #[must_use]
     pub fn new(
         find: impl Fn(&[&str]) -> Vec<Option<Owner>> + Send + Sync + 'static,
@@ -26,7 +26,7 @@ impl OwnerFinder {
         OwnerFinder(Arc::new(find))
     }
 
-    /// The owners of these interfaces of the calling thread's network namespace, in this order.
+    /// Returns the owners of these interfaces of the calling thread's network namespace, in the same order.
     #[must_use]
     pub fn find(&self, ifaces: &[&str]) -> Vec<Option<Owner>> {
         let mut found = (self.0)(ifaces);
@@ -34,7 +34,7 @@ impl OwnerFinder {
         found
     }
 
-    /// The owner of one interface.
+    /// Returns the owner of one interface.
     #[must_use]
     pub fn find_one(&self, iface: &str) -> Option<Owner> {
         self.find(&[iface]).pop().flatten()
@@ -48,7 +48,7 @@ impl fmt::Debug for OwnerFinder {
 }
 
 impl Owner {
-    /// Whether both are the same owner. Another process of the same container is the same owner.
+    /// Returns whether both are the same owner. Another process of the same container is the same owner.
     #[must_use]
     pub fn is_same(&self, other: &Owner) -> bool {
         let pid = |owner: &Owner| owner.pid.filter(|_| owner.id.is_none());

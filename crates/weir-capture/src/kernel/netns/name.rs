@@ -49,34 +49,34 @@ pub struct Owner {
 }
 
 impl NetnsName {
-    /// The namespace with this name in `ip netns`. If there is none and `name` is a number: the namespace
-    /// of the process with this id. A name that begins with a slash is the path of the namespace's file:
+    /// Names the namespace that has this name in `ip netns`. If there is none and `name` is a number: the namespace of
+    /// the process with this id. A name that begins with a slash is the path of the namespace's file:
     /// `/proc/PID/ns/net`.
     #[must_use]
     pub fn named(name: &str) -> NetnsName {
         NetnsName::located(PREFIX, name, locate_named)
     }
 
-    /// A namespace that `locate` finds. Users write `prefix`, with its colon, before the name; prefix and
-    /// name together identify the namespace.
+    /// Names a namespace that `locate` finds. Users write `prefix`, with its colon, before the name; prefix and name
+    /// together identify the namespace.
     #[must_use]
     pub fn located(prefix: &'static str, name: &str, locate: Locate) -> NetnsName {
         NetnsName { prefix, name: name.to_owned(), locate }
     }
 
-    /// The prefix, with its colon: `netns:`, `docker:`.
+    /// Returns the prefix, with its colon: `netns:`, `docker:`.
     #[must_use]
     pub fn prefix(&self) -> &'static str {
         self.prefix
     }
 
-    /// The name without the prefix.
+    /// Returns the name without the prefix.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it may be located by a process; false for a name that only `ip netns` can have.
+    /// Returns whether the namespace may be located by a process; false for a name that only `ip netns` can have.
     #[must_use]
     pub fn may_be_of_process(&self) -> bool {
         self.prefix != PREFIX || is_pid(&self.name) || self.name.starts_with('/')
@@ -200,7 +200,7 @@ fn locate_at(path: &str) -> Result<Located, CaptureError> {
     Ok(Located { path: path.into(), owner })
 }
 
-/// The namespace of a process; `None` if there is no such process.
+/// Locates the namespace of a process; `None` if there is no such process.
 fn of_process(pid: u32) -> Option<Located> {
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     let name = command.trim_end().to_owned();
@@ -208,12 +208,12 @@ fn of_process(pid: u32) -> Option<Located> {
     Some(Located { path: netns_of_process(pid), owner })
 }
 
-/// Whether a name may be the id of a process.
+/// Returns whether a name may be the id of a process.
 fn is_pid(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The file of the network namespace that a process is in.
+/// Returns the path of the file that represents the network namespace of a process.
 #[must_use]
 pub fn netns_of_process(pid: u32) -> PathBuf {
     format!("/proc/{pid}/ns/net").into()

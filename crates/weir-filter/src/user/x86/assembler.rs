@@ -20,8 +20,7 @@ impl Assembler {
         self.memory(dst, src, offset);
     }
 
-    /// Prefix, opcode, and the byte that names two registers, or a register and the operation of the
-    /// opcode.
+    /// Emits prefix, opcode, and the byte that names two registers, or a register and the operation of the opcode.
     pub(super) fn alu(&mut self, wide: bool, opcode: u8, reg: u8, rm: u8) {
         self.rex(wide, reg, rm, false);
         self.code.extend([opcode, 0xc0 | (reg & 7) << 3 | rm & 7]);
@@ -59,7 +58,7 @@ impl Assembler {
         self.code.extend(imm.to_le_bytes());
     }
 
-    /// The bytes that name `register` and the memory at `base + off`.
+    /// Emits the bytes that name `register` and the memory at `base + off`.
     pub(super) fn memory(&mut self, register: u8, base: u8, off: i32) {
         let short = i8::try_from(off).ok();
         let form = if short.is_some() { 0x40 } else { 0x80 };

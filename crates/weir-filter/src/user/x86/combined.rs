@@ -4,8 +4,8 @@ use super::assembler::{Assembler, RAX, RCX, RSP};
 use super::{ADD, EXIT, Insn, JUMP, MOV, MOV32_IMM};
 
 impl Assembler {
-    /// Compiles the next instructions together, if possible, and gives their number. No jump goes
-    /// to any of them but the first.
+    /// Compiles the next instructions together, if possible, and returns their number. No jump goes to any of them
+    /// except the first.
     pub(super) fn several(&mut self, insns: &[Insn]) -> Option<usize> {
         match *insns {
             // dst = src + constants
@@ -45,7 +45,7 @@ impl Assembler {
         if !is_choice || !is_answer(one) || !is_answer(other) || !ends || spoils {
             return false;
         }
-        // Before the comparison, because setting a register to zero may change the flags.
+        // The registers are set before the comparison, because setting a register to zero may change the flags.
         self.mov32_imm(RAX, one.imm);
         self.mov32_imm(RCX, other.imm);
         let Some(condition) = self.compare(insn, turned) else { return false };
