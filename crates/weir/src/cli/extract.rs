@@ -54,10 +54,10 @@ pub struct ExtractArgs {
 }
 
 impl ExtractArgs {
-    /// Tells directories and files from the filter behind them.
+    /// Separates directories and files from the filter that follows them.
     ///
     /// # Errors
-    /// A word that may be either, a filter without a directory, or two filters.
+    /// A word that may be a path or a filter, a filter without a directory, or two filters.
     pub(super) fn settle(&mut self) -> Result<(), clap::Error> {
         let text = |path: &PathBuf| path.to_string_lossy().trim().to_owned();
         let begins = |(at, path): (usize, &PathBuf)| match path.exists() {

@@ -71,12 +71,12 @@ impl fmt::Display for TriggerName {
     }
 }
 
-/// A time or a size. A bare number could be either.
+/// Parses a time or a size. A number without a unit is refused, because it could be either.
 fn span(text: &str) -> Result<Span, String> {
     if text.chars().all(|c| c.is_ascii_digit()) {
         return Err(format!("'{text}' lacks its unit: {text}s are seconds, {text}MiB are bytes"));
     }
-    // `5m` means minutes, so a size must end in B.
+    // `5m` means minutes, so only sizes end in these letters.
     let is_size = text.ends_with(['b', 'B', 'k', 'K', 'M', 'G']);
     match is_size {
         true => units::bytes(text).map(Span::Bytes),
