@@ -78,10 +78,10 @@ pub struct CaptureArgs {
     pub latency: Option<LatencyName>,
     #[command(flatten)]
     pub tcpdump: TcpdumpFlags,
-    /// Where frames go for `weir attach`, which has flags of its own.
+    /// The interface that `weir attach` feeds.
     #[arg(skip)]
     pub netdev: Option<NetdevArgs>,
-    /// Their use by `weir flows`.
+    /// The settings of `weir flows`.
     #[arg(skip)]
     pub flows: Option<FlowMonitorArgs>,
 }

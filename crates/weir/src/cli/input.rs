@@ -18,7 +18,7 @@ use crate::interfaces;
 use crate::source_name::SourceName;
 use crate::units;
 
-/// Sources, and what is taken of them.
+/// Sources, engines, and limits of the run.
 #[derive(Args, Clone, Debug)]
 pub struct InputArgs {
     /// Where frames come from: eth0, eth0@2/4 (the second of four shards of its flows), eth0@q2 (an RX queue),

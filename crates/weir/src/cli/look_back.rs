@@ -9,7 +9,7 @@ use weir_store::recorder::look_back::Span;
 
 use crate::units::{self, FrameRate};
 
-/// The amounts that are saved around a trigger.
+/// Triggers, and the amounts of frames that are saved around them.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LookBackArgs {
     /// Record only frames from before and after a trigger; half of each ring (--ring-size) is the history. Triggers:
