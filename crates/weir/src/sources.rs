@@ -39,7 +39,7 @@ pub struct OpenSource {
     pub name: String,
     /// The pcap link type of its frames; Ethernet until the source has been opened.
     pub link_type: u16,
-    /// Whether a daemon captures it.
+    /// Whether a daemon captures the source.
     pub is_of_daemon: bool,
 }
 

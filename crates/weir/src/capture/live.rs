@@ -30,7 +30,8 @@ pub struct Live {
 const LINES_APART: Duration = Duration::from_secs(60);
 
 impl Live {
-    /// `prints_there`: frames are printed on the terminal, so the progress is not shown.
+    /// Creates the display of the progress. `prints_there`: frames are printed on the terminal, so the progress
+    /// is not shown.
     pub fn new(begin: Instant, talks: bool, prints_there: bool) -> Live {
         let next = begin + Duration::from_secs(1);
         Live {
