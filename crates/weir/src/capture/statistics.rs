@@ -13,8 +13,8 @@ pub(super) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
-/// Returns the statistics of a run from `start_ns` to `end_ns`, for an output that numbers its interfaces as `rings`
-/// does and has kept `delivered` frames.
+/// The statistics of a run from `start_ns` to `end_ns`, for an output that numbers its interfaces as `rings` does and
+/// has kept `delivered` frames.
 pub(super) fn of(
     feeds: &[FeedResult],
     rings: &dyn Rings,
