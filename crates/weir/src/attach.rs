@@ -12,7 +12,8 @@ pub fn run(args: &AttachArgs) -> Result<u8> {
     capture::run(&CaptureArgs::into_netdev(&args.input, &args.netdev))
 }
 
-/// Refuses a source that is or includes the fed interface, because each frame would be fed again without end.
+/// Refuses a source that is or includes the interface that is fed: each frame would be captured and fed again,
+/// endlessly.
 fn check_no_circle(args: &AttachArgs) -> Result<()> {
     let name = args.netdev.name.as_str();
     for source in &args.input.sources {

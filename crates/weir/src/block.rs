@@ -54,7 +54,8 @@ fn change(args: &BlockArgs, target: &mut Target, entries: &BTreeSet<Entry>) -> R
     Ok(target.change_all(add, remove, args.time)?)
 }
 
-/// Removes all entries. A list that is too long for one response is requested again.
+/// Removes all entries. A daemon leaves entries out of a response that would be too long; the list is then requested
+/// again.
 fn clear(target: &mut Target) -> Result<Changed> {
     loop {
         let list = target.list()?;
@@ -66,7 +67,7 @@ fn clear(target: &mut Target) -> Result<Changed> {
     }
 }
 
-/// The given entries, parsed, each once.
+/// Returns the entries of the command line and of --file, parsed and without duplicates.
 fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
     let parsed = args.entries.iter().map(|entry| Ok(entry.parse()?));
     let mut entries: BTreeSet<Entry> = parsed.collect::<Result<_>>()?;
@@ -100,7 +101,7 @@ fn given(args: &BlockArgs) -> Result<BTreeSet<Entry>> {
     Ok(entries)
 }
 
-/// The message about entries that changed nothing.
+/// Returns the note about entries that changed nothing; empty if there are none.
 fn idle(changed: &Changed, asked: usize, removes: bool) -> String {
     let (idle, asked) = (asked.saturating_sub(changed.changed) as u64, asked as u64);
     if idle == 0 {
@@ -119,7 +120,7 @@ fn count_of(entries: usize) -> String {
     }
 }
 
-/// Shows the list. For --file the text after a # is not part of the entry.
+/// Prints the list. As lines of a file for --file: the text after a # is not part of the entry.
 fn show(args: &BlockArgs, list: &List) -> Result<u8> {
     if args.json {
         println!("{}", list.json);

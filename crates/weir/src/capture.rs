@@ -1,4 +1,4 @@
-//! `weir capture`: a plan, a probe that opens its sources, consumers that read their feeds, and the report.
+//! `weir capture`: makes a plan, opens its sources in a probe, runs consumers that read the feeds, and reports.
 
 mod live;
 mod metrics;
@@ -37,16 +37,17 @@ use crate::{pipes, privileges, signals, tagged, usage_hints};
 use live::{Live, introduce};
 use reading::{Leaving, Progress, Reading};
 
-/// Interval at which a connection to a missing daemon is retried. After the daemon's start, frames of at most this
-/// time are lost.
+/// Interval at which a connection to a missing daemon is retried. When a daemon starts, the frames of at most this time
+/// are missed.
 const LOOK_FOR_DAEMONS_EVERY: Duration = Duration::from_millis(100);
-/// The longest sleep of a consumer whose counts are displayed, and so the age of these counts.
+/// The longest sleep of a consumer whose counts are displayed, and so the greatest age of these counts.
 const WATCHED_SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Runs the command.
 pub fn run(args: &CaptureArgs) -> Result<u8> {
     let stop = signals::stop_flag()?;
-    // Before the sources are opened, because SIGUSR1 ends the process until it is handled. Reports come later.
+    // SIGUSR1 ends the process until it is handled, so it is handled before the sources are opened. Reports are printed
+    // later.
     signals::report_flag()?;
     signals::ignore_usr2()?;
     pipes::wait_for(&args.input, &stop)?;
@@ -64,8 +65,7 @@ pub enum Rights {
     Keep,
 }
 
-/// Captures until `stop` is set or a limit is reached. A thread that sets `stop` unparks this
-/// thread.
+/// Captures until `stop` is set or a limit is reached. A thread that sets `stop` must also unpark this thread.
 pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Result<RunResult> {
     raise_descriptor_limit();
     let (journal, main) = (Arc::new(Journal::default()), thread::current());
@@ -77,16 +77,16 @@ pub fn execute(plan: &CapturePlan, stop: &Arc<AtomicBool>, rights: Rights) -> Re
         }
     })?);
     let result = Run::open(plan, stop, &probe, journal).and_then(|run| run.drive(rights));
-    // Detaches all programs in any case: a thread that serves the control socket may keep the probe alive.
+    // Detaches all programs in any case: a thread that serves the control socket may still hold the probe.
     probe.stop();
     result
 }
 
-/// Raises the limit of descriptors. Each ring of each feed takes some, and the usual limit is meant for programs
-/// that use select(2).
+/// Raises the soft limit of file descriptors to the hard limit. Each ring of each feed takes some descriptors, and the
+/// usual soft limit is meant for programs that use select(2).
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // If this fails, calls that need more descriptors report the error.
+    // If this fails, later calls that need more descriptors report the error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
@@ -118,7 +118,7 @@ struct Working {
 }
 
 impl<'a> Run<'a> {
-    /// Opens the sources. They offer no frames yet.
+    /// Opens the sources, without starting them.
     fn open(
         plan: &'a CapturePlan,
         stop: &'a Arc<AtomicBool>,
@@ -149,16 +149,16 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Captures until the run is to end, then stops the sources and reads the remaining frames.
+    /// Captures until the run is to end, then stops the sources and has the consumers read the remaining frames.
     fn drive(mut self, rights: Rights) -> Result<RunResult> {
-        // Before the run begins, an output may wait for its reader as long as the run may last.
+        // Before the run begins, an output may wait for its reader, at most as long as the run may last.
         let at = self.plan.duration.and_then(|limit| Instant::now().checked_add(limit));
         let stop = Stop::new(Arc::clone(self.stop), at);
         let mut ready = Vec::new();
         let names = &self.subscriptions.names;
         for mut named in consumers::all(&Input { plan: self.plan, stop: stop.clone(), names })? {
             let mut reading = self.attach(named.name)?;
-            // Before anything starts, because an output may not support all feeds.
+            // Before any thread starts, because an output may not support all feeds.
             take_changes(&mut reading, named.consumer.as_mut())?;
             ready.push((named, reading));
         }
@@ -169,9 +169,9 @@ impl<'a> Run<'a> {
             let frames_max = self.plan.frames.filter(|_| working.is_empty());
             working.push(self.start(named, reading, frames_max)?);
         }
-        // Network namespaces can only be entered before rights are given up.
+        // Network namespaces can only be entered before capabilities are dropped.
         let on_tags = if self.plan.talks { self.notes_on_tags() } else { Vec::new() };
-        // The first frames come before all sources are started and rights are given up.
+        // The first frames arrive before all sources are started and capabilities are dropped.
         let started = Instant::now();
         let _metrics = match self.start_sources(rights) {
             Ok(metrics) => metrics,
@@ -195,13 +195,13 @@ impl<'a> Run<'a> {
         // Frames still come while sources stop, so consumers must go on reading.
         let stopped = Instant::now();
         working.iter().for_each(|consumer| consumer.running.drain());
-        // If this fails, the last known ledgers are used.
+        // If the count fails, the last known ledgers are used.
         let _ = self.so_far.count();
         self.subscriptions.look(self.probe);
-        // A thread's panic is resumed at the very end, so that outputs keep the frames that they have taken.
+        // A panic of a thread is resumed at the very end, so that outputs keep the frames that they have taken.
         let mut panics: Vec<_> = panic_of(|| self.probe.stop()).err().into_iter().collect();
         self.is_complete.store(true, Ordering::Release);
-        // The rings outlive their sources: frames that came during a slow stop must still be read.
+        // The rings outlive their sources: frames that arrived during a slow stop must still be read.
         let mut finished = Vec::new();
         for Working { name, id, running } in working {
             match panic_of(|| running.finish()) {
@@ -221,7 +221,7 @@ impl<'a> Run<'a> {
         Ok(RunResult { sources, feeds, consumers, duration, rates: None })
     }
 
-    /// Starts the sources, and gives up the rights that a running capture does not need.
+    /// Starts the sources, and drops the capabilities that a running capture does not need.
     fn start_sources(&mut self, rights: Rights) -> Result<Option<Metrics>> {
         for source in &self.subscriptions.sources {
             self.probe.start(source.id)?;
@@ -232,14 +232,15 @@ impl<'a> Run<'a> {
             )?;
         }
         privileges::settle();
-        // After capabilities are dropped: the new thread answers network connections, and inherits those of this one.
+        // After capabilities are dropped: the new thread answers network connections, and inherits the capabilities of
+        // this thread.
         let so_far = Arc::clone(&self.so_far);
         let highest = metrics::Highest::default();
         let text = move || metrics::text(&so_far, &highest);
         self.metrics.take().map(|at| at.serve(text)).transpose()
     }
 
-    /// Adds a consumer of all feeds to the probe.
+    /// Adds a consumer to the probe, and attaches it to all feeds.
     fn attach(&self, name: &'static str) -> Result<Reading> {
         let rings: usize = self
             .subscriptions
@@ -252,7 +253,7 @@ impl<'a> Run<'a> {
                  {RINGS_MAX}; take fewer --feed or fewer sources"
             );
         }
-        // With --follow, the number of rings of later lives is not known.
+        // With --follow, a source may be reopened with more rings.
         let lines = if self.plan.follow { RINGS_MAX } else { rings };
         let consumer = self.probe.add_consumer(lines)?;
         self.journal.add_consumer(consumer.id, name);
@@ -268,7 +269,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Notes on filters that frames with VLAN tags do not pass, where such frames are expected, and with --verbose.
+    /// Returns notes on filters that frames with VLAN tags do not pass: with --verbose always, otherwise for sources
+    /// where such frames are expected.
     fn notes_on_tags(&self) -> Vec<String> {
         let is_verbose = self.plan.outputs.print.is_some_and(|print| print.frame.verbose);
         let note = |feed: &Subscribed| {
@@ -280,7 +282,7 @@ impl<'a> Run<'a> {
         self.subscriptions.outputs().filter_map(note).collect()
     }
 
-    /// Prints which engines were chosen, and why.
+    /// Prints which engines were chosen and why, followed by `notes`.
     fn introduce(&self, notes: &[String]) {
         for source in &self.subscriptions.sources {
             self.probe.info_of(source.id).iter().for_each(introduce);
@@ -323,7 +325,7 @@ impl<'a> Run<'a> {
         Ok(Working { name, id, running })
     }
 
-    /// Waits until the run is to end: by request, by its duration or number of frames, or because all consumers or
+    /// Waits until the run is to end: on request, after its duration or number of frames, or when all consumers or all
     /// sources have ended.
     fn wait(&self, working: &[Working], begin: Instant, end: Option<Instant>) {
         let prints = self.plan.outputs.print.is_some() && std::io::stdout().is_terminal();
@@ -332,7 +334,7 @@ impl<'a> Run<'a> {
         let main = &working[0].running;
         let every = self.plan.json_every;
         let mut report_at = every.map(|every| begin + every);
-        // Before the first view of `weir flows`.
+        // The viewers of `weir flows` need the sources before their first view.
         watched::tell(self, 0);
         loop {
             let is_over = end.is_some_and(|end| Instant::now() >= end);
@@ -375,7 +377,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The result of `run`, or its panic. After a panic, nothing is used that `run` could have left inconsistent.
+/// Calls `run`, and returns its result or its panic. After a panic, callers use nothing that `run` may have left
+/// inconsistent.
 fn panic_of<T>(run: impl FnOnce() -> T) -> thread::Result<T> {
     catch_unwind(AssertUnwindSafe(run))
 }

@@ -12,7 +12,7 @@ use crate::cli::{FilterArgs, TriggerArgs};
 use crate::control::PATIENCE;
 use crate::control::rpc::{self, Method, SetFilter, Trigger};
 
-/// `weir filter`: changes the filter of a running capture.
+/// Runs `weir filter`, which changes the filter of a running capture.
 pub fn set_filter(args: &FilterArgs) -> Result<u8> {
     let feed = args.feed.clone().unwrap_or_default();
     let filter = args.filter.join(" ");
@@ -34,7 +34,7 @@ pub fn set_filter(args: &FilterArgs) -> Result<u8> {
     Ok(crate::EXIT_RAN)
 }
 
-/// `weir trigger`: makes a running capture record the frames around this moment.
+/// Runs `weir trigger`, which makes a running capture record the frames around this moment.
 pub fn trigger(args: &TriggerArgs) -> Result<u8> {
     let result = ask(&args.control, &Method::Trigger(Trigger {}))?;
     if args.json {
@@ -45,7 +45,7 @@ pub fn trigger(args: &TriggerArgs) -> Result<u8> {
     Ok(crate::EXIT_RAN)
 }
 
-/// Prefix of a message about a feed.
+/// Returns the prefix of a message about a feed; empty for a feed without a name.
 pub fn prefix(feed: &str) -> String {
     if feed.is_empty() { String::new() } else { format!("{feed}: ") }
 }

@@ -79,7 +79,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The command line of this build. Its help names the engines that support a flag, and has examples.
+/// Returns the command line of this build. Its help names the engines that support a flag, and has examples.
 pub fn command() -> clap::Command {
     with_examples(command_without_examples(), "")
 }
@@ -99,7 +99,7 @@ fn with_examples(command: clap::Command, verb: &str) -> clap::Command {
     command.after_help(help)
 }
 
-/// The command line for man pages, which have examples in a separate section.
+/// Returns the command line for man pages, which have the examples in a separate section.
 pub fn command_without_examples() -> clap::Command {
     let names_engines = |verb: clap::Command| verb.mut_args(with_engines);
     let cli = Cli::command().mut_subcommand("capture", names_engines);
@@ -110,7 +110,7 @@ pub fn command_without_examples() -> clap::Command {
 fn with_engines(argument: clap::Arg) -> clap::Arg {
     let Some(help) = argument.get_help().map(ToString::to_string) else { return argument };
     if argument.is_positional() {
-        // After the other sources, which are the first sentence.
+        // The first sentence lists the other sources. The devices follow them.
         let devices = examples_of_devices(&help);
         return argument.help(match help.split_once(". ") {
             Some((sources, rest)) => format!("{sources}{devices}. {rest}"),
@@ -123,7 +123,7 @@ fn with_engines(argument: clap::Arg) -> clap::Arg {
     }
 }
 
-/// For help: the live engines that support a flag; empty if the flag is not one of engines.
+/// Returns the names of the live engines that support a flag, for its help; empty if no engine declares the flag.
 fn engines_of(flag: &str) -> String {
     let heeding = ENGINES.into_iter().filter(|engine| engine.is_live() && engine.heeds(flag));
     match &heeding.map(|engine| engine.name).collect::<Vec<_>>()[..] {
@@ -133,7 +133,7 @@ fn engines_of(flag: &str) -> String {
     }
 }
 
-/// For help: examples of device names that it does not contain already.
+/// Returns examples of device names that `help` does not contain already.
 fn examples_of_devices(help: &str) -> String {
     let example = |engine: &&Declaration| match engine.takes {
         Takes::Devices { example, .. } if !help.contains(example) => {
@@ -147,13 +147,13 @@ fn examples_of_devices(help: &str) -> String {
 /// Parses the command line of this process.
 ///
 /// # Errors
-/// The error of clap, or a help text.
+/// The error of clap, or the requested help text as an error.
 pub fn parse() -> Result<Cli, clap::Error> {
     let matches = command().try_get_matches().map_err(without_value_tip)?;
     Cli::of_matches(&matches)
 }
 
-/// Without clap's tip to pass an unknown flag as a value, which would be an interface of that name.
+/// Removes clap's tip to pass an unknown flag as a value: it would be taken for an interface of that name.
 fn without_value_tip(mut error: clap::Error) -> clap::Error {
     if error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::StyledStrs(mut tips)) = error.remove(ContextKind::Suggested)
@@ -167,7 +167,7 @@ fn without_value_tip(mut error: clap::Error) -> clap::Error {
 }
 
 impl Cli {
-    /// Parses these words.
+    /// Parses `words`, of which the first is the program name.
     pub fn of<T: Into<OsString> + Clone>(
         words: impl IntoIterator<Item = T>,
     ) -> Result<Cli, clap::Error> {
@@ -181,7 +181,7 @@ impl Cli {
         Cli::from_arg_matches(matches)?.settled()
     }
 
-    /// Resolves what depends on several arguments.
+    /// Completes arguments whose meaning depends on other arguments.
     fn settled(mut self) -> Result<Cli, clap::Error> {
         match &mut self.command {
             Command::Capture(args) => args.input.settle()?,
@@ -194,7 +194,7 @@ impl Cli {
     }
 }
 
-/// The hint for a source in place of a verb, as in `weir eth0`.
+/// Returns the hint for a source in place of a verb, as in `weir eth0`.
 fn capture_hint(error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
@@ -203,7 +203,7 @@ fn capture_hint(error: &clap::Error) -> Option<String> {
         return None;
     };
     let is_there = match word.parse().ok()? {
-        // A mistyped verb also looks like an interface name.
+        // A mistyped verb also looks like an interface name, so the interface must exist.
         SourceName::Interface { netns: None, iface, .. } => {
             let found = InterfaceQuery::new().ok()?.find(&iface);
             !matches!(found, Err(CaptureError::NoInterface { .. }))
@@ -213,14 +213,14 @@ fn capture_hint(error: &clap::Error) -> Option<String> {
     is_there.then(|| format!("{word} is a source; capture it with: weir capture {word}"))
 }
 
-/// A hint for usage errors that are common.
+/// Returns a hint for common usage errors.
 pub fn hint(error: &clap::Error) -> Option<String> {
     let socket = || socket_hint(error).map(str::to_owned);
     let flags = || flag_hint(error).map(str::to_owned);
     capture_hint(error).or_else(socket).or_else(flags)
 }
 
-/// The hint for users of tcpdump, which prints by default and has other letters for flags.
+/// Returns the hint for users of tcpdump, which prints by default and has other letters for flags.
 fn flag_hint(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let flag = text(ContextKind::InvalidArg);
@@ -246,7 +246,7 @@ fn flag_hint(error: &clap::Error) -> Option<&'static str> {
     }
 }
 
-/// The hint for `--socket` with a verb that does not have it.
+/// Returns the hint for `--socket` with `weir filter`, which does not have that flag.
 fn socket_hint(error: &clap::Error) -> Option<&'static str> {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let is_so = error.kind() == ErrorKind::UnknownArgument

@@ -25,7 +25,7 @@ use crate::sources::{InForce, Subscriptions};
 use clients::Clients;
 use served::Served;
 
-/// How long each side waits for the other.
+/// The longest time that the capture and a client wait for each other's messages.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The control socket. Dropping it removes its path.
@@ -35,10 +35,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// Starts to serve the plan's control socket, on a thread of its own. `None` if the plan has none.
+    /// Starts to serve the plan's control socket, on a thread of its own. Returns `None` if the plan has none.
     ///
     /// # Errors
-    /// The socket cannot be bound, such as if there is something at the path that is not a stale socket.
+    /// The socket cannot be bound, for example because the path exists and is not a stale socket.
     pub fn of(
         plan: &CapturePlan,
         probe: &Arc<Probe>,
@@ -62,7 +62,7 @@ impl Control {
         Ok(Some(control))
     }
 
-    /// The filter in force of each feed, in the order of the feeds.
+    /// Returns the filter in force of each feed, in the order of the feeds.
     pub fn in_force(&self) -> Vec<InForce> {
         self.served.in_force()
     }
@@ -71,12 +71,12 @@ impl Control {
 fn serve(listener: &UnixListener, served: &Arc<Served>) {
     let clients = Clients::default();
     for stream in listener.incoming() {
-        // Such as a lack of descriptors: try again.
+        // The process may be out of descriptors, for example. Retry after a pause.
         let Ok(stream) = stream else {
             thread::sleep(Duration::from_millis(10));
             continue;
         };
-        // The permissions exclude other users, but some file systems have no permissions.
+        // The permissions of the socket exclude other users, but some file systems have no permissions.
         let is_ours = Credentials::of(&stream)
             .is_ok_and(|peer| peer.uid == 0 || peer.uid == geteuid().as_raw());
         if is_ours {

@@ -12,15 +12,15 @@ use crate::error_words::without_number;
 /// Why there is no connection to the daemon.
 #[derive(Debug, Error)]
 pub enum NoDaemon {
-    /// Nobody listens.
+    /// No daemon listens at the socket.
     #[error(
         "no daemon answers at {} ({}); start one with `weir serve` (in a virtual machine: `weir guest`), or say where \
          it listens: --socket PATH", path.display(), without_number(&reason_text(.cause))
     )]
     Absent {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// The error, which is part of the text.
+        /// The error of the connection attempt. It is part of the text.
         cause: ClientError,
     },
     /// This user may not open the socket or its directory.
@@ -29,7 +29,7 @@ pub enum NoDaemon {
         path.display()
     )]
     Denied {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// The error of the system call.
         source: ClientError,

@@ -25,14 +25,14 @@ use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
 /// A short trace of a small network, made by `weir_lab::generator::mix`.
 const TRACE: &[u8] = include_bytes!("../demo/trace.pcapng");
-/// Frames per second of the mix: a rate that looks like human traffic.
+/// Frames per second of the mix: a rate like that of a person's traffic.
 const MIX_PPS: f64 = 1000.0;
 /// Frames per second of the numbered stream: fast, but its file stays small.
 const STREAM_PPS: f64 = 100_000.0;
-/// Flows of the numbered stream. So few use no source port of a protocol that tshark would try to dissect, which
-/// would show the numbers as malformed.
+/// Flows of the numbered stream. With so few flows, no source port is that of a protocol that tshark would dissect. It
+/// would show the numbers of the frames as malformed packets.
 const STREAM_FLOWS: u32 = 1000;
-/// Delay of the first frame, so that the capture has started before.
+/// Delay of the first frame, so that the capture starts before it.
 const HEAD_START: Duration = Duration::from_millis(500);
 
 /// Runs the command.
@@ -53,7 +53,7 @@ pub fn run(args: &DemoArgs) -> Result<u8> {
     }
 }
 
-/// Sent frames, by the generators' own reports.
+/// Numbers of sent frames, as the generators report them.
 struct Sent {
     mix: u64,
     stream: u64,
@@ -76,7 +76,7 @@ fn live(args: &DemoArgs, bed: &Testbed) -> Result<u8> {
     };
     let result =
         CapturePlan::new(&capture).and_then(|plan| capture::execute(&plan, &stop, Rights::Keep));
-    // Also stops the traffic if the capture could not begin.
+    // This also stops the traffic if the capture could not begin.
     stop.store(true, Ordering::Release);
     let sent = traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     let code = conclude(args, result?, Some(&sent))?;
@@ -84,7 +84,7 @@ fn live(args: &DemoArgs, bed: &Testbed) -> Result<u8> {
     Ok(if is_whole { code } else { EXIT_FAILED })
 }
 
-/// The mix for a third of the time, then the numbered stream.
+/// Sends the mix for a third of the time, then the numbered stream.
 fn send(tx: &End, duration: Duration, stop: &AtomicBool) -> Result<Sent> {
     std::thread::sleep(HEAD_START);
     let mix_options =
@@ -105,7 +105,7 @@ fn send(tx: &End, duration: Duration, stop: &AtomicBool) -> Result<Sent> {
     Ok(sent)
 }
 
-/// Replays the bundled trace. `why` is the reason, if the user did not request it.
+/// Replays the bundled trace. `why` is the reason, unless the user requested the replay.
 fn replay(args: &DemoArgs, why: Option<String>) -> Result<u8> {
     if let Some(why) = why {
         println!("{why}, so no live traffic: replaying a bundled trace instead.");

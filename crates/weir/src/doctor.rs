@@ -41,7 +41,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
     }
     let mut examined = Vec::new();
     for (netns, iface) in &places {
-        // On a thread of its own, which may enter another network namespace.
+        // On a separate thread, which may enter another network namespace.
         let work = || examine(netns.as_ref(), iface, &machine, args);
         let one = thread::scope(|scope| scope.spawn(work).join());
         examined.push(one.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
@@ -53,10 +53,10 @@ pub fn run(args: &DoctorArgs) -> Result<u8> {
         show_all("this machine", &findings);
         examined.iter().for_each(|one| show(one, args));
     }
-    // Whether one of the default engines works: bpf, or else af_packet.
+    // One of the default engines must work: bpf, or else af_packet.
     let able = machine.can_bpf() || machine.lacks("af_packet").is_empty();
     let is_ready = |one: &Examined| one.plan.passive.is_some();
-    // Without named interfaces, one that can be captured is enough.
+    // If no interface was named, it is enough that one can be captured.
     let ready = if args.ifaces.is_empty() {
         examined.is_empty() || examined.iter().any(is_ready)
     } else {
@@ -70,14 +70,14 @@ fn done(one: &Examined) -> bool {
     steps.into_iter().all(|(_, outcome)| !matches!(outcome, Outcome::Failed(_)))
 }
 
-/// The interfaces to examine, with their network namespaces.
+/// Returns the interfaces to examine, with their network namespaces.
 fn places(args: &DoctorArgs) -> Result<Vec<(Option<NetnsName>, String)>> {
     if args.ifaces.is_empty() && !args.apply && !args.undo {
         let names = nic::names().context("listing interfaces")?;
         return Ok(names.into_iter().map(|name| (None, name)).collect());
     }
     let place = |source: &SourceName| match source {
-        // The printed commands can only name network namespaces as `ip netns` does.
+        // The printed commands can name network namespaces only as `ip netns` does.
         SourceName::Interface { netns: Some(netns), iface, .. } if netns.prefix() != "netns:" => {
             bail!("{source}: look at it as netns:PID/{iface}, by a process of the container or pod")
         }
@@ -128,14 +128,14 @@ fn examine(
         } else {
             apply::undo(&mut system, &book, iface, address)?
         });
-        // The state after the change is shown.
+        // The report shows the state after the change.
         (nic, plan) = look()?;
     }
     let findings = judge::nic(&nic, machine);
     Ok(Examined { nic, findings, plan, steps })
 }
 
-/// Prints findings for people.
+/// Prints findings as text for people.
 pub fn show_all(title: &str, findings: &[Finding]) {
     println!("{}", plain(title));
     for finding in findings {
@@ -184,8 +184,8 @@ fn show(one: &Examined, args: &DoctorArgs) {
     }
 }
 
-/// The line for `--apply` and `--undo` that had nothing to do. `--apply` does not carry out all commands beside
-/// findings: some interrupt the link or affect other programs.
+/// Returns the line for an `--apply` or `--undo` without changes. `--apply` does not run all commands that are printed
+/// after findings: some interrupt the link or affect other programs.
 fn nothing_done(is_apply: bool, findings: &[Finding]) -> &'static str {
     match (is_apply, findings.iter().any(|finding| finding.remedy.is_some())) {
         (false, _) => "nothing to take back",

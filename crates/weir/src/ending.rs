@@ -28,7 +28,7 @@ pub fn conclude(plan: &CapturePlan, result: RunResult, stop: &Arc<AtomicBool>) -
         show(&text, Stop::new(Arc::clone(stop), None));
     }
     let (lost, unexplained) = (report.lost(), report.unexplained());
-    // Not errors: the reader of a pipe has left, or the last file of a sequence is complete.
+    // Failures that are not errors: the reader of a pipe has left, or the last file of a sequence is complete.
     for failure in failures().filter(|failure| failure.wants_no_more()) {
         eprintln!("weir: {failure}");
     }
@@ -55,7 +55,7 @@ pub fn verdict(mut errors: Vec<String>, unexplained: i128, fail_on_loss: bool, l
     EXIT_RAN
 }
 
-/// Prints a report on standard output, or on standard error if the reader of standard output takes nothing.
+/// Prints a report on standard output, or on standard error if the reader of standard output has stalled.
 pub fn show(text: &str, stop: Stop) {
     let written =
         InterruptibleWriter::stdout(stop).and_then(|mut out| out.write_all(text.as_bytes()));

@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::io;
 
-/// The text of an error and of its causes. A remedy comes last: `a: cannot be read (No such file or directory); name a
-/// directory that ...`.
+/// Returns the text of an error and of its causes. A remedy comes last: `a: cannot be read (No such file or directory);
+/// name a directory that ...`.
 pub fn words(error: &anyhow::Error) -> String {
     let mut texts: Vec<String> =
         error.chain().map(|cause| without_number(&cause.to_string())).collect();
@@ -19,7 +19,8 @@ pub fn words(error: &anyhow::Error) -> String {
     texts.join(": ")
 }
 
-/// The text of an error and of its causes, without error numbers: for reports, and fields named `error` in JSON.
+/// Returns the text of an error and of its causes, without error numbers, for reports and for the `error` fields of
+/// JSON.
 pub fn error_text(error: &(dyn Error + 'static)) -> String {
     without_number(&weir_capture::error::error_text(error))
 }

@@ -32,7 +32,7 @@ use crate::source_name::Part;
 use crate::units::grouped;
 use crate::{EXIT_FAILED, EXIT_RAN, feeds, signals};
 
-/// Prefix of an interface's name, before the daemon's name for the source.
+/// Prefix of the name of an interface. The daemon's name of the source follows.
 const PREFIX: &str = "host:";
 /// The name of the interface for recorded files.
 const STORED: &str = "weir-stored";
@@ -69,14 +69,14 @@ pub fn run(args: &ExtcapArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// The sources of the daemon. Errors give an empty list without a message, because Wireshark and tshark ask at each
-/// start.
+/// Requests the sources of the daemon. An error gives an empty list without a message, because Wireshark and tshark ask
+/// at each start.
 fn sources(args: &ExtcapArgs) -> Vec<Source> {
     let told = Connection::open(&args.socket()).and_then(|connection| connection.sources());
     told.unwrap_or_default()
 }
 
-/// The daemon's name for the requested source.
+/// Returns the daemon's name of the requested source.
 fn name(args: &ExtcapArgs) -> Result<&str> {
     let interface = args.interface.as_deref().context("--extcap-interface is missing")?;
     let name =
@@ -91,7 +91,7 @@ fn source(args: &ExtcapArgs) -> Result<Option<Source>> {
     Ok(sources(args).into_iter().find(|source| source.source == name))
 }
 
-/// The link type of the source; Ethernet if the daemon does not know the source.
+/// Returns the link type of the source; Ethernet if the daemon does not know the source.
 fn link_type(args: &ExtcapArgs) -> Result<u16> {
     Ok(source(args)?.map_or(LINKTYPE_ETHERNET, |source| source.link_type))
 }
@@ -118,8 +118,8 @@ fn capture(args: &ExtcapArgs) -> Result<u8> {
     Ok(if errors.is_empty() { EXIT_RAN } else { EXIT_FAILED })
 }
 
-/// A text with the number of lost frames and the places. Wireshark closes the FIFO before the statistics are written,
-/// so its file does not have them.
+/// Returns a text with the number of lost frames and the places of loss. Wireshark closes the FIFO before the
+/// statistics are written, so the file in Wireshark does not have them.
 fn lost(result: &RunResult) -> Option<String> {
     let total = result.report().total();
     let dropped = total.drops.iter().map(|(name, count)| (*name, *count));
@@ -135,7 +135,7 @@ fn lost(result: &RunResult) -> Option<String> {
 }
 
 /// Opens and closes the FIFO, so that a waiting reader sees its end. Otherwise dumpcap would wait until Wireshark is
-/// closed, and the error would be shown only then.
+/// closed, and Wireshark would show the error only then.
 fn release_reader(fifo: &Path, stop: Arc<AtomicBool>) {
     let is_fifo = fifo.metadata().is_ok_and(|meta| meta.file_type().is_fifo());
     let stop = Stop::new(stop, Instant::now().checked_add(READER_COMES_WITHIN));
@@ -152,7 +152,7 @@ fn plan(args: &ExtcapArgs) -> Result<CapturePlan> {
     Ok(plan)
 }
 
-/// The corresponding arguments of `weir capture`.
+/// Returns the corresponding arguments of `weir capture`.
 fn capture_args(args: &ExtcapArgs) -> Result<CaptureArgs> {
     let part = match args.part {
         Part::Whole => String::new(),
@@ -190,7 +190,7 @@ fn sampling(args: &ExtcapArgs) -> Result<Sampling> {
     })
 }
 
-/// The error in one line, because Wireshark shows only the first.
+/// Returns the error in one line, because Wireshark shows only the first line.
 fn one_line(error: &anyhow::Error) -> String {
     words(error).split_whitespace().collect::<Vec<_>>().join(" ")
 }

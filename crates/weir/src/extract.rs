@@ -31,7 +31,7 @@ pub fn run(args: &ExtractArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Extracts the wanted frames; once `stop` is set, ends early. Prints a report, and returns the counts.
+/// Extracts the wanted frames; ends early once `stop` is set. Prints a report, and returns the counts.
 pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     let begin = Instant::now();
     // All files with pieces to read are open at the same time.
@@ -71,7 +71,7 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
             eprintln!("weir: {}", counted(count, what));
         }
     }
-    // Not if a file could not be read: it may contain matching frames, and the error below reports it.
+    // No message if a file could not be read: it may contain matching frames, and the error below reports it.
     let is_read = stats.files > 0 && stats.files_unreadable == 0;
     if stats.frames == 0 && is_read && failure.is_none() && !stop.is_asked_for() {
         eprintln!("weir: {}", nothing_matched(stats.times));
@@ -87,7 +87,7 @@ pub fn run_until(args: &ExtractArgs, stop: Arc<AtomicBool>) -> Result<Stats> {
     Ok(stats)
 }
 
-/// The message for a query without results. `times` are those of the first and the last frame of the recording.
+/// Returns the message for a query without results. `times` are those of the first and the last frame of the recording.
 fn nothing_matched(times: Option<(u64, u64)>) -> String {
     let text = |ns: u64| {
         let time = Local.timestamp_nanos(i64::try_from(ns).unwrap_or(i64::MAX));

@@ -87,18 +87,18 @@ impl FeedName {
 /// A requested feed of a source.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Its name; empty if it is the only feed.
+    /// Name of the feed; empty if it is the only feed.
     pub name: String,
     /// The part of the source.
     pub part: Part,
-    /// Its settings.
+    /// Settings of the feed.
     pub feed: Feed,
     /// Index of the first feed with equal settings, whose rings it shares.
     pub shares: Option<usize>,
 }
 
 impl Asked {
-    /// The same feed, limited to a part of the source.
+    /// Returns the same feed, limited to a part of the source.
     pub fn of_part(mut self, part: Part) -> Asked {
         self.part = part;
         match part {
@@ -110,7 +110,7 @@ impl Asked {
     }
 }
 
-/// Determines which feeds of a source share the rings of an earlier one.
+/// Finds, for each feed of a source, the first earlier feed with equal settings, whose rings it shares.
 pub fn share(asked: &mut [Asked]) {
     for number in 1..asked.len() {
         let (before, own) = asked.split_at_mut(number);
@@ -123,14 +123,14 @@ pub fn share(asked: &mut [Asked]) {
 pub struct FeedPlan {
     /// The named feeds. If there are none, there is one feed, with `filter`.
     pub named: Vec<FeedName>,
-    /// The filter of the only feed.
+    /// The filter of the single feed without a name.
     pub filter: Option<String>,
-    /// Settings that a feed has unless it has its own.
+    /// Default settings of all feeds.
     pub defaults: Feed,
 }
 
 impl FeedPlan {
-    /// Whether any feed has a filter.
+    /// Returns whether any feed has a filter.
     pub fn are_filtered(&self) -> bool {
         self.filter.is_some() || self.named.iter().any(|feed| !feed.filter.is_empty())
     }
@@ -165,7 +165,7 @@ impl<'a> FeedCompiler<'a> {
         FeedCompiler { plan, compiled: BTreeMap::new() }
     }
 
-    /// The feeds of a source whose frames have this link type. The caller sets their interfaces.
+    /// Returns the feeds for a source whose frames have this link type. The caller sets their interfaces.
     ///
     /// # Errors
     /// A filter does not compile.
@@ -208,8 +208,8 @@ impl<'a> FeedCompiler<'a> {
     }
 }
 
-/// Compiles a filter for frames of this link type. `text` may be bytecode, as `tcpdump -ddd` prints it; empty text
-/// means no filter.
+/// Compiles a filter for frames of this link type. `text` may be bytecode, as `tcpdump -ddd` prints it. Returns `None`
+/// for an empty text.
 ///
 /// # Errors
 /// The text is not a valid filter.
@@ -224,8 +224,8 @@ pub fn compile(text: &str, link_type: u16) -> Result<Option<Arc<Filter>>> {
     Ok(Some(Arc::new(Filter { text: text.to_owned(), link_type, program })))
 }
 
-/// Returns a function that compiles the filter for any link type. The filter is compiled for Ethernet at once, so that
-/// a mistake is found before frames come.
+/// Returns a function that compiles the filter for any link type. Compiles the filter for Ethernet at once, so that a
+/// mistake is found before frames come.
 pub fn compile_later(text: &str) -> Result<Compile> {
     let compile = |text: &str, link_type: u16| -> Result<Program> {
         Ok(match is_bytecode(text) {

@@ -34,7 +34,7 @@ pub fn run(args: &FlowsArgs) -> Result<u8> {
     plan.watch = watch;
     plan.end = end;
     let result = capture::execute(&plan, &stop, Rights::GiveUp);
-    // Restores the terminal for the report.
+    // This restores the terminal for the report.
     drop(show);
     conclude(&plan, result?, &stop)
 }

@@ -15,7 +15,7 @@ use crate::source_name::{Part, SourceName};
 use crate::units::{FrameRate, bit_rate, counted, grouped, packet_rate};
 use crate::{EXIT_RAN, signals};
 
-/// Common part of the reports of both generators.
+/// The part of the report that both generators share.
 #[derive(Serialize)]
 struct JsonTotals {
     sent: u64,
@@ -96,7 +96,7 @@ pub fn run(args: &GenArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// The warning that frames are sent without an end.
+/// Returns the warning that frames are sent until the user stops the command.
 fn without_end(iface: &SourceName, rate: FrameRate) -> String {
     let speed = if rate == FrameRate::Max { " at full speed" } else { "" };
     format!("{iface}: sends{speed} until Ctrl-C; --duration 10s or --frames 1M ends it by itself")
@@ -110,7 +110,7 @@ fn rate(args: &GenArgs) -> Rate {
     }
 }
 
-/// Prints the totals for people. `what` describes the frames.
+/// Prints the totals as text for people. `what` describes the frames.
 fn show_totals(totals: &Totals, what: &str, how: &str) {
     println!(
         "sent {}{what} in {:.3} s: {}, {} ({how}, counted by {})",
@@ -151,7 +151,7 @@ fn show(args: &GenArgs, options: &GenOptions, report: &GenReport) {
     show_totals(report, &format!(" of {}", sizes_text(&options.sizes)), how);
 }
 
-/// `64 B`, or `64:7,594:4,1518:1 B (mean 361.8)`.
+/// Returns the sizes as text: `64 B`, or `64:7,594:4,1518:1 B (mean 361.8)`.
 fn sizes_text(sizes: &Sizes) -> String {
     if sizes.is_one() {
         return format!("{} B", sizes.largest());

@@ -1,7 +1,8 @@
-//! `weir guest`: offers the sources of the daemon on this machine's host, at the same socket as a daemon here would.
+//! `weir guest`: offers the sources of the host's daemon to programs in this virtual machine, at the usual socket of a
+//! daemon.
 //!
-//! It is a daemon whose sources are those of the host. Rings are not copied: clients map them from a PCI device that
-//! the host plugs in.
+//! The command is a daemon whose sources are those of the host. Rings are not copied: clients map them from a PCI
+//! device that the host plugs in.
 
 mod link;
 mod region;
@@ -31,10 +32,10 @@ use crate::serve::{SOCKET_MODE, make_folder, with_way_out};
 use crate::{EXIT_RAN, capture, signals};
 
 /// Interval of retries while the host does not answer, of requests over a channel that does not report the end of the
-/// host's daemon, and of checks whether memory is still read.
+/// host's daemon, and of checks whether readers still use the host's memory.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Interval of retries while only readers in this machine delay the next session.
+/// Interval of retries while the next session waits only for readers in this machine.
 const READERS_LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Runs the command.
@@ -50,7 +51,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
         None => Link::open(args.port.as_deref()).map_err(denied)?,
     });
     let manager = Manager::new();
-    // Before clients can connect: a client of an earlier broker must not find that its source is missing.
+    // The sources are requested before clients can connect: a client of an earlier broker must find its source.
     let first = link.sources().unwrap_or_default();
     let mut offered = None;
     let mut was_there = true;
@@ -66,7 +67,7 @@ pub fn run(args: &GuestArgs) -> Result<u8> {
     let server = Server::new(name, ServerLimits::default());
     let server = server.with(Arc::new(Capture::new(Arc::clone(&daemon))));
     let serving = server.managed_by(rights::manages_as).serve(listener)?;
-    // Ready also if the host does not answer yet: clients can connect.
+    // The service is ready even if the host does not answer yet, because clients can connect.
     manager.ready("the host's daemon is looked for");
     let mut look_at = Some(Instant::now());
     while !signals::is_set(&stop) {
@@ -134,7 +135,7 @@ fn no_host(port: &Path, error: &ClientError) -> String {
     )
 }
 
-/// The configuration of a daemon with these sources.
+/// Returns the configuration of a daemon with these sources.
 fn config(args: &GuestArgs, sources: &BTreeMap<String, protocol::Source>) -> Result<Config> {
     let quoted = |names: &[String]| {
         let names = names.iter().map(|name| match name.parse::<u32>() {

@@ -1,4 +1,4 @@
-//! `weir index`: rebuilds indexes, and completes files that killed recorders left.
+//! `weir index`: rebuilds indexes, and completes files that were left by killed recorders.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -49,7 +49,7 @@ pub fn run(args: &IndexArgs) -> Result<u8> {
     Ok(if is_due { EXIT_LOSS } else { EXIT_RAN })
 }
 
-/// The error of directories without recorded files.
+/// Returns the error for directories without recorded files.
 pub fn nothing_recorded(paths: &[PathBuf]) -> Error {
     let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     let there = names.join(", ");
@@ -100,7 +100,7 @@ impl Json {
     }
 }
 
-/// A text on the work done on a file, or with --check, to be done.
+/// Returns a text about the work that was done on a file or, with --check, that is to be done.
 fn text(event: &Event, check: bool) -> String {
     match event {
         Event::Completed { path, cut_bytes } if check => {

@@ -34,12 +34,12 @@ fn list() -> Result<Vec<Link>> {
     Ok(links)
 }
 
-/// The name of the interface with this number in the list, unless an interface has the number as its name.
+/// Returns the name of the interface with this number in the list; `None` if an interface has the number as its name.
 pub fn of_number(source: &SourceName) -> Option<String> {
     let SourceName::Interface { netns: None, iface, part: Part::Whole } = source else {
         return None;
     };
-    // Checked first, because this is called for every -i, and listing takes time.
+    // The digits are checked first, because this function is called for every -i, and listing takes time.
     if !iface.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -57,7 +57,7 @@ fn numbered(links: &[Link], text: &str) -> Option<String> {
     }
 }
 
-/// Sort key in the order of libpcap: interfaces that are down and the loopback device come last.
+/// Returns the sort key for the order of libpcap: interfaces that are down and the loopback device come last.
 fn rank(link: &Link) -> (bool, bool, bool, u32) {
     (!link.is_up(), !is_running(link), is_loopback(link), link.index)
 }
@@ -70,7 +70,7 @@ fn is_loopback(link: &Link) -> bool {
     link.flags & libc::IFF_LOOPBACK as u32 != 0
 }
 
-/// `1.eth0 [Up, Running]`
+/// Returns a line of the list: `1.eth0 [Up, Running]`.
 fn line(number: usize, link: &Link) -> String {
     let words =
         [(link.is_up(), "Up"), (is_running(link), "Running"), (is_loopback(link), "Loopback")];

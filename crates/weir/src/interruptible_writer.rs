@@ -1,7 +1,7 @@
-//! Output that waits for its reader, with a limit: after a stop is requested, a reader that takes nothing for a
-//! second is abandoned.
+//! Output that waits for its reader, with a limit: after a stop was requested, the output gives up if its reader takes
+//! nothing for a second.
 //!
-//! A plain write(2) into a full pipe would be restarted after any signal whose handler only sets a flag.
+//! The kernel restarts a plain write(2) into a full pipe after any signal whose handler only sets a flag.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
@@ -23,7 +23,7 @@ use crate::signals;
 pub const PIECE_BYTES: usize = 4096;
 /// How long a reader may take nothing after a stop was requested.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Interval at which the stop is checked. A signal also ends the wait for room.
+/// Interval at which the stop is checked. A signal also ends the wait.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The condition for the end of a run: a signal or a time. Clones share it.
@@ -34,27 +34,27 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Stops when `flag` is set, or at the time `at`.
+    /// Creates a stop that is requested when `flag` is set, or at the time `at`.
     pub fn new(flag: Arc<AtomicBool>, at: Option<Instant>) -> Stop {
         Stop { flag, at: Arc::new(Mutex::new(at)) }
     }
 
-    /// Replaces the time. The duration of a run counts from its begin.
+    /// Replaces the time at which the run stops. The duration of a run counts from its begin.
     pub fn end_at(&self, at: Option<Instant>) {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
 
-    /// Whether a signal has come or the time is over.
+    /// Returns whether a signal has come or the time is over.
     pub fn is_asked_for(&self) -> bool {
         self.is_signalled() || self.is_over()
     }
 
-    /// Whether a signal has come.
+    /// Returns whether a signal has come.
     pub fn is_signalled(&self) -> bool {
         signals::is_set(&self.flag)
     }
 
-    /// The remaining time, if there is a limit.
+    /// Returns the remaining time, if there is a limit.
     pub fn left(&self) -> Option<Duration> {
         let at = *self.at.lock().unwrap_or_else(PoisonError::into_inner);
         at.map(|at| at.saturating_duration_since(Instant::now()))
@@ -66,14 +66,14 @@ impl Stop {
     }
 }
 
-/// How a file is written to.
+/// The way in which a file is written to.
 #[derive(Clone, Copy)]
 enum Way {
     /// A file, which has no reader to wait for.
     Plain,
-    /// A pipe or terminal that we opened: a write takes as many bytes as there is room for.
+    /// A pipe or terminal that this process has opened: a write takes as many bytes as fit.
     NonBlocking,
-    /// An open file description shared with other processes, for which it must stay blocking.
+    /// An open file description that is shared with other processes, and must stay blocking for them.
     InPieces,
 }
 
@@ -85,8 +85,8 @@ pub struct InterruptibleWriter {
 }
 
 impl InterruptibleWriter {
-    /// Standard output, without the buffer of `io::stdout()`: that one keeps refused bytes and splits the output at
-    /// line ends, so a frame could be written in two pieces.
+    /// Opens standard output, without the buffer of `io::stdout()`. That buffer keeps refused bytes and splits the
+    /// output at line ends, so a frame could be written in two pieces.
     pub fn stdout(stop: Stop) -> io::Result<InterruptibleWriter> {
         let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         let kind = file.metadata()?.file_type();
@@ -96,8 +96,8 @@ impl InterruptibleWriter {
         if !kind.is_fifo() && !file.is_terminal() {
             return Ok(InterruptibleWriter { file, way: Way::Plain, stop });
         }
-        // O_NONBLOCK is a flag of the open file description, which other processes share, so the file is opened
-        // again. This fails for another user's pipe, and for one that has lost its reader.
+        // O_NONBLOCK is a flag of the open file description, which other processes share, so the file is opened again.
+        // The second open fails for a pipe of another user, and for a pipe without a reader.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         Ok(match open_nonblocking(Path::new(&path)) {
             Ok(file) => InterruptibleWriter { file, way: Way::NonBlocking, stop },
@@ -105,7 +105,7 @@ impl InterruptibleWriter {
         })
     }
 
-    /// Opens a named pipe once it has a reader; `waits` is called if it has none yet.
+    /// Opens a named pipe once it has a reader. Calls `waits` if the pipe has none yet.
     pub fn named_pipe(
         path: &Path,
         stop: Stop,
@@ -133,7 +133,7 @@ impl InterruptibleWriter {
         }
     }
 
-    /// Waits until there is room, or until the write fails because the reader has gone.
+    /// Waits until a write would not block, or would fail because the reader has left.
     fn wait_for_room(&self) -> io::Result<()> {
         let mut since = None;
         while !has_room(&self.file, LOOK)? {
@@ -165,8 +165,8 @@ impl Write for InterruptibleWriter {
         }
     }
 
-    /// Nothing is buffered here. This only checks whether the reader has gone, because the next write may never come
-    /// on an idle link.
+    /// Checks whether the reader has left, because on an idle link there may be no further write. No bytes are buffered
+    /// here.
     fn flush(&mut self) -> io::Result<()> {
         if matches!(self.way, Way::Plain) {
             return Ok(());
@@ -179,12 +179,14 @@ impl Write for InterruptibleWriter {
     }
 }
 
-/// Whether a write of [`PIECE_BYTES`] would return at once, also with an error.
+/// Waits until a write of [`PIECE_BYTES`] would not block, because it would succeed or fail; at most for `limit`.
+/// Returns whether that is so.
 pub fn has_room(file: &impl AsFd, limit: Duration) -> io::Result<bool> {
     Ok(!look(file, PollFlags::OUT, limit)?.is_empty())
 }
 
-/// Whether a read would return at once: with bytes, at the end, or with an error.
+/// Waits until a read would not block, because there are bytes, the end, or an error; at most for `limit`. Returns
+/// whether that is so.
 pub fn has_come(file: &impl AsFd, limit: Duration) -> io::Result<bool> {
     Ok(!look(file, PollFlags::IN, limit)?.is_empty())
 }
@@ -195,7 +197,7 @@ fn look(file: &impl AsFd, wanted: PollFlags, limit: Duration) -> io::Result<Poll
     let mut fds = [PollFd::new(file, wanted)];
     match poll(&mut fds, Some(&limit)) {
         Ok(_) => Ok(fds[0].revents()),
-        // A signal came, so the caller checks the stop.
+        // A signal interrupted the call, so the caller checks the stop.
         Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! Records the probe's events of a run: the state of its sources, the readers of each feed, the ledgers of closed
+//! Records the probe's events of a run: the state of the sources, the readers of each feed, and the ledgers of closed
 //! feeds.
 
 mod accounts;
@@ -31,45 +31,46 @@ struct State {
 /// The state of a source, and its history.
 #[derive(Clone, Debug, Default)]
 pub struct Fate {
-    /// How often it was opened: more than once if it is followed.
+    /// How often the source was opened: more than once only if it is followed.
     pub lives: u64,
-    /// How often its interface went down.
+    /// How often the interface of the source went down.
     pub downs: u64,
-    /// The error that ended it, or the first error before.
+    /// The error that ended the source, or else its first error.
     pub error: Option<String>,
-    /// No more frames come from it.
+    /// The source delivers no more frames.
     is_over: bool,
-    /// The probe has closed it, and its ledgers are recorded.
+    /// The probe has closed the source, and its ledgers are recorded.
     is_closed: bool,
 }
 
 /// An event to be reported to the user.
 #[derive(Debug)]
 pub enum Notice {
-    /// The source is missing or down, and is waited for.
+    /// The source is missing or down, and the run waits for it.
     Missing(CaptureError),
-    /// The source was waited for, and is captured now.
+    /// The source is captured again after a wait.
     CameBack,
-    /// The source vanished, and is waited for.
+    /// The source vanished, and the run waits for it.
     Vanished,
-    /// Its interface went down.
+    /// The interface of the source went down.
     Down,
-    /// Its interface is up again.
+    /// The interface of the source is up again.
     Up,
     /// An interface joined or left the source.
     Interface(SourceEvent),
     /// The source came back, but a consumer cannot read it.
     NotRead(String),
-    /// Consumer, and number of unread frames of a past life of the source that were dropped because it is too slow.
+    /// A consumer was too slow, so unread frames of a past life of the source were dropped: the consumer, and their
+    /// number.
     LetGo(&'static str, u64),
-    /// Changes of its interface are not noticed for now.
+    /// Changes of the interface of the source are not noticed for now.
     NotWatched(CaptureError),
-    /// The source has failed, and others go on.
+    /// The source has failed, and the others go on.
     Failed(String),
 }
 
 impl Journal {
-    /// Records the probe's events.
+    /// Records an event of the probe.
     pub fn note(&self, event: ProbeEvent) {
         let mut state = self.lock();
         match event {
@@ -127,17 +128,17 @@ impl Journal {
         std::mem::take(&mut self.lock().notices)
     }
 
-    /// Whether no source is open or waited for.
+    /// Returns whether all sources are closed, so that none is open or waited for.
     pub fn all_closed(&self) -> bool {
         self.lock().sources.values().all(|fate| fate.is_closed)
     }
 
-    /// Whether no more frames come from a source.
+    /// Returns whether a source delivers no more frames.
     pub fn has_ended(&self, source: SourceId) -> bool {
         self.lock().sources.get(&source).is_some_and(|fate| fate.is_over)
     }
 
-    /// The state of a source so far.
+    /// Returns the state of a source so far.
     pub fn fate(&self, source: SourceId) -> Fate {
         self.lock().sources.get(&source).cloned().unwrap_or_default()
     }
@@ -152,7 +153,7 @@ impl Journal {
         self.lock().accounts.add_consumer(id, name);
     }
 
-    /// Records that a consumer itself dropped unread frames of a source's past life.
+    /// Records that a consumer itself dropped unread frames of a past life of a source.
     pub fn note_let_go(&self, consumer: &'static str, frames: u64) {
         self.lock().notices.push((None, Notice::LetGo(consumer, frames)));
     }
@@ -167,7 +168,7 @@ impl Journal {
         self.lock().accounts.consumer_ended(consumer);
     }
 
-    /// Frames of closed feeds that a consumer did not join.
+    /// Returns the numbers of frames in closed feeds that a consumer did not join.
     pub fn not_joined(&self, consumer: ConsumerId) -> NotJoined {
         self.lock().accounts.not_joined(consumer)
     }
@@ -177,17 +178,18 @@ impl Journal {
         self.lock().accounts.count(ledgers);
     }
 
-    /// The ledger of a subscription: the sum over all feeds that it has read, with the last known counts of open feeds.
+    /// Returns the ledger of a subscription: the sum over all feeds that it has read, with the last known counts of
+    /// open feeds.
     pub fn ledger(&self, subscription: SubscriptionId) -> Ledger {
         self.lock().accounts.ledger(subscription)
     }
 
-    /// The ledgers of the interfaces of a source by pattern, summed over the feeds of a subscription.
+    /// Returns the ledgers of the interfaces of a source by pattern, summed over the feeds of a subscription.
     pub fn interfaces(&self, subscription: SubscriptionId) -> Vec<InterfaceLedger> {
         self.lock().accounts.interfaces(subscription)
     }
 
-    /// A poisoned lock is used on: no step leaves the state inconsistent.
+    /// Locks the state. A poisoned lock is used as well: no step leaves the state inconsistent.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

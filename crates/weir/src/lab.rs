@@ -20,9 +20,9 @@ use crate::error_words::error_text;
 use crate::units::counted;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
-/// Length of the FCS, which a frame has on the wire only.
+/// Length of the FCS, which only a frame on the wire has.
 const FCS_BYTES: u32 = 4;
-/// Slots of the synthetic RX ring, as many as a NIC may have, and size of each copier's ring.
+/// Number of slots of the synthetic RX ring (as many as a NIC may have), and size of each copier's ring.
 const RX_SLOTS: u32 = 4096;
 const COPIER_RING_MIB: u64 = 32;
 
@@ -82,7 +82,7 @@ fn measure(args: &BenchArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Runs each copier on a thread, and counts the frames that they copied together.
+/// Runs each copier on a thread, and counts the frames that all of them copied.
 fn copiers(args: &CopiersArgs) -> Result<u8> {
     let spec = SyntheticSpec {
         frame_bytes: args.size - FCS_BYTES,

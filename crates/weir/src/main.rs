@@ -1,6 +1,6 @@
 //! The `weir` binary: flags and wiring. It touches no frame bytes.
 
-// First, because all other modules use its print macros.
+// This module is first, because all other modules use its print macros.
 #[macro_use]
 mod out;
 
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
     let result = match cli::parse() {
         Ok(cli) => run(cli.command),
-        // Also help and the version, which go to standard output.
+        // clap also returns the help and the version as errors, which go to standard output.
         Err(error) => {
             out::printed(error.print());
             if let Some(hint) = cli::hint(&error) {

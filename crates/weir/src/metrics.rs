@@ -1,8 +1,8 @@
-//! The endpoint for Prometheus: `GET /metrics`, one request a connection, one connection at a time.
+//! The endpoint for Prometheus: `GET /metrics`, one request per connection, one connection at a time.
 //!
-//! Source: RFC 9112 for requests and responses. No HTTP library is used: the examined ones wait without limit for a
-//! client that sends nothing, or start a thread for each client, so that any client that can reach the port could use
-//! up the descriptors of the process.
+//! Source: RFC 9112 for requests and responses. No HTTP library is used: those that were examined wait without limit
+//! for a client that sends nothing, or start a thread for each client. With the latter, any client that can reach the
+//! port could use up the descriptors of the process.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use weir_metrics::TEXT_FORMAT;
 
-/// How long a client may take to send its request, and again to receive the answer.
+/// How long a client may take to send its request, and then again to receive the response.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest request, with its headers.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
@@ -26,7 +26,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Binds it. Port 0 is any free port, and standard error says which.
+    /// Binds the address. For port 0, the kernel chooses a free port, which is printed on standard error.
     pub fn bind(address: SocketAddr) -> Result<Address> {
         let failed = || format!("--metrics {address}");
         let listener = TcpListener::bind(address).with_context(failed)?;
@@ -37,8 +37,8 @@ impl Address {
         Ok(Address { address: bound, listener })
     }
 
-    /// Serves this text on a thread that inherits the current capabilities of this one. Everybody who can connect can
-    /// read it.
+    /// Serves this text on a new thread, which inherits the current capabilities of the calling thread. Everybody who
+    /// can connect can read the text.
     pub fn serve(self, text: impl Fn() -> String + Send + 'static) -> Result<Metrics> {
         let Address { address, listener } = self;
         let listening = || format!("--metrics {address}");
@@ -52,14 +52,14 @@ impl Address {
                 while !over.load(Ordering::Acquire) {
                     match listener.accept() {
                         Ok((stream, _)) => {
-                            // Without a duplicate descriptor the connection could not be shut down, so it is refused.
+                            // Without a duplicate descriptor, the connection could not be shut down, so it is refused.
                             if served.comes(&stream).is_ok() && !over.load(Ordering::Acquire) {
-                                // An error means that the client has gone or takes too long.
+                                // An error means that the client has left or takes too long.
                                 let _ = answer(&stream, &text);
                             }
                             served.goes();
                         }
-                        // Such as a lack of descriptors: try again.
+                        // The process may be out of descriptors, for example. Retry after a pause.
                         Err(_) => thread::sleep(Duration::from_millis(100)),
                     }
                 }
@@ -78,7 +78,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Serves this text at this address. Everybody who can connect there can read it.
+    /// Serves this text at this address. Everybody who can connect there can read the text.
     pub fn serve(
         address: SocketAddr,
         text: impl Fn() -> String + Send + 'static,
@@ -116,7 +116,7 @@ impl Client {
 impl Drop for Metrics {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
-        // This ends a blocked accept(2), and then a blocked read or write of a client that hangs.
+        // This ends a blocked accept(2); the next call ends a blocked read or write of a client that hangs.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         self.client.cut_off();
         if let Some(thread) = self.thread.take() {
@@ -125,7 +125,7 @@ impl Drop for Metrics {
     }
 }
 
-/// Reads a request, and answers it.
+/// Reads a request, and sends the response.
 fn answer(mut stream: &TcpStream, text: impl FnOnce() -> String) -> io::Result<()> {
     let request = read_request(stream)?;
     let (status, body) = match request.split_ascii_whitespace().collect::<Vec<_>>()[..] {
@@ -167,7 +167,7 @@ fn read_request(mut stream: &TcpStream) -> io::Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// The time that is left until `end`; an error if none is.
+/// Returns the time that is left until `end`; an error if no time is left.
 fn left(end: Instant) -> io::Result<Duration> {
     let left = end.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }

@@ -1,8 +1,8 @@
-//! Replacements for `println!` and similar macros, which panic if the reader of the output has left. That must not
-//! end a capture with its file half written.
+//! Replacements for `println!` and similar macros, which panic if the reader of the output has left. Such a panic would
+//! end a capture while its file is incomplete.
 //!
 //! A reader that leaves is not an error. Any other failure of standard output is kept until the end, because the
-//! command must not succeed if, say, a full disk refused its report.
+//! command must not succeed if, for example, a full disk has refused its report.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,10 +51,10 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// Prints [`plain`] text on standard error, unbuffered.
+/// Prints text on standard error, escaped as by [`plain`] and unbuffered.
 ///
-/// If a full pipe does not take it within a second, it is discarded. Later text is then discarded unless it is taken
-/// at once.
+/// If a full pipe does not take the text within a second, the text is discarded. After that, text is discarded unless
+/// the pipe takes it at once.
 pub fn talk(text: &str) {
     clear_status();
     send(&plain(text));
@@ -65,16 +65,17 @@ pub fn flush() {
     printed(io::stdout().flush());
 }
 
-/// Shows a status line at the bottom of a terminal. It replaces the one before; the next message replaces it.
+/// Shows a status line at the bottom of a terminal. The line replaces the last one; the next message replaces the line.
 ///
-/// It is cut to the current width of the terminal: if it wrapped, only its last row would be replaced.
+/// The line is cut to the current width of the terminal: if it wrapped, only its last row would be replaced.
 pub fn show_status(line: &str) {
     let columns = rustix::termios::tcgetwinsize(io::stderr()).map_or(0, |size| size.ws_col);
     send(&format!("\r{}\x1b[K", cut(&plain(line), columns.into())));
     HAS_STATUS.store(true, Ordering::Release);
 }
 
-/// Cuts a line to one character less than `columns`, because the cursor needs a column. 0: the width is unknown.
+/// Cuts a line to one character less than `columns`, because the cursor needs a column. If `columns` is 0, the width is
+/// unknown.
 fn cut(line: &str, columns: usize) -> &str {
     let limit = if columns == 0 { usize::MAX } else { columns - 1 };
     line.char_indices().nth(limit).map_or(line, |(end, _)| &line[..end])
@@ -87,7 +88,7 @@ pub fn clear_status() {
     }
 }
 
-/// Whether a terminal has a status line at its bottom.
+/// The terminal has a status line at its bottom.
 static HAS_STATUS: AtomicBool = AtomicBool::new(false);
 
 fn send(text: &str) {
@@ -103,7 +104,7 @@ fn send(text: &str) {
     }
 }
 
-/// Like the standard one, but failures are kept for [`finish`].
+/// Prints like the standard macro, but keeps failures for [`finish`].
 macro_rules! print {
     ($($text:tt)*) => {{
         use ::std::io::Write as _;
@@ -111,7 +112,7 @@ macro_rules! print {
     }};
 }
 
-/// Like the standard one, but failures are kept for [`finish`].
+/// Prints like the standard macro, but keeps failures for [`finish`].
 macro_rules! println {
     () => { print!("\n") };
     ($($text:tt)*) => {{
@@ -120,12 +121,12 @@ macro_rules! println {
     }};
 }
 
-/// Like the standard one, but output that nobody takes is discarded.
+/// Prints like the standard macro, but discards output that nobody takes.
 macro_rules! eprint {
     ($($text:tt)*) => { $crate::out::talk(&::std::format!($($text)*)) };
 }
 
-/// Like the standard one, but output that nobody takes is discarded.
+/// Prints like the standard macro, but discards output that nobody takes.
 macro_rules! eprintln {
     ($($text:tt)*) => { eprint!("{}\n", ::std::format_args!($($text)*)) };
 }

@@ -24,7 +24,8 @@ pub fn run(args: &PagesArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Writes `weir.1`, `weir-capture.1` and so on, and `weir.bash`, `_weir` and `weir.fish`.
+/// Writes the man pages (`weir.1`, `weir-capture.1` and so on) and the completions (`weir.bash`, `_weir` and
+/// `weir.fish`).
 fn write_all(dir: &Path) -> std::io::Result<()> {
     // Without the commit, so that the pages of a version are the same for all commits.
     let cli = cli::command_without_examples().version(VERSION);
@@ -37,7 +38,7 @@ fn write_all(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes the page of a command and those of its subcommands. `verb` is the command line after `weir`.
+/// Writes the page of a command and those of its subcommands. `verb` has the words after `weir`.
 fn write_pages(command: &Command, verb: &str, dir: &Path) -> std::io::Result<()> {
     for part in command.get_subcommands().filter(|part| !part.is_hide_set()) {
         write_pages(part, format!("{verb} {}", part.get_name()).trim_start(), dir)?;
@@ -68,7 +69,7 @@ fn write_pages(command: &Command, verb: &str, dir: &Path) -> std::io::Result<()>
     fs::write(dir.join(man.get_filename()), page)
 }
 
-/// EXAMPLES and EXIT STATUS.
+/// Returns the sections EXAMPLES and EXIT STATUS.
 fn last_sections(verb: &str) -> Roff {
     let mut roff = Roff::new();
     if !cli::examples(verb).is_empty() {
@@ -84,7 +85,7 @@ fn last_sections(verb: &str) -> Roff {
     roff
 }
 
-/// The command line without hidden verbs and flags, which clap_complete would offer.
+/// Returns the command line without hidden verbs and flags, which clap_complete would offer.
 fn shown() -> Command {
     let whole = cli::command();
     let verbs =
@@ -92,7 +93,7 @@ fn shown() -> Command {
     Command::new("weir").version(VERSION).subcommand_required(true).subcommands(verbs)
 }
 
-/// A command built again from its visible arguments: clap cannot hide an argument from completions, or remove it.
+/// Builds a command again from its visible arguments: clap can neither hide an argument from completions nor remove it.
 fn without_hidden_flags(verb: &Command) -> Command {
     let shown = verb.get_arguments().filter(|argument| !argument.is_hide_set()).cloned();
     let verbs = verb.get_subcommands().filter(|verb| !verb.is_hide_set()).map(without_hidden_flags);

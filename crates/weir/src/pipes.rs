@@ -15,10 +15,11 @@ use crate::source_name::SourceName;
 const SILENT_WAIT: Duration = Duration::from_secs(1);
 
 /// Waits until every source that is a pipe has delivered the beginning of a capture file, up to its link type. Bytes
-/// that are no capture file end the wait, too: opening the source reports them.
+/// that do not begin a capture file also end the wait: opening the source reports them.
 ///
 /// # Errors
-/// A pipe cannot be opened; or `stop` was set, or the duration of the run was over, before all have delivered that.
+/// A pipe cannot be opened; or `stop` was set, or the duration of the run was over, before all pipes had delivered
+/// their beginning.
 pub fn wait_for(input: &InputArgs, stop: &AtomicBool) -> Result<()> {
     let begin = Instant::now();
     for source in &input.sources {

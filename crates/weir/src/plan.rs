@@ -1,4 +1,4 @@
-//! Plan of a run of `weir capture`, made from the arguments. All later steps read the plan only.
+//! The plan of a run of `weir capture`, made from its arguments. All later steps read only the plan.
 
 mod flag_rules;
 mod look_back;
@@ -46,7 +46,7 @@ pub struct CapturePlan {
     pub feeds: FeedPlan,
     /// Bytes of the rings of each feed.
     pub ring_bytes: u64,
-    /// The pages of rings that are not allocated by the kernel.
+    /// The kind of pages of rings. It does not apply to rings that the kernel allocates.
     pub ring_pages: Pages,
     /// Put interfaces into promiscuous mode.
     pub promiscuous: bool,
@@ -60,7 +60,7 @@ pub struct CapturePlan {
     pub control: Option<PathBuf>,
     /// Address at which metrics are served.
     pub metrics: Option<SocketAddr>,
-    /// Where frames go.
+    /// The outputs, which determine the consumers.
     pub outputs: Outputs,
     /// How long a frame waits for older ones from other rings.
     pub merge_slack: Duration,
@@ -78,7 +78,7 @@ pub struct CapturePlan {
     pub fail_on_loss: bool,
     /// The viewers of a running `weir flows`.
     pub watch: Option<Watch>,
-    /// The end of the run, which a second signal makes short.
+    /// The end of the run. A second signal shortens it.
     pub end: End,
 }
 
@@ -87,8 +87,8 @@ pub struct CapturePlan {
 pub struct PlannedSource {
     /// The name of the source, without a part.
     pub name: SourceName,
-    /// The named parts of the source. Each has feeds of its own. If the engine itself is limited to a queue,
-    /// the part is [`Part::Whole`].
+    /// The named parts of the source. Each part has its own feeds. If the engine itself is limited to a queue, the part
+    /// is [`Part::Whole`].
     pub parts: Vec<Part>,
     /// The target of the engine.
     pub target: Target,
@@ -97,7 +97,7 @@ pub struct PlannedSource {
 }
 
 impl PlannedSource {
-    /// The link type of its frames, which filters are compiled for.
+    /// Returns the link type of the source's frames, for which filters are compiled.
     pub fn link_type(&self) -> Result<u16> {
         let engine = self.request.candidates(&self.target).next();
         Ok(engine.map_or(Ok(weir_frame::pcapng::LINKTYPE_ETHERNET), |engine| {
@@ -113,11 +113,11 @@ pub struct Outputs {
     pub print: Option<PrintOptions>,
     /// Write this pcapng file.
     pub write: Option<PathBuf>,
-    /// When the next file of `write` begins.
+    /// The conditions under which the next file of `write` begins.
     pub rotation: Rotation,
     /// Directories of the recorder.
     pub record: Vec<PathBuf>,
-    /// When the recorder begins the next file, and its quota.
+    /// The conditions under which the recorder begins the next file, and its quota.
     pub rotate: RotateArgs,
     /// The compression level of recorded files.
     pub compress: Option<i32>,
@@ -136,23 +136,23 @@ pub struct Outputs {
 }
 
 impl CapturePlan {
-    /// Whether some source does not wait for slow consumers. Files do wait, unless told otherwise.
+    /// Returns whether some source does not wait for slow consumers. Files do wait, unless --no-wait is given.
     pub fn is_live(&self) -> bool {
         self.sources.iter().any(|source| !source.request.options.waits)
     }
 
-    /// Whether the run ends with its main consumer, which has a limit of its own.
+    /// Returns whether the run ends with its main consumer, which has its own limit.
     pub fn is_ended_by_main(&self) -> bool {
         self.frames.is_some() || self.outputs.rotation.ends_after().is_some()
     }
 
-    /// Whether frames are stamped by this machine's clock, so that the clock tells the time while no frames
-    /// come. Frames of files and of the generator have their own times.
+    /// Returns whether frames are stamped by this machine's clock, so that the clock gives the current time while no
+    /// frames come. Frames of files and of the generator have times of their own.
     pub fn has_clock_stamps(&self) -> bool {
         has_clock_stamps(&self.sources)
     }
 
-    /// The plan for these arguments.
+    /// Makes the plan for these arguments.
     ///
     /// # Errors
     /// The arguments contradict each other or cannot be satisfied; the text says what to change.
@@ -227,7 +227,7 @@ fn has_clock_stamps(sources: &[PlannedSource]) -> bool {
     sources.iter().all(|source| !has_own_time(&source.name))
 }
 
-/// Whether frames may come from more than one interface or go to more than one feed.
+/// Returns whether frames may come from more than one interface or go to more than one feed.
 fn has_several(args: &CaptureArgs) -> bool {
     let is_pattern = |name: &SourceName| matches!(name, SourceName::Pattern { .. });
     args.input.sources.len() > 1
@@ -286,7 +286,7 @@ fn direction(name: DirectionName) -> Direction {
     }
 }
 
-/// The options for any engine; the engine is chosen later.
+/// Returns the options for any engine; the engine is chosen later.
 fn engine_options(args: &CaptureArgs) -> EngineOptions {
     EngineOptions {
         hook: args.input.hook.map(|hook| match hook {

@@ -1,9 +1,9 @@
 //! Permanently drops the capabilities of all threads, once everything is open.
 //!
-//! In Linux, each thread has its own capabilities, and no call changes those of all threads. So each thread is sent
-//! a signal, whose handler drops the thread's capabilities, until /proc shows that no thread has any left. libpsx
-//! (libcap) and setuid(2) in libc do the same. A new thread inherits the capabilities of its creator. After the
-//! start, a capture mostly needs open descriptors only; [`needed`] lists the exceptions.
+//! In Linux, each thread has its own capabilities, and no system call changes those of all threads. So each thread is
+//! sent a signal, whose handler drops the thread's capabilities, until /proc shows that no thread has any left. libpsx
+//! (libcap) and setuid(2) in libc do the same. A new thread inherits the capabilities of its creator. After the start,
+//! a capture mostly needs open descriptors only; [`needed`] lists the exceptions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ const SYS_ADMIN: u64 = 1 << 21;
 const PERFMON: u64 = 1 << 38;
 const BPF: u64 = 1 << 39;
 
-/// SIGURG is ignored by default, so a late one does no harm, and this program does not use urgent data.
+/// By default, SIGURG is ignored, so a late signal does no harm. This program does not use urgent data.
 const SIGNAL: libc::c_int = libc::SIGURG;
 /// How long all threads together may take to drop their capabilities.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -36,7 +36,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// Capabilities that the handler keeps.
 static KEEP: AtomicU64 = AtomicU64::new(0);
 
-/// Capabilities that a capture needs until its end. It need not have all of them.
+/// Returns the capabilities that a capture needs until its end. The process may lack some of them.
 pub fn needed(plan: &CapturePlan) -> u64 {
     let any = |is: fn(&SourceName) -> bool| plan.sources.iter().any(|source| is(&source.name));
     // Drivers of an engine's own devices may need any capability when they are stopped.
@@ -46,10 +46,10 @@ pub fn needed(plan: &CapturePlan) -> u64 {
     let is_live = any(SourceName::is_of_interfaces);
     let mut keep = 0;
     if (plan.control.is_some() || plan.follow) && is_live || bpf::has_patterns() {
-        // A changed filter is a new program, which replaces an attached one. Programs are also attached to an
-        // interface that comes back or joins.
+        // A changed filter is a new program, which replaces an attached one. Programs are also attached to an interface
+        // that comes back or joins.
         keep |= BPF | PERFMON | NET_ADMIN | NET_RAW;
-        // CAP_SYS_ADMIN includes CAP_BPF and CAP_PERFMON, for a process that does not have these.
+        // For a process without CAP_BPF and CAP_PERFMON, CAP_SYS_ADMIN includes them.
         let own = Status::of("self").map_or(0, |status| status.permitted);
         if own & BPF == 0 {
             keep |= SYS_ADMIN;
@@ -78,10 +78,11 @@ pub fn needed(plan: &CapturePlan) -> u64 {
     keep
 }
 
-/// Makes every thread of the process drop all capabilities except those in `keep`. None can be regained.
+/// Makes every thread of the process drop all capabilities except those in `keep`. Dropped capabilities cannot be
+/// regained.
 ///
 /// # Errors
-/// A thread still has others after 5 s, or /proc cannot be read.
+/// A thread still has other capabilities after 5 s, or /proc cannot be read.
 pub fn give_up(keep: u64) -> io::Result<()> {
     KEEP.store(keep, Ordering::SeqCst);
     let _handler = Handler::install()?;
@@ -89,8 +90,8 @@ pub fn give_up(keep: u64) -> io::Result<()> {
     let mut asked: BTreeMap<i32, Instant> = BTreeMap::new();
     loop {
         let left = threads_with_more_than(keep)?;
-        // If a thread created another one before it dropped its capabilities, it is itself in this list, and the
-        // loop goes on.
+        // If a thread created another one before it dropped its capabilities, the first thread is itself in this list,
+        // so the loop goes on.
         if left.is_empty() {
             return Ok(());
         }
@@ -117,12 +118,12 @@ pub fn settle() {
     SETTLED.store(true, Ordering::Release);
 }
 
-/// Whether [`settle`] was called.
+/// Returns whether [`settle`] was called.
 pub fn are_settled() -> bool {
     SETTLED.load(Ordering::Acquire)
 }
 
-/// Runs `work` on a thread without capabilities, except those to be kept, and returns its result.
+/// Runs `work` on a thread that has only the capabilities to be kept, and returns its result.
 pub fn without<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let as_later = || {
         // Called as a function, the handler drops the capabilities of this thread only.

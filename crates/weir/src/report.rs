@@ -34,7 +34,7 @@ pub struct Report<'a> {
 }
 
 impl RunResult {
-    /// The report of this result.
+    /// Makes the report of this result.
     pub fn report(&self) -> Report<'_> {
         let RunResult { sources, feeds, consumers, duration, rates } = self;
         Report { sources, feeds, consumers, duration: *duration, rates: *rates }
@@ -42,59 +42,60 @@ impl RunResult {
 }
 
 impl Report<'_> {
-    /// The sum over all feeds of all sources.
+    /// Returns the sum over all feeds of all sources.
     pub fn total(&self) -> Ledger {
         let mut total = Ledger::default();
         self.sources.iter().for_each(|source| total.add(&source.ledger));
         total
     }
 
-    /// The requested feeds, each with its source.
+    /// Returns the requested feeds, each with its source.
     fn feeds(&self) -> impl Iterator<Item = (&FeedResult, &SourceResult)> {
         self.feeds.iter().map(|feed| (feed, &self.sources[feed.asked.source]))
     }
 
-    /// The consumer whose counts are those of the run.
+    /// Returns the consumer whose counts are those of the run.
     fn main(&self) -> &ConsumerResult {
         &self.consumers[0]
     }
 
-    /// The delays of frames, if a consumer measured them.
+    /// Returns the delays of frames, if a consumer measured them.
     fn latency(&self) -> Option<LatencyReport> {
         self.consumers.iter().find_map(|consumer| consumer.latency)
     }
 
-    /// The report on the interface that was fed.
+    /// Returns the report on the interface that was fed.
     fn netdev(&self) -> Option<&NetdevReport> {
         self.consumers.iter().find_map(|consumer| consumer.netdev.as_ref())
     }
 
-    /// The report of the recorder.
+    /// Returns the report of the recorder.
     fn recorder(&self) -> Option<&RecorderReport> {
         self.consumers.iter().find_map(|consumer| consumer.recorder.as_ref())
     }
 
-    /// The report on flows.
+    /// Returns the report on flows.
     fn flows(&self) -> Option<&FlowsReport> {
         self.consumers.iter().find_map(|consumer| consumer.flows.as_ref())
     }
 
-    /// Lost frames: those that were dropped before the rings, and the sum of those that each consumer lost.
+    /// Returns the number of lost frames: those that were dropped before the rings, and those that each consumer lost.
     pub fn lost(&self) -> u64 {
         self.total().dropped() + self.consumers.iter().map(ConsumerResult::lost).sum::<u64>()
     }
 
-    /// Whether the run still lasts. Its counters are then not read at one instant, so the sums need not match.
+    /// Returns whether the run still lasts. Its counters are then not read at one instant, so the sums need not match.
     pub fn is_of_a_moment(&self) -> bool {
         self.main().waiting.is_some()
     }
 
-    /// Frames that the ledger or the counters of a consumer do not account for. Any other value than 0 is a bug.
+    /// Returns the number of frames that the ledgers or the counters of a consumer do not account for. Any other value
+    /// than 0 is a bug.
     pub fn unexplained(&self) -> i128 {
         let captured = i128::from(self.total().captured);
         let mut consumers = self.consumers.iter().map(|consumer| captured - consumer.accounted());
-        // Absolute values of each feed, and of each interface of a pattern, so that a deficit of one is not balanced by
-        // a surplus of another.
+        // The absolute values for each feed and for each interface of a pattern are added, so that a deficit of one is
+        // not balanced by a surplus of another.
         let ledgers = self.feeds.iter().flat_map(|feed| {
             let shares = feed.interfaces.iter().map(|share| &share.ledger);
             iter::once(&feed.ledger).chain(shares)
@@ -105,12 +106,12 @@ impl Report<'_> {
         }
     }
 
-    /// Frames that reached the main consumer, in millions per second.
+    /// Returns the rate of frames that reached the main consumer, in millions per second.
     pub fn mpps(&self) -> f64 {
         per_second(self.main().delivered.frames as f64, self.duration) / 1e6
     }
 
-    /// Gbit/s of frames that reached the main consumer, by their length on the wire without FCS.
+    /// Returns the rate of frames that reached the main consumer in Gbit/s, by their length on the wire without FCS.
     pub fn gbps(&self) -> f64 {
         per_second(self.main().delivered.wire_bytes as f64 * 8.0, self.duration) / 1e9
     }

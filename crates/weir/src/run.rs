@@ -17,10 +17,10 @@ use crate::cli::RunArgs;
 
 /// The file name of the library.
 const LIBRARY: &str = "libweirpcap.so";
-/// Advice for a tool that cannot load the library.
+/// Advice if the library cannot be loaded into a tool.
 const WAY_OUT: &str = "give it a network interface instead: weir attach host:NAME --netdev weir0, and capture on weir0";
 
-/// Runs the command, by execve(2) of the tool.
+/// Runs the command: replaces this process by the tool, with execve(2).
 ///
 /// # Errors
 /// The tool or the library is missing, or the tool would start without the library.
@@ -49,7 +49,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     let mut command = Command::new(&program);
     command.arg0(tool).args(arguments).env("LD_PRELOAD", preload);
     if let Some(socket) = &args.socket {
-        // The tool may change its working directory.
+        // The path is made absolute, because the tool may change its working directory.
         command.env("WEIR_SOCKET", std::path::absolute(socket)?);
     }
     if let Some(feed) = &args.feed {
@@ -59,7 +59,7 @@ pub fn run(args: &RunArgs) -> Result<u8> {
     Err(error).with_context(|| format!("starting {}", program.display()))
 }
 
-/// Finds the file of a tool like a shell, by PATH.
+/// Finds the file of a tool in PATH, as a shell does.
 fn find_program(tool: &OsStr) -> Result<PathBuf> {
     let can_run = |path: &Path| {
         fs::metadata(path)
@@ -74,7 +74,7 @@ fn find_program(tool: &OsStr) -> Result<PathBuf> {
     found.ok_or_else(|| anyhow!("{}: there is no such program", tool.display()))
 }
 
-/// Refuses a tool into which the loader would not load the library, because the tool could not open `host:` names.
+/// Refuses a tool into which the loader would not load the library: the tool could not open `host:` names.
 fn check_loads_libraries(program: &Path) -> Result<()> {
     let name = program.display();
     let found = fs::metadata(program).with_context(|| format!("{name}: cannot be read"))?;
@@ -94,7 +94,7 @@ fn check_loads_libraries(program: &Path) -> Result<()> {
              daemon's feeds need none), or {WAY_OUT}"
         );
     }
-    // A program that cannot be read may still be executable.
+    // A program that this user cannot read may still be executable.
     let Ok(bytes) = fs::read(program) else { return Ok(()) };
     match has_interpreter(&bytes) {
         Some(false) => {
@@ -104,7 +104,7 @@ fn check_loads_libraries(program: &Path) -> Result<()> {
     }
 }
 
-/// Whether an ELF program can load libraries. `None` for other files, such as scripts.
+/// Returns whether an ELF program can load libraries; `None` for other files, such as scripts.
 fn has_interpreter(bytes: &[u8]) -> Option<bool> {
     let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -114,7 +114,7 @@ fn has_interpreter(bytes: &[u8]) -> Option<bool> {
     Some(has || header.e_type(endian) == ET_DYN && header.e_entry(endian) == 0)
 }
 
-/// Finds the library of this program: in the same directory after a build, or in the directory of the packages.
+/// Finds the library of this program: in the program's directory after a build, or in the directories of packages.
 fn find_library() -> Result<PathBuf> {
     let own = env::current_exe().context("finding this program's own file")?;
     let folder = own.parent().unwrap_or(Path::new("/"));

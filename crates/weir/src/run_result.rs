@@ -16,10 +16,10 @@ use crate::flows::report::FlowsReport;
 use crate::sources::Subscribed;
 use crate::units::{bit_rate, packet_rate};
 
-/// Result of a run that has ended, or of a running one so far.
+/// The result of a run that has ended, or of a running one so far.
 pub struct RunResult {
     pub sources: Vec<SourceResult>,
-    /// The feeds that were asked for.
+    /// The requested feeds.
     pub feeds: Vec<FeedResult>,
     /// The main consumer is the first.
     pub consumers: Vec<ConsumerResult>,
@@ -48,7 +48,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// As text for people.
+    /// Returns the rates as text for people.
     pub fn text(&self) -> String {
         format!(
             "last {:.1} s: {}, {} captured, {} dropped, {} lapped",
@@ -74,16 +74,16 @@ pub struct SourceResult {
     pub downs: u64,
     /// The error that ended the source; `None` if it was stopped or had no more frames.
     pub error: Option<String>,
-    /// Its present state, while the run lasts.
+    /// The present state of the source, while the run lasts.
     pub now: Option<SourceNow>,
 }
 
 /// Present state of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceNow {
-    /// Its frames are captured.
+    /// Frames of the source are captured.
     pub is_open: bool,
-    /// No more frames come from it. The run waits for a source that is neither open nor ended.
+    /// The source delivers no more frames. The run waits for a source that is neither open nor ended.
     pub has_ended: bool,
 }
 
@@ -92,11 +92,11 @@ pub struct SourceNow {
 pub struct FeedResult {
     /// The request, with the filter that was in force last.
     pub asked: Subscribed,
-    /// Sum over all lives of its source.
+    /// The sum of the feed's ledgers over all lives of its source.
     pub ledger: Ledger,
-    /// Where its filter ran.
+    /// The place where the feed's filter ran.
     pub location: FilterLocation,
-    /// Ledgers of the single interfaces, if the source is a pattern. They are parts of `ledger`.
+    /// Ledgers of the single interfaces, if the source is a pattern. They are included in `ledger`.
     pub interfaces: Vec<InterfaceLedger>,
 }
 
@@ -105,32 +105,32 @@ pub struct FeedResult {
 pub struct ConsumerResult {
     pub name: &'static str,
     pub delivered: Delivered,
-    /// Counts by interface, indexed by the numbers in `interfaces`; empty if the consumer does not count so.
+    /// Counts by interface, indexed by the numbers in `interfaces`; empty if the consumer does not count by interface.
     pub by_interface: Vec<Taken>,
     /// The consumer's number of each interface, indexed by feed, then by the number in the feed's rings.
     pub interfaces: Vec<Vec<u32>>,
-    /// Frames that were taken from the rings and that the output lost.
+    /// Frames that were taken from the rings but lost by the output.
     pub store_drops: u64,
     /// Frames that were left in the rings because the rings could not be read any more.
     pub ring_drops: u64,
-    /// Frames in the rings that it has not read yet, while the run lasts.
+    /// Frames in the rings that the consumer has not read yet, while the run lasts.
     pub waiting: Option<u64>,
-    /// Whether it takes no more frames, while the run lasts.
+    /// Whether the consumer takes no more frames, while the run lasts.
     pub has_ended: Option<bool>,
-    /// The error that ended it.
+    /// The error that ended the consumer.
     pub failure: Option<Arc<ConsumerError>>,
-    /// The delays of frames, if it measured them.
+    /// The delays of frames, if the consumer measured them.
     pub latency: Option<LatencyReport>,
-    /// Report on the interface that it fed.
+    /// Report on the interface that the consumer fed.
     pub netdev: Option<NetdevReport>,
-    /// Report on the flows that it counted.
+    /// Report on the flows that the consumer counted.
     pub flows: Option<FlowsReport>,
     /// Report of the recorder.
     pub recorder: Option<RecorderReport>,
 }
 
 impl RunResult {
-    /// All errors: of outputs, unless their reader has left, of sources, and of exports of flows.
+    /// Returns all errors: those of outputs (unless their reader has left), of sources, and of exports of flows.
     pub fn errors(&self) -> Vec<String> {
         let failures = self.consumers.iter().filter_map(|consumer| consumer.failure.as_ref());
         let outputs = failures.filter(|failure| !failure.wants_no_more());
@@ -144,12 +144,13 @@ impl RunResult {
 }
 
 impl ConsumerResult {
-    /// This consumer's number of an interface of a feed; `None` if the consumer does not know it.
+    /// Returns this consumer's number of an interface of a feed; `None` if the consumer does not know the interface.
     pub fn interface(&self, output: usize, id: u32) -> Option<u32> {
         self.interfaces.get(output)?.get(id as usize).copied()
     }
 
-    /// Frames that it took from a feed, summed over the link types that the feed had in its lives.
+    /// Returns the counts of frames that the consumer took from a feed, summed over the link types that the feed had in
+    /// its lives.
     ///
     /// `None` if the feed was never open, or the consumer does not count by interface.
     pub fn taken(&self, output: usize) -> Option<Taken> {
@@ -186,12 +187,12 @@ impl ConsumerResult {
                 self.delivered.after_limit = std::mem::take(&mut self.store_drops) + unread;
             }
             None if limited => self.delivered.after_limit = unread,
-            // `unread` should be 0. If it is not, the ledger shows these frames as unexplained.
+            // `unread` should be 0. If not, the ledger shows these frames as unexplained.
             None => {}
         }
     }
 
-    /// Counts, as lapped, unread frames of a feed whose rings were dropped because the consumer was too slow.
+    /// Counts unread frames of a feed as lapped: its rings were dropped because the consumer was too slow.
     pub fn let_go(&mut self, output: Option<usize>, frames: u64) {
         self.delivered.lapped += frames;
         let first = output.and_then(|output| self.interface(output, 0));
@@ -201,12 +202,12 @@ impl ConsumerResult {
         }
     }
 
-    /// Frames that were taken from the rings and that the fed interface refused.
+    /// Returns the number of frames that were taken from the rings and that the fed interface refused.
     pub fn netdev_drops(&self) -> u64 {
         self.netdev.as_ref().map_or(0, |netdev| netdev.refused)
     }
 
-    /// Captured frames that this consumer lost, except lapped ones, by the name of the counter.
+    /// Returns the numbers of captured frames that this consumer lost, except lapped ones, by the name of the counter.
     pub fn drops(&self) -> BTreeMap<&'static str, u64> {
         let mut drops = BTreeMap::new();
         drops.insert("store", self.store_drops);
@@ -217,12 +218,13 @@ impl ConsumerResult {
         drops
     }
 
-    /// Captured frames that this consumer lost, with lapped ones.
+    /// Returns the number of captured frames that this consumer lost, including lapped ones.
     pub fn lost(&self) -> u64 {
         self.delivered.lapped + self.drops().values().sum::<u64>()
     }
 
-    /// Sum of all counters of this consumer. It equals the number of captured frames.
+    /// Returns the sum of all counters of this consumer. The sum equals the number of captured frames, unless there is
+    /// a bug.
     pub fn accounted(&self) -> i128 {
         let Delivered { frames, lapped, untriggered, after_limit, .. } = self.delivered;
         let all = [frames, lapped, untriggered, after_limit, self.waiting.unwrap_or(0)];

@@ -33,7 +33,8 @@ use crate::source_name::{Part, SourceName};
 use crate::units::counted;
 use crate::{EXIT_RAN, capture, signals};
 
-/// Permissions of the socket. Everybody who can reach it may connect; the daemon's file says who may open which source.
+/// Permissions of the socket. Everybody who can reach it may connect. The daemon's file determines who may open which
+/// source.
 pub const SOCKET_MODE: u32 = 0o666;
 /// Permissions of a directory that is created for the socket.
 const FOLDER_MODE: u32 = 0o755;
@@ -48,7 +49,7 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     capture::raise_descriptor_limit();
     let manager = Manager::new();
     private::check(&args.config)?;
-    // Everybody may use the socket, but no other user may be able to replace it.
+    // Everybody may use the socket, but no other user may be able to replace the socket.
     let folder = args.socket.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
     make_folder(folder).map_err(denied)?;
@@ -93,7 +94,7 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
         }
     }
     manager.stopping();
-    // Clients are told and their feeds are closed before the sources stop.
+    // Clients are notified, and their feeds are closed, before the sources stop.
     drop(endpoint);
     serving.end();
     daemon.end_guests();
@@ -101,7 +102,7 @@ pub fn run(args: &ServeArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// The text for Prometheus. It includes the names of all sources and the user ids of all clients.
+/// Returns the text for Prometheus. It includes the names of all sources and the user ids of all clients.
 fn metrics_text(daemon: &Daemon, serving: &Serving) -> String {
     let status = daemon.status(&daemon.config().sources, |_| true);
     let counters = serving.counters();
@@ -121,7 +122,8 @@ fn metrics_text(daemon: &Daemon, serving: &Serving) -> String {
 /// creates /run/weir.
 ///
 /// # Errors
-/// Another directory is missing. It is not created: the path may be misspelt, and no client would find the daemon.
+/// A directory other than that of the default socket is missing. It is not created: the path may be misspelt, and then
+/// no client would find the daemon.
 pub fn make_folder(folder: &Path) -> Result<()> {
     if Some(folder) != Path::new(SOCKET).parent() {
         let missing = folder.metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
@@ -141,7 +143,7 @@ pub fn make_folder(folder: &Path) -> Result<()> {
     }
 }
 
-/// Adds advice to an error that was caused by missing permissions.
+/// Adds advice to an error if missing permissions have caused it.
 pub fn with_way_out(error: anyhow::Error, way: &'static str) -> anyhow::Error {
     let is_denied = |cause: &(dyn std::error::Error + 'static)| {
         let error = cause.downcast_ref::<io::Error>();
@@ -157,7 +159,7 @@ fn denied(error: anyhow::Error) -> anyhow::Error {
     with_way_out(error, WAY_OUT)
 }
 
-/// Reads the daemon's file again. An invalid file changes nothing.
+/// Reads the daemon's file again. If the file is invalid, nothing changes.
 fn read_again(args: &ServeArgs, daemon: &Daemon) {
     let read = || -> Result<usize> {
         private::check(&args.config)?;

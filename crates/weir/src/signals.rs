@@ -1,5 +1,6 @@
-//! Signals that end a run: SIGINT, SIGTERM, SIGQUIT and SIGHUP. The first requests an orderly end, a later one kills
-//! the process. If the end may take long, the second signal shortens it, and only the third kills the process.
+//! Signals that end a run: SIGINT, SIGTERM, SIGQUIT and SIGHUP. The first signal requests an orderly end, a later one
+//! ends the process at once. If the end may take long, the second signal shortens it, and only the third ends the
+//! process at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,8 +17,8 @@ use weir_export::EndAtOnce;
 /// to the child's process group, and a terminal sends one to the whole foreground group.
 const DUPLICATE_WITHIN: Duration = Duration::from_millis(500);
 
-/// A flag that the first signal sets. A later one ends the process as if it were unhandled. Each signal unparks the
-/// calling thread.
+/// Returns a flag that the first signal sets. A later signal ends the process as if the signal were unhandled. Each
+/// signal unparks the thread that called this function.
 pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
@@ -29,8 +30,8 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// Like [`stop_flag`], for a run whose end may take long. A signal that comes after the end has begun, or was
-/// requested, makes the end short, and only a later one ends the process.
+/// Like [`stop_flag`], for a run whose end may take long. A signal that arrives after the end was requested, or has
+/// begun, shortens the end. Only a later signal ends the process.
 pub fn stop_flag_and_end() -> Result<(Arc<AtomicBool>, End)> {
     let (stop, end) = (Arc::new(AtomicBool::new(false)), End::default());
     let (flag, of_signals) = (Arc::clone(&stop), end.clone());
@@ -49,7 +50,7 @@ pub fn stop_flag_and_end() -> Result<(Arc<AtomicBool>, End)> {
 #[derive(Clone, Debug, Default)]
 pub struct End {
     has_begun: Arc<AtomicBool>,
-    /// Set by a signal that makes the end short.
+    /// Set by a signal that shortens the end.
     pub at_once: EndAtOnce,
 }
 
@@ -60,8 +61,8 @@ impl End {
     }
 }
 
-/// Starts a thread that calls `goes_on` at each signal that is not a duplicate, and then unparks the calling thread.
-/// If it returns false, the process ends as if the signal were unhandled.
+/// Starts a thread that calls `goes_on` at each signal that is not a duplicate, and then unparks the thread that called
+/// this function. If `goes_on` returns false, the process ends as if the signal were unhandled.
 fn on_each_signal(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<()> {
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let mut signals =
@@ -77,22 +78,23 @@ fn on_each_signal(mut goes_on: impl FnMut() -> bool + Send + 'static) -> Result<
             let goes_on = goes_on();
             caller.unpark();
             if !goes_on {
-                // This ends the process, so its result does not matter.
+                // The call ends the process, so its result does not matter.
                 let _ = emulate_default_handler(signal);
             }
         }
     })
 }
 
-/// Waits for signals on a thread of its own.
+/// Calls `wait`, which waits for signals, on a new thread.
 fn on_thread(wait: impl FnOnce() + Send + 'static) -> Result<()> {
     let thread = thread::Builder::new().name("weir-signals".into());
     thread.spawn(wait).context("starting a thread for signals")?;
     Ok(())
 }
 
-/// A flag that SIGUSR1 sets, which requests a report. Each call returns the same flag, and the signal unparks the
-/// thread that called last. The first call comes before anything is opened: until then the signal ends the process.
+/// Returns a flag that SIGUSR1 sets, which requests a report. Each call returns the same flag, and the signal unparks
+/// the thread that called this function last. The first call must come before anything is opened: until then, the
+/// signal ends the process.
 pub fn report_flag() -> Result<Arc<AtomicBool>> {
     static REPORT: Mutex<Option<Report>> = Mutex::new(None);
     let mut report = REPORT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,15 +120,16 @@ struct Report {
     caller: Arc<Mutex<Thread>>,
 }
 
-/// Keeps SIGUSR2 from ending the process: tcpdump flushes its file on it. A recorder may handle it as a trigger.
+/// Keeps SIGUSR2 from ending the process: tcpdump flushes its file on this signal. A recorder may handle it as a
+/// trigger.
 pub fn ignore_usr2() -> Result<()> {
     let nobody = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGUSR2, nobody).context("handling signals")?;
     Ok(())
 }
 
-/// For a daemon: a flag that signals to end set, and one that SIGHUP sets, which requests that the daemon's file is
-/// read again. Each signal unparks the calling thread.
+/// Returns two flags for a daemon: one that is set by signals to end, and one that is set by SIGHUP, which requests
+/// that the daemon reads its file again. Each signal unparks the thread that called this function.
 pub fn daemon_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
     let flags = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (stop, reload) = (Arc::clone(&flags.0), Arc::clone(&flags.1));
@@ -143,7 +146,8 @@ pub fn daemon_flags() -> Result<(Arc<AtomicBool>, Arc<AtomicBool>)> {
     Ok(flags)
 }
 
-/// Whether this signal was ignored when the process was started, as `nohup` does with SIGHUP. It must stay so.
+/// Returns whether this signal was ignored when the process was started, as `nohup` does with SIGHUP. It must then stay
+/// ignored.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -151,7 +155,7 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Whether the flag is set.
+/// Returns whether the flag is set.
 pub fn is_set(stop: &AtomicBool) -> bool {
     stop.load(Ordering::Acquire)
 }

@@ -1,4 +1,4 @@
-//! Counters of a run while it lasts, for SIGUSR1, `--json-every`, `weir status --control` and `--metrics`.
+//! Counters of a running capture, for SIGUSR1, `--json-every`, `weir status --control` and `--metrics`.
 
 mod rates;
 
@@ -22,7 +22,7 @@ use rates::{Readings, Totals};
 /// Interval of the reports of consumers.
 const REPORTS_EVERY: Duration = Duration::from_millis(100);
 
-/// The counters of a run, for any thread.
+/// The counters of a run, which any thread can read.
 pub struct SoFar {
     probe: Arc<Probe>,
     journal: Arc<Journal>,
@@ -30,7 +30,7 @@ pub struct SoFar {
     begin: OnceLock<Instant>,
     consumers: Mutex<Vec<ConsumerSoFar>>,
     readings: Mutex<Readings>,
-    /// Held from reading the ledgers until they are recorded, so that an older reading cannot replace a newer one.
+    /// Held from reading the ledgers until they are recorded, so that older ledgers cannot replace newer ones.
     counting: Mutex<()>,
 }
 
@@ -53,7 +53,7 @@ struct Reading {
 #[derive(Clone, Default)]
 pub struct ReportsSoFar(Arc<Mutex<Reports>>);
 
-/// Reports that a consumer also makes while it runs.
+/// Reports of a consumer that are also available while it runs.
 #[derive(Clone, Default)]
 struct Reports {
     recorder: Option<RecorderReport>,
@@ -61,7 +61,8 @@ struct Reports {
 }
 
 impl ReportsSoFar {
-    /// Keeps the reports of a consumer if the last ones are old. Called after each of its steps.
+    /// Updates the reports of a consumer if they are older than `REPORTS_EVERY`. Called after each step of the
+    /// consumer.
     pub fn tell(&self, due: &mut Option<Instant>, consumer: &dyn RunConsumer) {
         let now = Instant::now();
         if due.is_some_and(|due| now < due) {
@@ -71,7 +72,7 @@ impl ReportsSoFar {
         self.keep(consumer);
     }
 
-    /// Keeps the consumer's reports. Returns whether it makes any.
+    /// Updates the reports of a consumer. Returns whether the consumer makes any reports.
     pub fn keep(&self, consumer: &dyn RunConsumer) -> bool {
         let reports = Reports { recorder: consumer.recorder(), netdev: consumer.netdev() };
         let has_any = reports.recorder.is_some() || reports.netdev.is_some();
@@ -81,18 +82,19 @@ impl ReportsSoFar {
 }
 
 impl Reading {
-    /// Assigns the captured frames that were not delivered to counters, as far as is known now.
+    /// Assigns the captured frames that were not delivered to counters, as far as they are known now.
     fn account(&mut self, captured: u64, NotJoined { refused, let_go, .. }: NotJoined) {
         let result = &mut self.result;
         let Delivered { frames: taken, wire_bytes, .. } = result.delivered;
         result.delivered.lapped += let_go.values().sum::<u64>();
         result.delivered.frames = taken.saturating_sub(result.netdev_drops());
-        // Frames of feeds that it has not joined yet are included.
+        // This includes frames of feeds that the consumer has not joined yet.
         let unread = i128::from(captured) - result.accounted() - i128::from(refused);
         let unread = u64::try_from(unread).unwrap_or(0);
         result.waiting = Some(unread);
         if let Some(Ending { failure, limited, kept }) = &self.end {
-            // It reads no more. If it did not fail, it writes the frames that it still holds at the end of the run.
+            // The consumer reads no more. If it did not fail, it will write the frames that it still holds at the end
+            // of the run.
             result.waiting = Some(0);
             let is_finished = matches!(failure.as_deref(), None | Some(ConsumerError::Complete(_)));
             let all = Count { frames: result.delivered.frames, wire_bytes };
@@ -120,7 +122,7 @@ impl SoFar {
         }
     }
 
-    /// Adds a started consumer. The main consumer is added first.
+    /// Adds a started consumer. The main consumer must be added first.
     pub fn add_consumer(
         &self,
         name: &'static str,
@@ -138,7 +140,7 @@ impl SoFar {
         }
     }
 
-    /// Whether the sources have started.
+    /// Returns whether the sources have started.
     pub fn has_begun(&self) -> bool {
         self.begin.get().is_some()
     }
@@ -153,19 +155,19 @@ impl SoFar {
         Ok(())
     }
 
-    /// Takes a reading, from which later rates are computed. The main thread does so once a second.
+    /// Takes a reading of the counters, from which later rates are computed. The main thread calls this once a second.
     pub fn read(&self) {
         let delivered = self.consumers().first().map(|main| main.result.delivered);
         let totals = totals(&self.ledger(), delivered);
         locked(&self.readings).take(Instant::now(), totals);
     }
 
-    /// Result so far. Frames that consumers have not read yet are `waiting`.
+    /// Returns the result so far. Frames that consumers have not read yet are counted as `waiting`.
     pub fn result(&self, in_force: Vec<InForce>) -> RunResult {
-        // Consumers are read before the ledgers, so that these contain every frame that a consumer had taken.
+        // The consumers are read before the ledgers, so that the ledgers include every frame that a consumer had taken.
         let mut consumers = self.consumers();
         let delivered = consumers.first().map(|main| main.result.delivered);
-        // If this fails, the last known ledgers are used.
+        // If the count fails, the last known ledgers are used.
         let _ = self.count();
         let feeds = self.feeds(in_force);
         let mut sources = self.sources(&feeds, Journal::fate);
@@ -188,7 +190,7 @@ impl SoFar {
         RunResult { sources, feeds, consumers, duration, rates }
     }
 
-    /// Results of the feeds so far, with the filters that are in force.
+    /// Returns the results of the feeds so far, with the filters that are in force.
     pub fn feeds(&self, in_force: Vec<InForce>) -> Vec<FeedResult> {
         let locations = self.subscriptions.locations();
         let result = |(asked, location): (&Subscribed, _)| FeedResult {
@@ -206,7 +208,7 @@ impl SoFar {
         feeds
     }
 
-    /// Results of the sources so far.
+    /// Returns the results of the sources so far.
     pub fn sources(
         &self,
         feeds: &[FeedResult],
@@ -220,7 +222,7 @@ impl SoFar {
                 .filter(|(at, feed)| feed.asked.source == number && feed.asked.output == *at);
             let mut ledger = Ledger::default();
             own.clone().for_each(|(_, feed)| ledger.add(&feed.ledger));
-            // This is a count of the whole source, repeated in the ledger of each feed: not to be added up.
+            // Each feed's ledger repeats this count of the whole source, so it must not be summed.
             ledger.missed_before = own.filter_map(|(_, feed)| feed.ledger.missed_before).max();
             let fate = fate(&self.journal, source.id);
             SourceResult {
@@ -235,7 +237,7 @@ impl SoFar {
         self.subscriptions.sources.iter().enumerate().map(result).collect()
     }
 
-    /// The sum of the last recorded ledgers of all feeds.
+    /// Returns the sum of the last recorded ledgers of all feeds.
     pub fn ledger(&self) -> Ledger {
         let mut total = Ledger::default();
         let feeds = self.subscriptions.outputs();
@@ -245,7 +247,7 @@ impl SoFar {
 
     fn consumers(&self) -> Vec<Reading> {
         let reading = |consumer: &ConsumerSoFar| {
-            // Read before the reports: if the consumer has ended, these are its last ones.
+            // The end is read before the reports: if the consumer has ended, these reports are its last ones.
             let end = consumer.observer.end().cloned();
             let Reports { recorder, netdev } = locked(&consumer.reports.0).clone();
             let result = ConsumerResult {
@@ -263,7 +265,7 @@ impl SoFar {
     }
 }
 
-/// The counters from which rates are computed; `delivered` is the main consumer's.
+/// Returns the counters from which rates are computed; `delivered` has those of the main consumer.
 fn totals(ledger: &Ledger, delivered: Option<Delivered>) -> Totals {
     let delivered = delivered.unwrap_or_default();
     Totals {
@@ -276,7 +278,7 @@ fn totals(ledger: &Ledger, delivered: Option<Delivered>) -> Totals {
     }
 }
 
-/// A poisoned lock is used on: no step leaves the data inconsistent.
+/// Locks a mutex. A poisoned lock is used as well: no step leaves the data inconsistent.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -30,7 +30,7 @@ impl FromStr for Part {
 
     fn from_str(text: &str) -> Result<Part, String> {
         if let Some(queue) = text.strip_prefix('q') {
-            // 16 bits: in 32 bits, all ones means any queue.
+            // A queue number has 16 bits: the 32-bit value of all ones means any queue.
             let number = queue
                 .parse::<u16>()
                 .map_err(|_| format!("'@{text}' is no RX queue: write @q0 for the first"))?;
@@ -75,23 +75,23 @@ pub enum SourceName {
         netns: Option<NetnsName>,
         /// Interface name.
         iface: String,
-        /// The part of its frames.
+        /// The part of the interface's frames.
         part: Part,
     },
-    /// Every interface whose name fits, as one source.
+    /// All interfaces whose names match a pattern, as one source.
     Pattern {
         /// The network namespace; `None`: this one.
         netns: Option<NetnsName>,
-        /// The pattern of their names.
+        /// The pattern of the interface names.
         pattern: LinkPattern,
-        /// The part of their frames.
+        /// The part of the frames of each interface.
         part: Part,
     },
     /// A capture file.
     File(PathBuf),
     /// Frames generated in memory: the text after `gen:`.
     Gen(String),
-    /// A device of an engine's own, written as the engine's prefix and the device with its arguments.
+    /// A device of an engine with its own devices, written as the engine's prefix and the device with its arguments.
     Device {
         /// The engine.
         engine: &'static Declaration,
@@ -101,12 +101,12 @@ pub enum SourceName {
 }
 
 impl SourceName {
-    /// Whether it names interfaces of another network namespace.
+    /// Returns whether the source consists of interfaces of another network namespace.
     pub fn is_in_other_netns(&self) -> bool {
         self.netns().is_some()
     }
 
-    /// The whole source, and the part of it that is named.
+    /// Returns the whole source, and the part of it that is named.
     pub fn taken_apart(&self) -> (SourceName, Part) {
         match self {
             SourceName::Interface { netns, iface, part } => {
@@ -121,7 +121,7 @@ impl SourceName {
         }
     }
 
-    /// Its network namespace; `None`: this process's own.
+    /// Returns the network namespace of the source; `None` if it is that of this process.
     pub fn netns(&self) -> Option<&NetnsName> {
         match self {
             SourceName::Interface { netns, .. } | SourceName::Pattern { netns, .. } => {
@@ -131,15 +131,15 @@ impl SourceName {
         }
     }
 
-    /// The virtual machine, if the source is the taps of one.
+    /// Returns the name of the virtual machine, if the source consists of its taps.
     pub fn vm(&self) -> Option<String> {
         let SourceName::Pattern { pattern, .. } = self else { return None };
         let name = pattern.goes_by_owner().then(|| pattern.to_string())?;
         name.strip_prefix(vm::PREFIX).map(str::to_owned)
     }
 
-    /// The name in the rings of a part of the source. For a pattern, a ring replaces the pattern by the name of each
-    /// interface.
+    /// Returns the name of a part of the source in the rings. For a pattern, a ring has the name of each interface in
+    /// place of the pattern.
     pub fn in_rings(&self, part: Part) -> String {
         match self {
             SourceName::Pattern { netns: Some(netns), pattern, .. } => {
@@ -149,22 +149,23 @@ impl SourceName {
         }
     }
 
-    /// Whether a daemon captures it.
+    /// Returns whether a daemon captures the source.
     pub fn is_of_daemon(&self) -> bool {
         matches!(self, SourceName::Device { engine, .. } if engine.is_of_daemon)
     }
 
-    /// Whether it is an interface of the kernel, or several by pattern.
+    /// Returns whether the source is an interface of the kernel, or several by pattern.
     pub fn is_of_interfaces(&self) -> bool {
         matches!(self, SourceName::Interface { .. } | SourceName::Pattern { .. })
     }
 }
 
-/// Splits a name into network namespace and interface. No interface: all of a container but its loopback.
+/// Splits a name into network namespace and interface. Without an interface, the name means all interfaces of a
+/// container but its loopback.
 fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
     let of_process = text.starts_with("/proc/") && text.contains("/ns/net/");
     if let Some(rest) = text.strip_prefix("netns:").or(of_process.then_some(text)) {
-        // A path contains slashes, so the interface follows the last one.
+        // A path contains slashes, so the interface follows the last slash.
         let parts = match rest.starts_with('/') {
             true => rest.rsplit_once('/'),
             false => rest.split_once('/'),
@@ -178,7 +179,7 @@ fn place_of(text: &str) -> Result<(Option<NetnsName>, Option<&str>), String> {
             )),
         };
     }
-    // The name of a container has no slash. The name of a pod has one if an interface follows.
+    // The name of a container has no slash. The name of a pod has a slash if an interface follows.
     let inside = |rest, slashes, netns: fn(&str) -> Result<NetnsName, String>| {
         let (name, iface) = split_at_slash(rest, slashes);
         Ok((Some(netns(name)?), iface))
@@ -216,7 +217,7 @@ pub fn netns_name(text: &str) -> Result<NetnsName, String> {
     ))
 }
 
-/// Splits at the slash of this number, counted from 1.
+/// Splits a text at the slash with this number, counted from 1.
 fn split_at_slash(text: &str, number: usize) -> (&str, Option<&str>) {
     match text.match_indices('/').nth(number - 1) {
         Some((at, _)) => (&text[..at], Some(&text[at + 1..])),
@@ -278,7 +279,8 @@ impl FromStr for SourceName {
                 return Err(usage_hints::filter_hint(text.trim()));
             }
         }
-        // Brackets are allowed in an interface name, but in a pattern they would look like those of the shell.
+        // Brackets are allowed in an interface name, but in a pattern they would look like the brackets of shell
+        // patterns.
         if (pattern.is_some() || !valid) && iface.contains(['[', ']', '{', '}']) {
             return Err(format!(
                 "'{iface}': a pattern has * (any characters) and ? (one character) only; give several sources instead, \

@@ -26,7 +26,7 @@ pub struct Subscriptions {
     pub sources: Vec<OpenSource>,
     /// Ordered by source.
     pub feeds: Vec<Subscribed>,
-    /// Names of the owners' addresses, learned each time a source is opened.
+    /// Names of the owners' addresses, updated each time a source is opened.
     pub names: Names,
     /// Last known filter location of each feed.
     locations: Mutex<Vec<FilterLocation>>,
@@ -35,11 +35,11 @@ pub struct Subscriptions {
 /// A source of the run. With `--follow` it may not exist yet.
 pub struct OpenSource {
     pub id: SourceId,
-    /// As the user named it.
+    /// The name that the user gave.
     pub name: String,
     /// The pcap link type of its frames; Ethernet until the source has been opened.
     pub link_type: u16,
-    /// Whether a daemon captures it.
+    /// Whether a daemon captures the source.
     pub is_of_daemon: bool,
 }
 
@@ -52,15 +52,15 @@ pub struct Subscribed {
     pub subscription: SubscriptionId,
     /// Index of the first feed of the run that reads the same rings. Outputs identify the feed by this number.
     pub output: usize,
-    /// Its name; empty if it is the only feed.
+    /// Name of the feed; empty if it is the only feed.
     pub name: String,
     /// The part of the source.
     pub part: Part,
-    /// Its settings. In results, the filter is the one in force at that time.
+    /// Settings of the feed. In results, the filter is the one that was in force last.
     pub takes: Feed,
     /// How often its filter has been changed.
     pub changes: u64,
-    /// The name of the earlier feed whose rings it shares.
+    /// Name of the earlier feed whose rings this feed shares.
     pub shares: Option<String>,
 }
 
@@ -74,7 +74,7 @@ pub struct InForce {
 }
 
 impl Subscriptions {
-    /// Opens all sources of a run, in order. They offer no frames until they are started.
+    /// Opens all sources of a run, in order. The sources offer no frames until they are started.
     ///
     /// # Errors
     /// A source cannot be opened, or a filter does not compile.
@@ -82,7 +82,7 @@ impl Subscriptions {
         let mut opened = Subscriptions::default();
         let mut feeds = FeedCompiler::new(&plan.feeds);
         for source in &plan.sources {
-            // With --follow, a missing machine is waited for.
+            // With --follow, the run waits for a missing virtual machine.
             if let Some(vm) = source.name.vm().filter(|_| !plan.follow) {
                 weir_container::vm::find(&vm)?;
             }
@@ -131,7 +131,7 @@ impl Subscriptions {
         }
     }
 
-    /// One source with one feed without a filter.
+    /// Returns one source with one feed without a filter.
     #[cfg(test)]
     pub fn of_one(id: SourceId, subscription: SubscriptionId) -> Subscriptions {
         let (name, part, takes) = (String::new(), Part::Whole, Feed::default());
@@ -142,8 +142,8 @@ impl Subscriptions {
         Subscriptions { sources: vec![source], feeds: vec![feed], ..Subscriptions::default() }
     }
 
-    /// Retries the sources of daemons that are waited for, because no event reports that a daemon has started. Gives
-    /// whether there are such sources.
+    /// Retries the missing sources of daemons, because no event reports that a daemon has started. Returns whether
+    /// there are such sources.
     pub fn look_for_daemons(&self, probe: &Probe) -> bool {
         let is_waited_for = |at: usize| {
             let mut own = self.feeds.iter().filter(|feed| feed.source == at);
@@ -159,13 +159,14 @@ impl Subscriptions {
         found
     }
 
-    /// The feeds that have rings of their own.
+    /// Returns the feeds that have their own rings.
     pub fn outputs(&self) -> impl Iterator<Item = &Subscribed> {
         self.feeds.iter().enumerate().filter(|(at, feed)| feed.output == *at).map(|(_, feed)| feed)
     }
 
-    /// The output number of the feed that these subscriptions read, and its name in printed lines. Feeds that share
-    /// rings have one number, and their names are joined by commas. `None` if no feed of the run is among them.
+    /// Returns the output number of the feed that these subscriptions read, and its name in printed lines. Feeds that
+    /// share rings have one number, and their names are joined by commas. `None` if no feed of the run is among the
+    /// readers.
     pub fn output_of(&self, readers: &[SubscriptionId]) -> Option<(usize, String)> {
         let mut own = self.feeds.iter().filter(|feed| readers.contains(&feed.subscription));
         let output = own.next()?.output;
@@ -175,12 +176,12 @@ impl Subscriptions {
         Some((output, if is_named { names.join(",") } else { String::new() }))
     }
 
-    /// As the user named it, with the part that the feed is of.
+    /// Returns the name of the feed's source as the user gave it, with the part.
     pub fn name_of(&self, feed: &Subscribed) -> String {
         format!("{}{}", self.sources[feed.source].name, feed.part)
     }
 
-    /// Updates the filter location of each feed. A feed that is not open keeps its last one.
+    /// Updates the filter location of each feed. A feed that is not open keeps its last location.
     pub fn look(&self, probe: &Probe) {
         let now: Vec<_> =
             self.feeds.iter().map(|feed| Some(probe.feed_of(feed.subscription)?.1)).collect();
@@ -191,7 +192,7 @@ impl Subscriptions {
         }
     }
 
-    /// The filter location of each feed at the last call of [`look`](Self::look).
+    /// Returns the filter location of each feed at the last call of [`look`](Self::look).
     pub fn locations(&self) -> Vec<FilterLocation> {
         self.locations_now().clone()
     }
@@ -201,7 +202,7 @@ impl Subscriptions {
     }
 }
 
-/// The link type that a source's filters are compiled for: Ethernet for an interface that does not exist yet.
+/// Returns the link type for which a source's filters are compiled: Ethernet for an interface that does not exist yet.
 fn link_type_for_filters(source: &PlannedSource, plan: &CapturePlan) -> Result<u16> {
     if !plan.feeds.are_filtered() {
         return Ok(LINKTYPE_ETHERNET);
@@ -212,10 +213,10 @@ fn link_type_for_filters(source: &PlannedSource, plan: &CapturePlan) -> Result<u
     }
 }
 
-/// The requests to the probe.
+/// Returns the requests to the probe.
 ///
-/// Only feeds that are equal at the start share rings. Feeds that become equal by a later change keep their own
-/// rings, also after their source came back, because each has its own counters.
+/// Only feeds that are equal at the start share rings. Feeds that become equal by a later change keep their own rings,
+/// even after their source has come back, because each feed has its own counters.
 fn wants(asked: &[Asked]) -> Vec<Wants> {
     let group = |at, asked: &Asked| asked.shares.unwrap_or(at);
     let asked = asked.iter().enumerate();
@@ -228,9 +229,9 @@ fn is_missing(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(CaptureError::NoInterface { .. }))
 }
 
-/// Gives each feed the interface that its rings describe.
+/// Sets the interface of each feed, which its rings describe.
 fn describe(asked: &mut [Asked], source: &SourceName) {
-    // One snaplen for all: tcpdump refuses files whose interfaces have different ones.
+    // All feeds get the same snaplen: tcpdump refuses files whose interfaces have different ones.
     let snaplen = asked.iter().map(|asked| asked.feed.snaplen).max().unwrap_or_default();
     for one in asked {
         one.feed.interface = Interface {
@@ -243,7 +244,7 @@ fn describe(asked: &mut [Asked], source: &SourceName) {
     }
 }
 
-/// A finder of owners that also learns the names of their addresses.
+/// Returns a finder of owners that also records the names of the owners' addresses.
 fn finder_for(names: Names) -> OwnerFinder {
     OwnerFinder::new(move |ifaces| {
         let found = owners(ifaces);
@@ -252,7 +253,7 @@ fn finder_for(names: Names) -> OwnerFinder {
     })
 }
 
-/// How the probe opens a source.
+/// Returns the specification by which the probe opens a source.
 fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec {
     let PlannedSource { target, request, .. } = source.clone();
     let (planned, asks_before) = (source.clone(), plan.asks_before_consuming);
@@ -260,15 +261,15 @@ fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec
         Target::Interface { netns, iface } => {
             Some(LinkName { netns: netns.clone(), iface: Some(iface.clone()) })
         }
-        // Interfaces of the namespace join and leave the source. The source ends with the namespace, and comes back
-        // if the process that has the namespace is started again.
+        // Interfaces of the namespace join and leave the source. The source ends with the namespace. It comes back if
+        // the process to which the namespace belongs is started again.
         Target::Pattern { netns: Some(netns), .. } if plan.follow => {
             Some(LinkName { netns: Some(netns.clone()), iface: None })
         }
         _ => None,
     };
     let is_of_daemon = source.name.is_of_daemon();
-    // After a restart of the daemon, reading goes on, also without --follow.
+    // After a restart of the daemon, the source is read again, even without --follow.
     let follows = (plan.follow && link.is_some()) || is_of_daemon;
     let must_be_there = AtomicBool::new(is_of_daemon && !plan.follow);
     // Names are written into files only.
@@ -285,7 +286,7 @@ fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec
         ..Setup::default()
     };
     let open: Opener = std::sync::Arc::new(move |feeds| {
-        // Checked at each opening, because an interface that comes back may have an address by then.
+        // Checked each time the source is opened, because an interface that comes back may have an address by then.
         if asks_before {
             let found = own_traffic::check_one(&planned)
                 .map_err(|refused| CaptureError::Options(format!("{refused:#}")))?;
@@ -296,11 +297,12 @@ fn spec(source: &PlannedSource, plan: &CapturePlan, names: &Names) -> SourceSpec
         }
         let opened = request.open(&target, &Setup { feeds, ..setup.clone() });
         if let (Ok(source), Some(names)) = (&opened, &learned_by) {
-            // At each opening, because a restarted container may have another address.
+            // The names are updated each time the source is opened, because a restarted container may have another
+            // address.
             names.learn(source.info().owner.iter().flat_map(address_names));
         }
         match opened {
-            // At the first opening, a missing daemon is an error of the caller.
+            // At the first opening, a missing daemon is an error that ends the run.
             Err(missing @ (CaptureError::NoDaemon { .. } | CaptureError::DaemonBusy { .. }))
                 if must_be_there.load(Relaxed) =>
             {

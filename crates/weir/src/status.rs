@@ -39,7 +39,7 @@ fn ask_daemon(path: &Path) -> Result<Status> {
     Ok(daemon::connect(path)?.status()?)
 }
 
-/// The status, for people.
+/// Returns the status as text for people.
 fn text(status: &Status) -> String {
     let mut text = String::new();
     // Writing into memory cannot fail.
@@ -99,7 +99,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     Ok(())
 }
 
-/// The engine and the hook of an open source.
+/// Returns a text with the engine and the hook of an open source.
 fn captured_with(engine: &str, hook: Option<&str>) -> String {
     match hook {
         None => format!("captured with {engine}"),
@@ -107,7 +107,7 @@ fn captured_with(engine: &str, hook: Option<&str>) -> String {
     }
 }
 
-/// The client of a feed.
+/// Returns a text with the client of a feed.
 fn who(client: &ClientStatus) -> String {
     match &client.guest {
         Some(guest) => format!("guest {guest}"),
@@ -115,7 +115,8 @@ fn who(client: &ClientStatus) -> String {
     }
 }
 
-/// The number of frames that were overwritten before the client's slowest consumer had reported them as read, if any.
+/// Returns a text with the number of frames that were overwritten before the client's slowest consumer had reported
+/// them as read; empty if there are none.
 fn lapped(client: &ClientStatus) -> String {
     let lapped = client.lapped.filter(|lapped| *lapped > 0);
     lapped.map_or_else(String::new, |lapped| {
@@ -123,7 +124,7 @@ fn lapped(client: &ClientStatus) -> String {
     })
 }
 
-/// The text in quotes after a blank; nothing if it is empty.
+/// Returns the text in quotes after a blank; empty if the text is empty.
 fn quoted(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(" '{text}'") }
 }

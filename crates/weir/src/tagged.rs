@@ -1,5 +1,5 @@
-//! Finds filters that no frame with a VLAN tag passes. Users of tcpdump do not expect that, because a live tcpdump
-//! filters frames whose tag the kernel has removed.
+//! Finds filters that no frame with a VLAN tag passes. Users of tcpdump do not expect such filters, because a live
+//! tcpdump filters frames whose tag the kernel has removed.
 
 use std::{fs, io};
 
@@ -16,7 +16,7 @@ use weir_frame::pcapng::LINKTYPE_ETHERNET;
 const CLASS: u16 = 0x07;
 const OPERATION: u16 = 0xf0;
 
-/// Frames with a VLAN tag after the addresses. Nothing else is known of them.
+/// Frames with a VLAN tag after the addresses. Nothing else is known about them.
 struct Tagged;
 
 impl Facts for Tagged {
@@ -25,11 +25,12 @@ impl Facts for Tagged {
     }
 }
 
-/// Whether frames with a VLAN tag are expected from the source.
+/// Returns whether frames with a VLAN tag are expected from the source.
 ///
-/// An interface with an address and without VLAN interfaces carries this machine's own untagged traffic: the stack
-/// drops tagged frames there. Any other interface may be a trunk or a monitoring port. Of a pattern, only interfaces
-/// below VLAN interfaces count. If the kernel cannot be asked, tags are expected.
+/// An interface with an address and without VLAN interfaces carries this machine's own untagged traffic: the network
+/// stack drops tagged frames there. Any other interface may be a trunk or a monitoring port. For a pattern, frames with
+/// tags are expected only if it matches an interface below a VLAN interface. If the kernel does not answer, they are
+/// expected.
 pub fn may_come(target: &Target) -> bool {
     match target {
         Target::Interface { netns, iface } => {
@@ -57,11 +58,11 @@ pub fn may_come(target: &Target) -> bool {
     }
 }
 
-/// The VLAN interfaces of a network namespace: the name of each, and of the interface below it.
+/// The VLAN interfaces of a network namespace, each with its name and that of the interface below.
 struct VlanInterfaces(Vec<(String, String)>);
 
 impl VlanInterfaces {
-    /// Those of the calling thread's network namespace. There is no list if the kernel has no support for them.
+    /// Reads the list for the calling thread's network namespace. A kernel without support for VLANs has no list.
     ///
     /// # Errors
     /// [`CaptureError::Os`]: without root, the list cannot be read.
@@ -73,7 +74,8 @@ impl VlanInterfaces {
         }
     }
 
-    /// Source: `vlandev_seq_show`, net/8021q/vlanproc.c: `NAME | ID | BELOW`, after two lines of headings.
+    /// Parses the list. Source: `vlandev_seq_show`, net/8021q/vlanproc.c: `NAME | ID | BELOW`, after two lines of
+    /// headings.
     fn of(text: &str) -> VlanInterfaces {
         let of_line = |line: &str| match line.split('|').map(str::trim).collect::<Vec<_>>()[..] {
             [name, _, below] => Some((name.to_owned(), below.to_owned())),
@@ -91,7 +93,7 @@ impl VlanInterfaces {
     }
 }
 
-/// A note on a filter that no tagged frame passes and that does not test for tags.
+/// Returns a note on a filter that no tagged frame passes and that does not test for tags.
 pub fn note(filter: &Filter) -> Option<String> {
     if filter.link_type != LINKTYPE_ETHERNET {
         return None;

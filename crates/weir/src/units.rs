@@ -11,7 +11,8 @@ use weir_lab::generator::sizes::{IMIX, Sizes};
 use weir_store::limits::ROTATE_BYTES_MIN;
 use weir_store::recorder::settings::Quota;
 
-/// `64MiB`, `1GiB`, `512KiB`, or plain bytes. Memory is counted in powers of two, so `64M` and `64MB` mean the same.
+/// Parses a size: `64MiB`, `1GiB`, `512KiB`, or a number of bytes. Units are powers of two, so `64M` and `64MB` mean
+/// the same.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let bad =
         || format!("'{text}' is no size; write it in whole numbers like 64MiB, 1GiB or 1048576");
@@ -26,7 +27,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     number.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(bad)
 }
 
-/// The size at which a file is rotated: `1GiB`.
+/// Parses the size at which a file is rotated: `1GiB`.
 pub fn rotate_size(text: &str) -> Result<u64, String> {
     match bytes(text)? {
         size if size < ROTATE_BYTES_MIN => Err(format!(
@@ -36,7 +37,7 @@ pub fn rotate_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Like [`rotate_size`], but a bare number means millions of bytes, as with tcpdump.
+/// Parses a size like [`rotate_size`], but a number without a unit means millions of bytes, as with tcpdump.
 pub fn rotate_millions(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(0) => Err("'0': write millions of bytes such as 100, or 100MiB".to_owned()),
@@ -45,7 +46,7 @@ pub fn rotate_millions(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The time after which a file is rotated, at least 1 s.
+/// Parses the time after which a file is rotated, at least 1 s.
 pub fn rotate_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time < Duration::from_secs(1) => Err(format!("'{text}': the shortest time is 1s")),
@@ -53,7 +54,7 @@ pub fn rotate_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The quota of recorded files: `20GiB`, or `50%` of the disk's size.
+/// Parses the quota of recorded files: `20GiB`, or `50%` of the size of the file system.
 pub fn quota(text: &str) -> Result<Quota, String> {
     match text.strip_suffix('%').map(str::parse::<u8>) {
         None => bytes(text).map(Quota::Bytes),
@@ -64,7 +65,7 @@ pub fn quota(text: &str) -> Result<Quota, String> {
     }
 }
 
-/// `zstd`, or `zstd:19` with a level. Returns the level.
+/// Parses the compression: `zstd`, or `zstd:19` with a level. Returns the level.
 pub fn compression(text: &str) -> Result<i32, String> {
     let bad =
         || format!("'{text}' is no compression; write zstd, or zstd:1 (fast) to zstd:19 (small)");
@@ -77,7 +78,7 @@ pub fn compression(text: &str) -> Result<i32, String> {
     }
 }
 
-/// `10s`, `500ms`, `2m`, `1h`, `1.5s`; a bare number is seconds.
+/// Parses a time: `10s`, `500ms`, `2m`, `1h`, `1.5s`; a number without a unit means seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("'{text}' is no time; write it like 10s, 500ms, 2m or 1h");
     let (number, unit) = split(text);
@@ -93,7 +94,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())
 }
 
-/// The length of a measurement, 100 ms to 60 s.
+/// Parses the length of a measurement, 100 ms to 60 s.
 pub fn measured_time(text: &str) -> Result<Duration, String> {
     let (least, most) = (Duration::from_millis(100), Duration::from_secs(60));
     duration(text).ok().filter(|time| (least..=most).contains(time)).ok_or_else(|| {
@@ -101,7 +102,7 @@ pub fn measured_time(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// The size of a direct write, a multiple of 4 KiB up to 64 MiB.
+/// Parses the size of a direct write, a multiple of 4 KiB up to 64 MiB.
 pub fn write_size(text: &str) -> Result<u64, String> {
     const ALIGN: u64 = weir_disk::ALIGN_BYTES as u64;
     match bytes(text)? {
@@ -112,7 +113,7 @@ pub fn write_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The time for which an entry is blocked.
+/// Parses the time for which an entry is blocked.
 pub fn block_time(text: &str) -> Result<Duration, String> {
     let hours = BLOCK_TIME_MAX.as_secs() / 3600;
     let longest = format!("{hours}h ({} days)", hours / 24);
@@ -129,7 +130,7 @@ pub fn block_time(text: &str) -> Result<Duration, String> {
     ))
 }
 
-/// `1h2m3s`, `9m58s`, `0s`: a time in whole seconds.
+/// Returns a time in whole seconds as text: `1h2m3s`, `9m58s`, `0s`.
 pub fn whole_seconds(time: Duration) -> String {
     let seconds = time.as_secs();
     let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
@@ -138,13 +139,13 @@ pub fn whole_seconds(time: Duration) -> String {
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 
-/// Bytes kept of a frame. 0 means all, as with tcpdump.
+/// Parses the most bytes that are kept of a frame. 0 means all, as with tcpdump.
 pub fn snaplen(text: &str) -> Result<u32, String> {
     let bytes = text.parse().map_err(|_| format!("'{text}' is no number of bytes"))?;
     Ok(if bytes == 0 { CAPLEN_MAX } else { bytes })
 }
 
-/// A number of frames, feeds or the like: `1000000`, `1_000_000`, `1M`, `10k`.
+/// Parses a number of frames, feeds or the like: `1000000`, `1_000_000`, `1M`, `10k`.
 pub fn count(text: &str) -> Result<u64, String> {
     let bad = || format!("'{text}' is no number, or none above 0; write it like 1000, 10k or 1M");
     let plain = text.replace('_', "");
@@ -171,7 +172,7 @@ pub enum FrameRate {
     Bps(f64),
 }
 
-/// `max`, `1Mpps`, `500kpps`, `1Gbps`, `100Mbps`, or `100Mbit/s` as in reports.
+/// Parses a rate: `max`, `1Mpps`, `500kpps`, `1Gbps`, `100Mbps`, or `100Mbit/s` as in reports.
 pub fn frame_rate(text: &str) -> Result<FrameRate, String> {
     const FORM: &str =
         "max, or frames a second as 1Mpps, 10kpps or 5pps, or bits a second as 1Gbps or 100Mbit/s";
@@ -203,7 +204,7 @@ pub fn frame_rate(text: &str) -> Result<FrameRate, String> {
     }
 }
 
-/// `single`, `multi`, or a number of flows.
+/// Parses a number of flows: `single`, `multi`, or a number.
 pub fn flows(text: &str) -> Result<Flows, String> {
     match text {
         "single" => Ok(Flows::Single),
@@ -215,7 +216,7 @@ pub fn flows(text: &str) -> Result<Flows, String> {
     }
 }
 
-/// `max`, `real`, `2x`, `0.5x`.
+/// Parses a speed: `max`, `real`, `2x`, `0.5x`.
 pub fn speed(text: &str) -> Result<Speed, String> {
     let bad = || format!("'{text}' is no speed; write max, real, or a factor such as 2x");
     match text {
@@ -234,7 +235,7 @@ fn split(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// `12 345 678`: groups of three digits.
+/// Returns a number in groups of three digits: `12 345 678`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
@@ -247,7 +248,8 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// `1 file`, `2 files`, `1 234 entries left out`. The first word of `what` is the noun, in the singular.
+/// Returns a count with its noun: `1 file`, `2 files`, `1 234 entries left out`. The first word of `what` is the noun,
+/// in the singular.
 pub fn counted(count: u64, what: &str) -> String {
     let (noun, rest) = what.split_at(what.find(' ').unwrap_or(what.len()));
     let plural = match noun.strip_suffix('y') {
@@ -280,12 +282,12 @@ pub const PACKET_RATE: [Unit; 3] =
 pub const BIT_RATE: [Unit; 3] =
     [unit("kbit/s", 1e3, 1, 0.0), unit("Mbit/s", 1e6, 1, 1e6), unit("Gbit/s", 1e9, 3, 1e8)];
 
-/// `1.234 Mpps`, `12.3 kpps`, `5.0 pps`.
+/// Returns a packet rate as text: `1.234 Mpps`, `12.3 kpps`, `5.0 pps`.
 pub fn packet_rate(pps: f64) -> String {
     HeldUnit::new(&PACKET_RATE).show(pps)
 }
 
-/// `1.234 Gbit/s`, `12.3 Mbit/s`, `5.0 kbit/s`.
+/// Returns a bit rate as text: `1.234 Gbit/s`, `12.3 Mbit/s`, `5.0 kbit/s`.
 pub fn bit_rate(bps: f64) -> String {
     HeldUnit::new(&BIT_RATE).show(bps)
 }
@@ -303,8 +305,8 @@ impl HeldUnit {
         HeldUnit { units, now: 0 }
     }
 
-    /// The rate with its unit. A larger unit is used as soon as the rate reaches it, a smaller one only below a
-    /// tenth of the current unit's lower bound.
+    /// Returns the rate with its unit. A larger unit is used as soon as the rate reaches it, a smaller unit only below
+    /// a tenth of the lower bound of the current one.
     pub fn show(&mut self, rate: f64) -> String {
         let fitting = self.units.iter().rposition(|unit| rate >= unit.from).unwrap_or(0);
         if fitting > self.now || rate < self.units[self.now].from / 10.0 {
@@ -315,7 +317,7 @@ impl HeldUnit {
     }
 }
 
-/// `all`, one queue as `2`, or a range as `0-3`.
+/// Parses queues: `all`, one queue as `2`, or a range as `0-3`.
 pub fn queues(text: &str) -> Result<Queues, String> {
     if text == "all" {
         return Ok(Queues::All);
@@ -328,7 +330,7 @@ pub fn queues(text: &str) -> Result<Queues, String> {
     }
 }
 
-/// Frame sizes on the wire: `64`, a mix such as `64:7,594:4,1518:1`, or `imix`, which is this same mix.
+/// Parses frame sizes on the wire: `64`, a mix such as `64:7,594:4,1518:1`, or `imix`, which is this same mix.
 pub fn sizes(text: &str) -> Result<Sizes, String> {
     let bad = || {
         format!(
@@ -349,7 +351,7 @@ pub fn sizes(text: &str) -> Result<Sizes, String> {
     Sizes::mix(&shares.ok_or_else(bad)?)
 }
 
-/// A list of CPUs, each once: `0`, `0,2-3`.
+/// Parses a list of CPUs, each once: `0`, `0,2-3`.
 pub fn cpus(text: &str) -> Result<Cpus, String> {
     let bad = || format!("'{text}' is no list of CPUs; write it like 0 or 0,2-3, each once");
     let number = |text: &str| text.parse::<u16>().map_err(|_| bad());
@@ -369,7 +371,7 @@ pub fn cpus(text: &str) -> Result<Cpus, String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cpus(pub Vec<usize>);
 
-/// Permissions of a file: `600`, `0640`.
+/// Parses the permissions of a file: `600`, `0640`.
 pub fn file_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(mode),

@@ -1,4 +1,4 @@
-//! Hints for mistyped command lines: filters, addresses and files in the place of sources, and output files whose names
+//! Hints for mistyped command lines: filters, addresses and files in place of sources, and output files whose names
 //! suggest another format.
 
 use std::error::Error;
@@ -57,23 +57,23 @@ const FILTER_WORDS: [&str; 41] = [
     "vrrp",
 ];
 
-/// Hint for a filter in the place of a source.
+/// Returns the hint for a filter in place of a source.
 pub fn filter_hint(filter: &str) -> String {
     filter_hint_for("IFACE", filter)
 }
 
-/// The same hint, with the sources before it.
+/// Returns the same hint, with the names of the sources.
 pub fn filter_hint_for(sources: &str, filter: &str) -> String {
     format!("a filter goes behind --filter: weir capture {sources} --filter '{filter}'")
 }
 
-/// Hint for an address or a network in the place of a source; `None` if it is neither.
+/// Returns the hint for an address or a network in place of a source; `None` if the text is neither.
 pub fn address_hint(text: &str) -> Option<String> {
     let filter = address_filter(text)?;
     Some(format!("an address is no source; {}", filter_hint(&filter)))
 }
 
-/// The filter for an address or a network.
+/// Returns the filter for an address or a network; `None` if the text is neither.
 pub fn address_filter(text: &str) -> Option<String> {
     let (address, length) = text.split_once('/').map_or((text, None), |(a, n)| (a, Some(n)));
     address.parse::<IpAddr>().ok()?;
@@ -81,7 +81,7 @@ pub fn address_filter(text: &str) -> Option<String> {
     Some(format!("{word} {text}"))
 }
 
-/// Note on an output file whose extension suggests classic pcap.
+/// Returns a note on an output file whose extension suggests classic pcap.
 pub fn format_note(path: &Path) -> Option<String> {
     let extension = path.extension()?.to_str()?.to_ascii_lowercase();
     let classic = matches!(extension.as_str(), "pcap" | "cap" | "dmp");
@@ -94,12 +94,12 @@ pub fn format_note(path: &Path) -> Option<String> {
     })
 }
 
-/// Hint for a file name without `file:`.
+/// Returns the hint for a file name without `file:`.
 pub fn file_hint(name: &str) -> Option<String> {
     Path::new(name).is_file().then(|| format!("there is a file of that name: say file:{name}"))
 }
 
-/// If an error is due to missing capabilities, adds the sources that every user can capture.
+/// Adds the sources that every user can capture to an error about missing capabilities. Returns other errors unchanged.
 pub fn with_sources_of_all(error: anyhow::Error) -> anyhow::Error {
     if !error
         .chain()
@@ -145,7 +145,7 @@ pub fn with_size_as_given(error: anyhow::Error, kib: Option<u64>) -> anyhow::Err
     )
 }
 
-/// The error for two filters, one by a flag and one in the words that follow `behind`.
+/// Returns the error text for two filters, one by a flag and one in the words after `behind`.
 pub fn two_filters(by_flag: &str, flag: &str, words: &str, behind: &str) -> String {
     let joined = format!("({}) and ({words})", by_flag.replace('\n', " "));
     format!(
@@ -154,13 +154,13 @@ pub fn two_filters(by_flag: &str, flag: &str, words: &str, behind: &str) -> Stri
     )
 }
 
-/// Whether the text is exactly one of the first words of filters.
+/// Returns whether the text is exactly one of the first words of filters.
 pub fn is_filter_word(text: &str) -> bool {
     FILTER_WORDS.contains(&text)
 }
 
-/// Whether the text looks like the beginning of a filter. A bare address is included: it is not a filter, but is meant
-/// as one.
+/// Returns whether the text looks like the beginning of a filter. This includes a bare address: it is not a filter, but
+/// its user means one.
 pub fn begins_filter(text: &str) -> bool {
     let first = text.split(|c: char| c.is_whitespace() || c == '[').next().unwrap_or_default();
     let has_operators = text.starts_with(['(', '!']);

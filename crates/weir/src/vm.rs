@@ -27,7 +27,7 @@ pub fn run(args: &VmArgs) -> Result<u8> {
     }
 }
 
-/// A connection to a daemon that can have guests.
+/// Connects to a daemon that can have guests.
 fn host_daemon(socket: Option<&Path>) -> Result<Connection> {
     let path = socket_path(socket);
     let connection = daemon::connect(&path)?;
@@ -40,7 +40,7 @@ fn host_daemon(socket: Option<&Path>) -> Result<Connection> {
     Ok(connection)
 }
 
-/// Whether a daemon with this name is a guest's broker.
+/// Returns whether a daemon with this name is a guest's broker.
 fn is_broker(server: &str) -> bool {
     server.starts_with("weir guest ")
 }
@@ -60,7 +60,7 @@ fn attach(args: &AttachGuestArgs) -> Result<u8> {
     let state = guests.iter().find(|guest| guest.name == args.name).map(|guest| guest.state);
     daemon.attach_guest(&args.name)?;
     match state {
-        // `Leaving` after `detach`, or after its last feed.
+        // `Leaving` after a detach, or after the guest closed its last feed.
         None | Some(GuestState::Detached | GuestState::Leaving) => {
             eprintln!("{}: it may open feeds", args.name);
         }

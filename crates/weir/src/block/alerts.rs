@@ -22,7 +22,7 @@ use crate::units::{counted, whole_seconds};
 const TIME: Duration = Duration::from_secs(600);
 /// Minimum time between two requests. A daemon accepts 20 changes per second from all programs of a user.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Interval at which it checks that the feeds are still the same. The block list of a reopened feed is empty.
+/// Interval of the checks that the feeds are still the same. The block list of a reopened feed is empty.
 const LOOK_PAUSE: Duration = Duration::from_secs(2);
 
 /// Runs the command.
@@ -64,9 +64,9 @@ struct AlertRun {
     shows_json: bool,
     /// The name of the input.
     name: String,
-    /// The keys of the feeds at the last request; `None` before the first, and after the target was lost.
+    /// The keys of the feeds at the last request; `None` before the first request, and after the target was lost.
     keys: Option<std::collections::BTreeSet<u64>>,
-    /// The reported reason why nothing can be blocked at the moment.
+    /// The last reported problem, if it has not been solved since.
     trouble: Option<String>,
     has_reported_lines: bool,
     /// Earliest time of the next request, and time of the next check of the feeds.
@@ -98,7 +98,7 @@ impl AlertRun {
         let (blocker, now, clock) = (&mut self.blocker, Instant::now(), SystemTime::now());
         let found = match self.input.read(|line, is_old| blocker.take(line, is_old, now, clock)) {
             Ok(found) => found,
-            // It was readable at the start, so the error may be temporary.
+            // The input was readable at the start, so the error may be temporary.
             Err(error) if self.follows => {
                 self.trouble(format!("{}: {error}", self.name));
                 std::thread::park_timeout(PAUSE);
@@ -117,7 +117,7 @@ impl AlertRun {
         Ok(found)
     }
 
-    /// Sends the entries to block. Entries that the other side cannot take now are kept.
+    /// Sends the entries to block. If the target is busy or unreachable, they stay pending.
     fn send(&mut self, target: &mut Target) -> Result<()> {
         if Instant::now() < self.next {
             return Ok(());
@@ -165,7 +165,7 @@ impl AlertRun {
         Ok(())
     }
 
-    /// Checks that the feeds are still the same. Otherwise all entries are blocked again.
+    /// Checks that the feeds are still the same. If not, marks all entries to be blocked again.
     fn look(&mut self, target: &mut Target) -> Result<()> {
         match target.change(&[], &[], None) {
             Ok(changed) => {
@@ -182,7 +182,7 @@ impl AlertRun {
         Ok(())
     }
 
-    /// Handles an unreachable or busy target. Unreachable is an error, unless --follow waits for it.
+    /// Handles an unreachable or busy target. An unreachable target is an error, unless --follow waits for it.
     fn wait(&mut self, error: TargetError) -> Result<()> {
         match error {
             TargetError::Busy(_) => {}
@@ -197,7 +197,7 @@ impl AlertRun {
         Ok(())
     }
 
-    /// Reports a problem, unless it is the one that was reported last.
+    /// Reports a problem, unless the same problem was reported last.
     fn trouble(&mut self, what: String) {
         if self.trouble.as_ref() != Some(&what) {
             eprintln!("weir: {what}");
@@ -228,7 +228,7 @@ impl AlertRun {
     }
 }
 
-/// The counts as text for people: lines, alerts and blocked entries always, others if they are not 0.
+/// Returns the counts as text for people: lines, alerts and blocked entries always, others if they are not 0.
 fn text(counts: &Counts) -> String {
     let mut text = format!(
         "{}, {}, {} blocked",

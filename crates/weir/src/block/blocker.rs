@@ -1,4 +1,4 @@
-//! Decides which entry is blocked because of which alert, and for how long. It has no clock: callers pass the time.
+//! Decides which entry is blocked because of which alert, and for how long. Callers pass the current time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +14,7 @@ pub struct Blocker {
     rules: Rules,
     what: What,
     time: Duration,
-    /// Blocked entries, each with its end as far as this command knows.
+    /// Blocked entries, each with the time when it expires, as far as this command knows.
     live: BTreeMap<Entry, Instant>,
     pending: BTreeMap<Entry, Pending>,
     counts: Counts,
@@ -23,9 +23,9 @@ pub struct Blocker {
 /// An entry that is to be blocked.
 struct Pending {
     end: Instant,
-    /// The alert for which it is blocked; `None` if it was reported before.
+    /// The alert because of which it is blocked; `None` if the entry was reported before.
     alert: Option<Signature>,
-    /// It was blocked before, and the list has lost it.
+    /// The entry was blocked before, but the list no longer has it.
     is_lost: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct Counts {
     pub lines: u64,
     /// Lines with an event other than an alert.
     pub other_events: u64,
-    /// Lines that are not an event.
+    /// Lines that could not be parsed as an event.
     pub not_understood: u64,
     /// Lines that are too long.
     pub too_long: u64,
@@ -53,15 +53,15 @@ pub struct Counts {
     pub without_ports: u64,
     /// Alerts from before the start that are older than the block time.
     pub too_old: u64,
-    /// Alerts whose entry was blocked already, or about to be.
+    /// Alerts whose entry was already blocked or pending.
     pub repeated: u64,
     /// Entries that were blocked.
     pub blocked: u64,
     /// Entries that were blocked again, because the feed or the daemon was restarted with an empty list.
     pub blocked_again: u64,
-    /// Entries that were refused, for lack of room in the list or for another reason.
+    /// Entries that were refused, because the list was full or for another reason.
     pub refused: u64,
-    /// Entries that were still to be blocked at the end.
+    /// Entries that were still pending at the end.
     pub not_sent: u64,
 }
 
@@ -75,11 +75,11 @@ impl Blocker {
         &self.counts
     }
 
-    /// Takes a line. If it was in the file at the start (`is_old`), its block time counts from the alert's own
-    /// time, else from now.
+    /// Processes a line. `is_old`: the line was in the file at the start, so the block time counts from the time of the
+    /// alert. Otherwise it counts from now.
     pub fn take(&mut self, line: Line, is_old: bool, now: Instant, clock: SystemTime) {
         let bytes = match line {
-            // An empty line, or the empty rest after the last one.
+            // An empty line, or the empty rest after the last line.
             Line::Whole(bytes) if bytes.trim_ascii().is_empty() => return,
             Line::Whole(bytes) => Some(bytes),
             Line::TooLong => None,
@@ -130,7 +130,7 @@ impl Blocker {
         let lives_until = self.live.get(&entry).copied().filter(|until| *until > now);
         if let Some(until) = lives_until {
             self.counts.repeated += 1;
-            // The time of an entry with further alerts is extended about twice per block time, not with each alert.
+            // The expiry of an entry with further alerts is extended about twice per block time, not with each alert.
             if end > until + self.time / 2 {
                 self.pending.insert(entry, Pending { end, alert: None, is_lost: false });
             }
@@ -150,10 +150,10 @@ impl Blocker {
         !self.pending.is_empty()
     }
 
-    /// The next entries to block, at most `most`, and their time.
+    /// Returns the next entries to block, at most `most`, and their block time.
     ///
-    /// The entries end at about the same time. Times are rounded up to tenths of the block time, so that old alerts
-    /// need about ten messages instead of one each.
+    /// The remaining times are rounded up to tenths of the block time, and the returned entries have the same rounded
+    /// time. So old alerts need about ten messages, not one each.
     pub fn batch(&mut self, now: Instant, most: usize) -> Option<(Duration, Vec<Entry>)> {
         self.pending.retain(|_, pending| pending.end > now);
         let step = (self.time / 10).max(BLOCK_TIME_MIN);
@@ -188,13 +188,13 @@ impl Blocker {
         news
     }
 
-    /// Records that these entries were refused. A further alert requests them again.
+    /// Records that these entries were refused. A further alert makes them pending again.
     pub fn refused(&mut self, entries: &[Entry]) {
         entries.iter().for_each(|entry| _ = self.pending.remove(entry));
         self.counts.refused += entries.len() as u64;
     }
 
-    /// Records that the lists are empty again. Entries that have time left become pending.
+    /// Records that the lists are empty again. Entries that have not expired become pending.
     pub fn lost(&mut self, now: Instant) {
         for (entry, end) in std::mem::take(&mut self.live) {
             if end > now {
@@ -205,7 +205,7 @@ impl Blocker {
         }
     }
 
-    /// Records that no more entries are sent, and counts the pending ones.
+    /// Counts the pending entries as not sent, and drops them.
     pub fn end(&mut self) {
         self.counts.not_sent += std::mem::take(&mut self.pending).len() as u64;
     }

@@ -48,8 +48,8 @@ impl Input {
         Ok(Input::File { file, follows })
     }
 
-    /// Passes new lines to `take`, each with whether it was in a followed file at the start. Waits a moment if there is
-    /// nothing new.
+    /// Passes new lines to `take`, each with a flag that is set if the line was in a followed file at the start. If
+    /// there is nothing new, waits for `PAUSE`.
     pub fn read(&mut self, mut take: impl FnMut(Line, bool)) -> io::Result<Found> {
         match self {
             Input::File { file, follows } => {

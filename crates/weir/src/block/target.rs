@@ -19,10 +19,10 @@ use crate::daemon::{self, NoDaemon};
 /// The most entries in one request to a daemon.
 pub const BATCH: usize = 4096;
 
-/// How long a request is repeated while the other side is busy.
+/// The longest time for which a request is repeated while the other side is busy.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 
-/// A target, and the feed in it.
+/// A target, and the name of the feed in it.
 pub struct Target {
     place: Place,
     feed: String,
@@ -38,7 +38,7 @@ enum Place {
 /// Why a list was not read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// The daemon, the capture or the feed does not exist, or not any more.
+    /// The daemon, the capture or the feed does not exist (any more).
     #[error("{0:#}")]
     NotThere(anyhow::Error),
     /// The other side is busy; the request may be repeated.
@@ -51,13 +51,14 @@ pub enum TargetError {
 
 /// The result of a change.
 pub struct Changed {
-    /// The answer.
+    /// The response.
     pub json: Value,
     /// Number of entries that were added or removed.
     pub changed: usize,
     /// Number of entries that are blocked now.
     pub entries: usize,
-    /// Number of further entries that only some sources block, because a change could not be undone.
+    /// Number of further entries that only some sources of a capture block, because a change could not be undone. 0 for
+    /// a daemon.
     pub strays: usize,
     /// The keys of the changed feeds of a daemon; empty for a capture.
     pub keys: BTreeSet<u64>,
@@ -65,16 +66,16 @@ pub struct Changed {
 
 /// A block list.
 pub struct List {
-    /// The answer.
+    /// The response.
     pub json: Value,
     /// Entries that all feeds block.
     common: Vec<String>,
-    /// Entries that only some of them block, each with a remark.
+    /// Entries that only some of the feeds block, each with a remark.
     strays: BTreeMap<String, String>,
     left: BTreeMap<String, Duration>,
-    /// The lists differ because a change could not be undone.
+    /// The lists of the sources differ because a change could not be undone.
     is_of_failure: bool,
-    /// Number of entries that the answer leaves out.
+    /// Number of entries that the response leaves out.
     pub omitted: usize,
 }
 
@@ -82,16 +83,16 @@ pub struct List {
 pub struct ListLine<'a> {
     /// The entry, as written for `weir block`.
     pub entry: &'a str,
-    /// The remaining time, if it expires.
+    /// The remaining time, if the entry expires.
     pub left: Option<Duration>,
-    /// A remark on where it is blocked, if not everywhere.
+    /// A remark on where the entry is blocked, if only some feeds or sources block it.
     pub stray: Option<String>,
-    /// It is blocked at some sources only, because a change could not be undone.
+    /// Only some sources block the entry, because a change could not be undone.
     pub is_of_failure: bool,
 }
 
 impl List {
-    /// Entries that all feeds block, followed by those that only some block.
+    /// Returns the entries that all feeds block, followed by those that only some feeds block.
     pub fn lines(&self) -> impl Iterator<Item = ListLine<'_>> {
         let line = |entry, stray: Option<&String>| ListLine {
             entry,
@@ -141,7 +142,7 @@ impl Target {
         Target { place, feed: args.feed.clone().unwrap_or_default() }
     }
 
-    /// Blocked entries; waits while the other side is busy.
+    /// Requests the block list. Retries while the other side is busy.
     pub fn list(&mut self) -> Result<List, TargetError> {
         self.patiently(Target::list_once)
     }
@@ -159,7 +160,7 @@ impl Target {
         }
     }
 
-    /// Changes the list, in as many messages as it takes; waits while the other side is busy.
+    /// Changes the list, with as many requests as necessary. Retries while the other side is busy.
     pub fn change_all(
         &mut self,
         add: &[String],
@@ -197,7 +198,7 @@ impl Target {
         }
     }
 
-    /// Changes the list with one request, which is not repeated. Without entries it only reads the list.
+    /// Changes the list with one request, without retries. Without entries, reads the list only.
     pub fn change(
         &mut self,
         add: &[String],
@@ -230,7 +231,7 @@ impl Target {
         }
     }
 
-    /// Calls the daemon over a connection that is kept until it fails.
+    /// Calls the daemon over a connection that is reused until a call fails.
     fn daemon<T>(
         &mut self,
         call: impl FnOnce(&Connection) -> Result<T, ClientError>,
@@ -269,7 +270,7 @@ fn of_capture(error: anyhow::Error) -> TargetError {
     }
 }
 
-/// Entries that some sources of a capture block, but not all, each with these sources.
+/// Returns the entries that only some sources of a capture block, each with these sources.
 fn strays(json: &Value) -> BTreeMap<String, Vec<String>> {
     let common: BTreeSet<String> = texts(&json["blocked"]).into_iter().collect();
     let mut strays: BTreeMap<String, Vec<String>> = BTreeMap::new();

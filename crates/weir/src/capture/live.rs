@@ -30,7 +30,8 @@ pub struct Live {
 const LINES_APART: Duration = Duration::from_secs(60);
 
 impl Live {
-    /// `prints_there`: frames are printed on the terminal, so the progress is not shown.
+    /// Creates the display of the progress. `prints_there`: frames are printed on the terminal, so the progress
+    /// is not shown.
     pub fn new(begin: Instant, talks: bool, prints_there: bool) -> Live {
         let next = begin + Duration::from_secs(1);
         Live {
@@ -44,14 +45,14 @@ impl Live {
         }
     }
 
-    /// Shows the progress if that is due. `total` returns the current ledger of all feeds.
+    /// Shows the progress if it is due. `total` returns the current ledger of all feeds.
     pub fn tick(&mut self, delivered: Delivered, total: impl FnOnce() -> Ledger) {
         if let Some(line) = self.line_due(Instant::now(), delivered, total) {
             if self.is_terminal { out::show_status(&line) } else { eprintln!("{line}") }
         }
     }
 
-    /// The line, if one is due.
+    /// Returns the next line if it is due.
     fn line_due(
         &mut self,
         now: Instant,
@@ -87,7 +88,7 @@ impl Live {
     }
 }
 
-/// Prints which engine was chosen, and why.
+/// Prints which engine was chosen and why, and the notes of the engine.
 pub fn introduce(info: &Info) {
     let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
     eprintln!("weir: {}: {}{hook}: {}", info.source, info.engine, info.why);
@@ -96,7 +97,7 @@ pub fn introduce(info: &Info) {
     }
 }
 
-/// Message about a consumer that has ended before the others.
+/// Returns the message about a consumer that has ended before the others.
 pub fn ended(consumer: &Working) -> String {
     let observer = consumer.running.observer();
     let why = observer.end().and_then(|end| end.failure.as_deref());
@@ -104,10 +105,10 @@ pub fn ended(consumer: &Working) -> String {
     format!("{}: {why}this consumer has ended, the others go on", consumer.name)
 }
 
-/// The message for an event of a source with this name.
+/// Returns the message about an event of the source `name`.
 pub fn text(name: &str, notice: &Notice) -> String {
     match notice {
-        // Which of the two is unknown here.
+        // Whether the daemon ended or closed the feed is unknown here.
         Notice::Vanished if name.starts_with("host:") => {
             "the daemon has ended, or has closed the feed; waiting for it to come back".to_owned()
         }

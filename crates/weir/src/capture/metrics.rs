@@ -14,11 +14,12 @@ use crate::run_result::{ConsumerResult, FeedResult, RunResult, SourceResult};
 use crate::so_far::SoFar;
 use crate::source_name::Part;
 
-/// Selects one of a consumer's counts.
+/// Selects one of the counts of a consumer.
 type Count = fn(&Delivered) -> u64;
 
 /// The highest published counts of frames and bytes of each consumer. If an output fails, frames that counted as
-/// delivered become lost, but to Prometheus a counter that decreases was reset to 0.
+/// delivered become lost. The published counters keep their values, because Prometheus takes a decrease for a reset to
+/// 0.
 #[derive(Default)]
 pub struct Highest(Mutex<BTreeMap<&'static str, (u64, u64)>>);
 
@@ -34,7 +35,7 @@ impl Highest {
     }
 }
 
-/// The current metrics of a run.
+/// Returns the current metrics of a run, as text.
 pub fn text(so_far: &SoFar, highest: &Highest) -> String {
     let mut result = so_far.result(Vec::new());
     highest.keep(&mut result.consumers);
@@ -95,7 +96,7 @@ fn of(result: &RunResult) -> String {
     all.push(counter("consumer_dropped_frames", "Captured frames that it lost, by place", drops));
     if let Some(recorder) = consumers.iter().find_map(|one| one.recorder.as_ref()) {
         all.push(counter("recorder_files", "Files begun", one(recorder.files)));
-        // A gauge, because data after a failed write is cut off.
+        // A gauge, because the bytes of a failed write are cut off, so the value can decrease.
         all.push(gauge("recorder_bytes", "Bytes of files", one(recorder.bytes)));
         all.push(counter(
             "recorder_torn_blocks",
@@ -126,7 +127,7 @@ fn has_failed(consumer: &ConsumerResult) -> bool {
     consumer.failure.as_ref().is_some_and(|failure| !failure.wants_no_more())
 }
 
-/// The source in the form of the daemon's status.
+/// Converts the result of a source to the daemon's status of a source.
 fn status_of(source: &SourceResult) -> SourceStatus {
     SourceStatus {
         source: source.info.source.clone(),
@@ -140,7 +141,7 @@ fn status_of(source: &SourceResult) -> SourceStatus {
     }
 }
 
-/// Labels of a feed: the source, the names of all feeds that share its rings, and the part of the source.
+/// Returns the labels of a feed: the source, the names of all feeds that share its rings, and the part of the source.
 fn of_feed(result: &RunResult, output: usize, feed: &FeedResult) -> Labels {
     let own = result.feeds.iter().filter(|other| other.asked.output == output);
     let names: Vec<&str> = own.map(|other| other.asked.name.as_str()).collect();

@@ -29,9 +29,9 @@ impl Reading {
         let (output, label) = self.subscriptions.output_of(&readers)?;
         self.progress.joined(feed.number(), progress);
         let key = feed.number();
-        // The writers are in this process, so they cannot vanish without closing their rings.
+        // The writers are in this process, so they close their rings before they vanish.
         let channel = None;
-        // From the first frame: a consumer must account for all captured frames.
+        // By default from the first frame: a consumer must account for all captured frames.
         let begin = if from.is_empty() { Begin::First } else { Begin::At(from) };
         let feed = JoinedFeed { key, output, label, rings, first_line, channel, begin };
         Some(FeedChange::Joined(feed))
@@ -62,7 +62,8 @@ impl Drop for Reading {
     }
 }
 
-/// The progress of a consumer in feeds whose writers wait for it, by the feed's key. Such a feed has one ring.
+/// The progress of a consumer in feeds whose writers wait for the consumer, by the key of the feed. Such a feed has one
+/// ring.
 #[derive(Clone, Default)]
 pub struct Progress(Arc<Mutex<Vec<(u64, ReaderProgress)>>>);
 
@@ -86,7 +87,7 @@ impl Progress {
     }
 }
 
-/// When it is dropped, no writer waits for the consumer any more.
+/// Ends the progress when it is dropped, so that no writer waits for the consumer any more.
 pub struct Leaving(pub Progress);
 
 impl Drop for Leaving {

@@ -14,7 +14,7 @@ use crate::run_result::{ConsumerResult, FeedResult};
 use crate::sources::InForce;
 
 impl Run<'_> {
-    /// Finishes an output, and computes the consumer's counts, which are complete only then.
+    /// Finishes an output, and returns the counts of the consumer, which are complete only after that.
     pub(super) fn conclude(
         &self,
         name: &'static str,
@@ -54,7 +54,7 @@ impl Run<'_> {
         result
     }
 
-    /// The filters in force; empty without a control socket, because they then cannot change.
+    /// Returns the filters in force; empty without a control socket, because the filters cannot change then.
     pub(super) fn in_force(&self) -> Vec<InForce> {
         self.control.as_ref().map(Control::in_force).unwrap_or_default()
     }

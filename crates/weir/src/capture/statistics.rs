@@ -8,7 +8,7 @@ use weir_ring::Ledger;
 
 use crate::run_result::FeedResult;
 
-/// Wall-clock time in nanoseconds since the Unix epoch; 0 if the clock is before it.
+/// Returns the wall-clock time in nanoseconds since the Unix epoch; 0 if the clock is before the epoch.
 pub(super) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
@@ -56,12 +56,12 @@ pub(super) fn of(
             all.push(Statistics { os_drops, delivered, ..counts(first, ledger) });
             continue;
         }
-        // Counts that belong to no single interface are those of the pattern itself.
+        // Drops that are counted for no single interface are those of the pattern itself.
         let own: Vec<Statistics> = interfaces
             .iter()
             .filter_map(|share| {
                 let number = *numbers.get(share.id as usize)?;
-                // Losses of a buffer that interfaces share are not counted for any of them.
+                // Drops in a buffer that interfaces share are not counted for any of them.
                 let is_counted = !share.ledger.drops.is_empty();
                 let os_drops = is_counted.then(|| share.ledger.dropped());
                 Some(Statistics { os_drops, ..counts(number, &share.ledger) })

@@ -1,4 +1,4 @@
-//! Messages of a running capture about its sources, to viewers and on standard error.
+//! Messages of a running capture about its sources, for viewers and standard error.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ fn view(run: &Run<'_>, number: usize, source: &OpenSource) -> SourceView {
 /// Prints the report so far on standard error.
 pub fn say_so_far(run: &Run<'_>) {
     if run.plan.watch.as_ref().is_some_and(Watch::has_screen) {
-        // The live table has the terminal, and shows more.
+        // The live table occupies the terminal, and shows more.
         return;
     }
     let result = run.so_far.result(run.in_force());

@@ -8,7 +8,7 @@ use weir_netdev::NetdevName;
 use super::input::InputArgs;
 use crate::source_name;
 
-/// The MTUs that a tap interface takes. Source: ETH_MIN_MTU of linux/if_ether.h, `tun_set_iff`.
+/// The MTUs that a tap interface accepts. Source: ETH_MIN_MTU of linux/if_ether.h, `tun_set_iff`.
 const MTUS: std::ops::RangeInclusive<i64> = 68..=65_521;
 
 /// The handling of super-frames, by name.

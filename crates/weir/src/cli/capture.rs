@@ -78,27 +78,27 @@ pub struct CaptureArgs {
     pub latency: Option<LatencyName>,
     #[command(flatten)]
     pub tcpdump: TcpdumpFlags,
-    /// Where frames go for `weir attach`, which has flags of its own.
+    /// The interface that `weir attach` feeds.
     #[arg(skip)]
     pub netdev: Option<NetdevArgs>,
-    /// Their use by `weir flows`.
+    /// The settings of `weir flows`.
     #[arg(skip)]
     pub flows: Option<FlowMonitorArgs>,
 }
 
-/// Refuses flags beside -D, which heeds none of them.
+/// Refuses flags that have no effect together with -D.
 ///
 /// # Errors
-/// The first of them, and what to do.
+/// The first such flag, and the advice to leave it out.
 pub(super) fn check_list(given: &ArgMatches) -> Result<(), clap::Error> {
     if !given.get_flag("list_interfaces") {
         return Ok(());
     }
-    // -n has no effect in a capture either.
+    // -n is accepted: it has no effect in a capture either.
     let heeded = ["list_interfaces", "json", "_numbers"];
     let is_typed = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
     let mut ids = given.ids().map(Id::as_str);
-    // clap names a group of flags after their struct.
+    // clap names a group of flags after their struct, with uppercase letters.
     match ids.find(|id| !id.contains(char::is_uppercase) && !heeded.contains(id) && is_typed(id)) {
         None => Ok(()),
         Some("sources") => Err(refusal("-D lists all interfaces here; leave the other words out")),
@@ -116,12 +116,12 @@ pub(super) fn check_list(given: &ArgMatches) -> Result<(), clap::Error> {
 }
 
 impl CaptureArgs {
-    /// A capture whose frames go into an interface, and nowhere else.
+    /// Returns a capture whose only consumer feeds an interface.
     pub fn into_netdev(input: &InputArgs, netdev: &NetdevArgs) -> CaptureArgs {
         CaptureArgs { netdev: Some(netdev.clone()), ..CaptureArgs::of(input) }
     }
 
-    /// A capture whose frames are counted by flow, and nothing else.
+    /// Returns a capture whose only consumer counts frames by flow.
     pub fn into_flows(input: &InputArgs, flows: &FlowMonitorArgs) -> CaptureArgs {
         CaptureArgs { flows: Some(flows.clone()), ..CaptureArgs::of(input) }
     }
@@ -148,7 +148,7 @@ impl CaptureArgs {
         }
     }
 
-    /// The words to type instead of a flag of tcpdump, if there is one.
+    /// Returns the words to type instead of a given flag of tcpdump, if Weir does not have the flag.
     pub fn tcpdump_hint(&self) -> Option<String> {
         self.tcpdump.hint()
     }

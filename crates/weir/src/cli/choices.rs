@@ -13,7 +13,7 @@ use weir_capture::engines::declaration::Declaration;
 pub struct EngineName(pub Option<&'static Declaration>);
 
 impl EngineName {
-    /// The best that works.
+    /// Chooses the best engine that works.
     pub const AUTO: EngineName = EngineName(None);
 }
 

@@ -85,13 +85,13 @@ pub struct ExtcapArgs {
 }
 
 impl ExtcapArgs {
-    /// Where the daemon listens.
+    /// Returns the path of the daemon's socket.
     pub fn socket(&self) -> PathBuf {
         weir_client::socket_path(self.socket.as_deref())
     }
 }
 
-/// Wireshark's dialog gives an empty field as it is.
+/// Parses a part. Wireshark's dialog passes an empty field as an empty value.
 fn part(text: &str) -> Result<Part, String> {
     if text.is_empty() { Ok(Part::Whole) } else { text.parse() }
 }

@@ -54,14 +54,15 @@ pub struct ExtractArgs {
 }
 
 impl ExtractArgs {
-    /// Tells directories and files from the filter behind them.
+    /// Separates directories and files from the filter that follows them.
     ///
     /// # Errors
-    /// A word that may be either, a filter without a directory, or two filters.
+    /// A word that may be a path or a filter, a filter without a directory, or two filters.
     pub(super) fn settle(&mut self) -> Result<(), clap::Error> {
         let text = |path: &PathBuf| path.to_string_lossy().trim().to_owned();
         let begins = |(at, path): (usize, &PathBuf)| match path.exists() {
-            // An existing file is a path, unless a later word has the name of a filter word: that is ambiguous.
+            // An existing file is a path. If it has the name of a filter word, and is not the first word, it is
+            // ambiguous, and is refused below.
             true => at > 0 && usage_hints::is_filter_word(&text(path)),
             // A word that is not a file and does not look like a filter is the path of a missing file.
             false => {

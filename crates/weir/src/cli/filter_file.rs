@@ -10,10 +10,10 @@ use clap::error::ErrorKind;
 use crate::error_words::without_number;
 use crate::limits::FILTER_FILE_BYTES_MAX;
 
-/// The filter in a file, without its comments.
+/// Returns the filter in a file, without its comments.
 ///
 /// # Errors
-/// It cannot be read, is too long, or is no text.
+/// The file cannot be read, is too long, or is not UTF-8 text.
 pub fn read(path: &Path) -> Result<String, clap::Error> {
     let name = path.display();
     let file = File::open(path).map_err(|why| refusal(&name, &why))?;
@@ -27,7 +27,8 @@ pub fn read(path: &Path) -> Result<String, clap::Error> {
     Ok(without_comments(&text))
 }
 
-/// Line ends stay: a program in tcpdump's decimal form has them. Source: tcpdump.c, `read_infile`.
+/// Removes comments and empty lines. Keeps the other line ends, which a program in tcpdump's decimal form needs.
+/// Source: tcpdump.c, `read_infile`.
 fn without_comments(text: &str) -> String {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")

@@ -25,7 +25,7 @@ pub struct FlowsArgs {
     pub in_kernel: bool,
 }
 
-/// How frames become flows, and where those go that have ended.
+/// Settings of the flow table, and of the exports of flow records.
 #[derive(Args, Clone, Debug)]
 pub struct FlowMonitorArgs {
     /// End a flow after this time without a frame; 0s: never
@@ -60,7 +60,7 @@ pub struct FlowMonitorArgs {
     pub observation_domain: u32,
 }
 
-/// How it is shown while it goes on.
+/// Settings of the displays of running flows.
 #[derive(Args, Clone, Debug)]
 pub struct ShowArgs {
     /// Serve a page with rates, losses, talkers and flows, and /metrics for Prometheus, at this address:

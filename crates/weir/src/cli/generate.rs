@@ -122,7 +122,7 @@ pub struct AddressArgs {
 }
 
 impl AddressArgs {
-    /// Whether nothing was said.
+    /// Returns whether no flag was given.
     pub fn is_empty(&self) -> bool {
         let AddressArgs { src_mac, dst_mac, src_ip, dst_ip, src_port, dst_port, vlan, payload } =
             self;

@@ -36,7 +36,7 @@ pub struct GuestArgs {
 }
 
 fn vsock_port(text: &str) -> Result<u32, String> {
-    // To the kernel, the highest port means "any" (VMADDR_PORT_ANY, vsock(7)).
+    // The kernel takes the highest port for any port (VMADDR_PORT_ANY, vsock(7)).
     let port = text.parse().ok().filter(|port| *port != u32::MAX);
     port.ok_or_else(|| {
         format!("'{text}' is no vsock port: use a number from 0 to {}", u32::MAX - 1)

@@ -18,7 +18,7 @@ use crate::interfaces;
 use crate::source_name::SourceName;
 use crate::units;
 
-/// Sources, and what is taken of them.
+/// Sources, engines, and limits of the run.
 #[derive(Args, Clone, Debug)]
 pub struct InputArgs {
     /// Where frames come from: eth0, eth0@2/4 (the second of four shards of its flows), eth0@q2 (an RX queue),
@@ -32,7 +32,7 @@ pub struct InputArgs {
     // The plan requires at least one, with a better message than clap's.
     #[arg(id = "sources", value_name = "SOURCE", value_parser = Word::parse)]
     pub(super) words: Vec<Word>,
-    /// The sources among them, and those behind -i and -r.
+    /// The sources among the words, and those given by -i and -r.
     #[arg(skip)]
     pub sources: Vec<SourceName>,
     /// A source, as tcpdump has it: -i eth0, or its number in the list of -D. May be given several times
@@ -147,10 +147,10 @@ pub struct InputArgs {
 }
 
 impl InputArgs {
-    /// How long frames are merged over unless told otherwise.
+    /// Default time over which frames are merged.
     pub const MERGE_SLACK: Duration = Duration::from_millis(8);
 
-    /// Tells sources and filter apart.
+    /// Separates the sources from the filter.
     ///
     /// # Errors
     /// As [`words::settle`].
@@ -168,7 +168,7 @@ impl InputArgs {
         words::settle(&self.words, &mut self.sources, &mut self.filter)?;
         // clap refuses --buffer-size together with --ring-size.
         if let Some(kib) = self.buffer_size {
-            // Sizes that are common with tcpdump are less than the rings of a few CPUs need.
+            // Sizes that are usual with tcpdump are less than the rings of a few CPUs need.
             self.ring_size = Some((kib << 10).max(weir_capture::bpf::least_ring_bytes()));
         }
         self.words.clear();

@@ -9,7 +9,7 @@ use weir_store::recorder::look_back::Span;
 
 use crate::units::{self, FrameRate};
 
-/// The amounts that are saved around a trigger.
+/// Triggers, and the amounts of frames that are saved around them.
 #[derive(Args, Clone, Debug, Default)]
 pub struct LookBackArgs {
     /// Record only frames from before and after a trigger; half of each ring (--ring-size) is the history. Triggers:
@@ -71,12 +71,12 @@ impl fmt::Display for TriggerName {
     }
 }
 
-/// A time or a size. A bare number could be either.
+/// Parses a time or a size. A number without a unit is refused, because it could be either.
 fn span(text: &str) -> Result<Span, String> {
     if text.chars().all(|c| c.is_ascii_digit()) {
         return Err(format!("'{text}' lacks its unit: {text}s are seconds, {text}MiB are bytes"));
     }
-    // `5m` means minutes, so a size must end in B.
+    // `5m` means minutes, so only sizes end in these letters.
     let is_size = text.ends_with(['b', 'B', 'k', 'K', 'M', 'G']);
     match is_size {
         true => units::bytes(text).map(Span::Bytes),

@@ -3,9 +3,9 @@
 /// A command line, and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Example {
-    /// As typed into a shell.
+    /// The line as typed into a shell.
     pub line: &'static str,
-    /// Its effect.
+    /// The effect of the line.
     pub does: &'static str,
 }
 
@@ -13,7 +13,7 @@ const fn example(line: &'static str, does: &'static str) -> Example {
     Example { line, does }
 }
 
-/// By the words behind `weir`. A test holds each line against the flags of this build.
+/// Examples by the words after `weir`. A test checks each line against the flags of this build.
 const EXAMPLES: [(&str, &[Example]); 24] = [
     (
         "capture",
@@ -176,12 +176,12 @@ const EXAMPLES: [(&str, &[Example]); 24] = [
     ),
 ];
 
-/// Examples of the verb with these words behind `weir`, if it has any.
+/// Returns the examples of the verb with these words after `weir`; empty if the verb has none.
 pub fn examples(verb: &str) -> &'static [Example] {
     EXAMPLES.iter().find(|(name, _)| *name == verb).map_or(&[], |(_, examples)| examples)
 }
 
-/// Exit statuses of a verb, in order. What differs from these is said for itself.
+/// Returns the exit statuses of a verb with their meanings, in order.
 pub fn exit_statuses(verb: &str) -> Vec<(&'static str, &'static str)> {
     let (done, found) = match verb {
         "run" => {
@@ -214,7 +214,7 @@ pub fn exit_statuses(verb: &str) -> Vec<(&'static str, &'static str)> {
     statuses.into_iter().filter(|(_, meaning)| !meaning.is_empty()).collect()
 }
 
-/// `Examples:` as help has them.
+/// Returns the section `Examples:` for the help of a verb, if the verb has any examples.
 pub fn examples_in_help(verb: &str) -> Option<String> {
     let examples = examples(verb);
     // The note of a longer example is on the next line, so that most lines fit into a terminal of usual width.
@@ -227,7 +227,7 @@ pub fn examples_in_help(verb: &str) -> Option<String> {
     (!examples.is_empty()).then(|| format!("Examples:\n{}", lines.collect::<String>().trim_end()))
 }
 
-/// Characters of an example that its note stands beside.
+/// The most characters of an example that has its note on the same line.
 const LINE: usize = 60;
 
 #[cfg(test)]

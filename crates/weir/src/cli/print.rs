@@ -26,7 +26,7 @@ pub enum TimeName {
     None,
 }
 
-/// Lines on standard output.
+/// Flags for printed lines.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct PrintArgs {
     /// Print one line for each frame, in tcpdump's words; docs/printing.md explains it. For a full decode of every
@@ -70,7 +70,7 @@ pub struct PrintArgs {
 }
 
 impl PrintArgs {
-    /// The fields of lines; `names`: interfaces and directions in each.
+    /// Returns the format of printed lines. `names`: each line has the interface and the direction.
     pub fn options(self, names: bool) -> PrintOptions {
         let (bytes, form) = self.bytes();
         let frame = Options {
@@ -96,7 +96,8 @@ impl PrintArgs {
         }
     }
 
-    /// Of several forms the first one here is taken, as tcpdump does.
+    /// Returns the bytes to dump, and their form. If several forms are given, the first in this list applies, as with
+    /// tcpdump.
     fn bytes(self) -> (Dump, DumpForm) {
         let forms = [
             (self.bytes, DumpForm::HexAndText),
@@ -112,7 +113,8 @@ impl PrintArgs {
     }
 }
 
-/// On a terminal that knows colours, unless `NO_COLOR` is set (<https://no-color.org>).
+/// Returns whether lines are coloured: on a terminal that supports colours, unless `NO_COLOR` is set
+/// (<https://no-color.org>).
 fn is_colored() -> bool {
     let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|found| found == value);
     let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());

@@ -7,7 +7,7 @@ use weir_store::recorder::settings::Quota;
 
 use crate::units;
 
-/// When files that are written are followed by others, and how many bytes they may have.
+/// Rotation of written files, and their quota.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct RotateArgs {
     /// Files have at most this size: out.pcapng is followed by out.pcapng1, out.pcapng2
@@ -34,12 +34,12 @@ pub struct RotateArgs {
 }
 
 impl RotateArgs {
-    /// Bytes of a file, whichever way they were given.
+    /// Returns the size at which a file is rotated, by either flag.
     pub fn size(&self) -> Option<u64> {
         self.rotate_size.or(self.rotate_millions)
     }
 
-    /// The flag that was given first, if any was.
+    /// Returns the first flag in this list that was given.
     pub fn given(&self) -> Option<&'static str> {
         let flags = [
             ("--rotate-size", self.rotate_size.is_some()),

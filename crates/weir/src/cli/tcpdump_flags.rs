@@ -4,7 +4,7 @@
 
 use clap::Args;
 
-/// Long flags of tcpdump and dumpcap. An unknown one is answered with the page that has ours beside them.
+/// Long flags of tcpdump and dumpcap. If one of them is unknown here, the hint names the page that compares the flags.
 ///
 /// Source: tcpdump(1), dumpcap(1).
 pub const LONG: [&str; 27] = [
@@ -54,7 +54,7 @@ pub struct TcpdumpFlags {
 }
 
 impl TcpdumpFlags {
-    /// The words to type instead of the first that Weir does not have.
+    /// Returns the words to type instead of a given flag that Weir does not have.
     pub fn hint(&self) -> Option<String> {
         self.command.as_ref().map(|command| {
             format!(

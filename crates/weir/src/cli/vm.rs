@@ -43,7 +43,7 @@ pub enum MachineName {
 }
 
 impl MachineName {
-    /// As `-machine` has it.
+    /// Returns the name of the machine type for QEMU's `-machine`.
     pub fn qemu_name(self) -> &'static str {
         match self {
             MachineName::Pc => "pc",

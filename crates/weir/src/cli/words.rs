@@ -7,7 +7,7 @@ use weir_capture::interface::InterfaceQuery;
 use crate::source_name::SourceName;
 use crate::usage_hints;
 
-/// A word, and the source that it names if it can be one.
+/// A word of the command line, and the source that it names, if it can be a source.
 #[derive(Clone, Debug)]
 pub struct Word {
     text: String,
@@ -15,20 +15,20 @@ pub struct Word {
 }
 
 impl Word {
-    /// Any word: which of them are the filter depends on those before it.
+    /// Accepts any word: whether a word belongs to the filter depends on the words before it.
     pub fn parse(text: &str) -> Result<Word, String> {
         Ok(Word { text: text.to_owned(), source: text.parse() })
     }
 
-    /// Whether a filter may begin with it. Source: pcap-filter(7).
+    /// Returns whether a filter may begin with this word. Source: pcap-filter(7).
     fn begins_filter(&self) -> bool {
-        // Prefixes such as vm:, docker: and file:, with which no address begins.
+        // Sources with a prefix such as vm:, docker: or file:. No address begins with such a prefix.
         let is_source = self.source.is_ok() && self.text.contains(':');
         let is_address = usage_hints::address_filter(self.text.trim()).is_some();
         is_address || !is_source && usage_hints::begins_filter(self.text.trim())
     }
 
-    /// Whether it is an interface here.
+    /// Returns whether this word names an existing interface of this network namespace.
     fn is_interface(&self) -> bool {
         let Ok(SourceName::Interface { netns: None, iface, .. }) = &self.source else {
             return false;
@@ -38,11 +38,11 @@ impl Word {
     }
 }
 
-/// Tells sources from the filter behind them: that begins with the first word behind a source that a filter can begin
-/// with. `sources` were named by flags, and `filter` was.
+/// Separates the sources from the filter that follows them. The filter begins with the first word with which a filter
+/// can begin. `sources` and `filter` already have the values of flags.
 ///
 /// # Errors
-/// A word that is neither, or may be both; a filter without a source, or two of them.
+/// A word that is neither a source nor a filter, or may be both; a filter without a source; two filters.
 pub fn settle(
     words: &[Word],
     sources: &mut Vec<SourceName>,
@@ -100,8 +100,8 @@ fn check_filter(
     }
 }
 
-/// A filter by a flag, and words behind the source that begin one. Without quotes only the first word of the former
-/// came behind its flag; otherwise they are two.
+/// Returns the error text for a filter by a flag together with another filter in the words after the source. If the
+/// first filter has no blanks, the user may have forgotten the quotes, so the text shows the quoted filter.
 fn two_filters(by_flag: &str, words: &str, sources: &str) -> String {
     let mut text = usage_hints::two_filters(by_flag, "a flag", words, "the source");
     if !by_flag.contains(char::is_whitespace) {

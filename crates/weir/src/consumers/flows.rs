@@ -20,9 +20,10 @@ use crate::flows::watch::Watch;
 
 /// Default capacity of the flow table, in flows.
 const FLOWS: u64 = 1_000_000;
-/// The most frames that are taken in one call.
+/// The most frames that the sink takes in one call.
 const RUN_FRAMES: u64 = 256;
-/// Parts of the table that are reported at a time while no frames come. It takes some milliseconds.
+/// Parts of the table that are reported at a time while no frames come. Reporting so many parts takes some
+/// milliseconds.
 const PARTS_AT_REST: usize = 32;
 
 /// Why flows cannot be printed.
@@ -34,7 +35,7 @@ enum FlowsError {
     ReaderStalled,
 }
 
-/// Makes the consumer.
+/// Creates the consumer.
 pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
     let timeout = |time: Duration| (!time.is_zero()).then_some(time);
     let config = FlowConfig {
@@ -63,7 +64,7 @@ pub(super) fn open(input: &Input<'_>, args: &FlowMonitorArgs) -> Result<Named> {
     Ok(Named::new("flows", input.ordered(sink)))
 }
 
-/// The error, with the name of its flag.
+/// Converts an error of the flow table, with the names of the flags that caused it.
 fn named(error: FlowError) -> anyhow::Error {
     match error {
         FlowError::Flows(_) => anyhow!("--flows-max: {error}"),
@@ -81,13 +82,13 @@ struct Flows {
     /// Reports of exports that have ended.
     reports: Vec<ExportReport>,
     kept: Count,
-    /// The machine's clock advances the table while no frames come.
+    /// Frames are stamped by this machine's clock, so the clock advances the table while no frames come.
     has_clock_stamps: bool,
     /// Sends the flows to viewers.
     reporter: Option<Reporter>,
 }
 
-/// The consumer's error for a failed export on standard output.
+/// Converts the error of a failed export on standard output.
 fn failed(failure: ExportError) -> ConsumerError {
     if Stalled::is_why(&failure.source) {
         return ConsumerError::ReaderStalled(FlowsError::ReaderStalled.into());

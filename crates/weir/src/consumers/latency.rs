@@ -20,7 +20,7 @@ pub(super) fn open(how: LatencyName) -> Box<dyn RunConsumer> {
     Box::new(Latency::new(how))
 }
 
-/// Longer delays are counted as this one.
+/// Longer delays are recorded with this value.
 const DELAY_MAX_NS: u64 = 60_000_000_000;
 /// Significant digits of the histogram: its error is below one in a thousand.
 const DIGITS: u8 = 3;
@@ -32,7 +32,7 @@ pub struct LatencyReport {
     pub frames: u64,
     /// Frames without a stamp: from elsewhere, or generated without `--stamp`.
     pub unstamped: u64,
-    /// Frames whose stamp is in the future, because of two clocks or a clock that was set. No other field counts them.
+    /// Frames whose stamp is in the future, because two clocks differ or the clock was set. No other field counts them.
     pub early: u64,
     pub p50_us: f64,
     pub p90_us: f64,

@@ -26,25 +26,25 @@ use crate::plan::CapturePlan;
 
 /// A consumer of `weir capture`.
 pub trait RunConsumer: Consumer + Send {
-    /// Writes the remaining output after a failure, when the consumer is not finished as usual.
+    /// Writes the remaining output after a failure, in place of `finish`.
     fn end(&mut self) {}
 
-    /// The delays of frames, if it measures them.
+    /// Returns the delays of frames, if the consumer measures them.
     fn latency(&self) -> Option<LatencyReport> {
         None
     }
 
-    /// Report on the interface that it feeds.
+    /// Returns the report on the interface that the consumer feeds.
     fn netdev(&self) -> Option<NetdevReport> {
         None
     }
 
-    /// Report on the flows that it counts.
+    /// Returns the report on the flows that the consumer counts.
     fn flows(&self) -> Option<FlowsReport> {
         None
     }
 
-    /// Report of the recorder.
+    /// Returns the report of a recorder.
     fn recorder(&self) -> Option<RecorderReport> {
         None
     }
@@ -71,12 +71,12 @@ pub trait RunSink: Sink + Send {
     /// See [`RunConsumer::end`].
     fn end(&mut self) {}
 
-    /// Report on the interface that it feeds.
+    /// Returns the report on the interface that the sink feeds.
     fn netdev(&self) -> Option<NetdevReport> {
         None
     }
 
-    /// Report on the flows that it counts.
+    /// Returns the report on the flows that the sink counts.
     fn flows(&self) -> Option<FlowsReport> {
         None
     }
@@ -91,7 +91,7 @@ impl RunSink for FilesByLinkType {}
 pub struct Named {
     pub name: &'static str,
     pub consumer: Box<dyn RunConsumer>,
-    /// The network namespace of its thread, if it is another one.
+    /// The network namespace of the consumer's thread, if it is not that of the process.
     pub netns: Option<Netns>,
 }
 
@@ -100,7 +100,7 @@ impl Named {
         Named { name, consumer, netns: None }
     }
 
-    /// Starts its thread. A thread inherits the network namespace of its creator.
+    /// Starts the consumer's thread. A thread inherits the network namespace of its creator.
     pub fn spawn(self, plan: Plan<dyn RunConsumer>) -> Result<Running<dyn RunConsumer>> {
         let running = match &self.netns {
             Some(netns) => netns.ask(|| spawn(self.consumer, plan))?,
@@ -110,23 +110,23 @@ impl Named {
     }
 }
 
-/// Parameters for making consumers.
+/// Parameters for creating consumers.
 pub struct Input<'a> {
     pub plan: &'a CapturePlan,
-    /// The stop, after which outputs do not wait long for their readers.
+    /// The stop of the run. After it was requested, outputs do not wait long for their readers.
     pub stop: Stop,
-    /// Names of addresses, for files.
+    /// Names of addresses, to be written into files.
     pub names: &'a Names,
 }
 
 impl Input<'_> {
-    /// A consumer that merges frames into time order and passes them to `sink`.
+    /// Returns a consumer that merges frames into time order and passes them to `sink`.
     fn ordered<S: RunSink + 'static>(&self, sink: S) -> Box<dyn RunConsumer> {
         Box::new(Ordered::new(self.plan.merge_slack, sink))
     }
 }
 
-/// The requested consumers. The first is the main one, whose counts are those of the run.
+/// Creates the requested consumers. The first is the main consumer, whose counts are those of the run.
 pub fn all(input: &Input<'_>) -> Result<Vec<Named>> {
     let outputs = &input.plan.outputs;
     let mut all = Vec::new();

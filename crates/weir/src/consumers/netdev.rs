@@ -15,28 +15,29 @@ use super::{Input, Named, RunSink};
 use crate::cli::{NetdevArgs, SuperFramesName};
 use crate::interruptible_writer::Stop;
 
-/// The most frames that are taken in one call.
+/// The most frames that the sink takes in one call.
 const RUN_FRAMES: u64 = 256;
-/// Interval at which readers of the interface are looked for.
+/// Interval of the checks for readers of the interface.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long readers may take for the last frames. tcpdump receives those of an unfilled block after a second.
+/// The longest time that readers are given for the last frames. tcpdump receives the frames of an unfilled block after
+/// a second.
 const READERS_TIME: Duration = Duration::from_secs(2);
 
 /// Report on an interface that was fed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct NetdevReport {
-    /// Its name, preceded by its network namespace if that is another one.
+    /// Name of the interface, preceded by its network namespace if that is not this one.
     pub name: String,
-    /// Frames that it received. Each segment counts.
+    /// Frames that the interface received. Each segment counts as a frame.
     pub received: u64,
-    /// Captured frames that it refused, fully or in part. The frame of a refused segment is unknown, so each refused
-    /// segment counts as one frame.
+    /// Captured frames that the interface refused, fully or in part. Which frame a refused segment belongs to is
+    /// unknown, so each refused segment counts as one frame.
     pub refused: u64,
     /// Frames that were segmented.
     pub segmented: u64,
     /// Frames that could not be segmented, and were fed whole.
     pub unsegmented: u64,
-    /// Frames that the capture had cut, and that were fed cut.
+    /// Frames that the capture had truncated, and that were fed truncated.
     pub cut: u64,
     /// Frames that programs sent into the interface. All are dropped.
     pub sent_into: u64,
@@ -68,7 +69,7 @@ pub(super) fn open(input: &Input<'_>, args: &NetdevArgs) -> Result<Named> {
     Ok(Named { name: "netdev", consumer: input.ordered(sink), netns })
 }
 
-/// The name of the interface, preceded by its network namespace if that is another one.
+/// Returns the name of the interface, preceded by its network namespace if that is not this one.
 fn name(args: &NetdevArgs) -> String {
     args.into.as_ref().map_or_else(|| args.name.to_string(), |into| format!("{into}/{}", args.name))
 }
@@ -93,15 +94,15 @@ struct Feeder {
     /// Frames that the interface has neither received nor refused yet.
     waiting: Count,
     kept: Count,
-    /// Refused frames and segments at the last count.
+    /// Number of refused frames and segments at the last count.
     refused: u64,
     stop: Stop,
     report: NetdevReport,
 }
 
 impl Feeder {
-    /// Gives readers time for the remaining frames, because their sockets fail once the interface is gone. After a
-    /// signal it does not wait.
+    /// Gives readers time for the remaining frames, because their sockets fail once the interface is gone. Returns at
+    /// once after a signal.
     fn wait_for_readers(&mut self) {
         let begin = Instant::now();
         while begin.elapsed() < READERS_TIME
@@ -142,19 +143,19 @@ impl Feeder {
         self.netdev.feed(frame).map_err(failed)
     }
 
-    /// Passes buffered frames to the interface, and counts them.
+    /// Passes buffered frames to the interface, and updates the counts.
     fn let_out(&mut self) -> Result<(), ConsumerError> {
         let result = self.netdev.flush();
         self.count();
         result.map_err(failed)
     }
 
-    /// Counts frames that were received or refused since the last call. Pending ones stay in `waiting`.
+    /// Counts frames that were received or refused since the last call. Pending frames stay in `waiting`.
     fn count(&mut self) {
         let Counts { received, refused, pending, .. } = self.netdev.counts();
         let refused_now = refused - std::mem::replace(&mut self.refused, refused);
         let Count { frames, wire_bytes } = self.waiting;
-        // `refused` and `pending` count segments, so both are limited by the number of waiting frames.
+        // `refused` and `pending` also count segments, so both are limited by the number of waiting frames.
         let lost = refused_now.min(frames);
         let left = pending.min(frames - lost);
         let kept = frames - lost - left;

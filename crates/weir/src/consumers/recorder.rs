@@ -35,7 +35,7 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
     let rotate = input.plan.outputs.rotate;
     let RotateArgs { rotate_time, quota, .. } = rotate;
     let defaults = Settings::default();
-    // One CPU is left to the capture.
+    // Compression leaves one CPU to the capture.
     let threads = thread::available_parallelism().map_or(1, |count| count.get().max(2) - 1);
     let settings = Settings {
         directories: directories.to_vec(),
@@ -48,14 +48,14 @@ pub(super) fn open(input: &Input<'_>, directories: &[PathBuf]) -> Result<Box<dyn
         may_begin: privileges::are_settled,
         ..defaults
     };
-    // Files will be created after capabilities are dropped, so directories are checked without them.
     if let Some(look_back) = &settings.look_back {
         let flag = Arc::clone(&look_back.asked.signal);
         register(SIGUSR2, flag).context("having SIGUSR2 be a trigger")?;
     }
+    // Files will be created after capabilities are dropped, so directories are checked without them.
     let recorder = privileges::without(|| Recorder::new(settings, disk))?.with_names(input.names);
     for directory in directories.iter().filter(|_| input.plan.talks) {
-        // With a slash, the user knows that it is a directory.
+        // The message has a slash, which shows that the name is a directory.
         if !directory.as_os_str().as_encoded_bytes().ends_with(b"/") {
             eprintln!("weir: {0} is a directory: recording into {0}/", directory.display());
         }

@@ -37,7 +37,7 @@ pub(super) fn open(input: &Input<'_>, path: &Path) -> Result<Box<dyn RunConsumer
     };
     let rotation = input.plan.outputs.rotation;
     let create = || FilesByLinkType::rotating(path, mode, rotation, say);
-    // Later files will be created after capabilities are dropped, so the directory is checked without them.
+    // Later files will be created after capabilities are dropped, so the first ones are also created without them.
     let files = if rotation.is_asked_for() { privileges::without(create)? } else { create()? };
     Ok(input.ordered(files.with_names(names)))
 }

@@ -39,10 +39,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Clients {
-    /// Serves a connection with `answer` on a thread of its own.
+    /// Serves a connection on a thread of its own. `answer` returns the response to a message.
     ///
-    /// At the limit of clients, the one that has been silent for the longest time is disconnected first. If all
-    /// are busy, the new client is refused.
+    /// If there are `CLIENTS_MAX` clients, the client that has been silent for the longest time is disconnected first.
+    /// If all are busy, the new client is refused.
     pub fn admit(
         &self,
         stream: UnixStream,
@@ -88,10 +88,10 @@ fn make_room(all: &mut Vec<Arc<Client>>) -> bool {
         let waiting = all.iter().enumerate().filter_map(|(at, client)| Some((since(client)?, at)));
         let Some((_, at)) = waiting.min() else { return false };
         let mut state = locked(&all[at].state);
-        // A message may have come meanwhile.
+        // The client may have sent a message meanwhile.
         if matches!(*state, ClientState::Waits(_)) {
             *state = ClientState::Gone;
-            // Its thread's read then returns the end of the stream.
+            // The read of the client's thread then returns the end of the stream.
             let _ = all[at].stream.shutdown(Shutdown::Both);
             drop(state);
             all.swap_remove(at);

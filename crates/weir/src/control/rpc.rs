@@ -45,7 +45,7 @@ pub struct Status {}
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetFilter {
-    /// The name; empty where feeds have none.
+    /// Name of the feeds; empty if they have none.
     #[serde(default)]
     pub feed: String,
     /// The filter; if empty, all frames pass.
@@ -56,7 +56,7 @@ pub struct SetFilter {
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Block {
-    /// The name; empty where feeds have none.
+    /// Name of the feeds; empty if they have none.
     #[serde(default)]
     pub feed: String,
     /// Entries to block.
@@ -113,7 +113,7 @@ fn method(name: &str, params: Option<&Value>) -> Result<Method, (i32, String)> {
     }
 }
 
-/// The JSON-RPC request for a method.
+/// Returns the JSON-RPC request for a method.
 pub fn request(method: &Method) -> serde_json::Result<Value> {
     let mut request = serde_json::to_value(method)?;
     request["jsonrpc"] = json!("2.0");
@@ -121,12 +121,12 @@ pub fn request(method: &Method) -> serde_json::Result<Value> {
     Ok(request)
 }
 
-/// An error response.
+/// Returns an error response.
 pub fn failed(id: Value, code: i32, message: &str) -> Value {
     Message::response(id, Err(RpcError::new(code, message))).to_value(0)
 }
 
-/// Receives one message; `None` at the end of the stream.
+/// Receives one message. Returns `None` at the end of the stream.
 pub fn receive(stream: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     framing::receive(stream, MESSAGE_BYTES_MAX)
 }

@@ -35,14 +35,14 @@ pub struct Served {
     lists: BlockLists,
     /// Flags of a recorder that waits for a trigger.
     asked: Option<Asked>,
-    /// The state of each feed. Locked during a change, so that changes come one after the other.
+    /// The state of each feed. The lock is held during a change, so changes do not overlap.
     state: Mutex<Vec<Now>>,
 }
 
 /// The current state of a feed.
 struct Now {
     in_force: InForce,
-    /// Its source has ended, so a change has no effect.
+    /// The source of the feed has ended, so a change has no effect.
     has_ended: bool,
 }
 
@@ -50,7 +50,7 @@ struct Now {
 enum FeedChange {
     Filter(Option<Arc<Filter>>),
     Block(ListChange),
-    /// Restores the former state of its block list.
+    /// Restores the former state of the feed's block list.
     Unblock(Undo),
 }
 
@@ -100,7 +100,7 @@ impl Served {
         Ok(json!({ "triggered": true }))
     }
 
-    /// The current JSON object, as `--json-every` prints it.
+    /// Returns the current report, as `--json-every` prints it.
     fn status(&self) -> Result<Value> {
         if !self.so_far.has_begun() {
             bail!(
@@ -111,7 +111,7 @@ impl Served {
         Ok(serde_json::from_str(&self.so_far.result(in_force).report().json())?)
     }
 
-    /// The current ledgers. While frames come, the counts of a ledger are not read at one instant.
+    /// Returns the current ledgers. While frames come, the counts of a ledger are not read at one instant.
     fn ledgers(&self) -> Result<Value> {
         self.so_far.count()?;
         let of_one = |feed: &Subscribed| {
@@ -173,17 +173,17 @@ impl Served {
         Ok(result)
     }
 
-    /// The entries that these feeds block, as JSON.
+    /// Returns the entries that these feeds block, as JSON.
     ///
-    /// `blocked` has the entries that all of them block. If a change could not be undone and the lists differ,
-    /// `sources` has the list of each. `left_ms` has the remaining time of entries that expire.
+    /// `blocked` has the entries that all of these feeds block. If a change could not be undone, so that the lists
+    /// differ, `sources` has the list of each source. `left_ms` has the remaining time of entries that expire.
     fn blocked(&self, state: &[Now], own: &[usize], changed: usize) -> Value {
         let now = Instant::now();
         let alive: Vec<usize> = own.iter().copied().filter(|&at| !state[at].has_ended).collect();
         let shown = if alive.is_empty() { own } else { &alive };
         let list_of = |at: usize| {
             let mut list = self.lists.of(self.feeds()[at].subscription);
-            // Expired entries are removed from one list after the other, so some may still have them.
+            // Expired entries are removed from one list after the other, so some lists may still have them.
             list.retain(|_, end| end.is_none_or(|end| end > now));
             list
         };
@@ -212,13 +212,13 @@ impl Served {
         result
     }
 
-    /// The name of the feed's source and part, as the user wrote it.
+    /// Returns the name of the feed's source and part, as the user wrote it.
     fn source(&self, at: usize) -> String {
         self.subscriptions.name_of(&self.feeds()[at])
     }
 
-    /// Indexes of the feeds with this name, one of each source. It is an error if one shares its rings with a feed of
-    /// another name.
+    /// Returns the indexes of the feeds with this name, one of each source. It is an error if one of them shares its
+    /// rings with a feed of another name.
     fn named(&self, name: &str) -> Result<Vec<usize>> {
         let all = self.feeds().iter().enumerate();
         let own: Vec<usize> = all.filter(|(_, feed)| feed.name == name).map(|(at, _)| at).collect();
@@ -244,14 +244,14 @@ impl Served {
         Ok(own)
     }
 
-    /// The name of another feed that reads the same rings.
+    /// Returns the name of another feed that reads the same rings.
     fn sharing(&self, feed: &Subscribed) -> Option<&str> {
         let is_same = |other: &&Subscribed| other.output == feed.output && other.name != feed.name;
         self.feeds().iter().find(is_same).map(|other| other.name.as_str())
     }
 
-    /// Changes all of the feeds whose sources have not ended, or none. Returns the changed feeds, each with the change
-    /// that undoes it.
+    /// Changes all of these feeds, except those of ended sources, or none. Returns the changed feeds, each with the
+    /// change that undoes this one.
     fn change_all(
         &self,
         state: &mut [Now],
@@ -269,7 +269,7 @@ impl Served {
         if made.is_empty() { Err(CaptureError::Ended.into()) } else { Ok(made) }
     }
 
-    /// Changes one feed, and returns the change that undoes it.
+    /// Changes one feed, and returns the change that undoes this one.
     fn change(
         &self,
         now: &mut Now,
@@ -305,7 +305,8 @@ impl Served {
         changed
     }
 
-    /// Undoes the changes in `made`, the last first, after one source has refused. Returns the error to report.
+    /// Undoes the changes in `made`, the last first, after one source has refused its change. Returns the error to
+    /// report.
     fn take_back(
         &self,
         state: &mut [Now],
@@ -320,7 +321,7 @@ impl Served {
         let mut stuck = Vec::new();
         for (at, back) in made.into_iter().rev() {
             match self.change(&mut state[at], at, back) {
-                // The filter or list of an ended source has no effect.
+                // A remaining filter or list of an ended source has no effect.
                 Ok(_) | Err(CaptureError::Ended) => {}
                 Err(error) => stuck.push(format!("{} ({})", self.source(at), error_text(&error))),
             }

@@ -19,12 +19,12 @@ use crate::units::grouped;
 
 /// The name of the image, which is removed at the end.
 const IMAGE: &str = "weir-demo";
-/// The user id of `nobody`, without any privileges.
+/// The user id of `nobody`, who has no privileges.
 const NOBODY: u32 = 65_534;
 const FRAMES: u64 = 50_000;
 const RATE_PPS: f64 = 50_000.0;
 
-/// Runs this part, or prints that there is no Docker. Returns whether the container received every frame.
+/// Runs this part, or prints that no Docker daemon answers. Returns `false` if the container missed frames.
 pub fn run(bed: &Testbed) -> Result<bool> {
     let answers = quiet(Command::new("docker").arg("version"));
     println!();
@@ -35,7 +35,7 @@ pub fn run(bed: &Testbed) -> Result<bool> {
     let dir = TempDir::new().context("making a folder among the temporary files")?;
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755))?;
     let _image = Image::new(dir.path())?;
-    // A directory of its own, because the container gets all of it.
+    // A separate directory, because the container can access all of it.
     let shared = dir.path().join("run");
     fs::create_dir(&shared)?;
     let config = dir.path().join("weir.toml");
@@ -122,7 +122,7 @@ fn quietly(mut command: Command) -> Command {
     command
 }
 
-/// Waits until a child prints this on standard error, and goes on reading that on another thread.
+/// Waits until a child prints `wanted` on standard error. Another thread then reads the rest.
 fn wait_for_line(child: &mut Child, wanted: &str) -> Result<()> {
     let talk = child.stderr.take().context("it has standard error")?;
     let mut lines = BufReader::new(talk).lines();

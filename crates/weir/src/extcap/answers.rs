@@ -26,7 +26,8 @@ pub(super) fn stored_interface() -> String {
     format!("interface {{value={}}}{{display=Weir: stored traffic}}\n", STORED)
 }
 
-/// The link type as a DLT value, which extcap requires. It differs from the LINKTYPE value in files for raw IP.
+/// Returns the sentence for the link type. extcap requires the DLT value, which differs from the LINKTYPE value of
+/// files for raw IP.
 pub(super) fn link_types(link_type: u16) -> String {
     let (number, name, display) = match link_type {
         1 => (1, "EN10MB".to_owned(), "Ethernet".to_owned()),
@@ -36,7 +37,7 @@ pub(super) fn link_types(link_type: u16) -> String {
     format!("dlt {{number={number}}}{{name={name}}}{{display={display}}}\n")
 }
 
-/// The options of a source for Wireshark's dialog; `snaplen_max` is the daemon's limit.
+/// Returns the options of a source for Wireshark's dialog; `snaplen_max` is the daemon's limit.
 pub(super) fn options(snaplen_max: u32, socket: &Path) -> String {
     let mut text = String::new();
     let mut argument = |number: u32, call: &str, display: &str, tooltip: &str, rest: &str| {
@@ -73,7 +74,8 @@ pub(super) fn options(snaplen_max: u32, socket: &Path) -> String {
     text
 }
 
-/// The options of recorded files. `stores` is the default of the directories, `from` that of the first time.
+/// Returns the options for recorded files. `stores` is the default of the directories, `from` is the default of the
+/// start time.
 pub(super) fn stored_options(stores: &str, from: &str) -> String {
     // A brace would end the value.
     let stores = if stores.contains(['{', '}']) { "" } else { stores };

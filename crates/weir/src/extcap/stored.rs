@@ -12,18 +12,18 @@ use crate::{EXIT_RAN, extract, feeds, signals};
 
 /// Environment variable with the default directories of the dialog, separated by colons.
 const STORES: &str = "WEIR_STORES";
-/// The value for no time limit. An empty value would not do, because Wireshark may leave out an empty field.
+/// The value of `--from` without a time limit. Wireshark may leave out an empty field, so the value is not empty.
 const ALL: &str = "all";
 const OWNER_ONLY: u32 = 0o600;
 
-/// Answers a query about the interface, or extracts.
+/// Answers a query about the interface, or extracts frames.
 pub(super) fn run(args: &ExtcapArgs) -> Result<u8> {
     if args.capture {
         return capture(args);
     }
     let asks_more = args.dlts || args.config || args.reload_option.is_some();
     if args.dlts {
-        // For Wireshark's list only. Each interface in the output has its own link type.
+        // Only for Wireshark's list: each interface in the output has its own link type.
         print!("{}", answers::link_types(weir_frame::pcapng::LINKTYPE_ETHERNET));
     }
     if args.config {
@@ -54,7 +54,7 @@ fn capture(args: &ExtcapArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// The corresponding arguments of `weir extract`.
+/// Returns the corresponding arguments of `weir extract`.
 fn extract_args(args: &ExtcapArgs, stores: Option<&OsStr>) -> Result<ExtractArgs> {
     let typed = args.dirs.as_deref().filter(|dirs| !dirs.is_empty());
     let dirs = typed.or(stores).unwrap_or_default();

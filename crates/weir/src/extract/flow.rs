@@ -11,12 +11,12 @@ use weir_frame::flow::FlowKey;
 use weir_frame::headers::Addresses;
 use weir_store::extract::Flow;
 
-/// Margin before the first and after the last frame of a record, because the record's clock may be another one.
+/// Margin before the first and after the last frame of a record, because the record may come from another clock.
 const MARGIN_NS: u64 = 1_000_000_000;
-/// Whether a flow has the wanted Community ID, by flow key and, for ICMP, type and code.
+/// Results of the comparison with the wanted Community ID, by flow key and, for ICMP, type and code.
 type Known = HashMap<(FlowKey, Option<(u8, u8)>), bool>;
 
-/// The most flows whose result is kept.
+/// The most results that are kept.
 const KNOWN_MAX: usize = 1 << 20;
 
 /// The needed fields of a record of `weir flows`. Source: docs/flows.md.
@@ -33,7 +33,7 @@ struct Line {
     end: Option<String>,
 }
 
-/// The flow, and its times if the record has them.
+/// Parses the text. Returns the flow, and the times of its record if the record has them.
 pub fn parse(text: &str) -> Result<(Flow, Option<(u64, u64)>)> {
     if let Some(path) = text.strip_prefix('@') {
         let line = std::fs::read_to_string(path).with_context(|| format!("--flow {text}"))?;

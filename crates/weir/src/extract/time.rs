@@ -5,7 +5,7 @@ use chrono::{DateTime, Local, NaiveDate, NaiveDateTime, NaiveTime, TimeZone};
 
 use crate::units;
 
-/// Parses a time into nanoseconds since the Unix epoch. `now` is the reference for relative times.
+/// Parses a time. Returns nanoseconds since the Unix epoch. `now` is the reference for relative times.
 ///
 /// # Errors
 /// The text is not a time; the message shows the forms.
@@ -39,7 +39,7 @@ fn nanoseconds<Z: TimeZone>(time: DateTime<Z>) -> u64 {
     time.timestamp_nanos_opt().and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0)
 }
 
-/// Seconds since the Unix epoch with a fraction of up to nine digits, as tshark and tcpdump print them.
+/// Parses seconds since the Unix epoch with a fraction of up to nine digits, as tshark and tcpdump print them.
 fn since_epoch(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

@@ -34,19 +34,19 @@ use crate::interruptible_writer::{InterruptibleWriter, Stop};
 use crate::privileges;
 use crate::signals::End;
 
-/// The longest time that a record waits until its batch is handed over.
+/// The longest time that a record waits in an incomplete batch.
 const BATCH_WAIT: Duration = Duration::from_millis(100);
-/// The most records per second that are sent to a collector by UDP. If many flows end at once, the collector has
-/// only its socket's buffer.
+/// The most records per second that are sent to a collector by UDP. If many flows end at once, only the socket's buffer
+/// of the collector holds their records.
 const UDP_PACE: NonZeroU32 = NonZeroU32::new(500_000).unwrap();
-/// The same for a trace, which is read faster than real time and waits for its exports.
+/// The same limit for a trace, which is read faster than real time and waits for its exports.
 const UDP_PACE_OF_TRACES: NonZeroU32 = NonZeroU32::new(50_000).unwrap();
 /// Permissions of files of JSON lines.
 const FILE_MODE: u32 = 0o600;
 /// Name of the export on standard output.
 const STDOUT: &str = "standard output";
 
-/// The table and the exports of a run.
+/// The table of the largest flows, and the exports, of a run.
 pub struct Exports {
     top: Top,
     exports: Vec<Queue>,
@@ -70,15 +70,15 @@ pub struct Exports {
 /// An export that has ended.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ExportReport {
-    /// Its name on the command line.
+    /// Name of the export, as on the command line.
     pub name: String,
     /// Records that were sent.
     pub sent: u64,
-    /// Records that could not be sent, because the other end was too slow or missing, or because of `error`.
+    /// Records that could not be sent, because the receiver was too slow or missing, or because of `error`.
     pub unsent: u64,
-    /// How often its disk was full and the write was retried.
+    /// How often a write was retried because the disk was full.
     pub disk_full: u64,
-    /// The error that ended it.
+    /// The error that ended the export.
     pub error: Option<String>,
 }
 
@@ -87,10 +87,10 @@ pub struct ExportSettings<'a> {
     pub args: &'a FlowMonitorArgs,
     /// Write JSON lines to standard output.
     pub json: bool,
-    /// Frames do not wait for slow exports. Those of a trace do.
+    /// Live frames do not wait for slow exports. Frames of a trace do.
     pub is_live: bool,
     pub stop: &'a Stop,
-    /// The end of the run, which a second signal makes short.
+    /// The end of the run. A second signal shortens it.
     pub end: &'a End,
     pub watch: Option<&'a Watch>,
 }
@@ -124,7 +124,7 @@ impl Exports {
                         is_biflow: args.biflow,
                         ..parquet::Config::default()
                     };
-                    // Its files will be created after capabilities are dropped, so the check runs without them.
+                    // Later files will be created after capabilities are dropped, so the check runs without them.
                     let parquet = privileges::without(|| Parquet::open(path, config))?;
                     start(parquet, plan)?
                 }
@@ -168,11 +168,11 @@ impl Exports {
             id,
         });
         let origin = Origin { interface: interface.name.clone(), owner };
-        // A batch that was handed over keeps the former list.
+        // A batch that was handed over keeps the former list of interfaces.
         Arc::make_mut(&mut self.origins).push(origin);
     }
 
-    /// Takes the record of a flow.
+    /// Adds the record of a flow to the table, and to the batch for the exports.
     pub fn take(&mut self, record: &FlowRecord) {
         self.records += 1;
         self.packets += record.packets();
@@ -186,7 +186,7 @@ impl Exports {
         }
     }
 
-    /// Hands records over to the exports if they have waited long enough.
+    /// Hands the batch over to the exports if its first record has waited long enough.
     pub fn flush(&mut self) {
         if !self.batch.is_empty() && self.handed_over.elapsed() >= BATCH_WAIT {
             self.hand_over();
@@ -208,10 +208,10 @@ impl Exports {
         self.exports.iter_mut().for_each(|export| export.push(&batch));
     }
 
-    /// Begins the end of the run: no more frames come, so exports may take some time.
+    /// Begins the end of the run. No more frames come, so exports may take some time.
     ///
-    /// Those of a trace may take as long as they need, unless the run was stopped; others have
-    /// [`FINISH_TIME_MAX`]. A further signal ends them at once.
+    /// Exports of a trace may take as long as they need, unless the run was stopped. Others have [`FINISH_TIME_MAX`]. A
+    /// further signal ends all of them at once.
     pub fn wait_for_exports(&mut self) {
         self.end.begins();
         if self.is_live || self.stop.is_signalled() {
@@ -220,7 +220,7 @@ impl Exports {
         }
     }
 
-    /// Whether the reader of standard output has left, or writing to it has failed.
+    /// Returns whether the reader of standard output has left, or a write to standard output has failed.
     pub fn has_lost_stdout(&self) -> bool {
         self.has_stdout && self.exports.first().is_some_and(Queue::has_ended)
     }
@@ -231,7 +231,7 @@ impl Exports {
         if !self.batch.is_empty() {
             self.hand_over();
         }
-        // All exports are closed first, so that they finish at the same time.
+        // All exports are closed before the first is waited for, so that they finish at the same time.
         self.exports.iter_mut().for_each(Queue::close);
         let (mut reports, mut of_stdout) = (Vec::new(), None);
         for (at, mut export) in std::mem::take(&mut self.exports).into_iter().enumerate() {
@@ -240,7 +240,7 @@ impl Exports {
             let Counts { sent, unsent } = counts;
             let mut report = ExportReport { name, sent, unsent, disk_full: full, error };
             if at == 0 && self.has_stdout {
-                // The failure of standard output is an error of the run.
+                // A failure of standard output is an error of the run, not of an export.
                 (of_stdout, report.error) = (failure, None);
             }
             reports.push(report);
@@ -248,17 +248,17 @@ impl Exports {
         (reports, of_stdout)
     }
 
-    /// Packets of all records so far.
+    /// Returns the number of packets in all records so far.
     pub fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Records so far.
+    /// Returns the number of records so far.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Data for viewers, except the flows: counters of the flow table, its capacity in flows, and the received frames.
+    /// Returns data for viewers, except the flows. `capacity` is that of the flow table, in flows.
     pub fn snapshot(
         &self,
         counters: Counters,
@@ -284,7 +284,7 @@ impl Exports {
         }
     }
 
-    /// The flows with the most bytes, as a text table. Empty if all flows were written to standard output.
+    /// Returns the flows with the most bytes, as a text table; empty if all flows were written to standard output.
     pub fn table(&self) -> String {
         if self.has_stdout {
             return String::new();
@@ -294,14 +294,14 @@ impl Exports {
     }
 }
 
-/// Whether the export failed because its reader left or stalled.
+/// Returns whether the export failed because its reader left or stalled.
 pub fn is_readers_choice(failure: &ExportError) -> bool {
     let is_gone = failure.source.kind() == io::ErrorKind::BrokenPipe;
     is_gone || Stalled::is_why(&failure.source)
 }
 
 fn start(export: impl Export + 'static, plan: &ExportSettings<'_>) -> Result<Queue> {
-    // A trace waits for a slow export; live frames do not, so records are dropped.
+    // A trace waits for a slow export. Live frames do not wait, so records are dropped.
     let when_full = if plan.is_live { WhenFull::Drop } else { WhenFull::Wait };
     let (name, watch) = (export.name(), plan.watch.cloned());
     let on_full = move || {
@@ -314,8 +314,8 @@ fn start(export: impl Export + 'static, plan: &ExportSettings<'_>) -> Result<Que
     Queue::start_with(export, when_full, patience).context("starting a thread")
 }
 
-/// Opens a file for its owner only, to append lines to it. For a named pipe it waits for a reader, until the run is
-/// to end.
+/// Opens a file to append lines to it. A new file is accessible to its owner only. A named pipe is opened once it has a
+/// reader, unless the run is to end before.
 fn create(path: &Path, stop: &Stop) -> Result<Box<dyn Write + Send>> {
     if std::fs::metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
         let waits = || eprintln!("weir: {}: waiting for its reader", path.display());

@@ -23,9 +23,9 @@ use crate::error_words::error_text;
 use crate::interruptible_writer::Stop;
 use crate::signals::End;
 
-/// Longest pause between two passes over the table, when few flows end.
+/// Pause between two passes over the table while few flows end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Shortest pause, when thousands of flows end: their records wait in a ring buffer of the kernel.
+/// Pause while thousands of flows end: their records wait in a ring buffer of the kernel.
 const LOOK_SOON: Duration = Duration::from_millis(1);
 /// Parts of the table that are reported to viewers between two passes.
 const PARTS: usize = 32;
@@ -73,7 +73,7 @@ pub fn run(args: &FlowsArgs, stop: &Arc<AtomicBool>, end: &End) -> Result<u8> {
     let seconds = begin.elapsed().as_secs_f64();
     out.wait_for_exports();
     let finished = table.finish(&mut |record| out.take(&record));
-    // Restores the terminal for the report.
+    // This restores the terminal for the report.
     drop(show);
     let (exports, failure) = out.finish();
     let error = finished.err().map(|error| error_text(&error));
@@ -129,12 +129,12 @@ impl Counting<'_> {
         watch.tell(Sources { sources: vec![source], lapped: 0 });
     }
 
-    /// Reports to viewers.
+    /// Reports flows and counters to viewers.
     fn report(&mut self) {
         let Counting { table, out, reporter: Some(reporter), .. } = self else { return };
         let snapshot = || {
             let counters = table.counters().table;
-            // The kernel counts bytes per flow only.
+            // The kernel counts bytes by flow only, so there is no sum.
             out.snapshot(counters, table.capacity(), counters.frames, None)
         };
         reporter.go_on(PARTS, table.buckets(), |buckets| table.live_part(buckets), snapshot);

@@ -9,18 +9,19 @@ use crate::error_words::without_number;
 /// The report on flows.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FlowsReport {
-    /// Records of flows that ended, and of each active time-out.
+    /// Records of flows that ended, and one record of a flow at each active timeout.
     pub records: u64,
     /// Flows that began.
     pub began: u64,
-    /// Flows that were ended early to make room for another.
+    /// Flows that were ended early, because the table was full.
     pub evicted: u64,
     /// Frames that belong to no flow, by reason.
     pub not_flows: NotFlowsReport,
-    /// Fragments after the first whose ports are known, and those whose ports are not: these are flows without ports.
+    /// Fragments after the first whose ports are known, and those whose ports are unknown, which count as flows without
+    /// ports.
     pub fragments_attributed: u64,
     pub fragments_unattributed: u64,
-    /// Steps of the frames' clock.
+    /// Forward and backward steps of the clock that stamped the frames.
     pub clock_steps_ahead: u64,
     pub clock_steps_back: u64,
     /// The exports of the records.
@@ -30,7 +31,7 @@ pub struct FlowsReport {
     pub table: String,
 }
 
-/// The report with its error as other reports have it: without the kernel's number.
+/// Removes the error number from the report of an export, as in other reports.
 fn in_plain_words(mut export: ExportReport) -> ExportReport {
     export.error = export.error.as_deref().map(without_number);
     export
@@ -49,7 +50,7 @@ pub struct NotFlowsReport {
 }
 
 impl FlowsReport {
-    /// The report of a finished table and its exports.
+    /// Returns the report of a finished table and its exports.
     pub fn new(counters: &Counters, exports: Vec<ExportReport>, out: &Exports) -> FlowsReport {
         let Counters { began, evicted, not_flows, .. } = *counters;
         FlowsReport {

@@ -13,20 +13,21 @@ use weir_monitor::{Latest, Maker, terminal};
 use super::watch::Watch;
 use crate::cli::ShowArgs;
 
-/// How long each wait for the first view lasts.
+/// The longest single wait for the first view.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// The running displays. Dropping it ends them, and restores the terminal.
 pub struct Show {
-    /// Dropped first, which tells the displays that the run is over.
+    /// Dropped before the other fields, which tells the displays that the run is over.
     maker: Option<Maker>,
     _page: Option<Page>,
     screen: Option<JoinHandle<io::Result<()>>>,
 }
 
 impl Show {
-    /// Starts the requested displays, and returns the run's channel to them; `None` without displays. `is_screens`: the
-    /// live table may be shown, because the run prints nothing on standard output and lasts long enough.
+    /// Starts the requested displays, and returns them with the run's channel to them; `None` without displays.
+    /// `is_screens`: the live table may be shown, because the run prints nothing on standard output and lasts long
+    /// enough.
     pub fn start(
         args: &ShowArgs,
         is_screens: bool,
@@ -56,7 +57,8 @@ impl Show {
     }
 }
 
-/// Starts the live table once there is something to show, so that an error of opening a source stays on the terminal.
+/// Starts a thread that shows the live table once there is a view. Until then, the terminal stays unchanged for errors
+/// of opening sources.
 fn screen(latest: Latest, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<io::Result<()>>> {
     let main = thread::current();
     let quit = move || {
@@ -75,7 +77,7 @@ fn screen(latest: Latest, stop: Arc<AtomicBool>) -> io::Result<JoinHandle<io::Re
 impl Drop for Show {
     fn drop(&mut self) {
         self.maker = None;
-        // A panic was already reported.
+        // If the thread has panicked, the panic was already reported.
         if let Some(Ok(Err(error))) = self.screen.take().map(JoinHandle::join) {
             eprintln!("weir: the live table cannot be drawn: {error}; --plain goes without it");
         }

@@ -9,7 +9,7 @@ use weir_frame::headers::Addresses;
 
 use crate::units::grouped;
 
-/// The records in this order, one per line, with aligned columns. Empty without records.
+/// Returns the records in this order, one per line, with aligned columns; empty without records.
 pub fn table<'a>(
     records: impl Iterator<Item = &'a FlowRecord>,
     interface: impl Fn(u32) -> Option<&'a str>,
@@ -69,7 +69,7 @@ fn row(record: &FlowRecord, interface: Option<&str>, is_biflow: bool) -> Vec<Str
     row
 }
 
-/// Source and destination, with their ports if they have any.
+/// Returns source and destination, with their ports if they have any.
 fn ends(record: &FlowRecord) -> [String; 2] {
     let key = &record.key;
     let [source, destination] = addresses_text(&key.addresses);

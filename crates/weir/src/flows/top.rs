@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use weir_flow::FlowRecord;
 
-/// Keeps a number of records with the most bytes. Of equal ones, the earlier are kept.
+/// Keeps the records with the most bytes, at most `most`. Among records with equal bytes, the earlier are kept.
 pub struct Top {
     most: usize,
     /// Ordered by bytes, then by arrival. The first is the next to be dropped.
@@ -31,7 +31,7 @@ impl Top {
         }
     }
 
-    /// The kept records, those with the most bytes first.
+    /// Returns the kept records, those with the most bytes first.
     pub fn records(&self) -> impl Iterator<Item = &FlowRecord> {
         self.kept.values().rev()
     }

@@ -10,7 +10,7 @@ use weir_monitor::{Reporter, SourceReporter, Sources};
 pub struct Watch {
     sources: SourceReporter,
     reporter: Arc<Mutex<Option<Reporter>>>,
-    /// The live table has the terminal, so nothing else may be written there.
+    /// The live table uses the terminal, so nothing else may be written to it.
     has_screen: bool,
 }
 
@@ -24,22 +24,22 @@ impl Watch {
         self.reporter.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether the live table has the terminal.
+    /// Returns whether the live table uses the terminal.
     pub fn has_screen(&self) -> bool {
         self.has_screen
     }
 
-    /// Reports the state of the sources.
+    /// Reports the state of the sources to the viewers.
     pub fn tell(&self, sources: Sources) {
         self.sources.tell(sources);
     }
 
-    /// Ends the displays. The terminal is restored soon after, however long the run takes to end.
+    /// Ends the displays. The terminal is restored soon after, however long the end of the run takes.
     pub fn end(&self) {
         self.sources.end();
     }
 
-    /// Shows a message to the user, on standard error too unless the live table has the terminal.
+    /// Shows a message to the user: in the viewers, and also on standard error unless the live table uses the terminal.
     pub fn say(&self, line: &str) {
         if !self.has_screen {
             eprintln!("weir: {line}");
@@ -54,7 +54,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// Shows a message to the user: by the viewers if there are any, else on standard error.
+/// Shows a message to the user: in the viewers if there are any, else on standard error.
 pub fn say(watch: Option<&Watch>, line: &str) {
     match watch {
         Some(watch) => watch.say(line),

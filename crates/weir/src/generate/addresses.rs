@@ -1,4 +1,4 @@
-//! The addresses of the frames of `weir gen`: given on the command line, or found through the kernel.
+//! The addresses of the frames of `weir gen`, which are given on the command line or looked up in the kernel.
 
 use std::io;
 use std::net::IpAddr;
@@ -43,8 +43,8 @@ impl JsonAddresses {
     }
 }
 
-/// The addresses of the frames; `None` if no flag names any. `is_sized`: a size was given, up to which a payload is
-/// padded.
+/// Returns the addresses of the frames; `None` if no flag names any. `is_sized`: a size was given, to which a payload
+/// is padded.
 pub fn addressing(iface: &str, args: &AddressArgs, is_sized: bool) -> Result<Option<Addressing>> {
     if args.is_empty() {
         return Ok(None);
@@ -93,7 +93,7 @@ pub fn addressing(iface: &str, args: &AddressArgs, is_sized: bool) -> Result<Opt
     }))
 }
 
-/// The kernel's route to an address. `None`: there is none, and none is needed.
+/// Returns the kernel's route to an address; `None` if there is no route, but --dst-mac makes it unnecessary.
 fn route(iface: &str, ifindex: u32, to: IpAddr, args: &AddressArgs) -> Result<Option<Route>> {
     match neighbour::route(ifindex, to) {
         Ok(Route { cast: Cast::Local, .. }) if args.dst_mac.is_none() => bail!(
@@ -111,7 +111,7 @@ fn route(iface: &str, ifindex: u32, to: IpAddr, args: &AddressArgs) -> Result<Op
     }
 }
 
-/// The MAC address of the route's next hop.
+/// Returns the MAC address of the route's next hop.
 fn resolved(
     iface: &str,
     ifindex: u32,

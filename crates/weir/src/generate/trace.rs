@@ -50,7 +50,7 @@ pub(super) fn run(iface: &str, path: &Path, args: &GenArgs) -> Result<u8> {
     Ok(EXIT_LOSS)
 }
 
-/// A text with the number of frames that were not sent, and the reasons.
+/// Returns a text with the number of frames that were not sent, and the reasons.
 fn not_sent(iface: &str, report: &ReplayReport) -> String {
     let why = |name| match name {
         "too_long" => format!(

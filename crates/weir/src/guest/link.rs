@@ -1,4 +1,4 @@
-//! The connection to the host's daemon: one session over the port or a vsock, which all feeds share.
+//! The connection to the host's daemon: one session over the port or a vsock, shared by all feeds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,15 +27,16 @@ use super::region::GuestRegion;
 const PORTS: &str = "/sys/class/virtio-ports";
 /// The kernel's list of character devices, with the subsystem of each.
 const DEVICES: &str = "/sys/dev/char";
-/// How long readers may read the remaining frames of a session that has ended. The host keeps the memory as long.
+/// How long readers may read the remaining frames of a session that has ended. The host keeps its memory for the same
+/// time.
 const UNREAD_WITHIN: Duration = Duration::from_secs(5);
 /// How long the host may take to begin a session.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long the host may take to answer while no other request is under way. After that its daemon is taken to have
-/// ended, because a vsock does not always report that: `vhost-device-vsock` 0.3 does not tell the guest when the
-/// daemon is killed. It is shorter than the time that the next daemon leaves to readers (5 s).
+/// How long the host may take to answer while no other request is under way. After that, its daemon is considered to
+/// have ended, because a vsock does not always report the end: `vhost-device-vsock` 0.3 does not tell the guest that
+/// the daemon was killed. The time is shorter than the one that the next daemon leaves to readers (5 s).
 const ALIVE_WITHIN: Duration = Duration::from_secs(3);
-/// How long the host may take to answer while it may handle other requests of this guest: to open a feed may take 10 s.
+/// How long the host may take to answer while it may handle other requests of this guest: opening a feed may take 10 s.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(15);
 
 /// The connection to the host's daemon.
@@ -46,7 +47,7 @@ pub struct Link {
     notifier: Arc<Notifier>,
 }
 
-/// Unparks the thread that made the link when the host's sources may have changed or the connection has ended.
+/// Unparks the thread that created the link when the host's sources may have changed or the connection has ended.
 struct Notifier {
     is_due: AtomicBool,
     thread: Thread,
@@ -67,9 +68,9 @@ impl Notifier {
 
 /// The channel of a session.
 enum Channel {
-    /// A virtio-serial port, which exists as long as this machine. Its sessions follow one another.
+    /// A virtio-serial port, which exists as long as this machine. It carries one session after the other.
     Port { path: PathBuf, port: Arc<Port> },
-    /// A vsock stream for each session, to this port of the host.
+    /// A vsock stream for each session, to this vsock port of the host.
     Vsock(u32),
 }
 
@@ -78,17 +79,17 @@ struct Session {
     current: Option<(Connection, Arc<PortTransport>)>,
     /// The host's sources at the last request.
     sources: BTreeMap<String, Source>,
-    /// The last session and the time at which its end was found, until nobody reads its remaining frames.
+    /// The last session and the time at which its end was found, as long as readers use its remaining frames.
     ended: Option<(Connection, Instant)>,
-    /// Number of sessions that were begun.
+    /// Number of sessions that were begun so far.
     begun: u64,
 }
 
 impl Session {
-    /// Whether a reader in this machine still reads the remaining frames of an ended session.
+    /// Returns whether a reader in this machine still reads the remaining frames of an ended session.
     ///
-    /// The next session must wait for that: with it, the host may remove the memory of the last one, and other memory
-    /// may appear in its place (Linux 6.1 keeps mappings of removed memory).
+    /// The next session must wait until this is false: when it begins, the host may remove the memory of the last
+    /// session, and other memory may appear in its place (Linux 6.1 keeps mappings of removed memory).
     fn is_read_yet(&mut self, region: &GuestRegion) -> bool {
         let is_read = self.ended.as_ref().is_some_and(|(ended, since)| {
             let _ = ended.let_go_of_unread();
@@ -108,7 +109,7 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    /// Uses this vsock port of the host. It is not connected to yet.
+    /// Creates a link over this vsock port of the host, without connecting yet.
     pub fn by_vsock(port: u32) -> Link {
         Link::over(Channel::Vsock(port), Arc::default())
     }
@@ -136,23 +137,24 @@ impl Link {
         Link { channel, region, session: Mutex::default(), notifier: Arc::default() }
     }
 
-    /// Whether there was a notification since the last call. The host's sources must then be requested again.
+    /// Returns whether there was a notification since the last call. If so, the caller must request the host's sources
+    /// again.
     pub fn take_notification(&self) -> bool {
         self.notifier.is_due.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether the channel reports the end of the host's daemon. A port does: it is closed then.
+    /// Returns whether the channel reports the end of the host's daemon. A port does, because it is closed then.
     pub fn tells_of_end(&self) -> bool {
         matches!(self.channel, Channel::Port { .. })
     }
 
-    /// Gives memory that nobody reads any more back to the host. Returns whether some of it is still read.
+    /// Returns memory that nobody reads any more to the host. Returns whether some of the memory is still read.
     pub fn let_go_of_unread(&self) -> bool {
         let current = self.session().current.clone();
         current.is_some_and(|(connection, _)| connection.let_go_of_unread())
     }
 
-    /// The host's sources.
+    /// Requests the host's sources.
     pub fn sources(&self) -> Result<BTreeMap<String, Source>, ClientError> {
         let sources = self.connection()?.sources_within(ANSWER_TIME_MAX)?;
         let sources: BTreeMap<String, Source> =
@@ -161,7 +163,7 @@ impl Link {
         Ok(sources)
     }
 
-    /// Whether the next session is delayed because readers still read frames of the last one.
+    /// Returns whether the next session is delayed because readers still read frames of the last one.
     pub fn waits_for_readers(&self) -> bool {
         self.session().ended.is_some()
     }
@@ -171,13 +173,13 @@ impl Link {
     }
 }
 
-/// The guest's end of the channel. A notification from the host wakes the readers of the region.
+/// Creates the guest's end of the channel. A notification from the host wakes the readers of the region.
 fn port_of(region: &Arc<GuestRegion>, fd: OwnedFd) -> std::io::Result<Arc<Port>> {
     let rung = Arc::clone(region);
     Port::new(fd, move || rung.ring())
 }
 
-/// The error for a port that cannot be opened, with advice.
+/// Returns the error for a port that cannot be opened, with advice.
 fn no_port(path: &Path, error: std::io::Error) -> anyhow::Error {
     let way = match error.kind() {
         ErrorKind::ResourceBusy => {
@@ -190,8 +192,8 @@ fn no_port(path: &Path, error: std::io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("the port to the host, {}: {way}", path.display()))
 }
 
-/// The kernel's subsystem of a character device that is not a virtio-serial port. `None` if it is one, or if the
-/// subsystem is unknown.
+/// Returns the kernel's subsystem of a character device that is not a virtio-serial port; `None` if the device is such
+/// a port, or if its subsystem is unknown.
 fn other_device(path: &Path, devices: &Path) -> Option<String> {
     let device =
         std::fs::metadata(path).ok().filter(|meta| meta.file_type().is_char_device())?.rdev();
@@ -201,7 +203,7 @@ fn other_device(path: &Path, devices: &Path) -> Option<String> {
     (name != "virtio-ports").then_some(name)
 }
 
-/// Finds the device of the port to the host in the kernel's list. This needs no symbolic links of udev, which small
+/// Finds the device of the port to the host in the kernel's list, without the symbolic links of udev, which small
 /// systems do not have.
 fn own_port(ports: &Path) -> Result<PathBuf> {
     let entries = std::fs::read_dir(ports).into_iter().flatten().flatten();
@@ -225,14 +227,14 @@ impl HostLink for Link {
     fn connection(&self) -> Result<Connection, ClientError> {
         let mut session = self.session();
         if let Some((connection, transport)) = session.current.take() {
-            // A vsock does not report that a host has ended, so the host is asked, but only when no other request is
-            // under way: it answers one request after the other.
+            // A vsock does not report that a host has ended, so the host is asked. It answers one request after the
+            // other, so the time limit applies only while no other request is under way.
             let is_there = || self.tells_of_end() || connection.is_answering(ALIVE_WITHIN);
             if connection.is_open() && is_there() {
                 session.current = Some((connection.clone(), transport));
                 return Ok(connection);
             }
-            // This tells its feeds that the host's daemon has ended.
+            // The feeds of the session then find that the host's daemon has ended.
             transport.hang_up();
             self.region.end_session();
             session.ended = Some((connection, Instant::now()));
@@ -243,7 +245,7 @@ impl HostLink for Link {
             return Err(no_host(io::Error::other(what)).into());
         }
         session.begun += 1;
-        // A number that no earlier broker has used.
+        // A number that no earlier broker has used, because it contains the process id.
         let number = u64::from(std::process::id()) << 32 | session.begun;
         let port = match &self.channel {
             Channel::Port { port, .. } => Ok(Arc::clone(port)),
@@ -264,7 +266,7 @@ impl HostLink for Link {
     fn path(&self) -> PathBuf {
         match &self.channel {
             Channel::Port { path, .. } => path.clone(),
-            // For messages only: it is not a file.
+            // The path is shown in messages only. It is not a file.
             Channel::Vsock(port) => format!("vsock:{port}").into(),
         }
     }

@@ -1,4 +1,4 @@
-//! The PCI devices of the host's memory, which are plugged in as long as there are feeds.
+//! The PCI devices with the host's memory, which are plugged in as long as there are feeds.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ struct State {
     plugged: Option<Plugged>,
     sleepers: BTreeMap<u64, BellId>,
     numbered: u64,
-    /// The note about the devices that were found last.
+    /// The note about the devices that were found last, for the user.
     note: Option<String>,
 }
 
@@ -47,10 +47,10 @@ impl State {
 struct Plugged {
     token: Token,
     devices: Devices,
-    /// `None` once the session has ended: the host may then unplug the devices, so the words must not be accessed.
+    /// `None` once the session has ended: the host may then unplug the devices, so their words must not be accessed.
     bells: Option<Bells>,
-    /// Number of rings by line (slot). A ring of an ended session may still be read after the host has given its line
-    /// to a ring of the next session.
+    /// Number of mapped rings, by line (slot). A ring of an ended session may still be read after the host has given
+    /// its line to a ring of the next session.
     slots: BTreeMap<u32, usize>,
 }
 
@@ -65,17 +65,17 @@ impl Default for GuestRegion {
 }
 
 impl GuestRegion {
-    /// A note to the user about the devices.
+    /// Returns a note for the user about the devices.
     pub fn note(&self) -> Option<String> {
         lock(&self.state).note.clone()
     }
 
-    /// Whether the memory of any feed is still read.
+    /// Returns whether readers still use the memory of any feed.
     pub fn is_read(&self) -> bool {
         lock(&self.state).plugged.is_some()
     }
 
-    /// Wakes readers after a bell from the host.
+    /// Wakes readers after a notification from the host.
     pub fn ring(&self) {
         if let Some(bells) = lock(&self.state).bells() {
             bells.ring();
@@ -88,7 +88,7 @@ impl GuestRegion {
         state.sleepers.clear();
         let bells = state.plugged.as_mut().and_then(|plugged| plugged.bells.take());
         drop(state);
-        // Outside the lock, because this joins a thread.
+        // Outside the lock, because the drop joins a thread.
         drop(bells);
     }
 }
@@ -98,7 +98,7 @@ impl Region for GuestRegion {
         let token: Token = at.token.parse()?;
         let is_there = |state: &State| state.plugged.as_ref().is_some_and(|own| own.token == token);
         let find = || Devices::find(&self.pci, token, APPEARS_WITHIN);
-        // Outside the lock, which is taken at each bell.
+        // Outside the lock, because each notification from the host takes the lock.
         let found = if is_there(&lock(&self.state)) { None } else { Some(find()?) };
         let mut state = lock(&self.state);
         // Meanwhile, another feed may have found the devices, or the last feed may have released them.
@@ -158,7 +158,7 @@ impl Region for GuestRegion {
     fn let_go(&self, at: &InRegion) {
         let mut state = lock(&self.state);
         let Some(plugged) = own(&mut state, at) else { return };
-        // A feed whose ring could not be mapped has no entry.
+        // The ring of this feed may not have been mapped. There is no entry then.
         let Some(count) = plugged.slots.get_mut(&at.place.slot) else { return };
         *count -= 1;
         if *count > 0 {
@@ -172,7 +172,7 @@ impl Region for GuestRegion {
     }
 }
 
-/// The devices of this feed, if they are still there.
+/// Returns the devices of this feed, if they are still plugged in.
 fn own<'a>(state: &'a mut State, at: &InRegion) -> Option<&'a mut Plugged> {
     state.plugged.as_mut().filter(|plugged| plugged.token.to_string() == at.token)
 }

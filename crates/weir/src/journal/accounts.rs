@@ -1,7 +1,7 @@
-//! The ledgers of a run's feeds, and the frames of feeds that a consumer never joined.
+//! The ledgers of a run's feeds, and the numbers of frames in feeds that a consumer never joined.
 //!
-//! With `--follow`, a source has new feeds each time it comes back. Once each consumer has joined a closed feed, or
-//! never will, its ledger is kept only in the sums.
+//! With `--follow`, a source has new feeds each time it comes back. The ledger of a closed feed is kept only in the
+//! sums once each consumer has joined the feed or never will.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use weir_capture::InterfaceLedger;
 use weir_probe::{ConsumerId, FeedId, SubscriptionId};
 use weir_ring::Ledger;
 
-/// Ledgers of feeds, and counts of the frames that consumers missed because they did not join a feed.
+/// Ledgers of feeds, and numbers of frames that consumers missed because they did not join a feed.
 #[derive(Default)]
 pub(super) struct Accounts {
     feeds: BTreeMap<FeedId, Known>,
-    /// Sums over closed feeds.
+    /// Sums of the ledgers of closed feeds.
     sums: BTreeMap<SubscriptionId, Ledger>,
     /// Ledgers of the interfaces of sources by pattern.
     interfaces: BTreeMap<SubscriptionId, Vec<InterfaceLedger>>,
@@ -24,12 +24,12 @@ pub(super) struct Accounts {
 #[derive(Default)]
 struct Known {
     readers: BTreeSet<SubscriptionId>,
-    /// Its last known ledger.
+    /// The last known ledger of the feed.
     latest: Ledger,
-    /// Frames that it captured, once it is closed.
+    /// Number of frames that the feed captured, once it is closed.
     captured: Option<u64>,
     refused: BTreeSet<ConsumerId>,
-    /// Consumers that have joined it, or never will.
+    /// Consumers that have joined the feed, or never will.
     settled: BTreeSet<ConsumerId>,
 }
 
@@ -39,20 +39,20 @@ struct Reader {
     not_joined: NotJoined,
 }
 
-/// Frames of feeds that a consumer did not join.
+/// Numbers of frames in feeds that a consumer did not join.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotJoined {
-    /// Frames of feeds that it could not be attached to.
+    /// Frames of feeds to which the consumer could not be attached.
     pub refused: u64,
-    /// Frames of feeds that were closed before it joined them.
+    /// Frames of feeds that were closed before the consumer joined them.
     pub left: u64,
-    /// Frames of past lives' feeds that were dropped because the consumer was too slow, by a subscription that read
-    /// the feed.
+    /// Frames in feeds of past lives that were dropped because the consumer was too slow, by one of the subscriptions
+    /// that read the feed.
     pub let_go: BTreeMap<SubscriptionId, u64>,
 }
 
-/// Adds the interfaces' ledgers of another life. An interface is identified by name and owner; it has the number of
-/// its last life.
+/// Adds the ledgers of the interfaces of another life to `all`. An interface is identified by name and owner; its
+/// number is that of its last life.
 fn add(all: &mut Vec<InterfaceLedger>, life: &[InterfaceLedger]) {
     let is_same = |known: &InterfaceLedger, one: &InterfaceLedger| {
         let has_owner = match (&known.owner, &one.owner) {
@@ -94,7 +94,7 @@ impl Accounts {
         }
     }
 
-    /// Records that a feed is closed. `None`: its ledger could not be read, and the last known one is used.
+    /// Records that a feed is closed. If its ledger could not be read (`None`), the last known ledger is used.
     pub(super) fn closed(&mut self, feed: FeedId, ledger: Option<Ledger>) {
         let Some(known) = self.feeds.get_mut(&feed) else { return };
         let ledger = ledger.unwrap_or_else(|| std::mem::take(&mut known.latest));
@@ -133,9 +133,9 @@ impl Accounts {
         readers
     }
 
-    /// Records that this feed, with so many frames, was dropped before a slow consumer joined it.
+    /// Records that this feed, with this number of frames, was dropped before a slow consumer joined it.
     ///
-    /// Returns the consumer's name; `None` if that was recorded before.
+    /// Returns the consumer's name; `None` if the drop was recorded before.
     pub(super) fn let_go(
         &mut self,
         id: ConsumerId,
@@ -167,7 +167,7 @@ impl Accounts {
         feeds.into_iter().for_each(|feed| self.settle(feed));
     }
 
-    /// Sum over all feeds that a subscription has read, with the last known counts of open feeds.
+    /// Returns the sum over all feeds that a subscription has read, with the last known counts of open feeds.
     pub(super) fn ledger(&self, subscription: SubscriptionId) -> Ledger {
         let mut sum = self.sums.get(&subscription).cloned().unwrap_or_default();
         let own = self.feeds.values().filter(|known| known.readers.contains(&subscription));
@@ -196,7 +196,7 @@ impl Accounts {
         }
     }
 
-    /// Number of feeds that are not forgotten.
+    /// Returns the number of feeds that are not forgotten.
     #[cfg(test)]
     pub(super) fn feeds(&self) -> usize {
         self.feeds.len()

@@ -1,7 +1,7 @@
 //! `weir lab churn`: adds and removes feeds, and attaches and detaches consumers, while a source runs at full rate.
 //!
-//! One feed without a filter stays all the time, and must lose nothing. Each other feed is read to its end and compared
-//! with its ledger.
+//! One feed without a filter stays open all the time, and must lose nothing. Each other feed is read to its end, and
+//! the number of its frames is compared with its ledger.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -27,9 +27,9 @@ use weir_ring::{Ledger, Mapping, Poll, Reader, Ring, Start, Tally};
 
 use crate::cli::{ChurnArgs, ChurnSource};
 
-/// Size of the rings of one feed: small, because up to a thousand feeds are made.
+/// Size of the rings of one feed: small, because up to a thousand feeds are created.
 const RING_BYTES: u64 = 16 << 20;
-/// Number of feeds that are open at the same time, besides the one that stays.
+/// Number of feeds that are open at the same time, in addition to the one that stays open.
 const TOGETHER: usize = 4;
 /// Number of feeds and consumers that are added and removed before descriptors and memory are counted, so that
 /// one-time allocations are not counted.
@@ -37,9 +37,10 @@ const WARM_UP: u64 = 8;
 /// The filter of the other feeds, `ip proto 17`: all generated frames pass.
 const FILTER: &str = "6,40 0 0 12,21 0 3 2048,48 0 0 23,21 0 1 17,6 0 0 262144,6 0 0 0";
 const SNAPLEN: u32 = 128;
-/// How long a feed or a consumer is given to receive a frame.
+/// The longest time in which a feed or a consumer must receive a frame.
 const FIRST_FRAME: Duration = Duration::from_secs(2);
-/// How long descriptors may take to be closed after a detach. Those still open then are counted as leaked.
+/// How long after a detach descriptors may take to be closed. Descriptors that are open after this time are counted as
+/// leaked.
 const LET_GO_LIMIT: Duration = Duration::from_secs(2);
 /// Number of frames after which a sleeping consumer is woken.
 const WAKE_FRAMES: u64 = 256;
@@ -61,12 +62,12 @@ pub struct Churned {
     attach: Times,
     /// Feeds whose ledger does not close, or differs from the number of frames in their rings.
     open_ledgers: u64,
-    /// Feeds that received no frame for two seconds, and consumers that slept as long.
+    /// Feeds that received no frame for two seconds, and consumers that slept for as long.
     without_frames: u64,
-    /// Counts of the feed that stays.
+    /// Counts of the feed that stays open.
     offered: u64,
     captured: u64,
-    /// Offered frames, or those that the generator sent if there is one, minus captured frames.
+    /// Number of offered frames (or, with a generator, of sent frames) minus number of captured frames.
     missing: i64,
     descriptors_more: i64,
     kib_more: i64,
@@ -99,7 +100,7 @@ pub fn run(args: &ChurnArgs) -> Result<Churned> {
             };
             let (tell, told) = channel();
             thread::scope(|scope| {
-                // Frames that are sent before the source has started are not counted.
+                // The generator must not send before the source has started, because such frames are not counted.
                 let sending = scope.spawn(|| -> Result<u64> {
                     match told.into_iter().next() {
                         None => Ok(0),
@@ -135,8 +136,8 @@ fn feed(name: &str, filter: Option<Arc<Filter>>, snaplen: u32) -> Feed {
 /// A source, and the end of the testbed in whose network namespace it was opened.
 type Opened<'a> = (Box<dyn Source>, Option<&'a End>);
 
-/// Runs the source on its own thread, and adds, removes, attaches and detaches on this one. `generating` is set to
-/// stop the generator; `started` is called once frames are captured.
+/// Runs the source on a separate thread, and adds, removes, attaches and detaches on this one. Sets `generating` to
+/// stop the generator. Calls `started` once frames are captured.
 fn churn(
     args: &ChurnArgs,
     filter: &Arc<Filter>,
@@ -171,7 +172,7 @@ fn churn(
         let mut churned = Churned::default();
         let worked = come_and_go(args, filter, &*control, &stays, &mut churned);
         generating.store(true, Ordering::Release);
-        // Frames on the link still arrive.
+        // Wait for the frames that are still on the link.
         thread::sleep(Duration::from_millis(300));
         stop.store(true, Ordering::Release);
         pumping.join().expect("a source does not panic")?;
@@ -228,7 +229,7 @@ fn come_and_go(
     let before = held()?;
     feeds(args.feeds, filter, control, churned)?;
     consumers(args.consumers, control, stays, churned)?;
-    // The source's thread releases a waker a moment after it was detached.
+    // The thread of the source releases a waker a moment after its consumer was detached.
     let begin = Instant::now();
     let mut after = held()?;
     while after.0 != before.0 && begin.elapsed() < LET_GO_LIMIT {
@@ -240,7 +241,7 @@ fn come_and_go(
     Ok(())
 }
 
-/// Open descriptors, and memory in KiB, of this process.
+/// Returns the number of open descriptors of this process, and its memory in KiB.
 fn held() -> Result<(i64, i64)> {
     let descriptors = fs::read_dir("/proc/self/fd").context("counting descriptors")?.count();
     let footprint = Footprint::of(std::process::id()).context("reading /proc/self/smaps")?;

@@ -1,4 +1,4 @@
-//! `weir lab disk`: the capacity of a disk and these CPUs.
+//! `weir lab disk`: measures the capacity of a disk and of these CPUs.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use weir_lab::bench::sizing::{self, Options};
 use crate::cli::DiskArgs;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
-/// Runs the command. After a signal, it prints the rounds so far.
+/// Runs the command. After a signal, prints the rounds so far.
 pub fn run(args: &DiskArgs) -> Result<u8> {
     let options = Options {
         weir: std::env::current_exe().context("finding this program's own file")?,

@@ -8,7 +8,7 @@ use weir_simulator::{Counts, Failure, events_of, play_many, shrunk};
 use crate::cli::SimulateArgs;
 use crate::{EXIT_FAILED, EXIT_RAN, signals};
 
-/// A check of the simulator failed.
+/// Exit status if a check of the simulator failed.
 const EXIT_BROKEN: u8 = 1;
 
 /// Runs the command.
@@ -50,7 +50,7 @@ fn text(counts: &Counts) -> String {
 
 /// Prints the shortest found list of events that still fails.
 fn shrink(events: &[weir_simulator::Event], failure: &Failure) {
-    // Without the hook, each try would print the same panic.
+    // Without this, the panic hook would print the same panic at each try.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
     let short = shrunk(events, None);

@@ -83,14 +83,14 @@ pub(super) fn check(args: &CaptureArgs) -> Result<Vec<&'static str>> {
     Ok(of_engines)
 }
 
-/// Whether `--engine` names the engine that this device has anyway.
+/// Returns whether `--engine` names the engine that this device has in any case.
 fn is_its_own(source: &SourceName, args: &CaptureArgs) -> bool {
     matches!(source, SourceName::Device { engine, .. } if args.input.engine.0 == Some(engine))
 }
 
-/// Whether the engine of some source supports the flag; if not, also the kind of source that the flag is for.
+/// Returns whether the engine of some source supports the flag; if not, also the kind of sources that the flag is for.
 fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'static str)> {
-    // The engine that `auto` prefers.
+    // Returns the engine that `auto` prefers.
     let best_for = |source: &SourceName| {
         let target = target(source);
         let mut live = ENGINES.into_iter().filter(|engine| engine.auto.is_some());
@@ -121,7 +121,7 @@ fn heeded(flag: &str, args: &CaptureArgs, interfaces: bool) -> Result<(bool, &'s
     Ok((false, "interfaces"))
 }
 
-/// The flags that were given. A flag with its default value changes nothing, and is not listed.
+/// Returns the flags that were given. A flag with its default value changes nothing, and is left out.
 fn given(args: &CaptureArgs) -> impl Iterator<Item = (&'static str, For)> {
     let default_slack = args.input.merge_slack == InputArgs::MERGE_SLACK;
     let flags = [

@@ -12,7 +12,7 @@ use crate::feeds;
 /// Default time that is saved after a trigger.
 const AFTER: Span = Span::Time(Duration::from_secs(10));
 
-/// The settings in the arguments, if any. `has_clock_stamps`: frames are stamped by this machine's clock.
+/// Returns the settings, if a trigger was given. `has_clock_stamps`: frames are stamped by this machine's clock.
 pub(super) fn of(
     args: &CaptureArgs,
     is_recorder: bool,

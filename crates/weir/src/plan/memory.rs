@@ -11,17 +11,17 @@ use super::{CapturePlan, FeedPlan, PlannedSource};
 use crate::source_name::SourceName;
 use crate::units::grouped;
 
-/// Default size of the rings of a feed: about 50 ms of 10 Gbit/s.
+/// Default size of the rings of a feed: about 50 ms of traffic at 10 Gbit/s.
 const DEFAULT: u64 = 64 << 20;
 
-/// Bytes of a feed's rings: the requested size, or a default that gives every CPU its minimum.
+/// Returns the size of a feed's rings in bytes: the requested size, or a default that gives every CPU its minimum.
 ///
 /// A single file waits for its readers, so its rings need not buffer frames during a reader's pause, and are small
 /// enough to stay in a cache. With several files, the rings of each must buffer frames during the pauses of the others,
 /// or frames would be merged out of order. If feeds may change, rings must buffer frames until a reader joins.
 ///
-/// Frames generated at full speed come ten times as fast as those of a link, and fill 64 MiB in 6 ms. The kernel may
-/// give the consumer's CPU to another program for 4 ms at a time.
+/// Frames that are generated at full speed come ten times as fast as those of a link, and fill 64 MiB in 6 ms. The
+/// kernel may give the consumer's CPU to another program for 4 ms at a time.
 pub(super) fn ring_bytes(
     asked: Option<u64>,
     sources: &[PlannedSource],
@@ -46,7 +46,8 @@ pub(super) fn ring_bytes(
     }
 }
 
-/// Whether a source is a generator without a rate limit, and generates more frames than fit into a default ring.
+/// Returns whether a source is a generator without a rate limit that generates more frames than fit into a default
+/// ring.
 fn goes_at_full_speed(name: &SourceName) -> bool {
     let SourceName::Gen(text) = name else { return false };
     text.parse::<GenSpec>().is_ok_and(|spec| {
@@ -56,13 +57,13 @@ fn goes_at_full_speed(name: &SourceName) -> bool {
     })
 }
 
-/// Refuses rings that do not fit into the free memory, because the kernel would allocate them and other programs would
-/// run out of memory.
+/// Refuses rings that do not fit into the free memory: the kernel would allocate them, and other programs would run out
+/// of memory.
 pub(super) fn check(plan: &CapturePlan) -> Result<()> {
     let named = plan.feeds.named.len().max(1) as u64;
     let changes = plan.control.is_some();
-    // Derived feeds are copied in user space from further rings: feeds for which the hook has no room, or whose
-    // filter the kernel does not accept. These may be all feeds.
+    // Frames of a derived feed are copied in user space from the rings of one additional feed. A feed is derived if the
+    // hook has no place for it, or if the kernel does not accept its filter. All feeds may be derived.
     let derives = plan.feeds.are_filtered() || changes;
     let fronts = if changes { (named << 18) + (8 << 20) } else { 0 };
     let feeds_of = |source: &PlannedSource| named * source.parts.len() as u64;
@@ -76,7 +77,8 @@ pub(super) fn check(plan: &CapturePlan) -> Result<()> {
     };
     let mut wanted = plan.sources.iter().map(need).fold(0, u64::saturating_add);
     if plan.ring_pages == Pages::Reserved {
-        // Without the rings of derived feeds: rings of BPF programs are never in reserved huge pages.
+        // The rings from which derived feeds are copied are not included: rings of BPF programs are never in reserved
+        // huge pages.
         let pages = |source: &PlannedSource| {
             let rings = source.request.memory(&source.target).rings;
             let each = (plan.ring_bytes / rings.max(1)).saturating_add(u64::from(BLOCK_BYTES));
@@ -84,7 +86,7 @@ pub(super) fn check(plan: &CapturePlan) -> Result<()> {
         };
         let pages = plan.sources.iter().map(pages).fold(0, u64::saturating_add);
         check_huge_pages(pages)?;
-        // The rest is ordinary memory.
+        // The remainder is ordinary memory.
         wanted = wanted.saturating_sub(pages.saturating_mul(HUGE_PAGE_BYTES));
     }
     let free = memory_limit::free().filter(|free| wanted > free.bytes);

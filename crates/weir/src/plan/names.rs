@@ -11,7 +11,7 @@ use crate::cli::CaptureArgs;
 use crate::source_name::SourceName;
 use crate::usage_hints;
 
-/// Refuses a name that is not an interface and looks like something else.
+/// Refuses a name that is not an interface but the name of a file.
 pub(super) fn check(args: &CaptureArgs) -> Result<()> {
     let sources = &args.input.sources;
     for (at, source) in sources.iter().enumerate() {
@@ -63,7 +63,7 @@ pub(super) fn check_output(args: &CaptureArgs) -> Result<()> {
     Ok(())
 }
 
-/// Whether output is recorded into directories.
+/// Returns whether the output is recorded into directories.
 pub(super) fn is_recorder(args: &CaptureArgs) -> bool {
     args.write.len() > 1 || args.write.iter().any(|path| is_directory(path))
 }
@@ -72,7 +72,7 @@ fn is_directory(path: &Path) -> bool {
     path.is_dir() || path.as_os_str().as_encoded_bytes().ends_with(b"/")
 }
 
-/// Refuses to write into a file that is being read, which would be truncated first.
+/// Refuses to write into a file that is a source: it would be truncated before it is read.
 fn check_not_a_source(path: &Path, sources: &[SourceName]) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let inode = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));

@@ -1,4 +1,4 @@
-//! Refuses to consume interfaces that carry this machine's own traffic, which would cut it off from the network.
+//! Refuses to consume frames of interfaces that carry this machine's own traffic: the machine would lose its network.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ pub(super) fn check(args: &CaptureArgs, sources: &[PlannedSource]) -> Result<()>
     Ok(())
 }
 
-/// Whether this machine's own traffic depends on the interface of a source.
+/// The answer to the question whether this machine's own traffic depends on the interface of a source.
 #[derive(Debug)]
 pub enum Found {
     /// No: frames are taken from no interface, or from one that has no address and no default route.
@@ -51,7 +51,7 @@ pub enum Found {
 /// Refuses a source that carries this machine's own traffic.
 ///
 /// # Errors
-/// This machine's traffic depends on it, or the kernel's answer cannot be read.
+/// This machine's own traffic depends on the source, or the kernel's answer cannot be read.
 pub fn check_one(source: &PlannedSource) -> Result<Found> {
     let name = &source.name;
     match look(source).with_context(|| format!("{name}; --yes consumes it without asking"))? {
@@ -85,7 +85,7 @@ pub fn look(source: &PlannedSource) -> Result<Found> {
     Ok(reason(&own, ssh.as_deref().and_then(ssh_address)).map_or(Found::Harmless, Found::Needed))
 }
 
-/// The server address of an SSH connection, from the value of SSH_CONNECTION.
+/// Returns the server address of an SSH connection, from the value of SSH_CONNECTION.
 ///
 /// Source: ssh(1), SSH_CONNECTION: client address, client port, server address, server port.
 fn ssh_address(connection: &str) -> Option<IpAddr> {
@@ -94,7 +94,7 @@ fn ssh_address(connection: &str) -> Option<IpAddr> {
     address.split('%').next()?.parse().ok()
 }
 
-/// Why this machine depends on the interface, the default route first; `None` if it does not.
+/// Returns the reasons why this machine depends on the interface, the default route first; `None` if it does not.
 fn reason(own: &OwnTraffic, ssh: Option<IpAddr>) -> Option<String> {
     let by_ssh = own.addresses.iter().find(|(_, address)| Some(*address) == ssh);
     let address = by_ssh.or(own.addresses.first()).map(|(name, address)| {

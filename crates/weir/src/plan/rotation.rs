@@ -16,7 +16,8 @@ use crate::source_name::SourceName;
 /// The number of files that must fit into a quota, so that at least half of the quota is always kept.
 const FILES_MIN: u64 = 2;
 
-/// The rotation of a plain file. For a recorder, which reads the arguments itself, the settings are only checked.
+/// Returns the rotation of a plain file. The settings of a recorder, which reads the arguments itself, are only
+/// checked.
 ///
 /// # Errors
 /// The settings contradict each other or do not apply to this output; the text says what to change.
@@ -111,7 +112,7 @@ fn check_combination(path: &Path, rotation: &Rotation) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a name by which rotation could overwrite a file that is being read.
+/// Refuses a name with which rotation could overwrite a file that is being read.
 fn check_not_a_source(path: &Path, args: &CaptureArgs) -> Result<()> {
     let folder = |path: &Path| {
         let folder = path.parent().filter(|folder| *folder != Path::new(""));

@@ -10,7 +10,7 @@ use super::{PlannedSource, engine_options};
 use crate::cli::CaptureArgs;
 use crate::source_name::{Part, SourceName};
 
-/// The planned sources. `flags` are the given flags that only some engines support.
+/// Returns the planned sources. `flags` are the given flags that only some engines support.
 pub(super) fn of(args: &CaptureArgs, flags: &[&'static str]) -> Result<Vec<PlannedSource>> {
     by_source(&args.input.sources)
         .into_iter()
@@ -39,7 +39,7 @@ fn plan(
     })
 }
 
-/// The engine of a source; `asked` is the engine for interfaces. `None`: `auto` chooses.
+/// Returns the engine of a source; `None` if `auto` chooses. `asked` is the engine that was requested for interfaces.
 pub fn engine_of(
     name: &SourceName,
     asked: Option<&'static Declaration>,
@@ -52,12 +52,12 @@ pub fn engine_of(
     }
 }
 
-/// The engine of a source, with the engine for interfaces from the command line.
+/// Returns the engine of a source, with the engine for interfaces from the command line.
 pub(super) fn engine(name: &SourceName, args: &CaptureArgs) -> Option<&'static Declaration> {
     engine_of(name, args.input.engine.0)
 }
 
-/// The target for an engine.
+/// Returns the target for an engine.
 pub fn target(name: &SourceName) -> Target {
     match name {
         SourceName::Interface { netns, iface, .. } => {
@@ -73,13 +73,13 @@ pub fn target(name: &SourceName) -> Target {
     }
 }
 
-/// Each source once, with its named parts.
+/// Returns each source once, with its named parts.
 fn by_source(sources: &[SourceName]) -> Vec<(SourceName, Vec<Part>)> {
     let mut all: Vec<(SourceName, Vec<Part>)> = Vec::new();
     for source in sources {
         let (whole, part) = source.taken_apart();
         match all.iter_mut().find(|(other, _)| *other == whole) {
-            // Files and generators are read twice if they are named twice.
+            // A file or generator that is named twice is read twice.
             Some((other, parts)) if other.is_of_interfaces() => parts.push(part),
             _ => all.push((whole, vec![part])),
         }
@@ -87,7 +87,7 @@ fn by_source(sources: &[SourceName]) -> Vec<(SourceName, Vec<Part>)> {
     all
 }
 
-/// The queues from which the engine captures, and the parts that feeds still have to select.
+/// Returns the queues from which the engine captures, and the parts that feeds still have to select.
 ///
 /// Some engines can capture from one range of queues only. A single named queue is then passed to the engine.
 fn queues_of(

@@ -3,11 +3,11 @@
 use super::Report;
 use crate::units::bit_rate;
 
-/// If less than this share of the frames was lapped, the consumer was fast enough on average, except for bursts.
+/// If less than this share of the frames was lapped, the consumer was fast enough on average, but not for bursts.
 const BURSTS: f64 = 0.05;
 
 impl Report<'_> {
-    /// Lines for a run with lapped frames: the rates of captured and delivered frames, and a remedy.
+    /// Returns lines for a run with lapped frames: the rates of captured and delivered frames, and remedies.
     pub(super) fn advice(&self) -> Vec<String> {
         let (total, main) = (self.total(), self.main());
         if main.delivered.lapped == 0 || total.captured == 0 || self.is_of_a_moment() {
@@ -32,7 +32,7 @@ impl Report<'_> {
     }
 }
 
-/// A remedy that makes a consumer of this kind faster, or gives it less to do.
+/// Returns a remedy that makes a consumer of this kind faster, or gives it less to do.
 fn less_or_faster(consumer: &str) -> &'static str {
     match consumer {
         "print" => "fewer frames: --filter; or --write FILE now, and print that later",

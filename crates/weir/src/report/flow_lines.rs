@@ -6,7 +6,7 @@ use crate::flows::exports::ExportReport;
 use crate::flows::report::{FlowsReport, NotFlowsReport};
 use crate::units::{counted, grouped};
 
-/// The flows, and frames that belong to none.
+/// Returns lines about the flows, and about frames that belong to no flow.
 pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
     let NotFlowsReport { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =
         flows.not_flows;
@@ -32,7 +32,7 @@ pub fn of_flows(flows: &FlowsReport) -> Vec<String> {
     [text].into_iter().chain(exports).chain([String::new()]).chain(table).collect()
 }
 
-/// An export of flows.
+/// Returns a line about an export of flows.
 fn of_export(export: &ExportReport) -> String {
     let mut text = format!("  {}: {} sent", export.name, counted(export.sent, "record"));
     let why = export.error.as_deref();

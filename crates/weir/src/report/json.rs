@@ -16,7 +16,7 @@ use crate::flows::report::FlowsReport;
 use crate::run_result::{ConsumerResult, FeedResult, Rates};
 use crate::source_name::Part;
 
-/// The counts of a ledger: of the whole run, of a source, or of a feed.
+/// The counts of a ledger: that of the whole run, of a source, or of a feed.
 #[derive(Serialize)]
 struct Counts {
     offered: u64,
@@ -48,7 +48,7 @@ impl From<&Ledger> for Counts {
     }
 }
 
-/// The counts of a ledger as JSON, in the form of reports.
+/// Returns the counts of a ledger as JSON, in the form of reports.
 pub fn counts(ledger: &Ledger) -> serde_json::Value {
     serde_json::to_value(Counts::from(ledger)).expect("numbers and names")
 }
@@ -65,14 +65,14 @@ struct Json<'a> {
     delivered: u64,
     untriggered: u64,
     after_limit: u64,
-    /// Only of a run that goes on.
+    /// Present only while the run lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     waiting: Option<u64>,
     late: u64,
     unexplained: Option<i128>,
     mpps: f64,
     gbps: f64,
-    /// Only of a run that goes on.
+    /// Present only while the run lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     rates: Option<Rates>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,7 +239,7 @@ struct JsonFeed<'a> {
     untriggered: Option<u64>,
 }
 
-/// An interface of a pattern. It has no drops if these are counted only for the whole feed.
+/// An interface of a pattern. It has no drops if drops are counted only for the whole feed.
 #[derive(Serialize)]
 struct JsonInterface<'a> {
     name: &'a str,
@@ -280,14 +280,14 @@ impl<'a> JsonInterface<'a> {
 }
 
 impl Report<'_> {
-    /// One JSON object, on one line.
+    /// Returns the report as one JSON object, on one line.
     pub fn json(&self) -> String {
         let (total, main) = (self.total(), self.main());
         let names = |name: fn(&Info) -> &str| {
             let mut names: Vec<&str> = Vec::new();
             for source in self.sources {
                 let name = name(&source.info);
-                // A source whose interface never appeared has no engine.
+                // A source whose interface was never there has no engine.
                 if !name.is_empty() && !names.contains(&name) {
                     names.push(name);
                 }

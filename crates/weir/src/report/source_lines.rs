@@ -3,8 +3,8 @@
 use weir_capture::Info;
 use weir_capture::kernel::netns::Owner;
 
-/// The engine, and why it was chosen. For a feed of a daemon, the daemon's own reason is left out, because it was
-/// printed at the start.
+/// Returns a line with the engine and the reason why it was chosen. For a feed of a daemon, the daemon's own reason is
+/// left out, because it was printed at the start.
 pub fn engine_line(info: &Info) -> String {
     let hook = info.hook.map_or_else(String::new, |hook| format!(" at {hook}"));
     let of_daemon = info.why.split_once("; ").filter(|_| info.engine == "host");
@@ -15,8 +15,8 @@ pub fn engine_line(info: &Info) -> String {
     }
 }
 
-/// A line about the owner. If an interface of this network namespace is owned by another namespace, it is a veth whose
-/// peer is there.
+/// Returns a line about the owner of an interface. If the owner of an interface of this network namespace is another
+/// namespace, the interface is a veth whose peer is in that namespace.
 pub fn owner_line(source: &str, owner: &Owner) -> Option<String> {
     match owner.kind {
         "netns" if source.starts_with("netns:") => None,

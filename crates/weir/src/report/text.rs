@@ -24,7 +24,7 @@ use crate::units::{bit_rate, counted, grouped, packet_rate};
 const INDENT: &str = "  ";
 
 impl Report<'_> {
-    /// The report as text for people.
+    /// Returns the report as text for people.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let (total, main) = (self.total(), self.main());
@@ -55,7 +55,7 @@ impl Report<'_> {
             packet_rate(self.mpps() * 1e6),
             bit_rate(self.gbps() * 1e9)
         );
-        // Rates over a few milliseconds would only show the speed of memory.
+        // Rates over less than 10 ms would only show the speed of memory.
         let rates = if self.duration.as_millis() < 10 { "" } else { &rates };
         line(format!("{:.3} s{rates}", self.duration.as_secs_f64()));
         self.rates.map(|rates| rates.text()).into_iter().for_each(&mut line);
@@ -110,7 +110,7 @@ impl Report<'_> {
         out
     }
 
-    /// Lines below the counts of the consumers, if there is something to report.
+    /// Returns the lines below the counts of the consumers, if there is something to report.
     fn of_the_run(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let super_frames = self.total().super_frames;
@@ -135,7 +135,7 @@ impl Report<'_> {
     }
 }
 
-/// Counts of a consumer that are shown where they are not 0.
+/// Returns the counts of a consumer that are shown only if they are not 0.
 fn single_counts(consumer: &ConsumerResult) -> Vec<(&'static str, u64)> {
     let Delivered { untriggered, after_limit, late, .. } = consumer.delivered;
     let all = [
@@ -150,7 +150,7 @@ fn single_counts(consumer: &ConsumerResult) -> Vec<(&'static str, u64)> {
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// Lines about recorded and deleted files.
+/// Returns lines about recorded and deleted files.
 fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     let RecorderReport { files, bytes, torn_blocks, .. } = *recorder;
     let mut lines =
@@ -203,7 +203,7 @@ fn of_recorder(recorder: &RecorderReport) -> Vec<String> {
     lines
 }
 
-/// A line about frames that the interface received, and that were sent into it.
+/// Returns a line about frames that the interface received, and frames that were sent into it.
 fn into_netdev(netdev: &NetdevReport) -> String {
     let NetdevReport { name, received, segmented, unsegmented, cut, sent_into, .. } = netdev;
     let mut text = format!("  {name} received {}", grouped(*received));
@@ -220,7 +220,8 @@ fn into_netdev(netdev: &NetdevReport) -> String {
     text
 }
 
-/// A line on how often a source was opened and its interface went down, if there is something to report.
+/// Returns a line on how often a source was opened and how often its interface went down, if there is something to
+/// report.
 fn comings(source: &SourceResult) -> Option<String> {
     let times = |count: u64| match count {
         1 => "once".to_owned(),
@@ -237,7 +238,7 @@ fn comings(source: &SourceResult) -> Option<String> {
     }
 }
 
-/// The filter of a feed and its location, if the feed has or had a filter.
+/// Returns a line with the filter of a feed and its location, if the feed has or had a filter.
 fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
     let what = match &feed.takes.filter {
         Some(filter) => format!("filter '{}'", filter.text),
@@ -260,7 +261,7 @@ fn choice(feed: &Subscribed, location: FilterLocation) -> Option<String> {
     Some(format!("  {}{what}{place}{changes}", whose(feed)))
 }
 
-/// A line on the feed whose rings a feed shares. The rows then add up to more than the totals.
+/// Returns a line about the feed with which a feed shares its rings. The rows then add up to more than the totals.
 fn sharing(feed: &Subscribed) -> Option<String> {
     let other = match feed.shares.as_deref()? {
         "" => "what was named before".to_owned(),
@@ -272,7 +273,7 @@ fn sharing(feed: &Subscribed) -> Option<String> {
     ))
 }
 
-/// The beginning of a feed's lines: its part and its name.
+/// Returns the beginning of a feed's lines: its part and its name.
 fn whose(feed: &Subscribed) -> String {
     match (feed.part, feed.name.as_str()) {
         (Part::Whole, "") => String::new(),
@@ -283,7 +284,7 @@ fn whose(feed: &Subscribed) -> String {
 }
 
 impl Report<'_> {
-    /// A note for each filter that no frame has passed, if frames with VLAN tags do not pass it.
+    /// Returns a note for each filter that no frame has passed, if frames with VLAN tags cannot pass the filter.
     fn on_tags(&self) -> Vec<String> {
         let note = |feed: &FeedResult| {
             let Ledger { offered, filtered, filtered_uncounted, .. } = feed.ledger;
@@ -293,14 +294,14 @@ impl Report<'_> {
         };
         match self.is_of_a_moment() {
             true => Vec::new(),
-            // Feeds may have the same filter.
+            // The set removes duplicates: feeds may have the same filter.
             false => {
                 self.feeds.iter().filter_map(note).collect::<BTreeSet<_>>().into_iter().collect()
             }
         }
     }
 
-    /// A heading, and one row per consumer.
+    /// Returns a heading, and one row per consumer.
     fn consumer_rows(&self) -> Vec<String> {
         let row = |cells: [&str; 5]| {
             let [name, delivered, lapped, after_limit, drops] = cells;
@@ -313,7 +314,7 @@ impl Report<'_> {
             let [frames, lapped, after_limit, drops] =
                 [frames, lapped, after_limit, drops].map(grouped);
             let line = row([consumer.name, &frames, &lapped, &after_limit, &drops]);
-            // After the columns: counts without a column, and each kind of drop.
+            // Counts without a column, and each kind of drop, follow the columns.
             let more =
                 single_counts(consumer).into_iter().filter(|(name, _)| *name != "after limit");
             more.fold(line, |line, (name, count)| format!("{line}, {} {name}", grouped(count)))
@@ -321,7 +322,7 @@ impl Report<'_> {
         rows
     }
 
-    /// A line for each consumer that has ended while the others go on.
+    /// Returns a line for each consumer that has ended while the others go on.
     fn ended(&self) -> impl Iterator<Item = String> {
         let ended = self.consumers.iter().filter(|consumer| consumer.has_ended == Some(true));
         ended.map(|consumer| match consumer.failure.as_deref() {
@@ -330,7 +331,7 @@ impl Report<'_> {
         })
     }
 
-    /// A heading, and one row per feed.
+    /// Returns a heading, and one row per feed.
     fn rows(&self) -> Vec<String> {
         let name = |FeedResult { asked, .. }: &FeedResult, source: &SourceResult| {
             let space = if asked.name.is_empty() { "" } else { " " };
@@ -364,14 +365,14 @@ impl Report<'_> {
                 let [offered, filtered, captured] =
                     [ledger.offered, filtered, ledger.captured].map(grouped);
                 let name = format!("{INDENT}{name}");
-                // Losses of a buffer that interfaces share are not counted for any of them.
+                // Drops in a buffer that interfaces share are not counted for any of them.
                 let dropped = match ledger.drops.is_empty() {
                     true => String::new(),
                     false => grouped(ledger.dropped()),
                 };
                 let mut row = row([&name, &offered, &filtered, &captured, &dropped, &missed]);
                 if let Some(owner) = owner {
-                    // The peer of a veth is in that network namespace, not the interface.
+                    // The peer of the veth is in that network namespace; the interface itself is not.
                     let other_end = if owner.kind == "netns" { "other end in " } else { "" };
                     let _ = write!(row, "  {other_end}{owner}");
                 }
@@ -388,7 +389,7 @@ impl Report<'_> {
     }
 }
 
-/// The number of filtered frames as text. Some filters run where filtered frames are not counted.
+/// Returns the number of filtered frames as text. Some filters run at a place where filtered frames are not counted.
 fn left_out(counted: u64, ledger: &Ledger) -> String {
     match (counted, ledger.filtered_uncounted) {
         (0, true) => "uncounted".to_owned(),

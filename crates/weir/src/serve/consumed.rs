@@ -8,7 +8,7 @@ use crate::plan::own_traffic::{Found, look};
 pub const FLAG: &str = "--consume";
 
 /// Refuses a source that cannot be consumed, or that carries this machine's own traffic. Called when the file is read,
-/// and at each opening of the source.
+/// and each time the source is opened.
 pub fn check(source: &PlannedSource) -> Result<(), String> {
     let PlannedSource { name, target, request, .. } = source;
     if !name.is_of_interfaces() {

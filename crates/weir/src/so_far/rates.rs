@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use crate::run_result::Rates;
 
-/// The shortest time over which rates are computed, if there is a reading as old: shorter times give noise.
+/// The shortest time over which rates are computed, if there is a reading of that age. Rates over shorter times are
+/// noisy.
 const OVER_MIN: Duration = Duration::from_millis(500);
 
 /// Counters from which rates are computed. `delivered` and `lapped` are those of the main consumer.
@@ -28,7 +29,7 @@ impl Readings {
         self.0 = [self.0[1], Some((at, totals))];
     }
 
-    /// Rates from the last reading that is old enough to these counters. `None` before the first reading.
+    /// Returns the rates from the last reading that is old enough to these counters; `None` before the first reading.
     pub fn rates(&self, now: Instant, totals: Totals) -> Option<Rates> {
         let [older, newer] = self.0;
         let age = |(at, _): &(Instant, Totals)| now.saturating_duration_since(*at);
@@ -37,7 +38,7 @@ impl Readings {
         if over_s <= 0.0 {
             return None;
         }
-        // Counters are not read at one instant, so a difference may be negative for a moment; it counts as 0.
+        // Counters are not read at one instant, so a difference may be negative for a moment. It then counts as 0.
         let rate =
             |count: fn(&Totals) -> u64| count(&totals).saturating_sub(count(&then)) as f64 / over_s;
         Some(Rates {

@@ -10,7 +10,7 @@ use super::{captured_with, ledger, quoted};
 use crate::run_result::Rates;
 use crate::units::{bit_rate, counted, grouped, packet_rate};
 
-/// The response to `status` as text for people. Missing fields are left out.
+/// Converts the response to `status` into text for people. Missing fields are left out.
 pub fn text(status: &Value) -> String {
     let mut text = String::new();
     // Writing into memory cannot fail.
@@ -88,13 +88,13 @@ fn write_feed(text: &mut String, feed: &Value) -> std::fmt::Result {
     )
 }
 
-/// Each place where frames were lost, with the count.
+/// Returns each place where frames were lost, with the count.
 fn places(ledger: &Ledger) -> Vec<String> {
     let lost = ledger.drops.iter().filter(|(_, count)| **count > 0);
     lost.map(|(place, count)| format!("{place} {}", grouped(*count))).collect()
 }
 
-/// The capture as a whole: its time, and its rates.
+/// Writes the time and the rates of the whole capture.
 fn write_whole(text: &mut String, status: &Value) -> std::fmt::Result {
     let number = |name: &str| status[name].as_f64().unwrap_or_default();
     writeln!(
@@ -128,7 +128,7 @@ fn write_consumer(text: &mut String, consumer: &Value) -> std::fmt::Result {
     )
 }
 
-/// The counts with these names that are not 0.
+/// Returns the counts with these names that are not 0.
 fn rest(of: &Value, names: &[&str]) -> String {
     let counts = names.iter().map(|name| (name, count(of, name))).filter(|(_, count)| *count > 0);
     counts.map(|(name, count)| format!(", {} {}", name.replace('_', " "), grouped(count))).collect()
@@ -146,7 +146,7 @@ fn count(of: &Value, name: &str) -> u64 {
     of[name].as_u64().unwrap_or_default()
 }
 
-/// The counts of a feed, in the form of the daemon's status.
+/// Returns the counts of a feed, in the form of the daemon's status.
 fn ledger_of(feed: &Value) -> Ledger {
     let drops = feed["drops"].as_object().into_iter().flatten();
     Ledger {

@@ -1,4 +1,4 @@
-//! `weir vm check`: faults that prevent a guest from reading feeds, and remedies.
+//! `weir vm check`: finds faults that prevent a guest from reading feeds, and remedies.
 
 use anyhow::Result;
 use serde_json::json;
@@ -79,7 +79,7 @@ fn judge(name: &str, path: &str, facts: &Facts) -> Vec<Finding> {
             found.as_ref().is_ok_and(|(state, ..)| state.is_on())
         }
         Some(Machine::Qemu { found, .. }) => found.is_some(),
-        // Only the daemon knows.
+        // Only the daemon knows whether the guest runs.
         None => true,
     };
     if let Some(guest) = guest.filter(|_| runs) {
@@ -137,7 +137,7 @@ fn of_file(
 ) {
     match guest {
         Some(guest) => of_sources(all, name, path, Some(&file.sources), guest),
-        // An unread file has been reported already.
+        // A file that cannot be read was already reported.
         None if file.sources.is_empty() => no_source(all, name, path),
         None => all.ok("sources", format!("of the file: {}", file.sources.join(", "))),
     }
@@ -250,7 +250,7 @@ fn of_guest(all: &mut Findings, guest: &Guest, is_by_vsock: bool) {
         GuestState::Detached => {
             all.no("monitor", "the guest is detached, and opens no feed", format!("weir vm attach {name}"));
         }
-        // At the sockets, which QEMU creates for its own user.
+        // Access to the sockets was denied: QEMU creates them for its own user.
         _ if raw_reason.contains(KERNEL_DENIES) => all.no(
             "monitor",
             reason,

@@ -1,4 +1,4 @@
-//! Adds the parts that feeds need to a libvirt domain's XML. Nothing else of the text is changed.
+//! Adds the parts that feeds need to the XML of a libvirt domain. The rest of the text is not changed.
 //!
 //! The root ports for the region are QEMU options (`qemu:commandline`), not controllers of libvirt: libvirt has no
 //! element for `pref64-reserve`, and would plug its own devices into controllers that it manages.
@@ -7,9 +7,9 @@
 
 use roxmltree::{Document, Node};
 
-/// Directory for the sockets of machines without libvirt, which have a subdirectory each.
+/// Directory for the sockets of machines without libvirt. Each machine has a subdirectory.
 pub const FOLDER: &str = "/run/weir-guests";
-/// The group of these subdirectories. The daemon's unit has it (packaging/weir.sysusers); no user is a member.
+/// The group of these subdirectories. The daemon's unit has this group (packaging/weir.sysusers); no user is a member.
 pub const GROUP: &str = "weir-guests";
 /// The name by which a guest finds the port.
 pub const PORT: &str = weir_plug::port::NAME;
@@ -19,15 +19,15 @@ pub const CHANNEL: &str =
 /// The XML namespace of QEMU options.
 const QEMU: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
-/// MiB that a root port reserves for a region of this size: twice as much, so that the region fits wherever the
-/// firmware places the window.
+/// Returns the MiB that a root port reserves for a region of this size: twice the size, so that the region fits
+/// wherever the firmware places the window.
 pub fn reserve_mib(region_mib: u64) -> u64 {
     region_mib.saturating_mul(2)
 }
 
-/// The options of two root ports, one for the region and one for the guest's page of words (`weir-region`).
+/// Returns the options of two root ports, one for the region and one for the guest's page of words (`weir-region`).
 ///
-/// `slot` is the slot of the root bus; `None`: QEMU chooses. `pair` counts from 0; each pair has its own ids and
+/// `slot` is the slot of the root bus; `None` lets QEMU choose. `pair` counts from 0; each pair has its own ids and
 /// chassis numbers.
 pub fn ports(region_mib: u64, slot: Option<u8>, pair: u8) -> [String; 2] {
     let reserve = reserve_mib(region_mib);
@@ -35,7 +35,7 @@ pub fn ports(region_mib: u64, slot: Option<u8>, pair: u8) -> [String; 2] {
         slot.map(|slot| format!(",addr={slot:#x}.{function}{more}")).unwrap_or_default()
     };
     let (first, second) = (at(0, ",multifunction=on"), at(1, ""));
-    // libvirt and people number from 1 on, so these chassis numbers are free.
+    // libvirt and people use numbers from 1 on, so these chassis numbers are free.
     let (one, two) = (2 * pair, 2 * pair + 1);
     let chassis = |number: u8| 201 + u16::from(number);
     [
@@ -50,7 +50,7 @@ pub fn ports(region_mib: u64, slot: Option<u8>, pair: u8) -> [String; 2] {
     ]
 }
 
-/// The first pair of ports whose ids and chassis numbers are free. Ports of an earlier, smaller region stay.
+/// Returns the first pair of ports whose ids and chassis numbers are free. Ports for an earlier, smaller region stay.
 fn free_pair(root: Node<'_, '_>) -> anyhow::Result<u8> {
     let options = root.descendants().filter(|node| node.has_tag_name((QEMU, "arg")));
     let options: Vec<&str> = options.filter_map(|node| node.attribute("value")).collect();
@@ -69,12 +69,12 @@ fn free_pair(root: Node<'_, '_>) -> anyhow::Result<u8> {
     })
 }
 
-/// Slots of the root bus for the root ports, tried from the last to the first. libvirt assigns slots from 1 on, and
-/// those from 0x1d on to devices of the chipset.
+/// Slots of the root bus for the root ports, tried from the last to the first. libvirt assigns slots from 1 on; those
+/// from 0x1d on belong to devices of the chipset.
 const SLOTS: std::ops::RangeInclusive<u8> = 0x10..=0x1c;
 
-/// A slot of the root bus that no device of the domain has. QEMU creates devices of its own options before those of
-/// libvirt, so that ports without a slot could take one of theirs.
+/// Returns a slot of the root bus that no device of the domain has. QEMU creates the devices of `qemu:commandline`
+/// before those of libvirt, so ports without a slot could take a slot of libvirt's devices.
 fn free_slot(root: Node<'_, '_>) -> Option<u8> {
     let is_taken = |slot: u8| {
         root.descendants().any(|node| {
@@ -92,7 +92,8 @@ fn free_slot(root: Node<'_, '_>) -> Option<u8> {
     SLOTS.rev().find(|slot| !is_taken(*slot) && !is_in_option(*slot))
 }
 
-/// MiB that a root port reserves by this option; `None` if it is not a root port that reserves memory.
+/// Returns the MiB that a root port reserves by this option; `None` if the option is not a root port that reserves
+/// memory.
 pub fn reserved_mib(option: &str) -> Option<u64> {
     let rest = option.strip_prefix("pcie-root-port,")?;
     let value = rest.split(',').find_map(|option| option.strip_prefix("pref64-reserve="))?;
@@ -111,18 +112,18 @@ pub fn reserved_mib(option: &str) -> Option<u64> {
 /// Text that is added to a domain.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Added {
-    /// The place, for people.
+    /// The place in the XML, as text for people.
     pub place: &'static str,
     /// Lines of XML.
     pub text: String,
 }
 
-/// A domain with all parts that it needs.
+/// A domain with all parts that feeds need.
 #[derive(Debug)]
 pub struct Change {
     /// The whole XML.
     pub xml: String,
-    /// Elements that were not there before.
+    /// Elements that were added.
     pub added: Vec<Added>,
     /// Whether the channel was added.
     pub adds_channel: bool,
@@ -182,7 +183,7 @@ pub fn change(xml: &str, region_mib: u64) -> anyhow::Result<Change> {
         }
     }
     let mut changed = xml.to_owned();
-    // From the end, so that earlier offsets stay valid.
+    // From the last offset to the first, so that the remaining offsets stay valid.
     inserts.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     for (at, text) in inserts {
         changed.insert_str(at, &text);
@@ -200,7 +201,7 @@ fn is_channel(node: Node<'_, '_>) -> bool {
     node.has_tag_name("channel") && node.children().any(is_port)
 }
 
-/// The offset at which lines are inserted at the end of an element: before the indentation of its closing tag.
+/// Returns the offset at which lines are inserted at the end of an element: before the indentation of its closing tag.
 fn end_of(xml: &str, node: Node<'_, '_>) -> anyhow::Result<usize> {
     let range = node.range();
     let Some(close) = xml[range.clone()].rfind("</") else {
@@ -210,7 +211,8 @@ fn end_of(xml: &str, node: Node<'_, '_>) -> anyhow::Result<usize> {
     Ok(before.trim_end_matches([' ', '\t']).len())
 }
 
-/// Whether the machine's root bus is PCIe, into which devices cannot be hot-plugged.
+/// Returns whether the root bus of the machine is PCIe. Devices cannot be hot-plugged into such a bus, only into root
+/// ports.
 fn needs_ports(root: Node<'_, '_>) -> bool {
     let machine = root.children().find(|node| node.has_tag_name("os"));
     let machine = machine.and_then(|os| os.children().find(|node| node.has_tag_name("type")));
@@ -218,7 +220,7 @@ fn needs_ports(root: Node<'_, '_>) -> bool {
     machine == "q35" || machine.contains("-q35") || machine.starts_with("virt")
 }
 
-/// Whether the domain has a root port with room for the region, and another one.
+/// Returns whether the domain has a root port with room for the region, and a second root port.
 fn has_ports(root: Node<'_, '_>, region_mib: u64) -> bool {
     let arguments = root.descendants().filter(|node| node.has_tag_name((QEMU, "arg")));
     let options = arguments.filter_map(|node| node.attribute("value"));
@@ -226,7 +228,7 @@ fn has_ports(root: Node<'_, '_>, region_mib: u64) -> bool {
     has_room(ports, region_mib)
 }
 
-/// Whether one of these root ports has room for the region, and there is another one.
+/// Returns whether one of these root ports has room for the region, and there is a second one.
 pub fn has_room<'a>(ports: impl Iterator<Item = &'a str>, region_mib: u64) -> bool {
     let reserved: Vec<Option<u64>> = ports.map(reserved_mib).collect();
     let has_one = reserved.iter().flatten().any(|mib| *mib >= reserve_mib(region_mib));

@@ -20,13 +20,13 @@ use crate::daemon::NoDaemon;
 use crate::error_words::words;
 use crate::limits::COMMAND_LINE_BYTES_MAX;
 
-/// Everything that is known of a guest.
+/// The known facts about a guest.
 pub struct Facts {
     /// The daemon's list of guests.
     pub daemon: Result<Vec<Guest>, NoList>,
     /// The daemon's file.
     pub file: Result<InFile, NoFile>,
-    /// The machine, if the file says where it is.
+    /// The machine, if the file has its domain or its QMP socket.
     pub machine: Option<Machine>,
 }
 
@@ -36,10 +36,10 @@ pub enum NoList {
     /// No daemon listens.
     #[error("{0}")]
     NoDaemon(String),
-    /// This user may not connect, or may not ask.
+    /// This user may not connect, or may not send this request.
     #[error("{0}")]
     Denied(String),
-    /// Another program answers, such as a guest's broker, or the connection broke.
+    /// Another program answers, such as a guest's broker, or the connection failed.
     #[error("{0}")]
     Other(String),
 }
@@ -47,24 +47,24 @@ pub enum NoList {
 /// Why the daemon's file is not available. The texts are for people.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoFile {
-    /// It does not exist.
+    /// The file does not exist.
     #[error("{0}")]
     Missing(String),
-    /// This user may not read it.
+    /// This user may not read the file.
     #[error("{0}")]
     Denied(String),
-    /// It is not TOML, or cannot be read.
+    /// The file is not TOML, or cannot be read.
     #[error("{0}")]
     Other(String),
 }
 
-/// Why nothing is known of a domain. The texts are for people.
+/// Why the facts about a domain are not available. The texts are for people.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoDomain {
     /// libvirt's client is not installed.
     #[error("{0}")]
     NoClient(String),
-    /// The message of libvirt.
+    /// Another error, with the message of libvirt.
     #[error("{0}")]
     Other(String),
 }
@@ -78,11 +78,11 @@ pub struct InFile {
     pub libvirt: Option<(String, String)>,
     /// Path of the QMP socket.
     pub qmp: Option<String>,
-    /// Whether it is reached over a vsock, and needs no port.
+    /// Whether the guest is reached over a vsock, and needs no port.
     pub is_by_vsock: bool,
-    /// Size of its region in MiB.
+    /// Size of the guest's region in MiB.
     pub region_mib: u64,
-    /// Sources that it may open.
+    /// Sources that the guest may open.
     pub sources: Vec<String>,
 }
 
@@ -91,9 +91,10 @@ pub struct InFile {
 pub enum Machine {
     /// A domain of libvirt.
     Domain {
-        /// Its name.
+        /// The domain's name.
         name: String,
-        /// Its state, the parts that the running domain lacks, and those that it will lack at its next start.
+        /// The domain's state, the parts that the running domain lacks, and the parts that it will lack at its next
+        /// start.
         found: Result<(DomainState, Lacks, Lacks), NoDomain>,
         /// The libvirt URI.
         uri: String,
@@ -102,7 +103,7 @@ pub enum Machine {
     Qemu {
         /// Path of the QMP socket.
         qmp: String,
-        /// Its process, and the parts that its command line lacks; `None`: no such process runs.
+        /// The process id of QEMU, and the parts that its command line lacks; `None` if no such process runs.
         found: Option<(u32, Lacks)>,
     },
 }
@@ -128,7 +129,7 @@ impl Facts {
     }
 }
 
-/// Classifies an error by its type, not by its text.
+/// Classifies the error by its type. The text of the error is kept.
 fn no_list(error: anyhow::Error) -> NoList {
     let text = words(&error);
     let refused = |error: &ClientError| matches!(error, ClientError::Plug(PlugError::Refused(_)));
@@ -153,7 +154,7 @@ fn in_file(path: &Path, name: &str) -> Result<InFile, NoFile> {
     Ok(of_table(&file, name))
 }
 
-/// Reads a guest's settings without validation, which is left to the daemon.
+/// Reads a guest's settings without validation; the daemon validates them.
 fn of_table(file: &Table, name: &str) -> InFile {
     let sources = file.get("sources").and_then(Value::as_table).into_iter().flatten();
     let lets_in = |source: &Value| {
@@ -182,7 +183,7 @@ impl Machine {
             let virsh = Virsh { uri: uri.clone(), domain: domain.clone() };
             let found = of_domain(&virsh, file.region_mib).map_err(|error| {
                 let text = words(&error);
-                // An `io::Error` comes only from starting virsh.
+                // An `io::Error` in the chain comes from starting virsh only.
                 let is_missing =
                     error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
                 match is_missing.into_iter().any(|cause| cause.kind() == ErrorKind::NotFound) {
@@ -208,7 +209,7 @@ fn of_domain(virsh: &Virsh, region_mib: u64) -> Result<(DomainState, Lacks, Lack
     Ok((state, if state.is_on() { lacks(true)? } else { next }, next))
 }
 
-/// The process id of the QEMU whose monitor is at this path, and the parts that its options lack.
+/// Finds the QEMU whose monitor is at this path. Returns its process id, and the parts that its options lack.
 fn qemu_of(qmp: &str, guest: &InFile) -> Option<(u32, Lacks)> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -222,7 +223,7 @@ fn qemu_of(qmp: &str, guest: &InFile) -> Option<(u32, Lacks)> {
     })
 }
 
-/// The parts that a command line lacks; `None` if it is not a QEMU with its monitor at this path.
+/// Returns the parts that a command line lacks; `None` if it is not that of a QEMU with its monitor at this path.
 fn lacks_of(words: &[&str], qmp: &str, guest: &InFile) -> Option<Lacks> {
     let program = words.first()?.rsplit('/').next()?;
     let monitor = format!("unix:{qmp}");

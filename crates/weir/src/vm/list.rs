@@ -1,4 +1,4 @@
-//! `weir vm list`.
+//! `weir vm list`: lists the guests of the daemon's file.
 
 use anyhow::Result;
 use serde_json::json;
@@ -18,7 +18,7 @@ pub fn run(args: &ListArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// The state as a word for people.
+/// Returns the state as a word for people.
 pub fn state(state: GuestState) -> &'static str {
     match state {
         GuestState::Absent => "absent",
@@ -29,7 +29,7 @@ pub fn state(state: GuestState) -> &'static str {
     }
 }
 
-/// One row per guest, followed by the reason if something is wrong.
+/// Returns one row per guest, followed by the reason if something is wrong.
 fn text(guests: &[Guest]) -> String {
     if guests.is_empty() {
         return "no guest: the daemon's file has no [guests.NAME]; `weir vm prepare NAME` prints one\n".to_owned();

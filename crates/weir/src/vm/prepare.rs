@@ -1,5 +1,5 @@
-//! `weir vm prepare`: the requirements of a machine, as QEMU's options or as a libvirt domain's XML, and the section
-//! for the daemon's file.
+//! `weir vm prepare`: prints the requirements of a machine, as QEMU's options or as a libvirt domain's XML, and the
+//! section for the daemon's file.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -45,14 +45,14 @@ pub fn run(args: &PrepareArgs) -> Result<u8> {
     Ok(EXIT_RAN)
 }
 
-/// Notes about labels of security modules.
+/// Notes about the labels of security modules.
 const LABELS: &str = "\
 # AppArmor and SELinux: libvirt makes the port's socket itself and labels it. The memory has no path: the daemon hands
 # QEMU descriptors of it. AppArmor does not judge files without a path. If SELinux refuses it (`ausearch -m avc -c
 # qemu`), let it: `ausearch -m avc -c qemu --raw | audit2allow -M weir-vm`, then `semodule -i weir-vm.pp`.
 ";
 
-/// The added lines, as text for people.
+/// Returns the added lines, as text for people.
 fn shown(change: &Change, sign: &str) -> String {
     let mut text = String::new();
     for added in &change.added {
@@ -101,7 +101,7 @@ fn apply(virsh: &Virsh, change: &Change) -> Result<()> {
     Ok(())
 }
 
-/// The section of the daemon's file.
+/// Returns the section for the daemon's file.
 fn in_file(args: &PrepareArgs) -> String {
     let name = &args.name;
     let mut text = format!(
@@ -127,22 +127,22 @@ fn in_file(args: &PrepareArgs) -> String {
     text
 }
 
-/// The name as a TOML key, for `[guests.NAME]`.
+/// Returns the name as a TOML key, for `[guests.NAME]`.
 fn toml_key(name: &str) -> String {
     let is_bare = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     if is_bare && !name.is_empty() { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// The directory of the guest's sockets.
+/// Returns the directory of the guest's sockets.
 fn folder_of(name: &str) -> String {
     format!("{FOLDER}/{name}")
 }
 
-/// The commands that create the directory. Its group is not that of the daemon's clients (weir), who could otherwise
-/// control QEMU.
+/// Returns the commands that create the directory. Its group is not that of the daemon's clients (weir), because these
+/// could otherwise control QEMU.
 fn folder(args: &PrepareArgs) -> String {
     let folder = folder_of(&args.name);
-    // With a vsock, the daemon creates its own socket there, so its group may write.
+    // With a vsock, the daemon creates its own socket in the directory, so its group may write.
     let mode = if args.vsock { "2770" } else { "2750" };
     let mut text = format!(
         "# QEMU makes its sockets in a folder of this guest, which belongs to QEMU's user and to the daemon's group \

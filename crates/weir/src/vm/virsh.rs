@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use weir_vm::limits::VIRSH_COMMAND_TIME_MAX;
 use weir_vm::{Domain, VmError};
 
-/// A domain, and the libvirt that has it.
+/// A domain, and the URI of its libvirt.
 pub struct Virsh {
     /// The libvirt URI.
     pub uri: String,
@@ -15,14 +15,14 @@ pub struct Virsh {
 /// State of a domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DomainState {
-    /// It has a QEMU process, paused or not.
+    /// The domain has a QEMU process, paused or not.
     On,
-    /// It has no QEMU process.
+    /// The domain has no QEMU process.
     Off,
 }
 
 impl DomainState {
-    /// Whether it has a QEMU process.
+    /// Returns whether the domain has a QEMU process.
     pub fn is_on(self) -> bool {
         self == DomainState::On
     }
@@ -51,7 +51,7 @@ impl Virsh {
         Ok(result.output.trim().to_owned())
     }
 
-    /// Its XML with passwords: of the running domain, or of its next start.
+    /// Returns the domain's XML with passwords: of the running domain, or of its next start.
     ///
     /// # Errors
     /// As [`run`](Virsh::run).
@@ -60,10 +60,10 @@ impl Virsh {
         self.run(&[&["dumpxml", "--security-info", &self.domain], which].concat())
     }
 
-    /// Its state.
+    /// Returns the domain's state.
     ///
     /// # Errors
-    /// As [`run`](Virsh::run), also if there is no such domain.
+    /// As [`run`](Virsh::run). It is also an error if there is no such domain.
     pub fn state(&self) -> Result<DomainState> {
         Ok(match &*self.run(&["domstate", &self.domain])? {
             "shut off" | "crashed" => DomainState::Off,

@@ -22,7 +22,7 @@ use crate::source_name::{Part, SourceName};
 
 /// The plan of a run with the flow table in the kernel.
 pub struct KernelPlan {
-    /// Names of the interfaces, with their owners.
+    /// Names of the interfaces, each with its owner, if it has one.
     pub interfaces: Vec<(String, Option<String>)>,
     netns: Option<Netns>,
     config: KernelConfig,
@@ -33,7 +33,7 @@ pub struct KernelPlan {
 }
 
 impl KernelPlan {
-    /// The plan for these arguments.
+    /// Makes the plan for these arguments.
     pub fn new(args: &FlowsArgs) -> Result<KernelPlan> {
         let input = &args.input;
         if let Some(flag) = unheeded(input) {
@@ -65,7 +65,8 @@ impl KernelPlan {
                 "--in-kernel: its interfaces are of one network namespace; start a monitor for each"
             );
         }
-        // Gives the errors of a capture with the same arguments, such as for consuming this machine's own traffic.
+        // This returns the errors of a capture with the same arguments, such as for consuming this machine's own
+        // traffic.
         CapturePlan::new(&CaptureArgs::into_flows(input, &args.flows))?;
         let netns = netns.as_ref().map(Netns::open).transpose()?;
         let ifaces: Vec<String> = ifaces.into_iter().map(|(_, iface)| iface.clone()).collect();
@@ -86,7 +87,7 @@ impl KernelPlan {
         })
     }
 
-    /// Attaches the programs.
+    /// Attaches the programs to the interfaces.
     pub fn open(&self) -> Result<KernelTable> {
         let names: Vec<&str> = self.interfaces.iter().map(|(name, _)| name.as_str()).collect();
         let open = || KernelTable::open_all(&names, self.config.clone());
@@ -97,12 +98,12 @@ impl KernelPlan {
         opened.context("--in-kernel")
     }
 
-    /// The interfaces, as named on the command line.
+    /// Returns the interfaces, as named on the command line.
     pub fn source(&self) -> String {
         self.named.join(",")
     }
 
-    /// The hook at which frames are counted.
+    /// Returns the name of the hook at which frames are counted.
     pub fn hook(&self) -> &'static str {
         match self.config.hook {
             Hook::Tc => "tc",
@@ -110,7 +111,7 @@ impl KernelPlan {
         }
     }
 
-    /// Number of records of one CPU that can wait to be read.
+    /// Returns the most records of one CPU that can wait to be read.
     pub fn records_max(&self) -> u32 {
         self.config.records_max
     }
@@ -127,7 +128,7 @@ fn config(args: &FlowsArgs) -> KernelConfig {
     };
     let direction = match (input.direction, hook) {
         (DirectionName::In, _) => Direction::In,
-        // XDP refuses this direction later.
+        // XDP refuses this direction when the programs are attached.
         (DirectionName::Out, _) => Direction::Out,
         (DirectionName::Both, Hook::Xdp) => Direction::In,
         (DirectionName::Both, Hook::Tc) => Direction::Both,
@@ -154,7 +155,7 @@ fn config(args: &FlowsArgs) -> KernelConfig {
     }
 }
 
-/// The first given flag that has no effect with the table in the kernel.
+/// Returns the first given flag that has no effect with the table in the kernel.
 fn unheeded(input: &InputArgs) -> Option<&'static str> {
     let given = [
         ("--filter", input.filter.is_some()),

@@ -19,7 +19,7 @@ use crate::out;
 use crate::report::flow_lines::of_flows;
 use crate::units::{grouped, packet_rate};
 
-/// The name that is reported as the engine.
+/// The engine's name in reports.
 pub const ENGINE: &str = "flow-table";
 
 /// The report of the run.
@@ -31,7 +31,7 @@ pub struct KernelReport<'a> {
     pub out: &'a Exports,
 }
 
-/// The JSON report, with the field names of a capture's report.
+/// The report as JSON. Its fields have the names of those in a capture's report.
 #[derive(Serialize)]
 struct Json<'a> {
     source: String,
@@ -91,7 +91,7 @@ impl KernelReport<'_> {
     }
 }
 
-/// The report as text for people.
+/// Returns the report as text for people.
 fn text(json: &Json<'_>) -> String {
     let mut text =
         format!("{}: {ENGINE} at {} (frames stay in the kernel)\n", json.source, json.hook);
