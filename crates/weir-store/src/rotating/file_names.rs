@@ -113,7 +113,8 @@ pub fn check_name(pattern: &Path, rotation: &Rotation) -> Result<(), FileError> 
 
 /// As they are counted here: the longest, 584 years, is as good as any longer one.
 pub(super) fn nanoseconds(period: Duration) -> u64 {
-    u64::try_from(period.as_nanos()).unwrap_or(u64::MAX / NAMES_COMPARED / 2)
+    const MAX: u64 = u64::MAX / NAMES_COMPARED / 2;
+    u64::try_from(period.as_nanos()).unwrap_or(MAX).min(MAX)
 }
 
 fn time_format(pattern: &Path, rotation: &Rotation) -> Option<String> {
