@@ -1,4 +1,4 @@
-//! Time of a table, and the hand that goes round its lines and ends flows.
+//! The time of a table, and the sweep over its lines that ends flows.
 
 use super::FlowTable;
 use crate::lines::{Line, oldest_ages};
@@ -6,10 +6,10 @@ use crate::record::{EndReason, FlowRecord};
 use crate::slots::{FIRST, LAST, LINE_SLOTS, set_tick, used};
 use crate::ticks::{Moved, OVER_TICKS};
 
-/// Ticks in which the hand goes round.
+/// Ticks in which the sweep visits all lines once.
 const ROUND_TICKS: u64 = 8;
-/// Ticks after which the age of a slot, a byte, could have wrapped: everything in the table is older than any
-/// time-out.
+/// After this many ticks the age of a slot, which is one byte, could have wrapped; but then everything in the table
+/// is older than any time-out.
 const JUMP_TICKS: u64 = 128;
 
 impl FlowTable {
