@@ -55,7 +55,7 @@ impl FlowTable {
         }
         for at in 0..LINE_SLOTS {
             if used(&self.slots.index[line]) & 1 << at == 0 {
-                // A free slot is of now, so that it does not make the line look old.
+                // A free slot gets the current ticks, so that it does not make the line look old.
                 let (idle, active) = (self.idle.byte(), self.active.byte());
                 set_tick(&mut self.slots.index[line], LAST, at, idle);
                 set_tick(&mut self.slots.index[line], FIRST, at, active);
