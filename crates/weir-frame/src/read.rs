@@ -31,7 +31,7 @@ use std::io::Read;
 use std::ops::Range;
 use window::Window;
 
-/// One frame, lent until the next call.
+/// A frame, borrowed until the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Nanoseconds since the Unix epoch. Other resolutions are converted, fractions cut off; times before 1970 become

@@ -42,7 +42,7 @@ pub enum CatalogError {
     /// A path that is neither a directory nor a regular file.
     #[error("{}: is no directory and no file; name a directory that weir capture --write DIR/ made", path.display())]
     NeitherOne {
-        /// Its name.
+        /// The path.
         path: PathBuf,
     },
 }

@@ -263,7 +263,7 @@ impl FileWriter {
             },
             Output::Pipe(pipe) => {
                 let (taken, result) = write_counted(pipe, blocks);
-                // Also flushed without data, because this reports a reader that has gone.
+                // The flush is done even without data, because it fails if the reader of the pipe has gone.
                 (taken, result.and_then(|()| pipe.flush()))
             }
         };

@@ -35,7 +35,7 @@ pub enum FileError {
     /// The reader of the pipe has gone.
     #[error("{path}: the reader of the pipe has gone after {kept} frames")]
     PipeClosed {
-        /// Its name.
+        /// The name of the pipe.
         path: PathBuf,
         /// Frames that went through.
         kept: u64,
@@ -43,7 +43,7 @@ pub enum FileError {
     /// The reader of the pipe is still there, but has read nothing for too long.
     #[error("{path}: the reader of the pipe takes nothing any more, after {kept} frames")]
     Stalled {
-        /// Its name.
+        /// The name of the pipe.
         path: PathBuf,
         /// Frames that went through.
         kept: u64,
@@ -96,7 +96,7 @@ pub enum FileError {
     /// The requested number of files is complete. This is not a failure.
     #[error("{path}: all files are complete (--rotate-files {files})")]
     Complete {
-        /// The name that was given.
+        /// The name given by the user.
         path: PathBuf,
         /// The number of files.
         files: u32,

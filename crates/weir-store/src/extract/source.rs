@@ -29,7 +29,7 @@ pub(super) struct Source {
     pub file: Content,
     /// The interfaces of the file that were read in planning.
     interfaces: Mutex<Arc<Vec<FileInterface>>>,
-    /// All interfaces of the file, read once a frame has one that planning did not find.
+    /// All interfaces of the file. They are read once a frame belongs to an interface that planning did not find.
     learned: OnceLock<Arc<Vec<FileInterface>>>,
 }
 
