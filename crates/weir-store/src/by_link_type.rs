@@ -11,7 +11,7 @@ use crate::file_error::FileError;
 use crate::names::Names;
 use crate::rotating::{RotatingFile, Rotation, check_name};
 
-/// Called with the names of all files whenever a further file was made.
+/// A function that is called with the names of all files whenever a further file was created.
 type Opened = Box<dyn FnMut(&[&Path]) + Send>;
 
 /// Files for the frames of interfaces with several link types: for each link type one file, or one sequence of files.

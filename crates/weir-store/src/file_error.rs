@@ -37,7 +37,7 @@ pub enum FileError {
     PipeClosed {
         /// The name of the pipe.
         path: PathBuf,
-        /// Frames that went through.
+        /// Frames that were written to the pipe.
         kept: u64,
     },
     /// The reader of the pipe is still there, but has read nothing for too long.
@@ -45,7 +45,7 @@ pub enum FileError {
     Stalled {
         /// The name of the pipe.
         path: PathBuf,
-        /// Frames that went through.
+        /// Frames that were written to the pipe.
         kept: u64,
     },
     /// Any other failure.

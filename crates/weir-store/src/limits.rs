@@ -18,8 +18,9 @@ pub const FILE_BYTES_MIN: u64 = 4 << 20;
 /// The smallest size at which a plain file is rotated on the command line, so that a number with a forgotten unit does
 /// not make a file of every frame.
 pub const ROTATE_BYTES_MIN: u64 = 4 << 10;
-/// The most large writes in flight on a volume. A network disk answers each after 2 to 3 ms, independent of their
-/// number: 8 gave 1.72 to 2.23 GB/s and 16 gave 2.23 to 2.65 GB/s; with 32, the ring's writer overtook some.
+/// Most large writes in flight on a volume. A network disk answers each after 2 to 3 ms, independent of their
+/// number: 8 gave 1.72 to 2.23 GB/s and 16 gave 2.23 to 2.65 GB/s; with 32, the ring's writer overtook some
+/// blocks.
 pub const VOLUME_WRITES_MAX: usize = 16;
 /// Most writes in flight on a volume, including the writes of one page that make whole blocks visible. These wait
 /// behind large writes, so with a common limit only half as many large writes would be in flight.

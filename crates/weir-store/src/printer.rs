@@ -19,7 +19,7 @@ enum PrintError {
     Write { name: String, kept: u64, source: io::Error },
 }
 
-/// Bytes of lines collected before a write.
+/// Bytes of lines that are collected before a write.
 const BUFFER_BYTES: usize = 1 << 16;
 /// The link type of an interface that was not described. It is not a LINKTYPE number.
 const NO_LINK_TYPE: u16 = u16::MAX;

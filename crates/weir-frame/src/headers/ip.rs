@@ -89,9 +89,9 @@ pub struct Ip {
     pub upper: Upper,
     /// Offset of the packet's payload in the frame, at most the number of captured bytes.
     pub upper_at: u32,
-    /// Offset in the frame at which the packet ends by its own account, which may lie beyond the
-    /// kept bytes. `u32::MAX` where the length field is 0: an offload super-frame or a jumbogram,
-    /// which goes to the end of the frame.
+    /// Offset in the frame at which the packet ends according to its length field, which may be beyond the captured
+    /// bytes. `u32::MAX` if the length field is 0, as in an offload super-frame or a jumbogram, which extends to the end
+    /// of the frame.
     pub packet_end: u32,
 }
 

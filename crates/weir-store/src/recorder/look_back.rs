@@ -54,7 +54,7 @@ impl Asked {
     }
 }
 
-/// Compiles a filter for a link type. The error is a text for people.
+/// A function that compiles a filter for a link type. The error is a text for the user.
 pub type Compile = Arc<dyn Fn(u16) -> Result<Program, String> + Send + Sync>;
 
 /// Triggers in the frames.

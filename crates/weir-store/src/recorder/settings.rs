@@ -31,7 +31,7 @@ pub struct Settings {
     pub now: fn() -> u64,
     /// Whether an index is written for each file.
     pub index: bool,
-    /// Nothing is written before this returns true. The kernel's io_uring workers keep the privileges of the thread
+    /// Returns true once writing may begin. The kernel's io_uring workers keep the privileges of the thread
     /// whose write started them, so a process that drops privileges must do so before the first write.
     pub may_begin: fn() -> bool,
 }
