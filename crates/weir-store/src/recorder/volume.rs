@@ -207,7 +207,7 @@ impl<D: Disk> Volumes<D> {
         own.files.space(&own.directory).is_ok_and(|space| space.free >= FREE_BYTES_MIN)
     }
 
-    /// Whether a failed write must be retried once a file is deleted. `begun` is the result of
+    /// Returns whether a failed write must be retried once a file is deleted. `begun` is the result of
     /// [`begin`](Volumes::begin).
     ///
     /// A file system may be full before the quota is reached, because other programs write there, and because the quota
