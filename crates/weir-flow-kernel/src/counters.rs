@@ -3,9 +3,9 @@
 use weir_flow::Counters;
 
 /// Counters of a table since it was opened, summed over all CPUs. They only grow, except for `table.flows` and the
-/// counts of lost records: a lost record that turns out to hold nothing but what was reported before is subtracted
-/// again.
-///  The counters are read one after the other while programs write them: they are exact once the table is finished.
+/// counts of lost records: a lost record of a flow that had been reported before is subtracted again.
+///
+/// The counters are read one after the other while programs write them: they are exact once the table is finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounters {
     /// The counters that a table in user space has, too. Clock steps and forgotten fragments are always 0 here: the

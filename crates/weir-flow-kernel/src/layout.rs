@@ -152,9 +152,10 @@ impl<'a> Bucket<'a> {
     }
 
     /// Returns a consistent copy of the flow in a slot that has had a flow; `None` if frames kept changing the slot.
-    ///  Two seqlocks protect it: `changes` of the bucket while flows begin and end, the top bit of `packets` while
-    ///  frames are counted. Source: Boehm, "Can seqlocks get along with programming language memory models?", MSPC
-    ///  2012.
+    ///
+    /// Two seqlocks protect it: `changes` of the bucket while flows begin and end, the top bit of `packets` while
+    /// frames are counted. Source: Boehm, "Can seqlocks get along with programming language memory models?", MSPC
+    /// 2012.
     pub fn read(self, at: usize) -> Option<Slot> {
         let slot = &self.0[SLOTS + at * SLOT_WORDS..][..SLOT_WORDS];
         let origin = &self.0[ORIGINS + at * ORIGIN_WORDS..][..ORIGIN_WORDS];

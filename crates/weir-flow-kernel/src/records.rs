@@ -11,7 +11,8 @@ use crate::layout::{COUNTS_WORDS, RECORD_WORDS, Slot, TAIL_WORDS, counts, record
 const AT_A_TIME: u64 = 64;
 
 /// Takes all records that a CPU has written so far, from its ring of `ring_records` records.
-///  Each slice covers all CPUs; `tails` is written.
+///
+/// Each slice covers all CPUs; `tails` is written.
 pub fn drain(
     cpu: usize,
     ring_records: u64,

@@ -20,7 +20,7 @@ pub struct Reported {
     parts: Vec<Part>,
     /// Flows that were reported completely, as of the last look at them.
     pub flows: u64,
-    /// Records that the programs counted as lost although their contents had been reported.
+    /// Records that the programs counted as lost although their flows had been reported; their packets and bytes.
     pub found_records: u64,
     pub found_packets: u64,
     pub found_bytes: u64,
@@ -59,7 +59,8 @@ impl Reported {
     }
 
     /// Notes that the whole of a flow in the table is reported.
-    ///  The caller has [taken](Self::take) all records that the CPU had written before the flow was read.
+    ///
+    /// The caller has [taken](Self::take) all records that the CPU had written before the flow was read.
     pub fn report(&mut self, place: usize, flow: &Slot) {
         if self.is_of_earlier(place, flow) {
             self.was_found(place);

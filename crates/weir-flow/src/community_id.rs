@@ -9,9 +9,10 @@ use weir_frame::flow::FlowKey;
 use weir_frame::headers::{Addresses, protocol};
 
 /// Returns the Community ID of a flow, version 1 with seed 0: `1:` and the SHA-1 of the key in base64.
-///  It is the same for both directions. For ICMP, `icmp` is the type and code of a message, which take the place of
-///  ports; a request and its reply have the same ID. Other protocols have the ports of [`FlowKey`], except for those
-///  that have no ports according to the specification.
+///
+/// It is the same for both directions. For ICMP, `icmp` is the type and code of a message, which take the place of
+/// ports; a request and its reply have the same ID. Other protocols have the ports of [`FlowKey`], except for those
+/// that have no ports according to the specification.
 #[must_use]
 pub fn community_id(key: &FlowKey, icmp: Option<(u8, u8)>) -> String {
     let mut ends = match key.addresses {

@@ -96,7 +96,8 @@ impl FlowRecord {
 
     /// Merges another record of the same flow into this one. Direction, interface and ICMP type are those of the
     /// record that began earlier, the reason is that of the record that ended later.
-    ///  `more.key` must be this key or its reverse: the function only checks whether the two keys are equal.
+    ///
+    /// `more.key` must be this key or its reverse: the function only checks whether the two keys are equal.
     pub fn absorb(&mut self, more: &FlowRecord) {
         let (mut early, late) =
             if more.first_ns < self.first_ns { (*more, *self) } else { (*self, *more) };

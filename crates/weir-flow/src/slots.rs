@@ -2,11 +2,9 @@
 //!
 //! | memory | size for each slot | words |
 //! |---|---|---|
-//! | `index` | 4 bytes of a line of 16 slots | 0-3 tags, 16 bits, 0: free; 4-5 tick of the last frame; 6-7 of the
-//! first |
-//! | `counts` | a line | 0-3 addresses, 4 ports and the rest of the key; 5 latest timestamp; 6 packets; 7 bytes,
-//! flags |
-//! | `others` | 3 words | earliest timestamp; packets of the other direction; its bytes, flags |
+//! | `index` | 4 bytes of a line of 16 | 0-3 tags, 16 bits, 0: free; 4-5 tick of the last frame; 6-7 of the first |
+//! | `counts` | a line | 0-3 addresses, 4 ports and the rest of the key; 5 latest time; 6 packets; 7 bytes, flags |
+//! | `others` | 3 words | earliest time; packets of the other direction; its bytes, flags |
 //!
 //! These are 92 bytes for each slot. IPv4 addresses fit in one word, so for an IPv4 flow words 1-3 of `counts` hold
 //! the contents of `others`: each frame of an IPv4 flow, its beginning and its end touch one line of `index` and one

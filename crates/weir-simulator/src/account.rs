@@ -10,8 +10,7 @@ use crate::frame::Frame;
 use crate::sink::Got;
 use crate::truth::FeedTruth;
 
-/// An upper bound for bytes that a reader can be behind without being overtaken, on the safe side: less than the
-/// smallest ring.
+/// A reader of the smallest ring is never overtaken by fewer bytes than this.
 const LAP_BYTES_MIN: u64 = 1 << 20;
 
 /// The frames and feeds of a run, with which a consumer's frames are compared.

@@ -13,7 +13,7 @@ pub enum Event {
         wants: u64,
         /// Number of subscriptions.
         count: u64,
-        /// Whether the source is awaited again if it is missing.
+        /// Whether the probe waits for the source if it is missing.
         follows: bool,
     },
     /// A source is started.

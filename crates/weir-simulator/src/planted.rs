@@ -9,7 +9,7 @@ pub enum Planted {
     DropsForgotten,
     /// The engine publishes its count of frames before the last frame of a turn.
     OfferedTooEarly,
-    /// The engine loses a frame, which it counts as pushed.
+    /// The engine pushes a frame to no feed, and counts no loss.
     FrameLost,
     /// The engine pushes a frame twice.
     FrameTwice,

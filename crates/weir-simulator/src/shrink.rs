@@ -4,8 +4,9 @@ use crate::event::Event;
 
 /// Removes smaller and smaller parts of the events as long as `fails` returns true for the rest. Returns a list from
 /// which no single event can be removed.
-///  Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 28(2), 2002, without
-///  the tests of the parts alone.
+///
+/// Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 28(2), 2002, without
+/// the tests of the parts alone.
 pub fn shrink(events: &[Event], mut fails: impl FnMut(&[Event]) -> bool) -> Vec<Event> {
     let mut left = events.to_vec();
     let mut part = left.len().div_ceil(2).max(1);

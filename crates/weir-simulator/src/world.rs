@@ -8,8 +8,7 @@
 //! | `outputs` | the outputs of the core, compared with the known state |
 //! | `offer` | frames that are offered to sources |
 //! | `reading` | turns of the consumers |
-//! | `settle` | the completion of all effects: the state must be as the callers requested, and at the end nothing
-//! must be left |
+//! | `settle` | completion of all effects; checks that the state is as the callers requested |
 
 mod commands;
 mod effects;

@@ -119,8 +119,9 @@ pub struct Report {
 }
 
 /// Completes the files that killed recorders left, and builds indexes that are missing or do not match.
-///  Once `stop` returns true, the function ends between two blocks, and a file whose work is unfinished is not
-///  changed.
+///
+/// Once `stop` returns true, the function ends between two blocks, and a file whose work is unfinished is not
+/// changed.
 pub fn reindex(catalog: &Catalog, options: &Options, stop: &(dyn Fn() -> bool + Sync)) -> Report {
     let mut report = Report::default();
     let (open, mut files): (Vec<Listed>, Vec<Listed>) =

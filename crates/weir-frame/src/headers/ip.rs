@@ -90,8 +90,8 @@ pub struct Ip {
     /// Offset of the packet's payload in the frame, at most the number of captured bytes.
     pub upper_at: u32,
     /// Offset in the frame at which the packet ends according to its length field, which may be beyond the captured
-    /// bytes. `u32::MAX` if the length field is 0, as in an offload super-frame or a jumbogram, which extends to the end
-    /// of the frame.
+    /// bytes. `u32::MAX` if the length field is 0, as in an offload super-frame or a jumbogram, which extends to the
+    /// end of the frame.
     pub packet_end: u32,
 }
 

@@ -16,7 +16,8 @@ pub const HEAD_BYTES: usize = 128;
 const TYPE_AT: usize = 12;
 
 /// Computes the index entries of pieces, frame by frame.
-///  Memory is allocated at creation; each finished piece allocates its set.
+///
+/// Memory is allocated at creation; each finished piece allocates its set.
 #[derive(Debug)]
 pub struct Scan {
     frames: u32,

@@ -22,7 +22,8 @@ pub(super) const UNSEEN: u32 = u32::MAX;
 
 /// The header fields that may occur in some frames. [`may_have`](Facts::may_have) has false positives, but no false
 /// negatives.
-///  The default is the empty set.
+///
+/// The default is the empty set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Set {
     /// No words, or a power of two of lines.
@@ -91,7 +92,8 @@ impl Facts for Set {
 }
 
 /// Returns the line of a key in a set of the largest size, and the key's four bits as pairs of word and mask.
-///  This function is part of the file format: a change needs a new version in the header of an index.
+///
+/// This function is part of the file format: a change needs a new version in the header of an index.
 #[inline]
 fn place(kind: Kind, value: u32) -> (usize, [(usize, u64); 4]) {
     let kind: u64 = match kind {

@@ -1,7 +1,8 @@
 //! The rings as history: which frames stay in them, which are skipped, and which are saved.
 //!
 //! Without a trigger, the recorder's cursors stay behind the writers by the time or bytes of the look-back, and skip
-//! older blocks. After a trigger, the recorder reads and saves the frames from the cursors to the end of the wanted part.
+//! older blocks. After a trigger, the recorder reads and saves the frames from the cursors to the end of the wanted
+//! part.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -16,10 +16,12 @@ use crate::file_error::FileError;
 const NAMES_COMPARED: u64 = 4;
 
 /// Names of successive files.
-///  With a rotation time, conversions of strftime(3) in the name are replaced by the local time at which a file's
-///  period begins. If the name is the same as that of the file before, a number is appended: `a`, `a1`, `a2`. If a
-///  number of files is reused in turn, all names have a number, with as many digits as the highest number.
-///  Source: tcpdump(1), `-C`, `-G` and `-W`.
+///
+/// With a rotation time, conversions of strftime(3) in the name are replaced by the local time at which a file's
+/// period begins. If the name is the same as that of the file before, a number is appended: `a`, `a1`, `a2`. If a
+/// number of files is reused in turn, all names have a number, with as many digits as the highest number.
+///
+/// Source: tcpdump(1), `-C`, `-G` and `-W`.
 #[derive(Debug)]
 pub(super) struct FileNames {
     /// The directory and the name that the user gave.

@@ -34,8 +34,9 @@ pub fn lock_unread(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// The lock of a directory. When it is dropped, its file is removed and the lock released.
-///  A lock is valid only if the path still names the locked file, so [`lock`] checks that after it has got the lock.
-///  Only the owner of a valid lock removes the file. So no two processes have a valid lock of one directory.
+///
+/// A lock is valid only if the path still names the locked file, so [`lock`] checks that after it has got the lock.
+/// Only the owner of a valid lock removes the file. So no two processes have a valid lock of one directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     file: File,
