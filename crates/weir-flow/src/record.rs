@@ -9,7 +9,7 @@ use weir_frame::flow::FlowKey;
 /// | field | IPFIX information element |
 /// |---|---|
 /// | `vlan` | vlanId 58 |
-/// | `interface` | ingressInterface 10, with the number of the feed |
+/// | `interface` | ingressInterface 10, as the feed numbers it |
 /// | `first_ns`, `last_ns` | flowStartNanoseconds 156, flowEndNanoseconds 157 |
 /// | `reason` | flowEndReason 136 |
 /// | `icmp` | icmpTypeCodeIPv4 32, icmpTypeCodeIPv6 139 |

@@ -52,7 +52,7 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Returns the metadata of this frame: the whole frame except link type and bytes.
+    /// Returns the metadata of this frame: all its fields except link type and bytes.
     #[must_use]
     pub const fn meta(&self) -> Meta {
         Meta {

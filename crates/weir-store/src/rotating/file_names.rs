@@ -111,7 +111,7 @@ pub fn check_name(pattern: &Path, rotation: &Rotation) -> Result<(), FileError> 
     Ok(())
 }
 
-/// Returns a time in nanoseconds. Times above 584 years, which do not fit, become one that is long enough.
+/// Returns a time in nanoseconds. A time above 584 years, which does not fit, becomes 73 years.
 pub(super) fn nanoseconds(period: Duration) -> u64 {
     u64::try_from(period.as_nanos()).unwrap_or(u64::MAX / NAMES_COMPARED / 2)
 }
