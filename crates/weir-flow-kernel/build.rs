@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-/// The program of `tests` is in no binary: the benchmark loads it.
+/// The program in `tests` is part of no binary: only the benchmark loads it.
 const PROGRAMS: [&str; 2] = ["flow_table", "tests/flow_rates"];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let target = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
-    // The UAPI headers of the target: Debian keeps <asm/...> in a folder by architecture.
+    // The UAPI headers of the target: Debian keeps <asm/...> in a directory for each architecture.
     let (define, include) = match target.as_str() {
         "x86_64" => ("-D__TARGET_ARCH_x86", "/usr/include/x86_64-linux-gnu"),
         "aarch64" => ("-D__TARGET_ARCH_arm64", "/usr/include/aarch64-linux-gnu"),

@@ -1,4 +1,4 @@
-//! Settings: which frames are counted, and where.
+//! Settings of a flow table in the kernel: which frames are counted, and at which hook.
 
 use weir_capture::Direction;
 use weir_capture::bpf::TcAttach;
@@ -8,38 +8,39 @@ use weir_flow::{FlowConfig, FlowError};
 use crate::error::KernelFlowError;
 use crate::limits::{FLOWS_OF_A_CPU_MAX, INTERFACES_MAX, RECORDS_MAX, RECORDS_MIN};
 
-/// Where frames are counted.
+/// The hook at which frames are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hook {
-    /// TC: received and sent frames, as the stack has them (joined by GRO, not yet cut by TSO).
+    /// TC: received and sent frames, as the network stack sees them (after GRO has joined them, before TSO splits
+    /// them).
     #[default]
     Tc,
-    /// XDP: received frames, before the stack, in the driver if it supports that. VLAN tags that the driver removes are
-    /// not seen.
+    /// XDP: received frames, before the network stack; in the driver if the driver supports XDP. VLAN tags that the
+    /// NIC or driver has removed are not seen.
     Xdp,
 }
 
-/// Settings: which frames are counted, and where.
+/// Settings of a flow table in the kernel: which frames are counted, and at which hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelConfig {
-    /// How frames become flows. `flows_max` is for each possible CPU. A flow takes 96 bytes in the kernel, and 24
-    /// in this process once it was reported as idle. `biflow` is refused.
+    /// How frames are grouped into flows. `flows_max` is the number for each possible CPU. A flow takes 96 bytes in
+    /// the kernel, and 24 bytes in this process once it was reported as idle. `biflow` is refused.
     pub flow: FlowConfig,
-    /// Where frames are counted.
+    /// The hook at which frames are counted.
     pub hook: Hook,
-    /// Received frames, sent ones, or both. At XDP there are only received ones.
+    /// Received frames, sent frames, or both. XDP sees only received frames.
     pub direction: Direction,
-    /// Records of each CPU that wait for user space: a power of two, 96 bytes each. Further records are lost, and
-    /// counted.
+    /// Capacity of each CPU's ring of records that wait for user space: a power of two, 96 bytes for each record.
+    /// Records that do not fit are lost and counted.
     pub records_max: u32,
-    /// XDP: frames are dropped here, and do not reach the stack. For measurements.
+    /// XDP only: drops the counted frames, so that they do not reach the network stack. For measurements.
     pub consume: bool,
-    /// TC: whether programs are attached by tcx or clsact.
+    /// TC only: whether the programs are attached through tcx or clsact.
     pub tc_attach: TcAttach,
 }
 
 impl Default for KernelConfig {
-    /// 131,072 flows for each CPU, at TC, both directions.
+    /// Returns settings with 131,072 flows for each CPU, at TC, in both directions.
     fn default() -> KernelConfig {
         KernelConfig {
             flow: FlowConfig { flows_max: 1 << 17, ..FlowConfig::default() },
@@ -82,7 +83,7 @@ impl KernelConfig {
         Ok(())
     }
 
-    /// Buckets in each half of a CPU's table.
+    /// Returns the number of buckets in each half of a CPU's table.
     pub(crate) fn half_buckets(&self) -> u32 {
         let slots = 2 * crate::layout::BUCKET_SLOTS as u64;
         u32::try_from(self.flow.flows_max.div_ceil(slots)).expect("the limit is below 2^32")

@@ -1,4 +1,4 @@
-//! The memory that the programs write, as bpf/flow_table.h has it; slots of it read whole.
+//! The memory that the programs write, with the layout of bpf/flow_table.h, and consistent reads of its slots.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -39,7 +39,7 @@ const VLAN_SHIFT: u32 = 40;
 const TAGGED: u64 = 1 << 52;
 const V6: u64 = 1 << 53;
 
-/// Words of [`COUNTS_WORDS`].
+/// Indexes of the words of a CPU's counts, [`COUNTS_WORDS`] in all.
 pub mod counts {
     pub const FRAMES: usize = 0;
     pub const NOT_FLOWS: usize = 1;
@@ -53,17 +53,17 @@ pub mod counts {
     pub const HEAD: usize = 13;
 }
 
-/// A flow as it is in a slot.
+/// A copy of the flow in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
     key: [u64; 5],
-    /// By the programs' clock.
+    /// Time of the last frame, by the programs' clock.
     pub last_ns: u64,
     pub packets: u64,
     bytes_and_flags: u64,
     first_ns: u64,
     id: u64,
-    /// Which flow of its CPU's: from 1 on.
+    /// Number of the flow among all flows of its CPU, from 1 on.
     pub serial: u64,
 }
 
@@ -80,12 +80,12 @@ impl Slot {
         Slot::of([0, 0, 0, 0, 0, 0, packets, bytes], [0, 0, serial])
     }
 
-    /// Bytes of all its packets.
+    /// Returns the bytes of all packets of the flow.
     pub fn bytes(&self) -> u64 {
         self.bytes_and_flags & ((1 << FLAGS_SHIFT) - 1)
     }
 
-    /// The record. `to_epoch_ns` is added to the programs' times.
+    /// Returns the record of the flow. `to_epoch_ns` is added to the programs' times.
     pub fn record(&self, reason: EndReason, to_epoch_ns: u64) -> FlowRecord {
         let [a, b, c, d, rest] = self.key;
         let addresses = if rest & V6 == 0 {
@@ -131,29 +131,31 @@ impl Slot {
 pub struct Bucket<'a>(&'a [AtomicU64; BUCKET_WORDS]);
 
 impl<'a> Bucket<'a> {
-    /// The one with this number in a table.
+    /// Returns the bucket with this number in `table`.
     pub fn of(table: &'a [AtomicU64], number: usize) -> Bucket<'a> {
         let words = &table[number * BUCKET_WORDS..][..BUCKET_WORDS];
         Bucket(words.try_into().expect("as many as there are"))
     }
 
-    /// Slots that have had a flow, a bit each.
+    /// Returns the slots that have had a flow, as a bit mask.
     pub fn used(self) -> u32 {
         let lane = |at: usize| self.0[at / 4].load(Relaxed) >> (at % 4 * 16) & 0xffff;
         (0..BUCKET_SLOTS).map(|at| u32::from(lane(at) != 0) << at).sum()
     }
 
-    /// Of these slots, those whose last frame came `ticks` or more before `now`; 16 bits, and maybe wrapped.
+    /// Returns the slots of `used` whose last frame came `ticks` or more before `now`. Times are 16 bits of ticks,
+    /// and may have wrapped.
     pub fn older_than(self, used: u32, now: u16, ticks: u32) -> u32 {
         let lane = |at: usize| (self.0[LAST + at / 4].load(Relaxed) >> (at % 4 * 16)) as u16;
         let is_older = |at: usize| u32::from(now.wrapping_sub(lane(at))) >= ticks;
         (0..BUCKET_SLOTS).filter(|at| used & 1 << at != 0 && is_older(*at)).map(|at| 1 << at).sum()
     }
 
-    /// The flow in a slot that has had one, as it was at one moment; nothing if frames kept changing it.
+    /// Returns a consistent copy of the flow in a slot that has had a flow; `None` if frames kept changing the slot.
     ///
-    /// Two seqlocks: `changes` of the bucket for flows that begin and end, the top bit of `packets` for frames. Source:
-    /// Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012.
+    /// Two seqlocks protect it: `changes` of the bucket while flows begin and end, the top bit of `packets` while
+    /// frames are counted. Source: Boehm, "Can seqlocks get along with programming language memory models?", MSPC
+    /// 2012.
     pub fn read(self, at: usize) -> Option<Slot> {
         let slot = &self.0[SLOTS + at * SLOT_WORDS..][..SLOT_WORDS];
         let origin = &self.0[ORIGINS + at * ORIGIN_WORDS..][..ORIGIN_WORDS];
@@ -175,7 +177,7 @@ impl<'a> Bucket<'a> {
     }
 }
 
-/// A record: the flow, the number of its slot, why it ended.
+/// Returns the flow of a record, the number of its slot, and the reason for its end.
 pub fn record_of(words: &[AtomicU64]) -> (Slot, usize, EndReason) {
     let words: [u64; RECORD_WORDS] = std::array::from_fn(|word| words[word].load(Relaxed));
     let [slot @ .., first_ns, id, serial, place] = words;

@@ -1,26 +1,26 @@
-//! Flows counted in the kernel: no frame comes to user space.
+//! Flows counted in the kernel, so that no frame comes to user space.
 //!
-//! A BPF program at XDP or TC counts each frame of an interface in a table of the CPU that handles it, in memory that
-//! this process maps. [`KernelTable`] reads it there: flows that have ended as records, others whenever it is asked.
-//! A [`weir_flow::FlowTable`] does the same with frames that were captured, and gives the same records.
+//! A BPF program at XDP or TC counts each frame of an interface in a table of the CPU that handles the frame, in
+//! memory that this process maps. [`KernelTable`] reads this memory and gives a record for each flow that has ended,
+//! and for the other flows on request. A [`weir_flow::FlowTable`] does the same with captured frames, and gives the
+//! same records.
 //!
-//! Every frame is in one record, in [`NotFlows`](weir_flow::NotFlows) or in [`KernelCounters::lost_packets`]: of a
-//! table that was [finished](KernelTable::finish), these together are
-//! [`Counters::frames`](weir_flow::Counters::frames).
+//! Every frame is in one record, in [`NotFlows`](weir_flow::NotFlows) or in [`KernelCounters::lost_packets`]. Once a
+//! table was [finished](KernelTable::finish), these together are [`Counters::frames`](weir_flow::Counters::frames).
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`table`] | the table, as its user sees it |
-//! | [`config`] | settings: which frames are counted, and where |
-//! | [`counters`] | frames, flows, losses |
-//! | [`error`] | why there is no table |
-//! | [`limits`] | how many flows, records, interfaces |
+//! | [`table`] | the public interface of the table |
+//! | [`config`] | settings: which frames are counted, and at which hook |
+//! | [`counters`] | counters of frames, flows and losses |
+//! | [`error`] | errors of opening and reading a table |
+//! | [`limits`] | limits of flows, records and interfaces |
 //! | `programs` | the object of bpf/flow_table.bpf.c: loaded for each interface and attached |
-//! | `layout` | the memory that programs write; slots read whole |
-//! | `mapped` | maps as words; the only unsafe code |
+//! | `layout` | the memory that programs write, and consistent reads of its slots |
+//! | `mapped` | BPF maps mapped as words; the only unsafe code |
 //! | `records` | flows that the programs have ended |
 //! | `reported` | flows that were reported while they are still in the table |
-//! | `ticks` | time-outs as the programs take them |
+//! | `ticks` | time-outs in the units of the programs |
 //! | `clock` | the programs' clock |
 #![deny(unsafe_code)]
 

@@ -2,24 +2,26 @@
 
 use std::time::Duration;
 
-/// Most flows of a CPU's table: 6 GiB in the kernel. [`weir_flow::limits::FLOWS_MIN`] is the least.
+/// Most flows of a CPU's table: 6 GiB of kernel memory. [`weir_flow::limits::FLOWS_MIN`] is the least.
 pub const FLOWS_OF_A_CPU_MAX: u64 = 1 << 26;
 
-/// Fewest records of flows that have ended that wait for user space, of each CPU.
+/// Smallest capacity of a CPU's ring of records.
 pub const RECORDS_MIN: u32 = 1 << 6;
 
-/// Most records that wait, of each CPU: 384 MiB.
+/// Largest capacity of a CPU's ring of records: 384 MiB.
 pub const RECORDS_MAX: u32 = 1 << 22;
 
-/// Interfaces that share a table: 10 bits of a key say which.
+/// Most interfaces that share a table: a key has 10 bits for the number of the interface.
 pub const INTERFACES_MAX: usize = 1 << 10;
 
-/// A flow is reported as idle so long after its time-out, so that a program that has read the clock and was held up
-/// does not add to it. If one does, that is reported behind.
+/// A flow is reported as idle this long after its time-out. A program that has read the clock and was then delayed
+/// can thus still add to the flow before the report. If it was delayed longer, its frame is reported in a further
+/// record.
 pub const IDLE_MARGIN: Duration = Duration::from_millis(20);
 
-/// A slot that is written as often as it is read is left for the next look.
+/// Most attempts to read a slot consistently. If frames change the slot during all of them, the next pass reads it.
 pub const READ_TRIES_MAX: u32 = 1000;
 
-/// Idle flows are looked for so often at most: each look takes a line of every bucket from the CPU that writes it.
+/// Shortest time between two searches for idle flows: each search takes a cache line of every bucket from the CPU
+/// that writes it.
 pub const IDLE_LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -26,7 +26,7 @@ use skel::{FlowTableSkelBuilder, OpenFlowTableSkel};
 /// Words of the hash's key: WEIR_SECRET_WORDS.
 const SECRET_WORDS: usize = 22;
 
-/// The memory that programs and this process share, of all CPUs.
+/// The memory that the programs of all CPUs share with this process.
 pub struct Memory {
     pub table: Mapped,
     pub records: Mapped,
@@ -36,7 +36,7 @@ pub struct Memory {
     pub buckets: usize,
 }
 
-/// Maps that several loads share.
+/// Maps that the programs of several interfaces share.
 struct Maps {
     table: OwnedFd,
     records: OwnedFd,
@@ -45,15 +45,15 @@ struct Maps {
     fragments: OwnedFd,
 }
 
-/// Programs that count frames until this is dropped.
+/// Programs that count frames until this value is dropped.
 #[derive(Default)]
 pub struct Programs {
-    /// Detached when dropped.
+    /// Programs that are detached when they are dropped.
     _attached: Vec<AttachedProgram>,
 }
 
-/// A program for each interface, by its name in the calling thread's network namespace. No frame is counted before all
-/// are loaded.
+/// Loads and attaches a program for each interface, which is named as in the calling thread's network namespace. No
+/// frame is counted before all programs are loaded.
 pub fn attach(
     names: &[&str],
     config: &KernelConfig,
@@ -76,7 +76,7 @@ pub fn attach(
     Ok((Programs { _attached: attached }, memory))
 }
 
-/// Programs for so many interfaces, attached nowhere, and the memory that they write.
+/// Loads programs for `interfaces` interfaces without attaching them, and maps the memory that they write.
 pub fn load(
     interfaces: usize,
     config: &KernelConfig,
@@ -108,7 +108,7 @@ fn attach_one(
     Ok(())
 }
 
-/// Loads the object.
+/// Loads the object once for each interface, with the same maps.
 struct Loader<'a> {
     config: &'a KernelConfig,
     ticks: &'a Ticks,
@@ -146,14 +146,15 @@ impl<'a> Loader<'a> {
     }
 
     fn refused(&self, source: libbpf_rs::Error) -> KernelFlowError {
-        // libbpf-rs keeps the number to itself, but says it. EACCES is the verifier's no.
+        // libbpf-rs does not expose the error number, but its message contains it. (os error 1) is EPERM: no rights.
+        // EACCES would be a rejection by the verifier.
         if format!("{source:#}").contains("(os error 1)") {
             return KernelFlowError::NoRights;
         }
         KernelFlowError::Load { bytes: self.bytes(), cpus: self.cpus, source }
     }
 
-    /// The program for the interface that records call so.
+    /// Loads the program for the interface that has the number `interface` in records.
     fn load(&mut self, interface: u32) -> Result<Arc<OwnedFd>, KernelFlowError> {
         weir_capture::bpf::quiet_libbpf();
         let mut storage = MaybeUninit::uninit();
@@ -225,8 +226,8 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Maps the memory of loaded programs. All but the tails is frozen: only the programs write there
-    /// from then on.
+    /// Maps the memory of loaded programs. All maps but the tails are frozen: from then on, only the programs write
+    /// them.
     fn memory(&self) -> Result<Memory, KernelFlowError> {
         let maps = self.maps.as_ref().expect("a program was loaded");
         let (cpus, buckets) = (self.cpus as usize, self.buckets() as usize);
@@ -257,7 +258,7 @@ fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 impl Memory {
-    /// Flows that fit in all tables together.
+    /// Returns the number of flows that fit in all tables together.
     pub fn slots(&self) -> usize {
         self.buckets * BUCKET_SLOTS
     }

@@ -1,4 +1,4 @@
-//! Flows that the programs have ended: a ring of records of each CPU.
+//! Flows that the programs have ended: a ring of records for each CPU.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -7,12 +7,12 @@ use weir_flow::EndReason;
 
 use crate::layout::{COUNTS_WORDS, RECORD_WORDS, Slot, TAIL_WORDS, counts, record_of};
 
-/// Records that are read before their room is given back.
+/// Records that are read before their space in the ring is released.
 const AT_A_TIME: u64 = 64;
 
-/// Takes all records of a CPU that were written until now, of a ring of `ring_records`.
+/// Takes all records that a CPU has written so far, from its ring of `ring_records` records.
 ///
-/// All slices are of all CPUs; `tails` is written.
+/// Each slice covers all CPUs; `tails` is written.
 pub fn drain(
     cpu: usize,
     ring_records: u64,
@@ -35,7 +35,7 @@ pub fn drain(
             each(slot, number, reason);
         }
         at = end;
-        // The room is the program's again: it reads this before it writes there.
+        // Releases the space to the program, which loads the tail before it writes there.
         tail.store(at, Release);
     }
 }

@@ -1,15 +1,15 @@
-//! Flows that were reported as idle and are still in the table, for user space writes nothing there.
+//! Flows that were reported as idle but are still in the table, because user space does not write there.
 //!
-//! When such a flow leaves its slot, its program writes a record of it. Only the part that was not reported counts:
-//! most often nothing. If that record was lost, the programs have counted all of it as lost, and the reported part is
-//! subtracted.
+//! When such a flow leaves its slot, its program writes a record of the whole flow. Only the part that was not yet
+//! reported counts; most often this part is empty. If the record was lost, the programs have counted the whole flow
+//! as lost, and the reported part is subtracted from that count.
 
 use crate::layout::Slot;
 
 /// The reported part of the flow in a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Part {
-    /// 0: nothing.
+    /// Serial number of the flow; 0: no part was reported.
     serial: u64,
     packets: u64,
     bytes: u64,
@@ -18,9 +18,9 @@ struct Part {
 /// Reported parts, by slot.
 pub struct Reported {
     parts: Vec<Part>,
-    /// Flows of which all was reported, as far as is known.
+    /// Flows that were reported completely, as of the last look at them.
     pub flows: u64,
-    /// Counted as lost, and was not.
+    /// Records that the programs counted as lost although their flows had been reported; their packets and bytes.
     pub found_records: u64,
     pub found_packets: u64,
     pub found_bytes: u64,
@@ -35,12 +35,13 @@ pub struct New {
 
 impl Reported {
     pub fn new(slots: usize) -> Reported {
-        // Zeroes: memory that nobody touched is none.
+        // Zeroes: the allocator takes such memory from the kernel, which provides a page only when it is first
+        // touched.
         let parts = vec![Part::default(); slots];
         Reported { parts, flows: 0, found_records: 0, found_packets: 0, found_bytes: 0 }
     }
 
-    /// The part of a flow in the table that was not reported yet.
+    /// Returns the part of a flow in the table that was not reported yet.
     pub fn new_of(&self, place: usize, flow: &Slot) -> Option<New> {
         let part = self.parts[place];
         let part = if part.serial == flow.serial { part } else { Part::default() };
@@ -51,15 +52,15 @@ impl Reported {
         (new.packets > 0).then_some(new)
     }
 
-    /// Whether something was reported of a flow that was in this slot before that one.
+    /// Returns whether a part was reported of a flow that was in this slot before `flow`.
     pub fn is_of_earlier(&self, place: usize, flow: &Slot) -> bool {
         let serial = self.parts[place].serial;
         serial != 0 && serial != flow.serial
     }
 
-    /// All of a flow in the table is reported.
+    /// Notes that the whole of a flow in the table is reported.
     ///
-    /// All records of its CPU that were written before it was read have been [taken](Self::take).
+    /// The caller has [taken](Self::take) all records that the CPU had written before the flow was read.
     pub fn report(&mut self, place: usize, flow: &Slot) {
         if self.is_of_earlier(place, flow) {
             self.was_found(place);
@@ -69,9 +70,10 @@ impl Reported {
         *part = Part { serial: flow.serial, packets: flow.packets, bytes: flow.bytes() };
     }
 
-    /// A program's record of a flow that has left this slot: the part that was not reported.
+    /// Takes a program's record of a flow that has left this slot, and returns the part that was not reported.
     pub fn take(&mut self, place: usize, flow: &Slot) -> Option<New> {
-        // Records of a slot come in the order of its flows: there was none of the one that was reported.
+        // The records of a slot come in the order of its flows: the record of the flow that was reported has been
+        // lost.
         if self.is_of_earlier(place, flow) {
             self.was_found(place);
         }

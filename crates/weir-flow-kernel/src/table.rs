@@ -1,4 +1,4 @@
-//! The table, as its user sees it.
+//! The public interface of the table.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,15 +17,16 @@ use crate::records::drain;
 use crate::reported::{New, Reported};
 use crate::ticks::Ticks;
 
-/// Flows of the frames of some interfaces, counted in the kernel until this is dropped or [finished](Self::finish).
+/// Flows of the frames of some interfaces, counted in the kernel until the table is dropped or
+/// [finished](Self::finish).
 pub struct KernelTable {
     config: KernelConfig,
     ticks: Ticks,
-    /// None: detached, and none runs.
+    /// `None`: the programs are detached, and none is running.
     programs: Option<Programs>,
     memory: Memory,
     reported: Reported,
-    /// When idle flows were looked for.
+    /// Time of the last search for idle flows.
     looked_ns: u64,
 }
 
@@ -39,7 +40,7 @@ impl KernelTable {
         KernelTable::open_all(&[iface], config)
     }
 
-    /// The same of several interfaces, which [`FlowRecord::interface`] numbers in the order of `ifaces`.
+    /// Counts the frames of several interfaces, which [`FlowRecord::interface`] numbers in the order of `ifaces`.
     ///
     /// # Errors
     /// As [`open`](Self::open); [`KernelFlowError::Interfaces`] for none or too many.
@@ -61,19 +62,19 @@ impl KernelTable {
         KernelTable { config, ticks, programs: Some(programs), memory, reported, looked_ns: 0 }
     }
 
-    /// The configuration that it was opened with.
+    /// Returns the configuration of the table.
     #[must_use]
     pub fn config(&self) -> &KernelConfig {
         &self.config
     }
 
-    /// Flows that fit: `flows_max` of each CPU that the machine may have, rounded up to whole buckets.
+    /// Returns the number of flows that fit: `flows_max` for each possible CPU, rounded up to whole buckets.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         self.memory.slots() as u64
     }
 
-    /// Bytes in the kernel, and at most in this process.
+    /// Returns the memory of the table in bytes: all of it in the kernel, and the most that this process uses.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let records = self.memory.records.words().len();
@@ -83,9 +84,9 @@ impl KernelTable {
         words as u64 * 8 + self.capacity() * 24
     }
 
-    /// Hands over the flows that have ended: those that programs recorded since the last call, and, once in
-    /// [`IDLE_LOOK_EVERY`], those that are idle at `now_ns` ([`crate::now_ns`]). To be called every 100 ms or so, more
-    /// often where many flows end: see [`KernelConfig::records_max`].
+    /// Calls `ended` with the flows that have ended: those that programs recorded since the last call, and, once in
+    /// [`IDLE_LOOK_EVERY`], those that are idle at `now_ns` ([`crate::now_ns`]). Call this function every 100 ms or
+    /// so, and more often where many flows end: see [`KernelConfig::records_max`].
     pub fn poll(&mut self, now_ns: u64, ended: &mut impl FnMut(FlowRecord)) {
         let to_epoch_ns = to_epoch_ns();
         self.take_records(to_epoch_ns, ended);
@@ -113,22 +114,22 @@ impl KernelTable {
         }
     }
 
-    /// Buckets of the table, for [`live_part`](Self::live_part).
+    /// Returns the number of buckets of the table, for [`live_part`](Self::live_part).
     #[must_use]
     pub fn buckets(&self) -> usize {
         self.memory.buckets
     }
 
-    /// The flows in the table, as they would be if it were finished now. A flow whose frames came on several CPUs is in
-    /// as many records: [`weir_flow::merge`].
+    /// Returns the flows in the table, as records that would be written if the table were finished now. A flow whose
+    /// frames came on several CPUs has a record for each of them: [`weir_flow::merge`] joins these.
     pub fn live(&self) -> impl Iterator<Item = FlowRecord> {
         self.live_part(0..self.memory.buckets)
     }
 
-    /// The flows in these buckets.
+    /// Returns the flows in a range of buckets, like [`live`](Self::live).
     ///
     /// # Panics
-    /// If there are not so many [buckets](Self::buckets).
+    /// If the range goes beyond the [buckets](Self::buckets) of the table.
     pub fn live_part(&self, buckets: Range<usize>) -> impl Iterator<Item = FlowRecord> {
         assert!(buckets.end <= self.memory.buckets, "buckets that there are");
         let to_epoch_ns = to_epoch_ns();
@@ -143,7 +144,7 @@ impl KernelTable {
         })
     }
 
-    /// Counts so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> KernelCounters {
         let words = self.memory.counts.words();
@@ -179,12 +180,12 @@ impl KernelTable {
         }
     }
 
-    /// Detaches the programs, waits until none runs, and hands over all flows. Nothing is counted from then on, and
-    /// nothing is left in the table; a second call does nothing.
+    /// Detaches the programs, waits until none is running, and calls `ended` with all flows. From then on nothing is
+    /// counted, and the table is empty; a second call does nothing.
     ///
     /// # Errors
-    /// [`KernelFlowError::Capture`]: no way to wait is allowed here. The flows are handed over nevertheless, except
-    /// for frames that programs were just counting.
+    /// [`KernelFlowError::Capture`]: the process has no permitted way to wait for the programs. The flows are
+    /// reported nevertheless, except for frames that programs were still counting.
     pub fn finish(&mut self, ended: &mut impl FnMut(FlowRecord)) -> Result<(), KernelFlowError> {
         let Some(programs) = self.programs.take() else { return Ok(()) };
         drop(programs);
@@ -209,7 +210,7 @@ impl KernelTable {
         Ok(waited?)
     }
 
-    /// Reports what of a flow in the table was not reported.
+    /// Reports the part of a flow in the table that was not reported yet.
     fn report(
         &mut self,
         place: usize,
@@ -218,7 +219,7 @@ impl KernelTable {
         to_epoch_ns: u64,
         ended: &mut impl FnMut(FlowRecord),
     ) {
-        // The record of the flow that was reported may have been written since the last look.
+        // The record of the earlier flow may have been written since the rings were last read.
         if self.reported.is_of_earlier(place, flow) {
             self.take_records(to_epoch_ns, ended);
         }
@@ -228,7 +229,7 @@ impl KernelTable {
         }
     }
 
-    /// Hands over what programs have recorded.
+    /// Calls `ended` with the flows that programs have recorded.
     fn take_records(&mut self, to_epoch_ns: u64, ended: &mut impl FnMut(FlowRecord)) {
         let ring_records = u64::from(self.config.records_max);
         let Memory { records, counts, tails, cpus, .. } = &self.memory;
@@ -245,7 +246,7 @@ impl KernelTable {
     }
 }
 
-/// A record of the new part of a flow.
+/// Returns a record of the part of a flow that was not reported yet.
 fn record(flow: &Slot, new: New, reason: EndReason, to_epoch_ns: u64) -> FlowRecord {
     let mut record = flow.record(reason, to_epoch_ns);
     (record.forward.packets, record.forward.bytes) = (new.packets, new.bytes);

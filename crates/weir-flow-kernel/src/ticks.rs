@@ -1,30 +1,30 @@
-//! Time-outs as the programs take them: in ticks of 16 bits for a first look, exact for a second.
+//! Time-outs in the units of the programs: ticks of 16 bits for a quick check, nanoseconds for the exact one.
 
 use std::time::Duration;
 
 use weir_flow::FlowConfig;
 use weir_flow::limits::TIMEOUT_MAX;
 
-/// Ticks from a flow's first frame to the latest at which a frame can still be its: less than half of what 16 bits
-/// hold, so that ages do not wrap where they decide.
+/// Most ticks from the first frame of a flow to its last possible frame: less than half of the range of 16 bits, so
+/// that ages are unambiguous where they decide.
 const TICKS_MAX: u64 = 0x7ff0;
-/// A tick is a millisecond or more: the clock does not know shorter times.
+/// A tick lasts 2^20 ns (about a millisecond) or more: the clock has no finer resolution.
 const SHIFT_MIN: u32 = 20;
-/// Of a time-out that never comes: 16 bits do not reach it.
+/// Ticks of a time-out that never expires: 16 bits do not reach this number.
 const NEVER_TICKS: u32 = 0x1_0000;
 
 /// Constants of the programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticks {
     pub shift: u32,
-    /// All ones: never.
+    /// Idle time-out; all ones: never.
     pub idle_ns: u64,
     pub active_ns: u64,
-    /// After a pause of so long ticks do not tell.
+    /// After a pause of this length, ticks are ambiguous and only nanoseconds decide.
     pub look_ns: u64,
-    /// A flow whose last tick is so far back is idle for sure.
+    /// A flow whose last tick is at least this far back is certainly idle.
     pub idle: u32,
-    /// A flow whose first tick is less far back goes on for sure.
+    /// A flow whose first tick is less far back has certainly not reached its active time-out.
     pub active: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Community ID: the text by which tools that watch the same traffic agree on a flow.
+//! Community ID: a text that identifies a flow in the same way in all tools that observe the same traffic.
 //!
 //! Source: Corelight, "Community ID Flow Hashing", version 1, <https://github.com/corelight/community-id-spec>.
 
@@ -8,11 +8,11 @@ use sha1::{Digest, Sha1};
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::{Addresses, protocol};
 
-/// The Community ID of a flow, version 1 with seed 0: `1:` and the SHA-1 of the key in base64.
+/// Returns the Community ID of a flow, version 1 with seed 0: `1:` and the SHA-1 of the key in base64.
 ///
-/// It is the same for both directions. Of ICMP, `icmp` is type and code of a message, which take the place of ports; a
-/// request and its reply have the same. Other protocols have ports where [`FlowKey`] has them, but for those of which
-/// the specification says that they have none.
+/// It is the same for both directions. For ICMP, `icmp` is the type and code of a message, which take the place of
+/// ports; a request and its reply have the same ID. Other protocols have the ports of [`FlowKey`], except for those
+/// that have no ports according to the specification.
 #[must_use]
 pub fn community_id(key: &FlowKey, icmp: Option<(u8, u8)>) -> String {
     let mut ends = match key.addresses {
@@ -40,7 +40,8 @@ fn has_ports(number: u8) -> bool {
     matches!(number, ICMP | TCP | UDP | ICMPV6 | SCTP)
 }
 
-/// The ports, or what stands for them; and whether the direction counts, as of ICMP messages that nobody answers.
+/// Returns the ports, or the numbers in their place; and whether the directions differ, as for ICMP messages that
+/// have no reply.
 fn ports(key: &FlowKey, icmp: Option<(u8, u8)>) -> ([u16; 2], bool) {
     let (kind, code) = icmp.unwrap_or_default();
     let answers: &[(u8, u8)] = match key.protocol {

@@ -1,8 +1,8 @@
-//! Counters of a table beside its flows.
+//! Counters of a flow table.
 
 use weir_frame::headers::{Ending, FrameView, ether_type};
 
-/// Counts of one table since it was made. They only grow, but for `flows`.
+/// Counters of one table since it was created. They only grow, except for `flows`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames that were given to the table.
@@ -13,40 +13,42 @@ pub struct Counters {
     pub flows: u64,
     /// Flows that began.
     pub began: u64,
-    /// Flows that ended early, so that another could begin: the table, or 32 places of it, were full.
+    /// Flows that ended early to make space for another flow: the table, or the 32 slots of the new flow, were full.
     pub evicted: u64,
-    /// Later fragments whose ports are known.
+    /// Fragments after the first whose ports are known.
     pub fragments_attributed: u64,
-    /// Later fragments without ports: their first was not seen, or is forgotten. They are flows with ports 0.
+    /// Fragments after the first without ports: the first was not seen, or is forgotten. They are counted in flows
+    /// with ports 0.
     pub fragments_unattributed: u64,
-    /// Packets that were forgotten while their fragments may still have come: more than
-    /// [`FRAGMENTED_PACKETS_MAX`](crate::limits::FRAGMENTED_PACKETS_MAX), or several in the same four places.
+    /// Packets that were forgotten although more of their fragments may have followed: there were more packets than
+    /// [`FRAGMENTED_PACKETS_MAX`](crate::limits::FRAGMENTED_PACKETS_MAX), or more than four in one set of four
+    /// entries.
     pub fragments_forgotten: u64,
-    /// Steps ahead of the frames' clock, of more than [`CLOCK_AHEAD_MAX`](crate::limits::CLOCK_AHEAD_MAX).
+    /// Forward steps of the frames' clock by more than [`CLOCK_AHEAD_MAX`](crate::limits::CLOCK_AHEAD_MAX).
     pub clock_steps_ahead: u64,
-    /// Steps back of the frames' clock, of more than [`CLOCK_BACK_MAX`](crate::limits::CLOCK_BACK_MAX).
+    /// Backward steps of the frames' clock by more than [`CLOCK_BACK_MAX`](crate::limits::CLOCK_BACK_MAX).
     pub clock_steps_back: u64,
 }
 
 /// Frames without a flow key, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotFlows {
-    /// ARP.
+    /// ARP frames.
     pub arp: u64,
-    /// Another ethertype than IP and ARP, or an 802.3 length.
+    /// Frames with an ethertype other than IP and ARP, or with an 802.3 length.
     pub other_protocol: u64,
-    /// Headers end within Ethernet, VLAN or the fixed part of IP.
+    /// Frames whose captured bytes end within Ethernet, VLAN or the fixed part of IP.
     pub cut_off: u64,
-    /// The IP header contradicts itself.
+    /// Frames whose IP header contradicts itself.
     pub malformed: u64,
-    /// More VLAN tags than are walked.
+    /// Frames with more VLAN tags than the parser reads.
     pub too_many_vlans: u64,
     /// Frames of [`LinkLayer::Other`](crate::LinkLayer::Other).
     pub other_link_type: u64,
 }
 
 impl NotFlows {
-    /// All of them.
+    /// Returns the sum of all counters.
     #[must_use]
     pub const fn total(&self) -> u64 {
         let NotFlows { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =

@@ -1,25 +1,26 @@
-//! The headers of most frames, without a walk: TCP or UDP in a whole IPv4 packet without options, no VLAN tag.
+//! A fast parser of the headers of most frames: TCP or UDP in an unfragmented IPv4 packet without options, no VLAN
+//! tag.
 //!
-//! It gives what [`FrameView`](weir_frame::headers::FrameView) gives, or nothing; a test holds them equal.
+//! It returns the same as [`FrameView`](weir_frame::headers::FrameView), or `None`; a test compares both.
 
 use weir_frame::headers::{ether_type, protocol};
 
 use crate::key::KeyWords;
 
-/// Bytes up to the TCP flags.
+/// Bytes of a frame up to and including the TCP flags.
 const KEPT_BYTES: usize = 48;
 
-/// The key, the length in the IP header, the TCP flags.
+/// Returns the key, the length in the IP header and the TCP flags.
 #[inline(always)]
 pub fn plain_v4(frame: &[u8]) -> Option<(KeyWords, u32, u8)> {
     let head = frame.first_chunk::<KEPT_BYTES>()?;
     let be32 = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    // Ethertype, version and header length; then flags but for "don't fragment", and the offset.
+    // Compares ethertype, version and header length; then the IPv4 flags except "don't fragment", and the offset.
     if be32(12) >> 8 != u32::from(ether_type::IPV4) << 8 | 0x45 || be32(20) & 0x3fff_0000 != 0 {
         return None;
     }
     let (number, length) = (head[23], be32(16) >> 16);
-    // As far as ports and flags are the packet's.
+    // The packet must be long enough to contain the ports (UDP) or the TCP flags.
     let is_tcp = number == protocol::TCP;
     if !(is_tcp && length >= 34 || number == protocol::UDP && length >= 24) {
         return None;

@@ -1,7 +1,7 @@
-//! Ports of packets whose fragments come: only the first fragment has them.
+//! Ports of fragmented packets: only the first fragment contains them.
 //!
-//! Source: RFC 791, section 3.2, and RFC 8200, section 4.5: the fragments of a packet have its addresses and its
-//! identification; of IPv4 also its protocol.
+//! Source: RFC 791, section 3.2, and RFC 8200, section 4.5: all fragments of a packet have the same addresses and
+//! identification; in IPv4 also the same protocol.
 
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::ip::EXTENSIONS_MAX;
@@ -12,12 +12,12 @@ use crate::key::KeyWords;
 use crate::keyed_hash::HashKey;
 use crate::limits::{FRAGMENTED_PACKETS_MAX, REASSEMBLY_TIME_MAX};
 
-/// Places of a packet. The one that began first gives way.
+/// Entries in which a packet can be. If all are used, the packet that began first is replaced.
 const WAYS: usize = 4;
 
 #[derive(Clone, Copy, Default)]
 struct Packet {
-    /// Addresses, VLAN and, in place of the ports, the identification. All zero: no packet.
+    /// Addresses, VLAN and, in place of the ports, the identification. All zero: the entry is empty.
     id: KeyWords,
     ports: [u16; 2],
     protocol: u8,
@@ -38,12 +38,13 @@ impl Fragments {
         }
     }
 
-    /// Bytes of memory.
+    /// Returns the size of the entries in bytes.
     pub fn bytes(&self) -> usize {
         self.packets.len() * size_of::<[Packet; WAYS]>()
     }
 
-    /// The key of a fragment: of a first one as it is, and remembered; of a later one with the ports of the first.
+    /// Returns the key of a fragment. The key of a first fragment is that of its headers, and its ports are
+    /// remembered; a later fragment gets the ports of the first.
     #[cold]
     pub fn key(
         &mut self,
@@ -100,7 +101,7 @@ impl Fragments {
     }
 }
 
-/// The identification of a fragment's packet, if those bytes are there.
+/// Returns the identification of a fragment's packet, if those bytes were captured.
 fn identification(view: &FrameView<'_>, ip: &Ip) -> Option<u32> {
     let packet = view.packet();
     if matches!(ip.addresses, Addresses::V4 { .. }) {

@@ -1,4 +1,4 @@
-//! The key of a frame as words, which are hashed and compared as they are.
+//! The key of a frame as words, which are hashed and compared without conversion.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,14 +17,15 @@ const SRC_PORT_SHIFT: u32 = 48;
 /// A key in 40 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyWords {
-    /// IPv4: source and destination in the first, zeroes. IPv6: two words each.
+    /// IPv4: source and destination in the first word, then zeroes. IPv6: two words for each address.
     pub addresses: [u64; 4],
-    /// Ports 16 and 16 bits, protocol 8, VLAN 12 with 4 free before it, 6 free, whether tagged, whether IPv6.
+    /// From the highest bit: ports 16 and 16 bits, protocol 8, 4 unused, VLAN 12, 6 unused, whether tagged, whether
+    /// IPv6.
     pub rest: u64,
 }
 
 impl KeyWords {
-    /// Of a key, and the VLAN where it counts.
+    /// Returns the words of a key, with the VLAN where the VLAN is part of the key.
     #[inline(always)]
     pub fn of(key: &FlowKey, vlan: Option<u16>) -> KeyWords {
         let (addresses, version) = match key.addresses {
@@ -45,13 +46,13 @@ impl KeyWords {
         }
     }
 
-    /// The last word of an IPv4 key without VLAN: source and destination port as in the packet, protocol.
+    /// Returns the last word of an IPv4 key without VLAN, from both ports as they are in the packet and the protocol.
     #[inline(always)]
     pub const fn rest_of(ports: u32, protocol: u8) -> u64 {
         (ports as u64) << DST_PORT_SHIFT | (protocol as u64) << PROTOCOL_SHIFT
     }
 
-    /// The key and the VLAN.
+    /// Returns the key and the VLAN.
     pub fn parts(self) -> (FlowKey, Option<u16>) {
         let [a, b, c, d] = self.addresses;
         let addresses = if self.is_v6() {
@@ -74,13 +75,13 @@ impl KeyWords {
         (key, (self.rest & TAGGED != 0).then_some(vlan))
     }
 
-    /// Whether the addresses are IPv6.
+    /// Returns whether the addresses are IPv6.
     #[inline(always)]
     pub fn is_v6(self) -> bool {
         rest_is_v6(self.rest)
     }
 
-    /// The one of both directions whose source comes first; whether that is the other direction.
+    /// Returns the direction whose source sorts first, and whether that is the opposite direction of `self`.
     #[inline(always)]
     pub fn ordered(self) -> (KeyWords, bool) {
         let reversed = self.reversed();
@@ -88,7 +89,7 @@ impl KeyWords {
         if end(&reversed) < end(&self) { (reversed, true) } else { (self, false) }
     }
 
-    /// The other direction.
+    /// Returns the key of the opposite direction.
     #[inline(always)]
     pub fn reversed(self) -> KeyWords {
         let [a, b, c, d] = self.addresses;
@@ -98,8 +99,9 @@ impl KeyWords {
         KeyWords { addresses, rest }
     }
 
-    /// The part that is hashed first. Of IPv4 it is everything, unless the interface is part of the key. It contains
-    /// the last word, which says whether more follows; in a table by interface, more always does.
+    /// Returns the part that is hashed first. For IPv4 this is everything, unless the interface is part of the key.
+    /// It contains the last word, which tells whether more blocks follow; in a table by interface, more blocks always
+    /// follow.
     #[inline(always)]
     pub fn first_block(&self, interface: Option<u16>) -> Block {
         let low = match interface {
@@ -109,14 +111,14 @@ impl KeyWords {
         block(low, self.rest)
     }
 
-    /// The part that is hashed after it.
+    /// Returns the part that is hashed after the first block.
     #[inline(always)]
     pub fn other_blocks(&self, interface: Option<u16>) -> Option<[Block; 2]> {
         let [a, b, c, d] = self.addresses;
         (self.is_v6() || interface.is_some()).then(|| [block(a, b), block(c, d)])
     }
 
-    /// The hash.
+    /// Returns the hash of the key.
     pub fn hash(&self, secret: &HashKey) -> u64 {
         let mut blocks = [self.first_block(None)];
         secret.hash_all(&mut blocks, || [self.other_blocks(None)].into_iter());
@@ -129,7 +131,7 @@ fn block(low: u64, high: u64) -> Block {
     (u128::from(high) << 64 | u128::from(low)).to_le_bytes().into()
 }
 
-/// Whether the key with this last word is one of IPv6.
+/// Returns whether the key with this last word is an IPv6 key.
 #[inline(always)]
 pub fn rest_is_v6(rest: u64) -> bool {
     rest & V6 != 0

@@ -1,13 +1,13 @@
 //! The keyed hash of flow keys: AES-128, chained for keys of more than one block (CBC-MAC).
 //!
-//! A table whose hash is known can be flooded with keys that all come to the same two lines, so that they evict each
-//! other's and others' flows. So the hash is a pseudo-random function: without its key nobody can tell which flow keys
-//! collide. Fast mixers with a seed (wyhash and its kin, also `FlowKey::symmetric_hash`) do not claim that, and of
-//! some it is known how to make keys that collide under every seed.
+//! If the hash of a table is known, an attacker can flood it with keys that all select the same two lines, so that
+//! flows in these lines evict each other. Therefore the hash is a pseudo-random function: without its key nobody can
+//! tell which flow keys collide. Fast mixers with a seed (wyhash and similar ones, also `FlowKey::symmetric_hash`) do
+//! not claim this property, and for some of them methods are known that find keys which collide under every seed.
 //!
-//! An IPv4 flow is one block. Processors with instructions for AES take 10 for it; SipHash-1-3 took 70.
-//! CBC-MAC is a pseudo-random function as long as no message is the beginning of another one: the first block says
-//! how many follow (in a table by interface, two always do).
+//! An IPv4 flow is one block. It takes 10 instructions on processors with instructions for AES; SipHash-1-3 took 70.
+//! CBC-MAC is a pseudo-random function as long as no message is a prefix of another message: the first block tells
+//! how many blocks follow (in a table by interface, always two).
 //!
 //! Sources: FIPS 197; Bellare, Kilian and Rogaway, "The security of the cipher block chaining message authentication
 //! code", Journal of Computer and System Sciences, 2000.
@@ -23,10 +23,11 @@ use aes::cipher::{BlockCipherEncrypt, KeyInit};
 pub struct HashKey(Aes128Enc);
 
 impl HashKey {
-    /// One that nobody knows, from the operating system's random numbers.
+    /// Returns a secret from the random numbers of the operating system.
     #[must_use]
     pub fn random() -> HashKey {
-        // The standard library draws its keys from the system. Their hashes of two numbers tell nothing of them.
+        // The standard library gets its keys from the system. Their hashes of two numbers reveal nothing about the
+        // keys.
         let state = RandomState::new();
         HashKey::of(u128::from(state.hash_one(0u64)) << 64 | u128::from(state.hash_one(1u64)))
     }
@@ -35,8 +36,9 @@ impl HashKey {
         HashKey(Aes128Enc::new(&key.to_le_bytes().into()))
     }
 
-    /// Hashes messages: `blocks` has their first blocks, and then their results, which [`hash`] reads. `others` gives
-    /// the two blocks that follow in longer messages. Several messages, up to [`BATCH`], take less time each than one.
+    /// Hashes messages: `blocks` contains their first blocks and receives their results, which [`hash`] reads.
+    /// `others` returns the two blocks that follow in longer messages. Hashing several messages together, up to
+    /// [`BATCH`], takes less time for each.
     #[inline(always)]
     pub fn hash_all<I>(&self, blocks: &mut [Block], others: impl Fn() -> I)
     where
@@ -71,7 +73,7 @@ impl HashKey {
     }
 }
 
-/// Messages that are hashed at a time, at most.
+/// Most messages that are hashed at a time.
 pub const BATCH: usize = 32;
 
 #[inline(always)]
@@ -84,7 +86,7 @@ fn number(block: &Block) -> u128 {
     u128::from_le_bytes((*block).into())
 }
 
-/// The hash of a message whose result this is.
+/// Returns the hash of the message that has this result.
 #[inline(always)]
 pub fn hash(result: &Block) -> u64 {
     number(result) as u64

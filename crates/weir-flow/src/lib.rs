@@ -1,27 +1,27 @@
 //! Flows: frames counted by 5-tuple, in memory that does not grow.
 //!
 //! A [`FlowTable`] takes the frames of one ring and gives a [`FlowRecord`] for each flow that has ended. It does no
-//! I/O, keeps no thread and looks at no clock: time is that of the frames, and of [`FlowTable::advance`] on a quiet
-//! link. Several rings have a table each; [`merge`] makes one record of those of one flow.
+//! I/O, starts no thread and reads no clock: its time comes from the frames, and from [`FlowTable::advance`] on a
+//! quiet link. Several rings have a table each; [`merge`] joins the records of one flow from several tables.
 //!
-//! Every frame is in one record or in [`Counters::not_flows`], by name: of a finished table, the packets of all records
-//! and those frames together are [`Counters::frames`].
+//! Every frame is counted in one record or in [`Counters::not_flows`], by reason: once a table is finished, the
+//! packets of all records and those frames together are [`Counters::frames`].
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`table`] | the hash table, and what of it others see |
-//! | [`config`] | how frames become flows |
-//! | [`record`] | a flow that has ended; records of several rings made one |
+//! | [`table`] | the hash table and its public interface |
+//! | [`config`] | how frames are grouped into flows |
+//! | [`record`] | a flow that has ended; merging the records of several rings |
 //! | [`counters`] | frames, evictions, fragments, clock steps |
-//! | [`mod@community_id`] | the text by which tools agree on a flow |
-//! | [`limits`] | how many flows, how long |
-//! | `fast` | the headers of most frames, without a walk |
+//! | [`mod@community_id`] | a text that identifies a flow in the same way in all tools |
+//! | [`limits`] | limits of the number of flows and of times |
+//! | `fast` | a fast parser of the headers of most frames |
 //! | `key` | the key of a frame as words |
-//! | `slots` | the memory of a table: lines of tags and ages, counts |
-//! | `ticks` | time as frames tell it, and steps of their clocks |
-//! | `fragments` | ports of packets whose fragments come |
+//! | `slots` | the memory of a table: lines of tags and ages, and counts |
+//! | `ticks` | time according to the frames, and steps of their clocks |
+//! | `fragments` | ports of fragmented packets |
 //! | `keyed_hash` | the keyed hash that selects the lines of a key |
-//! | `lines` | memory in cache lines; the only unsafe code |
+//! | `lines` | memory aligned to cache lines; the only unsafe code |
 #![deny(unsafe_code)]
 
 pub mod community_id;

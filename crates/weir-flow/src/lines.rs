@@ -1,4 +1,4 @@
-//! Memory in cache lines, and operations of a processor on a whole line. The only unsafe code of the crate.
+//! Memory aligned to cache lines, and vector operations on a whole line. The only unsafe code of the crate.
 
 #![allow(
     unsafe_code,
@@ -23,7 +23,7 @@ pub struct Line(pub [u64; 8]);
 
 const _: () = assert!(size_of::<Line>() == LINE_BYTES);
 
-/// There is no memory for a table.
+/// The memory for a table cannot be allocated.
 #[derive(Debug, Error)]
 #[error("a flow table takes {bytes} bytes, which this machine does not give; ask for fewer flows")]
 pub struct NoMemory {
@@ -31,7 +31,7 @@ pub struct NoMemory {
     source: rustix::io::Errno,
 }
 
-/// Lines of zeroes at first, in huge pages where the kernel has some. They take their memory at once.
+/// Lines of memory, zero at first, in huge pages if the kernel has some. All pages are allocated at creation.
 pub struct Lines {
     map: NonNull<u8>,
     map_bytes: usize,
@@ -45,28 +45,29 @@ unsafe impl Send for Lines {}
 unsafe impl Sync for Lines {}
 
 impl Lines {
-    /// That many lines.
+    /// Allocates `count` lines of zeroes.
     ///
     /// # Errors
-    /// [`NoMemory`].
+    /// [`NoMemory`] if the kernel refuses the mapping.
     pub fn zeroed(count: usize) -> Result<Lines, NoMemory> {
         let bytes = count.max(1).saturating_mul(LINE_BYTES);
-        // Huge pages begin at multiples of their size; so does the used part of the mapping.
+        // Huge pages begin at multiples of their size; the used part of the mapping begins there, too.
         let map_bytes = bytes.saturating_add(HUGE_PAGE_BYTES);
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping at a place that the kernel chooses touches no memory that is in use.
+        // SAFETY: a new mapping at an address that the kernel chooses touches no memory that is in use.
         let map = unsafe { mmap_anonymous(std::ptr::null_mut(), map_bytes, access, flags) };
         let map = map.map_err(|source| NoMemory { bytes, source })?;
         let map = NonNull::new(map.cast::<u8>()).expect("the kernel maps nothing at 0");
         let skip = map.as_ptr().addr().next_multiple_of(HUGE_PAGE_BYTES) - map.as_ptr().addr();
-        // SAFETY: `skip` is less than a huge page, which the mapping is longer by than `bytes`.
+        // SAFETY: `skip` is less than a huge page, and the mapping is longer than `bytes` by a huge page.
         let at = unsafe { map.add(skip) };
-        // Refused: then pages are small.
+        // If this is refused, the pages are small.
         // SAFETY: the range lies in the mapping made above; the advice changes no contents.
         let _ = unsafe { madvise(at.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
-        // Refused (before Linux 5.14, or no memory is left): then pages come when they are written. They are cleared
-        // here, because frames that came meanwhile would wait: 92 MB took up to 170 ms.
-        // SAFETY: as above; pages that come are of zeroes, as those that are not there read.
+        // Populates the pages now, because frames that arrived during later page faults would wait: clearing 92 MB
+        // took up to 170 ms. If this is refused (before Linux 5.14, or no memory is left), each page is allocated
+        // when it is first written.
+        // SAFETY: as above; populated pages contain zeroes, as absent pages do when they are read.
         let _ = unsafe { madvise(at.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) };
         Ok(Lines { map, map_bytes, at: at.cast(), count })
     }
@@ -74,7 +75,7 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // SAFETY: `zeroed` made this mapping, of this length; nothing borrows from a value that is dropped.
+        // SAFETY: `zeroed` made this mapping, of this length; nothing borrows from a value that is being dropped.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
     }
 }
@@ -85,8 +86,8 @@ impl Deref for Lines {
     #[inline]
     fn deref(&self) -> &[Line] {
         // SAFETY: in bounds: `count` lines were mapped from `at` on, which is a multiple of 2 MiB, so it is aligned.
-        // Initialised: the kernel zeroes anonymous pages, and every bit pattern is a `Line`. Alive and alone: the
-        // mapping goes with `self`, which nobody else points into.
+        // Initialised: the kernel zeroes anonymous pages, and every bit pattern is a `Line`. Alive and exclusive: the
+        // mapping lives as long as `self`, and nobody else has a pointer into it.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.count) }
     }
 }
@@ -94,26 +95,27 @@ impl Deref for Lines {
 impl DerefMut for Lines {
     #[inline]
     fn deref_mut(&mut self) -> &mut [Line] {
-        // SAFETY: as `deref`; `self` is borrowed alone.
+        // SAFETY: as `deref`; `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.count) }
     }
 }
 
-/// Fetches a line, so that it is there when it is needed.
+/// Prefetches a line into the cache.
 #[inline(always)]
 pub fn prefetch(lines: &[Line], at: usize) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let at = lines.as_ptr().wrapping_add(at).cast::<i8>();
-        // SAFETY: a prefetch of whatever address is a hint, and never a fault (Intel SDM volume 2, PREFETCHh).
+        // SAFETY: a prefetch of any address is a hint, and never a fault (Intel SDM volume 2, PREFETCHh).
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = (lines, at);
 }
 
-/// Which of the 16 16-bit numbers in the first four words equal `tag`: bit 0 is the lowest of the first word.
+/// Returns a mask of the 16 16-bit numbers in the first four words that equal `tag`: bit 0 is the lowest of the first
+/// word.
 #[inline(always)]
 pub fn equal_tags(line: &Line, tag: u16) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -123,8 +125,8 @@ pub fn equal_tags(line: &Line, tag: u16) -> u32 {
     portable::equal_tags(line, tag)
 }
 
-/// Of the 16 bytes in words 4 and 5, those that are farthest behind `now`, as numbers that wrap: the distance, and
-/// which.
+/// Finds the bytes among the 16 in words 4 and 5 that are farthest behind `now`, as numbers that wrap. Returns the
+/// distance, and a mask of these bytes.
 #[inline(always)]
 pub fn oldest_ages(line: &Line, now: u8) -> (u8, u32) {
     #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,10 @@
-//! A flow that has ended.
+//! The record of a flow that has ended.
 
 use std::collections::HashMap;
 
 use weir_frame::flow::FlowKey;
 
-/// A flow that has ended, or a part of one that goes on ([`EndReason::Active`]).
+/// The record of a flow that has ended, or of a part of a flow that continues ([`EndReason::Active`]).
 ///
 /// | field | IPFIX information element |
 /// |---|---|
@@ -17,32 +17,32 @@ use weir_frame::flow::FlowKey;
 pub struct FlowRecord {
     /// Addresses, ports and protocol, in the direction of the first frame.
     pub key: FlowKey,
-    /// The outermost VLAN id of the first frame, if flows are kept apart by VLAN and it has one.
+    /// The outermost VLAN id of the first frame, if the VLAN is part of the flow key and the frame has a tag.
     pub vlan: Option<u16>,
     /// The interface of the first frame.
     pub interface: u32,
-    /// Earliest stamp of a frame: nanoseconds since the Unix epoch.
+    /// Earliest timestamp of a frame: nanoseconds since the Unix epoch.
     pub first_ns: u64,
-    /// Latest stamp of a frame.
+    /// Latest timestamp of a frame: nanoseconds since the Unix epoch.
     pub last_ns: u64,
-    /// The direction of `key`. Both directions apart are two flows, unless biflows were asked for.
+    /// Counts of the direction of `key`. The opposite direction is a flow of its own, unless biflows are configured.
     pub forward: Totals,
-    /// The other direction of a biflow; zero otherwise. Source: RFC 5103.
+    /// Counts of the opposite direction of a biflow; zero otherwise. Source: RFC 5103.
     pub reverse: Totals,
-    /// Type and code of the first frame, where that was ICMP or ICMPv6.
+    /// Type and code of the first frame, if it was ICMP or ICMPv6.
     pub icmp: Option<(u8, u8)>,
-    /// Why it ended.
+    /// The reason for the end of the flow.
     pub reason: EndReason,
 }
 
 /// Counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// packetDeltaCount 2: frames, each fragment one.
+    /// packetDeltaCount (2): frames; each fragment counts as one.
     pub packets: u64,
-    /// octetDeltaCount 1, or layer2OctetDeltaCount 352: see [`Octets`](crate::Octets).
+    /// octetDeltaCount (1), or layer2OctetDeltaCount (352): see [`Octets`](crate::Octets).
     pub bytes: u64,
-    /// tcpControlBits 6, CWR to FIN, of all packets together.
+    /// tcpControlBits (6), CWR to FIN, of all packets combined with OR.
     pub tcp_flags: u8,
 }
 
@@ -54,22 +54,22 @@ impl Totals {
     }
 }
 
-/// Why a flow ended. The numbers are those of flowEndReason (IPFIX 136).
+/// The reason for the end of a flow. The numbers are those of flowEndReason (IPFIX 136).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum EndReason {
-    /// No frame for the idle time-out.
+    /// No frame came during the idle time-out.
     Idle = 1,
-    /// The active time-out: the flow may go on, in another record.
+    /// The active time-out has passed: the flow may continue in another record.
     Active = 2,
     /// The table was finished.
     Forced = 4,
-    /// Another flow needed its place.
+    /// Another flow needed the slot.
     LackOfResources = 5,
 }
 
 impl EndReason {
-    /// The name in JSON.
+    /// Returns the name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,22 +82,22 @@ impl EndReason {
 }
 
 impl FlowRecord {
-    /// Packets of both directions.
+    /// Returns the packets of both directions.
     #[must_use]
     pub const fn packets(&self) -> u64 {
         self.forward.packets + self.reverse.packets
     }
 
-    /// Bytes of both directions.
+    /// Returns the bytes of both directions.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.forward.bytes + self.reverse.bytes
     }
 
-    /// Takes in another record of the same flow. Direction, interface and ICMP type are those of the earlier one, the
-    /// reason that of the one that ended later.
+    /// Merges another record of the same flow into this one. Direction, interface and ICMP type are those of the
+    /// record that began earlier, the reason is that of the record that ended later.
     ///
-    /// `more.key` is this key or its reverse; it is not looked at otherwise.
+    /// `more.key` must be this key or its reverse: the function only checks whether the two keys are equal.
     pub fn absorb(&mut self, more: &FlowRecord) {
         let (mut early, late) =
             if more.first_ns < self.first_ns { (*more, *self) } else { (*self, *more) };
@@ -116,10 +116,11 @@ impl FlowRecord {
     }
 }
 
-/// Makes one record of all that have the same key and VLAN: of a flow that came over several rings, or of the parts
-/// that active time-outs made. Where `biflow`, a key and its reverse are the same. In the order of their first records.
+/// Merges the records that have the same key and VLAN: those of a flow that came over several rings, and the parts of
+/// a flow that active time-outs created. With `biflow`, a key and its reverse are the same. The result is in the
+/// order of the first record of each flow.
 ///
-/// With `by_interface`, records of different interfaces stay apart.
+/// With `by_interface`, records of different interfaces are not merged.
 #[must_use]
 pub fn merge(
     records: impl IntoIterator<Item = FlowRecord>,

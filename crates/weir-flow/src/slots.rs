@@ -1,14 +1,14 @@
 //! The memory of a table: lines of tags and ages, and counts of each slot.
 //!
-//! | memory | a slot | words |
+//! | memory | size for each slot | words |
 //! |---|---|---|
 //! | `index` | 4 bytes of a line of 16 | 0-3 tags, 16 bits, 0: free; 4-5 tick of the last frame; 6-7 of the first |
-//! | `counts` | a line | 0-3 addresses, 4 ports and the rest of the key; 5 last stamp; 6 packets; 7 bytes, flags |
-//! | `others` | 3 words | first stamp; packets of the other direction; its bytes, flags |
+//! | `counts` | a line | 0-3 addresses, 4 ports and the rest of the key; 5 latest time; 6 packets; 7 bytes, flags |
+//! | `others` | 3 words | earliest time; packets of the other direction; its bytes, flags |
 //!
-//! 92 bytes. IPv4 addresses fit in one word, so words 1-3 of `counts` hold what `others` holds of an IPv6 flow: any
-//! frame of an IPv4 flow touches one line of `index` and one of `counts`, and so does its beginning and its end. Of an
-//! IPv6 flow, only a frame of a known flow in its first direction does.
+//! These are 92 bytes for each slot. IPv4 addresses fit in one word, so for an IPv4 flow words 1-3 of `counts` hold
+//! the contents of `others`: each frame of an IPv4 flow, its beginning and its end touch one line of `index` and one
+//! of `counts`. For an IPv6 flow, this is true only of a frame of a known flow in its first direction.
 
 use crate::key::{KeyWords, rest_is_v6};
 use crate::lines::{Line, Lines, NoMemory, prefetch};
@@ -16,10 +16,10 @@ use crate::record::{EndReason, FlowRecord, Totals};
 
 /// Slots of a line of the index.
 pub const LINE_SLOTS: usize = 16;
-/// Bytes of memory for a slot.
+/// Bytes of memory for each slot.
 pub const SLOT_BYTES: usize = 64 / LINE_SLOTS + 64 + 24;
 
-/// Of a word with packets: the key is stored in the other direction than that of the first frame.
+/// A flag in the word of packets: the key is stored in the opposite direction of the first frame.
 const SWAPPED: u64 = 1 << 47;
 const PACKETS: u64 = SWAPPED - 1;
 const HAS_ICMP: u64 = SWAPPED;
@@ -27,17 +27,18 @@ const UPPER_SHIFT: u32 = 48;
 const FLAGS_SHIFT: u32 = 56;
 const BYTES: u64 = (1 << FLAGS_SHIFT) - 1;
 
-/// A frame as it is counted.
+/// The properties of a frame that are counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     pub key: KeyWords,
     pub ts_ns: u64,
     pub bytes: u32,
     pub interface: u16,
-    /// Nothing, or 1, type and code, a byte each: one number, so that it is not read while its parts are written.
+    /// 0: not ICMP. Otherwise 1, type and code, a byte each, in one number, so that no read has to wait for the
+    /// writes of its parts.
     pub icmp: u32,
     pub tcp_flags: u8,
-    /// `key` is in the other direction than the frame.
+    /// `key` is in the opposite direction of the frame.
     pub swapped: bool,
 }
 
@@ -59,7 +60,7 @@ impl Slots {
         prefetch(&self.counts, slot);
     }
 
-    /// For a flow of this key that begins.
+    /// Prefetches the memory that a new flow with this key needs.
     #[inline(always)]
     pub fn prefetch_all(&self, slot: usize, key: &KeyWords) {
         prefetch(&self.counts, slot);
@@ -74,7 +75,7 @@ impl Slots {
         (self.index[line].0[at / 4 % 4] >> (at % 4 * 16)) as u16
     }
 
-    /// Whether the slot is of this frame's flow.
+    /// Returns whether the slot contains the flow of this frame.
     #[inline(always)]
     pub fn is(&self, slot: usize, frame: &Counted, interface_counts: bool) -> bool {
         let [a, b, c, d, rest, _, packets, _] = self.counts[slot].0;
@@ -108,7 +109,7 @@ impl Slots {
         }
     }
 
-    /// A flow begins in this slot, with this frame.
+    /// Begins a flow in this slot, with its first frame.
     #[inline(always)]
     pub fn begin(&mut self, slot: usize, frame: &Counted) {
         let swapped = if frame.swapped { SWAPPED } else { 0 };
@@ -125,7 +126,7 @@ impl Slots {
         }
     }
 
-    /// The flow in this slot.
+    /// Returns the record of the flow in this slot.
     #[inline(never)]
     pub fn record(&self, slot: usize, reason: EndReason) -> FlowRecord {
         let [a, b, c, d, rest, last_ns, packets, bytes] = self.counts[slot].0;
@@ -151,7 +152,8 @@ impl Slots {
         }
     }
 
-    /// Of the flow in this slot: 0 the first stamp, 1 packets and 2 bytes of the other direction.
+    /// Returns a word of the flow in this slot: 0 the earliest timestamp, 1 packets and 2 bytes of the other
+    /// direction.
     #[inline(always)]
     fn other_mut(&mut self, slot: usize, word: usize) -> &mut u64 {
         let counts = &mut self.counts[slot].0;
@@ -172,7 +174,7 @@ fn totals(packets: u64, bytes: u64) -> Totals {
     }
 }
 
-/// Which slots of a line are in use: a bit each.
+/// Returns a mask of the slots of a line that are in use.
 #[inline(always)]
 pub fn used(line: &Line) -> u32 {
     !crate::lines::equal_tags(line, 0) & 0xffff
@@ -185,9 +187,9 @@ pub fn set_tag(line: &mut Line, at: usize, tag: u16) {
     *word = *word & !(0xffff << shift) | u64::from(tag) << shift;
 }
 
-/// Tick of the last frame.
+/// First word of the ticks of last frames.
 pub const LAST: usize = 4;
-/// Tick of the first frame.
+/// First word of the ticks of first frames.
 pub const FIRST: usize = 6;
 
 #[inline(always)]

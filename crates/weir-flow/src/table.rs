@@ -1,13 +1,13 @@
-//! The table: frames in, records of flows that have ended out.
+//! The table: it takes frames, and gives records of flows that have ended.
 //!
-//! A key has two lines of 16 slots, one in each half of the table; a flow begins in the emptier one. Where all 32 are
-//! taken, the flow that was seen least recently ends early and is counted. The hash has a secret (`keyed_hash`), so who
-//! sends frames cannot choose keys that share lines. `passes` has the way of a frame. Source: Vöcking, "How asymmetry
-//! helps load balancing", 1999 (two choices, the left of equals).
+//! A key has two lines of 16 slots, one in each half of the table; a flow begins in the line that has more free
+//! slots. If all 32 slots are in use, the flow that was seen least recently ends early and is counted. The hash has a
+//! secret (`keyed_hash`), so a sender of frames cannot choose keys that share lines. `passes` processes the frames.
+//! Source: Vöcking, "How asymmetry helps load balancing", 1999 (two choices; of equal ones, the left).
 //!
-//! Time-outs: a slot has the ticks of its first and last frame, 64 ticks a time-out, and a hand goes round all lines
-//! once in eight ticks. So membership belongs to the slot, a frame moves nothing, and a flow ends at most an eighth of
-//! the time-out late; if a frame comes first, that frame begins the next flow.
+//! Time-outs: a slot has the ticks of the first and last frame of its flow. A time-out has 64 ticks, and a sweep
+//! visits all lines once in eight ticks. So no list has to be kept in order, a frame moves nothing in memory, and a
+//! flow ends at most an eighth of the time-out late; a frame that comes before the sweep begins the next flow.
 
 use std::ops::Range;
 
@@ -29,22 +29,22 @@ mod link;
 mod passes;
 mod sweep;
 
-/// A frame as a table takes it.
+/// A frame as input of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
-    /// The kept bytes, from the link layer's header on, without FCS.
+    /// The captured bytes, from the link-layer header on, without FCS.
     pub frame: &'a [u8],
-    /// Their link layer.
+    /// The link layer of the frame.
     pub link: LinkLayer,
     /// Bytes on the wire.
     pub wire_len: u32,
     /// Nanoseconds since the Unix epoch.
     pub ts_ns: u64,
-    /// The interface, as the feed numbers it. Above [`INTERFACE_MAX`] it is that.
+    /// The interface, as the feed numbers it. Numbers above [`INTERFACE_MAX`] are counted as [`INTERFACE_MAX`].
     pub interface: u32,
 }
 
-/// An Ethernet frame.
+/// Converts a record of an Ethernet frame.
 impl<'a> From<Record<'a>> for Seen<'a> {
     fn from(record: Record<'a>) -> Seen<'a> {
         let Meta { wire_len, ts_ns, interface_id, .. } = record.meta;
@@ -57,7 +57,7 @@ impl<'a> From<Record<'a>> for Seen<'a> {
 pub struct FlowTable {
     config: FlowConfig,
     secret: HashKey,
-    /// Absent while `add` works on it.
+    /// `None` while `add` uses it.
     work: Option<Box<Work>>,
     slots: Slots,
     half: u64,
@@ -66,17 +66,17 @@ pub struct FlowTable {
     idle: Ticks,
     active: Ticks,
     sweep: Ticks,
-    /// When the first of their ticks passes.
+    /// Time at which the next tick of `idle`, `active` or `sweep` passes.
     tick_at_ns: u64,
     hand: usize,
     counters: Counters,
 }
 
 impl FlowTable {
-    /// An empty table. It takes no more memory later.
+    /// Creates an empty table. It allocates all its memory at once.
     ///
     /// # Errors
-    /// [`FlowError`] for a configuration outside the limits, or without memory for it.
+    /// [`FlowError`] for a configuration outside the limits, or if its memory cannot be allocated.
     pub fn new(config: FlowConfig) -> Result<FlowTable, FlowError> {
         if !(FLOWS_MIN..=FLOWS_MAX).contains(&config.flows_max) {
             return Err(FlowError::Flows(config.flows_max));
@@ -87,7 +87,7 @@ impl FlowTable {
             }
         }
         let half = config.flows_max.div_ceil(2 * LINE_SLOTS as u64);
-        // Without a time-out these ticks only tell which flow was seen least recently.
+        // Without a time-out, these ticks only serve to find the flow that was seen least recently.
         let idle = Ticks::of(config.idle_timeout.or(Some(TIMEOUT_MAX)));
         let active = Ticks::of(config.active_timeout);
         let shorter = [config.idle_timeout, config.active_timeout].into_iter().flatten().min();
@@ -108,33 +108,33 @@ impl FlowTable {
         })
     }
 
-    /// The configuration that it was made with.
+    /// Returns the configuration of the table.
     #[must_use]
     pub fn config(&self) -> &FlowConfig {
         &self.config
     }
 
-    /// Counts so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Flows that fit, `flows_max` rounded up to whole lines.
+    /// Returns the number of flows that fit: `flows_max` rounded up to whole lines.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         2 * self.half * LINE_SLOTS as u64
     }
 
-    /// Bytes of memory, all included.
+    /// Returns the memory of the table in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let work = size_of::<Work>() as u64;
         self.capacity() * SLOT_BYTES as u64 + self.fragments.bytes() as u64 + work
     }
 
-    /// Ends flows that have been idle until `now_ns`, on a link from which nothing comes: call it only when every frame
-    /// up to then was added, every few ticks (a 64th of the shorter time-out) or when it suits.
+    /// Ends flows that are idle at `now_ns`, for a link on which no frames arrive. Call this function only when every
+    /// frame up to `now_ns` was added; once in a few ticks (a tick is a 64th of the shorter time-out) is enough.
     pub fn advance(&mut self, now_ns: u64, ended: &mut impl FnMut(FlowRecord)) {
         self.go_to(now_ns, ended);
     }
@@ -144,14 +144,14 @@ impl FlowTable {
         self.end_all(EndReason::Forced, ended);
     }
 
-    /// The flows in the table, as they would be if it were finished now.
+    /// Returns the flows in the table, as records that would be written if the table were finished now.
     pub fn live(&self) -> impl Iterator<Item = FlowRecord> {
         self.live_part(0..self.slots.index.len())
     }
 
-    /// A part of them, for readers while frames come: those of these lines, of which there are
-    /// [`lines`](FlowTable::lines). Flows stay in their line, so in a round through all lines each flow that is there
-    /// throughout is seen once.
+    /// Returns the flows in a range of the table's [`lines`](FlowTable::lines), for readers that alternate with
+    /// `add`. Flows stay in their line, so a pass over all lines visits each flow once that is in the table during
+    /// the whole pass.
     pub fn live_part(&self, lines: Range<usize>) -> impl Iterator<Item = FlowRecord> {
         let first = lines.start;
         self.slots.index[lines].iter().enumerate().flat_map(move |(number, line)| {
@@ -162,7 +162,7 @@ impl FlowTable {
         })
     }
 
-    /// Lines of 16 flows.
+    /// Returns the number of lines, each of 16 slots.
     #[must_use]
     pub fn lines(&self) -> usize {
         self.slots.index.len()

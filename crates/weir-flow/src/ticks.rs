@@ -1,26 +1,26 @@
-//! Time as frames tell it.
+//! Time according to the timestamps of frames.
 //!
-//! A table's time only moves forward, and by no more than clocks that run may: a stamp that is far from the last one
-//! moves the point from which time is counted instead, and is counted as a step.
+//! The time of a table only moves forward, and only by plausible amounts: a timestamp that is far from the last one
+//! changes the reference point instead, and is counted as a clock step.
 
 use std::time::Duration;
 
 use crate::limits::{CLOCK_AHEAD_MAX, CLOCK_BACK_MAX};
 
-/// Nanoseconds since the first stamp, steps left out.
+/// Time since the first timestamp, in nanoseconds; clock steps are left out.
 #[derive(Debug, Default)]
 pub struct TableTime {
     started: bool,
-    /// The latest stamp.
+    /// The latest timestamp.
     stamp_ns: u64,
-    /// The table's time at that stamp.
+    /// The table's time at the latest timestamp.
     pub elapsed_ns: u64,
 }
 
-/// A stamp's result.
+/// The result of moving to a timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// Time is the same, or has moved on.
+    /// Time has moved forward or is unchanged.
     On,
     /// A clock was set ahead.
     SteppedAhead,
@@ -29,7 +29,7 @@ pub enum Moved {
 }
 
 impl TableTime {
-    /// Goes to this stamp.
+    /// Moves to this timestamp.
     #[inline]
     pub fn go_to(&mut self, stamp_ns: u64) -> Moved {
         if let Some(ahead_ns) = stamp_ns.checked_sub(self.stamp_ns)
@@ -37,7 +37,7 @@ impl TableTime {
             && self.started
         {
             self.stamp_ns = stamp_ns;
-            // Five million steps back, each before an hour ahead, would come to the end: time then stands still.
+            // Saturates after five million steps back with an hour ahead after each: time then stands still.
             self.elapsed_ns = self.elapsed_ns.saturating_add(ahead_ns);
             return Moved::On;
         }
@@ -58,38 +58,38 @@ impl TableTime {
     }
 }
 
-/// Ticks of a time-out, 64 of them, so that the age of a flow is one byte.
+/// A counter of the ticks of a time-out. A time-out has 64 ticks, so that the age of a flow fits in one byte.
 #[derive(Debug)]
 pub struct Ticks {
-    /// Length of one; never, if there is no time-out.
+    /// Length of a tick; `u64::MAX` if there is no time-out.
     tick_ns: u64,
     /// Ticks so far.
     pub count: u64,
     next_ns: u64,
 }
 
-/// Ticks after which a flow has ended: 64 whole ones, and the one in which its last frame came.
+/// Ticks after which a flow has ended: 64 whole ticks, and the tick in which its last frame came.
 pub const OVER_TICKS: u8 = 65;
 
 impl Ticks {
-    /// Of a time-out; `None`: of one that never ends.
+    /// Creates the ticks of a time-out; `None`: a time-out that never expires.
     pub fn of(timeout: Option<Duration>) -> Ticks {
         let tick_ns = timeout.map_or(u64::MAX, |timeout| (timeout.as_nanos() as u64 / 64).max(1));
         Ticks { tick_ns, count: 0, next_ns: tick_ns }
     }
 
-    /// The last byte of the count.
+    /// Returns the lowest byte of the count.
     #[inline]
     pub fn byte(&self) -> u8 {
         self.count as u8
     }
 
-    /// When the next one passes.
+    /// Returns the time at which the next tick passes.
     pub fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// Goes to this time; the number of ticks that have passed.
+    /// Moves to this time, and returns the number of ticks that have passed.
     #[inline]
     pub fn go_to(&mut self, elapsed_ns: u64) -> u64 {
         if elapsed_ns < self.next_ns { 0 } else { self.pass(elapsed_ns) }

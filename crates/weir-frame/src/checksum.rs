@@ -1,6 +1,6 @@
 //! The checksum of IP, TCP and UDP. Source: RFC 1071.
 
-/// The sum of the words of 16 bits; the last byte of an odd number is a high one.
+/// Returns the sum of the 16-bit words; if the number of bytes is odd, the last byte is the high byte of a word.
 #[must_use]
 pub fn word_sum(bytes: &[u8]) -> u64 {
     let (words, last) = bytes.as_chunks::<2>();
@@ -8,7 +8,7 @@ pub fn word_sum(bytes: &[u8]) -> u64 {
     words + last.first().map_or(0, |byte| u64::from(*byte) << 8)
 }
 
-/// Value of a checksum field for this sum.
+/// Returns the value of the checksum field for this sum.
 #[must_use]
 pub fn fold(mut sum: u64) -> u16 {
     while sum > 0xffff {

@@ -25,29 +25,29 @@ const PACKET_BYTES_MAX: usize = 65_535;
 const FRAME_BYTES_MIN: usize = 60;
 const NUMBER_BYTES: usize = 8;
 const STAMP_BYTES: usize = 8;
-/// Tags of a frame: the second one is for VLANs of providers. Source: IEEE 802.1ad.
+/// Most tags of a frame: the second one is for VLANs of providers. Source: IEEE 802.1ad.
 const TAGS_MAX: usize = 2;
-/// VLANs that can be used: 4,095 is reserved. Source: IEEE 802.1Q, table 9-2.
+/// Highest usable VLAN ID: 4,095 is reserved. Source: IEEE 802.1Q, table 9-2.
 const VLAN_MAX: u16 = 4_094;
 
-/// 198.18.0.0/15, for tests of network devices (RFC 2544): the source addresses that are made from flows.
+/// Source addresses that are derived from the flow number: 198.18.0.0/15, for tests of network devices (RFC 2544).
 const SOURCES: u32 = 0xc612_0000;
 const SOURCE_BITS: u32 = 17;
-/// The source ports that are made from flows begin here.
+/// Lowest of the source ports that are derived from the flow number.
 const PORTS: u16 = 0x8000;
 const PORT_BITS: u32 = 15;
-/// 2001:2::/48, the same for IPv6 (RFC 5180). Its last 4 bytes are those of the IPv4 address.
+/// 2001:2::/48, the range for tests with IPv6 (RFC 5180). The last 4 bytes are those of the IPv4 address.
 const SOURCES_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0);
 
-/// The source MAC address unless told otherwise: locally administered, "WEIR" in the middle.
+/// The default source MAC address: locally administered, "WEIR" in the middle.
 pub const SOURCE_MAC: [u8; 6] = *b"\x02\x57\x45\x49\x52\x01";
-/// The destination MAC address unless told otherwise; nobody's, so a stack that gets it drops it early.
+/// The default destination MAC address. No device has it, so a network stack that receives the frame drops it early.
 pub const DESTINATION_MAC: [u8; 6] = *b"\x02\x57\x45\x49\x52\x02";
-/// The IPv4 destination unless told otherwise: TEST-NET-1, RFC 5737.
+/// The default IPv4 destination: TEST-NET-1, RFC 5737.
 pub const DESTINATION: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
-/// The IPv6 destination unless told otherwise: documentation, RFC 3849.
+/// The default IPv6 destination: documentation, RFC 3849.
 pub const DESTINATION_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
-/// The destination for datagrams of this source unless told otherwise: of the same family, IPv4 if there is no source.
+/// Returns the default destination of datagrams with this source: of the same family, IPv4 if there is no source.
 #[must_use]
 pub fn destination_for(source: Option<IpAddr>) -> IpAddr {
     match source {
@@ -56,7 +56,7 @@ pub fn destination_for(source: Option<IpAddr>) -> IpAddr {
     }
 }
 
-/// The destination port unless told otherwise: discard.
+/// The default destination port: discard.
 pub const DESTINATION_PORT: u16 = 9;
 
 /// Destination, source and contents of datagrams.
@@ -68,58 +68,59 @@ pub struct Addressing {
     pub destination_mac: [u8; 6],
     /// VLAN IDs, the outer one first: none, one (0x8100) or two (0x88a8, 0x8100).
     pub vlans: Vec<u16>,
-    /// Source address; `None`: the flow's, in 198.18.0.0/15 or 2001:2::/48.
+    /// Source address; `None`: derived from the flow number, in 198.18.0.0/15 or 2001:2::/48.
     pub source: Option<IpAddr>,
     /// Destination address.
     pub destination: IpAddr,
-    /// Source port; `None`: the flow's, from 32768 on.
+    /// Source port; `None`: derived from the flow number, from 32768 on.
     pub source_port: Option<u16>,
     /// Destination port.
     pub destination_port: u16,
-    /// Contents of each datagram; `None`: the number of the frame.
+    /// Payload of each datagram; `None`: the number of the frame.
     pub payload: Option<Payload>,
 }
 
-/// The same bytes in each datagram.
+/// A payload that is the same in each datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Payload {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Whether zeros behind them, up to the end of the frame, belong to the datagram. If not, they are
-    /// Ethernet's padding.
+    /// Whether the zeros between the payload and the end of the frame belong to the datagram. If not, they are
+    /// Ethernet padding.
     pub is_filled: bool,
 }
 
-/// Where things stand in the frames of an [`Addressing`], and what of the checksums is the same in all of them.
+/// Offsets of the fields in the frames of an [`Addressing`], and the parts of the checksums that are the same in all
+/// of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
-    /// The payload, and the end of the headers.
+    /// Offset of the payload, which is the end of the headers.
     pub payload_at: usize,
-    /// The UDP header.
+    /// Offset of the UDP header.
     pub udp_at: usize,
-    /// The last 4 bytes of the source address.
+    /// Offset of the last 4 bytes of the source address.
     pub source_at: usize,
-    /// IPv4's header checksum; `None`: IPv6.
+    /// Offset of the header checksum of IPv4; `None`: IPv6.
     pub ip_check_at: Option<usize>,
-    /// IP's length field.
+    /// Offset of the length field of the IP header.
     pub ip_bytes_at: usize,
     /// Bytes of the frame that the length field does not count.
     pub ip_bytes_less: usize,
-    /// Whether the source address comes from the flow.
+    /// Whether the source address is derived from the flow number.
     pub varies_source: bool,
-    /// Whether the source port comes from the flow.
+    /// Whether the source port is derived from the flow number.
     pub varies_port: bool,
-    /// Whether the frame number stands at the payload's begin.
+    /// Whether the payload begins with the frame number.
     pub has_number: bool,
-    /// Sum of the IPv4 header's words without checksum and the flow's address.
+    /// Sum of the words of the IPv4 header, without the checksum and an address that is derived from the flow number.
     pub ip_sum: u32,
-    /// Sum of the words of pseudo-header, UDP header and payload, without the part that comes from flow, number
-    /// and stamp.
+    /// Sum of the words of pseudo-header, UDP header and payload, without the parts that are derived from the flow
+    /// number, the frame number and the timestamp.
     pub udp_sum: u32,
 }
 
 impl Addressing {
-    /// Checks that it makes a frame; the error says what would.
+    /// Checks that frames can be made with these values; the error names the values that are possible.
     ///
     /// # Errors
     /// A text for the user.
@@ -145,7 +146,7 @@ impl Addressing {
         }
     }
 
-    /// Checks that so many flows can be told apart.
+    /// Checks that there are enough different 5-tuples for so many flows.
     ///
     /// # Errors
     /// A text for the user.
@@ -160,7 +161,7 @@ impl Addressing {
         ))
     }
 
-    /// Different 5-tuples that there can be.
+    /// Returns the number of different 5-tuples.
     #[must_use]
     pub fn flows_max(&self) -> u64 {
         let source_bits = if self.source.is_none() { SOURCE_BITS } else { 0 };
@@ -168,7 +169,8 @@ impl Addressing {
         1 << (source_bits + port_bits)
     }
 
-    /// Bytes of the shortest frame without FCS that holds it all, with a stamp or without.
+    /// Returns the length of the shortest frame, without FCS, that has space for headers and payload, with a
+    /// timestamp or without.
     #[must_use]
     pub fn frame_bytes_min(&self, stamp: bool) -> usize {
         let payload = match &self.payload {
@@ -178,7 +180,7 @@ impl Addressing {
         (self.payload_at() + payload).max(FRAME_BYTES_MIN)
     }
 
-    /// Bytes of the longest one.
+    /// Returns the length of the longest frame, without FCS.
     #[must_use]
     pub fn frame_bytes_max(&self) -> usize {
         self.link_bytes() + PACKET_BYTES_MAX
@@ -242,8 +244,8 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Frames of so many bytes, FCS not counted: [`Addressing::frame_bytes_min`] to
-    /// [`Addressing::frame_bytes_max`]. The addressing was checked.
+    /// Creates a generator of frames of `frame_bytes` bytes, FCS not counted: [`Addressing::frame_bytes_min`] to
+    /// [`Addressing::frame_bytes_max`]. The caller has checked the addressing.
     #[must_use]
     pub fn new(addressing: &Addressing, frame_bytes: usize) -> Datagrams {
         let least = addressing.frame_bytes_min(false);
@@ -278,26 +280,27 @@ impl Datagrams {
             varies_port: addressing.source_port.is_none(),
             has_number: payload.is_none(),
             ip_sum: if is_v4 { word_sum(&frame[link_bytes..udp_at]) as u32 } else { 0 },
-            // Addresses and UDP stand one behind the other. Words of a packet, 64 KiB at most, do not overflow.
+            // Addresses and UDP header are adjacent. The sum of the words of a packet, 64 KiB at most, does not
+            // overflow.
             udp_sum: (pseudo + word_sum(&frame[addresses_at..end])) as u32,
         };
         Datagrams { frame, form }
     }
 
-    /// The frame that all others are made from.
+    /// Returns the template of all frames.
     #[must_use]
     pub fn blank(&self) -> &[u8] {
         &self.frame
     }
 
-    /// Where things stand in it.
+    /// Returns the offsets of the fields in the frames.
     #[must_use]
     pub fn form(&self) -> Form {
         self.form
     }
 
-    /// Turns a copy of [`blank`](Datagrams::blank), or a frame that this was called for, into the frame of this flow,
-    /// number and stamp; 0 for none.
+    /// Turns a copy of [`blank`](Datagrams::blank), or a frame that this function has written, into the frame of this
+    /// flow, number and timestamp; a timestamp of 0 is not written.
     pub fn write(&self, frame: &mut [u8], flow: u32, number: u64, stamp: u64) {
         let form = &self.form;
         let (source, port) = match form.varies_source && form.varies_port {
@@ -326,14 +329,14 @@ impl Datagrams {
         if let Some(at) = form.ip_check_at {
             frame[at..][..2].copy_from_slice(&fold(ip_sum).to_be_bytes());
         }
-        // 0 would say "none".
+        // A checksum of 0 would mean that there is none.
         let check = Some(fold(udp_sum)).filter(|check| *check != 0).unwrap_or(0xffff);
         frame[form.udp_at + 6..][..2].copy_from_slice(&check.to_be_bytes());
     }
 }
 
-/// Source address and port of a flow where both come from it: all of its 32 bits, mixed so that flows look random to a
-/// hash.
+/// Returns source address and port of a flow if both are derived from its number: all 32 bits are used, mixed so that
+/// flows look random to a hash.
 #[inline]
 #[must_use]
 pub fn flow_of(flow: u32) -> (u32, u16) {
@@ -341,17 +344,17 @@ pub fn flow_of(flow: u32) -> (u32, u16) {
     (SOURCES | mixed >> PORT_BITS, PORTS | (mixed & ((1 << PORT_BITS) - 1)) as u16)
 }
 
-/// Source address and port of a flow where only one of them comes from it: its lowest bits, so that as many flows as
-/// there can be differ.
+/// Returns source address and port of a flow if only one of them is derived from its number: the lowest bits are
+/// used, so that as many flows as possible differ.
 fn lowest_of(flow: u32) -> (u32, u16) {
     let (source, port) = (flow & ((1 << SOURCE_BITS) - 1), flow & ((1 << PORT_BITS) - 1));
     (SOURCES | source, PORTS | port as u16)
 }
 
-/// A bijection of the 32-bit numbers that looks random to a hash.
+/// Returns the image of a number under a bijection of the 32-bit numbers that looks random to a hash.
 ///
-/// Source: Appleby, MurmurHash3 (public domain), `fmix32`. Each step can be undone: a shifted xor by repeating it, a
-/// product with an odd number by its inverse modulo 2^32.
+/// Source: Appleby, MurmurHash3 (public domain), `fmix32`. Each step is invertible: a shifted xor by repeating it, a
+/// product with an odd number by the inverse modulo 2^32.
 #[inline]
 fn mix32(mut h: u32) -> u32 {
     h ^= h >> 16;

@@ -11,12 +11,12 @@ use std::fmt;
 /// |---|---|
 /// | `addresses` | sourceIPv4Address 8, destinationIPv4Address 12, or 27 and 28 for IPv6 |
 /// | `src_port`, `dst_port` | sourceTransportPort 7, destinationTransportPort 11 |
-/// | `protocol` | protocolIdentifier 4: of IPv6, behind the extension headers |
+/// | `protocol` | protocolIdentifier 4: for IPv6, the one after the extension headers |
 ///
-/// The ports are 0 where there are none: other protocols than TCP, UDP, UDP-Lite, SCTP and DCCP;
-/// ICMP too, so that request and reply are one biflow; a later fragment; a frame cut before its
-/// ports. So the fragments of a packet, but for the first, are a flow of their own. VLAN ids and
-/// the interface are not part of the key.
+/// The ports are 0 for protocols other than TCP, UDP, UDP-Lite, SCTP and DCCP (ICMP has ports 0, too, so that request
+/// and reply are one biflow), in fragments after the first, and in frames that are cut off before the ports. So the
+/// fragments of a packet, except for the first, are a flow of their own. VLAN ids and the interface are not part of
+/// the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowKey {
     /// Source and destination address.
@@ -30,14 +30,14 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// The key of a frame, or `None` where there is no IP header with both addresses.
+    /// Returns the key of a frame, or `None` if it has no IP header with both addresses.
     #[must_use]
     #[inline]
     pub fn of(view: &FrameView<'_>) -> Option<FlowKey> {
         view.ip().map(FlowKey::of_ip)
     }
 
-    /// The key of a packet.
+    /// Returns the key of a packet.
     #[must_use]
     #[inline]
     pub fn of_ip(ip: &Ip) -> FlowKey {
@@ -48,7 +48,7 @@ impl FlowKey {
         FlowKey { addresses: ip.addresses, src_port, dst_port, protocol: ip.protocol }
     }
 
-    /// The key of the other direction: source and destination change places.
+    /// Returns the key of the opposite direction: source and destination are exchanged.
     #[must_use]
     pub const fn reversed(self) -> FlowKey {
         let addresses = match self.addresses {
@@ -58,11 +58,12 @@ impl FlowKey {
         FlowKey { addresses, src_port: self.dst_port, dst_port: self.src_port, ..self }
     }
 
-    /// A hash that is the same for both directions; every bit of it is fit for use.
+    /// Returns a hash that is the same for both directions; all its bits can be used.
     ///
-    /// The value is fixed for good: programs in the kernel (`bpf/flow.h`) and other processes agree by it, and by
-    /// [`shard_hash`], on who takes which flow. It has no secret, so a sender of frames can make them collide. A
-    /// table that must stand that bounds its chains, or hashes the key with a seed of its own.
+    /// The value must never change: programs in the kernel (`bpf/flow.h`) and other processes use it, and
+    /// [`shard_hash`], to agree on who takes which flow. It has no secret, so a sender of frames can create
+    /// collisions. A table that must withstand such a sender limits its chains, or hashes the key with a secret of
+    /// its own.
     #[must_use]
     #[inline]
     pub fn symmetric_hash(&self) -> u64 {
@@ -72,19 +73,19 @@ impl FlowKey {
         };
         let src = multiply_fold(src ^ MIX[0], u64::from(self.src_port) ^ MIX[1]);
         let dst = multiply_fold(dst ^ MIX[0], u64::from(self.dst_port) ^ MIX[1]);
-        // The two ends in numeric order: this is what makes the directions equal.
+        // The two ends in numeric order: this makes both directions equal.
         let (low, high) = if src < dst { (src, dst) } else { (dst, src) };
         let ends = multiply_fold(low ^ MIX[2], high ^ MIX[3]);
         multiply_fold(ends ^ u64::from(self.protocol), MIX[1])
     }
 }
 
-/// The hash that shares the frames of a link out over shards (`eth0@2/4`) and samples.
+/// Returns the hash that distributes the frames of a link to shards (`eth0@2/4`) and selects samples.
 ///
-/// It is [`FlowKey::symmetric_hash`], with one difference: of all fragments of a packet, the first
-/// too, only the addresses count, so that they stay together. Later ones do not say which ports they
-/// belong to, nor always the protocol. So a connection's fragments may come to another shard than
-/// its whole packets. Frames without a flow key have 0, and come to the first shard.
+/// It is [`FlowKey::symmetric_hash`], with one difference: of all fragments of a packet, including the first, only
+/// the addresses are hashed, so that the fragments stay together. Later fragments do not contain the ports, nor
+/// always the protocol. So fragments of a connection may come to another shard than its whole packets. Frames without
+/// a flow key have the hash 0, and come to the first shard.
 #[must_use]
 #[inline]
 pub fn shard_hash(view: &FrameView<'_>) -> u64 {
@@ -107,14 +108,15 @@ fn fold_v6(address: u128) -> u64 {
     multiply_fold((address >> 64) as u64 ^ MIX[2], address as u64 ^ MIX[3])
 }
 
-/// The two halves of a 128-bit product, combined: the mixing step of wyhash.
+/// Returns the two halves of a 128-bit product, combined by xor: the mixing step of wyhash.
 #[inline]
 fn multiply_fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product >> 64) as u64 ^ product as u64
 }
 
-/// `10.0.0.1:4242 > 10.0.0.2:80 udp`; addresses alone where both ports are 0; `[2001:db8::1]:53`.
+/// Formats the key as `10.0.0.1:4242 > 10.0.0.2:80 udp`; addresses alone if both ports are 0; IPv6 as
+/// `[2001:db8::1]:53`.
 impl fmt::Display for FlowKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to) = (self.src_port, self.dst_port);
@@ -131,14 +133,14 @@ impl fmt::Display for FlowKey {
     }
 }
 
-/// Whether the keys of a protocol have ports.
+/// Returns whether the keys of a protocol have ports.
 #[must_use]
 pub const fn has_ports(number: u8) -> bool {
     use protocol::*;
     matches!(number, TCP | UDP | UDP_LITE | SCTP | DCCP)
 }
 
-/// The usual short name of a protocol number.
+/// Returns the usual short name of a protocol number.
 #[must_use]
 pub const fn protocol_name(number: u8) -> Option<&'static str> {
     use protocol::*;

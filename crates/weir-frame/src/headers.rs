@@ -1,9 +1,9 @@
-//! Headers of one frame, parsed once.
+//! The headers of a frame, parsed once.
 //!
-//! Ethernet II, a stack of VLAN tags, IPv4 or IPv6 with extension headers, then the ports or the
-//! ICMP type. [`FrameView::parse`] takes any bytes at all: a frame cut by the snaplen, or one that
-//! contradicts itself, gives whatever was found before that point, and [`Ending`] says where the
-//! walk stopped and why. Inner packets of tunnels are payload.
+//! The parser reads Ethernet II, a stack of VLAN tags, IPv4 or IPv6 with extension headers, then the ports or the
+//! ICMP type. [`FrameView::parse`] accepts any bytes: of a frame that is cut by the snaplen, or that contradicts
+//! itself, it returns the headers found before that point, and [`Ending`] tells where and why the parser stopped.
+//! Inner packets of tunnels are payload.
 //!
 //! Source: IEEE 802.1Q-2022 (tags), RFC 791 and 8200 (IP); see [`ip`] for the rest.
 
@@ -11,7 +11,7 @@ pub mod ip;
 
 pub use ip::{Addresses, Fragment, Ip, Upper, protocol};
 
-/// Ethertypes that Weir tells apart. Source: IEEE and IANA registries.
+/// Ethertypes that Weir distinguishes. Source: IEEE and IANA registries.
 pub mod ether_type {
     #![allow(missing_docs, reason = "the names are the protocols")]
     pub const IPV4: u16 = 0x0800;
@@ -21,7 +21,7 @@ pub mod ether_type {
     pub const VLAN: u16 = 0x8100;
     /// Service tag, IEEE 802.1ad ("QinQ").
     pub const SERVICE_VLAN: u16 = 0x88a8;
-    /// Outer tag of equipment older than 802.1ad.
+    /// Outer tag that equipment older than 802.1ad writes.
     pub const OLD_QINQ: u16 = 0x9100;
     /// Below this the field is the length of an IEEE 802.3 frame, not a type.
     pub const LOWEST: u16 = 0x0600;
@@ -31,30 +31,30 @@ pub mod ether_type {
 pub const ETHERNET_BYTES: usize = 14;
 pub use crate::limits::VLANS_MAX;
 
-/// One VLAN tag as it stands in the frame.
+/// A VLAN tag as it is in the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VlanTag {
-    /// Which kind of tag: one of the VLAN values in [`ether_type`].
+    /// The kind of the tag: one of the VLAN values in [`ether_type`].
     pub tpid: u16,
     /// Priority, drop-eligible bit and id, in 3, 1 and 12 bits.
     pub tci: u16,
 }
 
 impl VlanTag {
-    /// The VLAN id; 0 means a priority tag without a VLAN.
+    /// Returns the VLAN id; 0 means a priority tag without a VLAN.
     #[must_use]
     pub const fn id(self) -> u16 {
         self.tci & 0x0fff
     }
 
-    /// The priority (PCP), 0 to 7.
+    /// Returns the priority (PCP), 0 to 7.
     #[must_use]
     pub const fn priority(self) -> u8 {
         (self.tci >> 13) as u8
     }
 }
 
-/// A layer of the walk, in the order of the frame.
+/// A layer of the headers, in the order of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// MAC addresses and ethertype.
@@ -69,21 +69,21 @@ pub enum Layer {
     Upper,
 }
 
-/// Why the walk over the headers stopped. It speaks of headers only: a frame whose headers are
-/// all there and whose payload is cut has ended well.
+/// The reason why the parser stopped. Only headers count: a frame with complete headers and a payload that is cut off
+/// is [`Ending::Whole`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Every header that is known here is there, or an unknown one was reached.
+    /// All headers that the parser knows are complete, or it reached a header that it does not know.
     Whole,
-    /// The kept bytes end inside this layer.
+    /// The captured bytes end inside this layer.
     CutOff(Layer),
-    /// A length or version in, or above, this layer makes no sense.
+    /// A length or version in this layer, or in the one before it, is invalid.
     Malformed(Layer),
-    /// More VLAN tags or extension headers than are walked.
+    /// There are more VLAN tags or extension headers than the parser reads.
     TooDeep(Layer),
 }
 
-/// The headers of a frame, found once. Borrows the frame; allocates nothing.
+/// The headers of a frame, parsed once. Borrows the frame; allocates nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameView<'a> {
     frame: &'a [u8],
@@ -96,10 +96,10 @@ pub struct FrameView<'a> {
 }
 
 impl<'a> FrameView<'a> {
-    /// Walks the headers of `frame`: link-layer bytes as received, without FCS, cut anywhere.
+    /// Parses the headers of `frame`: link-layer bytes as received, without FCS, cut off anywhere.
     ///
-    /// Never fails and never panics. The work is bounded by [`VLANS_MAX`] and
-    /// [`ip::EXTENSIONS_MAX`], whatever the bytes say.
+    /// Never fails and never panics. The work is bounded by [`VLANS_MAX`] and [`ip::EXTENSIONS_MAX`], whatever the
+    /// bytes are.
     #[must_use]
     #[inline]
     pub fn parse(frame: &'a [u8]) -> FrameView<'a> {
@@ -125,10 +125,12 @@ impl<'a> FrameView<'a> {
         FrameView { frame, vlans, vlan_count, ending, ether_type, network_at: at as u32, ip }
     }
 
-    /// Walks the headers of a packet that has no link layer, as on `tun` devices: IPv4 or IPv6, as its version says.
+    /// Parses the headers of a packet that has no link layer, as on `tun` devices: IPv4 or IPv6, according to its
+    /// version field.
     ///
-    /// Its [`ether_type`](Self::ether_type) is what Ethernet would say; there are no MAC addresses and no tags. As
-    /// bounded as [`parse`](Self::parse). Source: LINKTYPE_RAW, draft-ietf-opsawg-pcaplinktype.
+    /// The [`ether_type`](Self::ether_type) is the one that an Ethernet header would have; there are no MAC addresses
+    /// and no tags. The work is bounded as in [`parse`](Self::parse). Source: LINKTYPE_RAW,
+    /// draft-ietf-opsawg-pcaplinktype.
     #[must_use]
     pub fn parse_packet(packet: &'a [u8]) -> FrameView<'a> {
         let (ether_type, (ip, ending)) = match packet.first().map(|byte| byte >> 4) {
@@ -154,19 +156,19 @@ impl<'a> FrameView<'a> {
         }
     }
 
-    /// The whole frame, as given to [`parse`](Self::parse).
+    /// Returns the whole frame, as given to [`parse`](Self::parse).
     #[must_use]
     pub fn frame(&self) -> &'a [u8] {
         self.frame
     }
 
-    /// Where the frame goes, if those 6 bytes are there.
+    /// Returns the destination MAC address, if its 6 bytes were captured.
     #[must_use]
     pub fn dst_mac(&self) -> Option<[u8; 6]> {
         self.link_header().first_chunk().copied()
     }
 
-    /// Where the frame comes from, if those 6 bytes are there.
+    /// Returns the source MAC address, if its 6 bytes were captured.
     #[must_use]
     pub fn src_mac(&self) -> Option<[u8; 6]> {
         self.link_header().get(6..)?.first_chunk().copied()
@@ -176,34 +178,34 @@ impl<'a> FrameView<'a> {
         self.frame.get(..self.network_at as usize).unwrap_or(self.frame)
     }
 
-    /// The VLAN tags, outermost first.
+    /// Returns the VLAN tags, outermost first.
     #[must_use]
     pub fn vlans(&self) -> &[VlanTag] {
         &self.vlans[..usize::from(self.vlan_count)]
     }
 
-    /// The ethertype behind all tags, or the 802.3 length where it is below
-    /// [`ether_type::LOWEST`]. `None` if it is cut off.
+    /// Returns the ethertype after all tags, or the 802.3 length if the value is below [`ether_type::LOWEST`]. `None`
+    /// if it is cut off.
     #[must_use]
     pub fn ether_type(&self) -> Option<u16> {
         self.ether_type
     }
 
-    /// Bytes after the ethertype: the kept bytes of the packet, with any padding.
+    /// Returns the bytes after the ethertype: the captured bytes of the packet, including any padding.
     #[must_use]
     pub fn packet(&self) -> &'a [u8] {
         self.frame.get(self.network_at as usize..).unwrap_or(&[])
     }
 
-    /// The IP headers, if the fixed part with both addresses is there.
+    /// Returns the IP headers, if the fixed part with both addresses was captured.
     #[must_use]
     #[inline]
     pub fn ip(&self) -> Option<&Ip> {
         self.ip.as_ref()
     }
 
-    /// Kept bytes above IP and its extension headers, without Ethernet padding. Of a later
-    /// fragment, its part of the payload.
+    /// Returns the captured bytes after IP and its extension headers, without Ethernet padding. For a later fragment
+    /// this is its part of the payload.
     #[must_use]
     pub fn upper(&self) -> &'a [u8] {
         let Some(ip) = &self.ip else { return &[] };
@@ -211,7 +213,8 @@ impl<'a> FrameView<'a> {
         self.frame.get(ip.upper_at as usize..end).unwrap_or(&[])
     }
 
-    /// The TCP control bits, CWR to FIN, of an unfragmented packet or first fragment that has them.
+    /// Returns the TCP control bits, CWR to FIN, if the frame is an unfragmented packet or first fragment that
+    /// contains them.
     #[must_use]
     #[inline]
     pub fn tcp_flags(&self) -> Option<u8> {
@@ -220,14 +223,14 @@ impl<'a> FrameView<'a> {
         if walked { self.upper().get(13).copied() } else { None }
     }
 
-    /// Where the walk stopped, and why.
+    /// Returns where the parser stopped, and why.
     #[must_use]
     pub fn ending(&self) -> Ending {
         self.ending
     }
 }
 
-/// The link layer while it is walked.
+/// The state of the parser in the link layer.
 struct Link {
     vlans: [VlanTag; VLANS_MAX],
     vlan_count: u8,
@@ -236,7 +239,7 @@ struct Link {
     ending: Ending,
 }
 
-/// Leaves `ether_type` as what follows the last tag: `None` if that is cut off.
+/// Parses the VLAN tags. Sets `ether_type` to the value after the last tag, or to `None` if that is cut off.
 #[inline(never)]
 fn walk_vlans(frame: &[u8], mut link: Link) -> Link {
     while let Some(tpid) = link.ether_type.filter(|t| is_vlan(*t)) {

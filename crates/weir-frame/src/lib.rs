@@ -4,17 +4,17 @@
 //! No I/O of its own beyond `std::io::{Read, Write}` traits, no unsafe code, no panics on outside
 //! bytes. A *frame* is the link-layer bytes as received, without the FCS.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`headers`] | MAC, VLAN, IP and ports of a frame, walked once |
-//! | [`flow`] | the flow key: which frames belong together, in each direction |
-//! | [`shard`] | which part of a link's flows somebody takes |
+//! | [`headers`] | MAC, VLAN, IP and ports of a frame, parsed once |
+//! | [`flow`] | the flow key: the fields that decide which frames belong to the same flow |
+//! | [`shard`] | the part of a link's flows that a reader takes |
 //! | [`record`] | one frame as a pcapng Enhanced Packet Block, as it is stored in a ring |
 //! | [`pcapng`] | the other blocks around records: section, interface, statistics, padding |
-//! | [`read`] | frames out of pcap and pcapng files |
-//! | [`schedule`] | when frames of a recording are due again |
-//! | [`segment`] | TCP super-frames taken apart |
-//! | [`datagram`] | UDP datagrams to addresses of one's choice |
+//! | [`read`] | a reader of pcap and pcapng files |
+//! | [`schedule`] | the times at which the frames of a recording are replayed |
+//! | [`segment`] | splitting of TCP super-frames into segments |
+//! | [`datagram`] | generation of UDP datagrams to chosen addresses |
 //! | [`checksum`] | the checksum of IP, TCP and UDP |
 #![forbid(unsafe_code)]
 

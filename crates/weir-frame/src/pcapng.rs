@@ -1,8 +1,8 @@
-//! The pcapng blocks around the records: their contents, and their numbers.
+//! The pcapng blocks around the records: their contents and their type numbers.
 //!
-//! A ring's meta block and a file begin with the same bytes: one section header, then one interface
-//! description for each interface id that the records use. [`mod@write`] appends them to a `Vec<u8>`; [`names`] reads
-//! those that name addresses.
+//! A ring's meta block and a file begin with the same bytes: one section header, then one interface description for
+//! each interface id that the records use. [`mod@write`] appends blocks to a `Vec<u8>`; [`names`] reads the blocks
+//! with names of addresses.
 //!
 //! Source: draft-ietf-opsawg-pcapng, sections 4.1 (section), 4.2 (interface), 4.5 (name resolution), 4.6
 //! (statistics).
@@ -12,7 +12,7 @@ pub mod write;
 
 use std::net::IpAddr;
 
-/// Section Header Block. A palindrome, so that it is found before the byte order is known.
+/// Section Header Block. The number is a palindrome, so that it is recognised before the byte order is known.
 pub const SHB_TYPE: u32 = 0x0a0d_0d0a;
 /// Interface Description Block.
 pub const IDB_TYPE: u32 = 1;
@@ -20,17 +20,17 @@ pub const IDB_TYPE: u32 = 1;
 pub const PB_TYPE: u32 = 2;
 /// Simple Packet Block: read but never written.
 pub const SPB_TYPE: u32 = 3;
-/// Name Resolution Block: written, and passed over by those who read frames ([`names`] reads it).
+/// Name Resolution Block: written, and skipped by readers of frames ([`names`] reads it).
 pub const NRB_TYPE: u32 = 4;
 /// Interface Statistics Block.
 pub const ISB_TYPE: u32 = 5;
-/// Weir's padding: a local-use type (top bit set) that other tools pass over.
+/// Weir's padding: a local-use type (top bit set), which other tools skip.
 ///
-/// A Custom Block would do by the draft, but Wireshark shows one as a row among the frames.
+/// The draft would allow a Custom Block instead, but Wireshark shows Custom Blocks as rows among the frames.
 pub const PADDING_TYPE: u32 = 0x8000_5745;
-/// Tells a section's byte order from the reader's.
+/// The number from which a reader determines a section's byte order.
 pub const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-/// The shortest block there is: type, total length, no body, total length.
+/// The shortest possible block: type, total length, no body, total length.
 pub const BLOCK_MIN_BYTES: u32 = 12;
 /// Link type of Ethernet. Source: draft-ietf-opsawg-pcaplinktype.
 pub const LINKTYPE_ETHERNET: u16 = 1;
@@ -38,14 +38,14 @@ pub const LINKTYPE_ETHERNET: u16 = 1;
 pub const LINKTYPE_RAW: u16 = 101;
 /// Link type of Linux cooked headers, which other tools write for a capture on `any`.
 pub const LINKTYPE_LINUX_SLL: u16 = 113;
-/// Their second version.
+/// Link type of the second version of Linux cooked headers.
 pub const LINKTYPE_LINUX_SLL2: u16 = 276;
 /// Link type of IPv4 packets without a link layer.
 pub const LINKTYPE_IPV4: u16 = 228;
 /// Link type of IPv6 packets without a link layer.
 pub const LINKTYPE_IPV6: u16 = 229;
 
-/// Option codes, by the block that they belong to. Source: the sections named above.
+/// Option codes, by the block that they belong to. Source: the sections of the draft that the module names.
 pub(crate) mod option {
     pub const END: u16 = 0;
     pub const SHB_HARDWARE: u16 = 2;
@@ -67,7 +67,7 @@ pub(crate) mod option {
     pub const ISB_USRDELIV: u16 = 8;
 }
 
-/// Where a section was recorded. `None` writes no option.
+/// The system and program that recorded a section. For `None`, no option is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SectionInfo {
     /// The machine, such as its CPU model.
@@ -78,49 +78,48 @@ pub struct SectionInfo {
     pub userappl: Option<String>,
 }
 
-/// One interface that frames of a section came from.
+/// An interface on which frames of a section were captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Name on the machine, such as `eth0`. Empty: none is written, or none was read.
+    /// Name of the interface, such as `eth0`. Empty: no name is written, or none was read.
     pub name: String,
     /// A description for people.
     pub description: Option<String>,
     /// Capture filter, in the pcap filter language.
     pub filter: Option<String>,
-    /// LINKTYPE number, such as [`LINKTYPE_ETHERNET`]. tcpdump reads one link type a file.
+    /// LINKTYPE number, such as [`LINKTYPE_ETHERNET`]. tcpdump reads only files with a single link type.
     pub link_type: u16,
-    /// Most bytes kept of a frame, 0 for no limit. tcpdump refuses files whose interfaces differ
-    /// in this.
+    /// Most bytes captured of a frame, 0 for no limit. tcpdump refuses files whose interfaces have different values.
     pub snaplen: u32,
 }
 
-/// A name that an address has.
+/// The name of an address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AddressName {
     /// The address.
     pub address: IpAddr,
-    /// Its name. An empty one is not written.
+    /// The name. An empty name is not written.
     pub name: String,
 }
 
-/// Account of one interface's frames. `None` writes no option.
+/// Counters of one interface. For `None`, no option is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Index of the interface in the section.
     pub interface_id: u32,
-    /// When these counts were taken, in nanoseconds since the Unix epoch.
+    /// Time of the counters, in nanoseconds since the Unix epoch.
     pub ts_ns: u64,
-    /// When capture began, in nanoseconds since the Unix epoch.
+    /// Begin of the capture, in nanoseconds since the Unix epoch.
     pub start_ns: Option<u64>,
-    /// When capture ended, in nanoseconds since the Unix epoch.
+    /// End of the capture, in nanoseconds since the Unix epoch.
     pub end_ns: Option<u64>,
     /// Frames that the interface received (`isb_ifrecv`).
     pub received: Option<u64>,
-    /// Frames that the interface dropped for want of room (`isb_ifdrop`).
+    /// Frames that the interface dropped because it had no buffer (`isb_ifdrop`).
     pub interface_drops: Option<u64>,
-    /// Frames that the filter let through (`isb_filteraccept`).
+    /// Frames that the filter accepted (`isb_filteraccept`).
     pub filter_accepted: Option<u64>,
-    /// Frames dropped behind the filter, by the kernel or the ring (`isb_osdrop`).
+    /// Frames that the kernel or the ring dropped after the filter (`isb_osdrop`).
     pub os_drops: Option<u64>,
     /// Frames that reached the writer of this file (`isb_usrdeliv`).
     pub delivered: Option<u64>,

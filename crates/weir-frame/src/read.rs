@@ -1,4 +1,4 @@
-//! Reads frames out of classic pcap and pcapng files, from any `std::io::Read`.
+//! Reads frames from classic pcap and pcapng files, through any `std::io::Read`.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -10,9 +10,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A file is outside bytes. Every length is bounded by [`Limits`], and memory grows only with bytes
-//! that were really there. Bytes after a damaged place cannot be trusted, so an error ends the
-//! reading; the whole frames before it have been delivered.
+//! A file is untrusted input. Every length is bounded by [`Limits`], and memory grows only with the bytes that were
+//! really read. Bytes after a damaged part cannot be trusted, so reading stops at an error; the whole frames before
+//! it have been delivered.
 //!
 //! Source: draft-ietf-opsawg-pcap; draft-ietf-opsawg-pcapng.
 
@@ -31,29 +31,28 @@ use std::io::Read;
 use std::ops::Range;
 use window::Window;
 
-/// One frame, lent until the next call.
+/// A frame, borrowed until the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Nanoseconds since the Unix epoch. Other resolutions are converted, fractions cut off;
-    /// times before 1970 become 0 and times after 2554 `u64::MAX`. 0 in a Simple Packet Block,
-    /// which has no time.
+    /// Nanoseconds since the Unix epoch. Other resolutions are converted, fractions cut off; times before 1970 become
+    /// 0, and times after 2554 become `u64::MAX`. 0 in a Simple Packet Block, which has no time.
     pub ts_ns: u64,
-    /// Length of the frame on the wire. Raised to the length of `data` where the file says less.
+    /// Length of the frame on the wire, at least the length of `data` even if the file has a smaller value.
     pub wire_len: u32,
-    /// Index into [`FrameReader::interfaces`]: of the whole file, not of a section.
+    /// Index into [`FrameReader::interfaces`]: counted in the whole file, not in a section.
     pub interface: u32,
-    /// LINKTYPE number of that interface.
+    /// LINKTYPE number of the interface.
     pub link_type: u16,
-    /// `epb_flags`, where the file has them.
+    /// `epb_flags`, if the file contains them.
     pub flags: Option<Flags>,
-    /// `epb_queue`, where the file has it.
+    /// `epb_queue`, if the file contains it.
     pub queue: Option<u32>,
-    /// The kept bytes of the frame, with an FCS if the file was recorded so.
+    /// The captured bytes of the frame, with an FCS if the file was recorded with one.
     pub data: &'a [u8],
 }
 
 impl Frame<'_> {
-    /// Metadata of this frame: everything of its record except link type and bytes.
+    /// Returns the metadata of this frame: all its fields except link type and bytes.
     #[must_use]
     pub const fn meta(&self) -> Meta {
         Meta {
@@ -66,14 +65,15 @@ impl Frame<'_> {
     }
 }
 
-/// Largest lengths that are believed. More is an error, and names the limit.
+/// Largest lengths that are accepted. A larger length is an error, which names the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of one pcapng block. 16 MiB, as in libpcap.
+    /// Bytes of one pcapng block. Default: 16 MiB, as in libpcap.
     pub block_bytes: u32,
-    /// Kept bytes of one frame. As many as a record may carry; libpcap and Wireshark read 256 KiB of Ethernet.
+    /// Captured bytes of one frame. Default: the most that a record may carry; libpcap and Wireshark read 256 KiB of
+    /// Ethernet.
     pub caplen: u32,
-    /// Interfaces in the whole file, all sections together. 65,536.
+    /// Interfaces in the whole file, all sections together. Default: 65,536.
     pub interfaces: u32,
 }
 
@@ -88,13 +88,13 @@ impl Default for Limits {
 pub struct FrameReader<R> {
     window: Window<R>,
     state: State,
-    /// Bytes of the block that was lent last; given up when the next is asked for.
+    /// Bytes of the block that was lent last; consumed by the next call.
     lent: usize,
     frames: u64,
     ended: bool,
 }
 
-/// Everything but the bytes, so that it can be borrowed beside them.
+/// The state except for the bytes, so that both can be borrowed at the same time.
 #[derive(Debug)]
 struct State {
     limits: Limits,
@@ -109,7 +109,7 @@ enum Format {
 }
 
 impl Format {
-    /// Bytes before the window of a block that is being passed over.
+    /// Returns the bytes before the window of a block that is being skipped.
     fn passed(&self) -> u64 {
         match self {
             Format::Pcap(_) => 0,
@@ -118,7 +118,7 @@ impl Format {
     }
 }
 
-/// A frame found in the window; `data` counts from the window's start.
+/// A frame found in the window; `data` is relative to the window's start.
 #[derive(Debug)]
 struct Found {
     ts_ns: u64,
@@ -131,24 +131,24 @@ struct Found {
     block_bytes: usize,
 }
 
-/// One step through a file.
+/// The result of reading one block or record.
 enum Step {
     Frame(Found),
-    /// A block without a frame, already behind the window.
+    /// A block without a frame, which was consumed.
     Other,
     End,
 }
 
 impl<R: Read> FrameReader<R> {
-    /// Opens a file and reads up to its first interface. `input` needs no buffering of its own.
+    /// Opens a file and reads up to its first interface. `input` needs no buffer of its own.
     ///
     /// # Errors
-    /// [`ReadError`] where it is neither pcap nor pcapng, in words that say what to do.
+    /// [`ReadError`] if the file is neither pcap nor pcapng, with a remedy in its text.
     pub fn open(input: R) -> Result<FrameReader<R>, ReadError> {
         FrameReader::with_limits(input, Limits::default())
     }
 
-    /// As [`open`](Self::open), with other limits.
+    /// Opens a file as [`open`](Self::open) does, with other limits.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -161,18 +161,19 @@ impl<R: Read> FrameReader<R> {
         })?;
         let state = State { limits, format, interfaces: Vec::new() };
         let mut reader = FrameReader { window, state, lent: 0, frames: 0, ended: false };
-        // No frame can come before an interface: pcapng blocks that name a missing one are errors.
+        // No frame can come before an interface: a pcapng block that refers to a missing interface is an error.
         while reader.state.interfaces.is_empty() && !reader.ended {
             reader.step()?;
         }
         Ok(reader)
     }
 
-    /// The next frame, or `None` at the end, and ever after an error. Only where the input has no more bytes yet, and
-    /// says so by [`WouldBlock`](std::io::ErrorKind::WouldBlock), a later call goes on.
+    /// Returns the next frame, or `None` at the end and in every call after an error. The only exception is an input
+    /// that has no more bytes yet and fails with [`WouldBlock`](std::io::ErrorKind::WouldBlock): a later call
+    /// continues.
     ///
     /// # Errors
-    /// [`ReadError`] where the file is damaged or cut off, with the place.
+    /// [`ReadError`] if the file is damaged or cut off, with the position.
     #[expect(clippy::should_implement_trait, reason = "a lending iterator: frames borrow from it")]
     pub fn next(&mut self) -> Result<Option<Frame<'_>>, ReadError> {
         loop {
@@ -184,18 +185,18 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// The interfaces that were met so far: in classic pcap one, without a name.
+    /// Returns the interfaces that were found so far: in classic pcap one, without a name.
     #[must_use]
     pub fn interfaces(&self) -> &[Interface] {
         &self.state.interfaces
     }
 
-    /// The input.
+    /// Returns the input.
     pub fn get_mut(&mut self) -> &mut R {
         self.window.input_mut()
     }
 
-    /// Number of frames that were delivered so far.
+    /// Returns the number of frames that were delivered so far.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.frames
@@ -236,7 +237,7 @@ impl<R: Read> FrameReader<R> {
     }
 }
 
-/// Tells the format by its first 4 bytes, which stay in the window.
+/// Determines the format from the first 4 bytes, which stay in the window.
 fn detect<R: Read>(window: &mut Window<R>) -> Result<Format, Reason> {
     window.need(4).map_err(Reason::Io)?;
     let magic = match *window.bytes() {

@@ -1,4 +1,4 @@
-//! One frame as a pcapng Enhanced Packet Block, exactly as it is stored in a ring and in a file.
+//! A frame as a pcapng Enhanced Packet Block, exactly as it is stored in a ring and in a file.
 //!
 //! ```text
 //!  0  block type = 6              u32
@@ -23,7 +23,7 @@ pub const EPB_TYPE: u32 = 6;
 pub const HEADER_BYTES: u32 = 28;
 /// Bytes of the repeated total length at the end of every block.
 pub const TRAILER_BYTES: u32 = 4;
-/// The most words that can follow a padded frame: flags 2, queue 2, end of options 1, length 1.
+/// Most words after a padded frame: flags 2, queue 2, end of options 1, length 1.
 const TAIL_MAX_WORDS: usize = 6;
 pub use crate::limits::CAPLEN_MAX;
 const _: () = assert!(CAPLEN_MAX >= 8 * 65_535 + 4096);
@@ -37,22 +37,22 @@ const OPT_EPB_QUEUE: u16 = 6;
 pub struct Flags(pub u32);
 
 impl Flags {
-    /// The frame came in.
+    /// The frame was received.
     pub const INBOUND: Flags = Flags(0b01);
-    /// The frame went out.
+    /// The frame was sent.
     pub const OUTBOUND: Flags = Flags(0b10);
-    /// The checksums are not filled in yet: the sender left them to the NIC.
+    /// The checksums are not filled in yet: the sender left them to the NIC (checksum offload).
     pub const CHECKSUM_NOT_READY: Flags = Flags(1 << 9);
     /// A segmentation-offload super-frame: many wire frames in one, longer than the MTU allows.
     pub const SUPER_FRAME: Flags = Flags(1 << 11);
 
-    /// Both sets of bits.
+    /// Returns the bits of both.
     #[must_use]
     pub const fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// Whether every bit of `other` is set.
+    /// Returns whether every bit of `other` is set.
     #[must_use]
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
@@ -68,9 +68,9 @@ pub struct Meta {
     pub ts_ns: u64,
     /// Length of the frame on the wire, without FCS. Never below `caplen`.
     pub wire_len: u32,
-    /// Direction and offload state; `None` writes no option.
+    /// Direction and offload state; for `None`, no option is written.
     pub flags: Option<Flags>,
-    /// RX or TX queue of the NIC; `None` writes no option.
+    /// RX or TX queue of the NIC; for `None`, no option is written.
     pub queue: Option<u32>,
 }
 
@@ -87,20 +87,20 @@ impl Meta {
     }
 }
 
-/// `caplen` rounded up to the 32-bit boundary on which options begin.
+/// Returns `caplen` rounded up to the 32-bit boundary at which options begin.
 #[must_use]
 pub const fn padded(caplen: u32) -> u32 {
     caplen.next_multiple_of(4)
 }
 
-/// Bytes of the whole record for a frame of `caplen` bytes (at most [`CAPLEN_MAX`]).
+/// Returns the length of the whole record for a frame of `caplen` bytes (at most [`CAPLEN_MAX`]).
 #[inline]
 #[must_use]
 pub const fn record_bytes(meta: &Meta, caplen: u32) -> u32 {
     HEADER_BYTES + padded(caplen) + meta.option_bytes() + TRAILER_BYTES
 }
 
-/// The words before the frame.
+/// Returns the words before the frame.
 #[inline]
 #[must_use]
 pub const fn header(meta: &Meta, caplen: u32) -> [u32; 7] {
@@ -123,7 +123,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The words to write behind the frame and its padding.
+    /// Returns the words to write after the frame and its padding.
     #[inline]
     #[must_use]
     pub fn words(&self) -> &[u32] {
@@ -143,7 +143,7 @@ impl Tail {
     }
 }
 
-/// Builds what follows a frame of `caplen` bytes and its padding.
+/// Returns the part after a frame of `caplen` bytes and its padding.
 #[inline]
 #[must_use]
 pub fn tail(meta: &Meta, caplen: u32) -> Tail {
@@ -161,7 +161,7 @@ pub fn tail(meta: &Meta, caplen: u32) -> Tail {
     tail
 }
 
-/// Appends the whole record; `frame` is the kept bytes, at most [`CAPLEN_MAX`] of them.
+/// Appends the whole record; `frame` contains the captured bytes, at most [`CAPLEN_MAX`].
 pub fn append(out: &mut Vec<u8>, meta: &Meta, frame: &[u8]) {
     let caplen = frame.len() as u32;
     out.reserve(record_bytes(meta, caplen) as usize);
@@ -171,40 +171,40 @@ pub fn append(out: &mut Vec<u8>, meta: &Meta, frame: &[u8]) {
     out.extend(tail(meta, caplen).words().iter().flat_map(|word| word.to_le_bytes()));
 }
 
-/// A record seen in a byte slice.
+/// A record in a byte slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
     /// Metadata of the frame.
     pub meta: Meta,
-    /// The frame's kept bytes; their number is `caplen`.
+    /// The captured bytes of the frame; their number is `caplen`.
     pub frame: &'a [u8],
-    /// The whole block, header to trailer: a file writer copies it.
+    /// The whole block, from header to trailer, which a file writer copies.
     pub block: &'a [u8],
 }
 
-/// Why bytes are not a record.
+/// The reason why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RecordError {
-    /// Fewer bytes than the block says, or than any block has.
+    /// Fewer bytes than the length field of the block says, or than the shortest block has.
     #[error("record cut off: {have} bytes of {need}")]
     CutOff {
-        /// Bytes that are there.
+        /// Bytes that are present.
         have: usize,
-        /// Bytes that the block claims.
+        /// Bytes that the length field says.
         need: usize,
     },
-    /// Some other block type.
+    /// Another block type.
     #[error("block type {0:#x} is not an Enhanced Packet Block")]
     NotARecord(u32),
     /// The lengths in the block contradict each other.
     #[error("record of {block_bytes} bytes does not fit a frame of {caplen}")]
     BadLength {
-        /// Total length that the block claims.
+        /// Total length in the block.
         block_bytes: u32,
-        /// Captured length that the block claims.
+        /// Captured length in the block.
         caplen: u32,
     },
-    /// The length at the end differs from the one at the start.
+    /// The length at the end differs from the length at the start.
     #[error("record begins with length {head} and ends with {tail}")]
     LengthsDiffer {
         /// Total length at offset 4.
@@ -218,7 +218,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The header of a record: enough to put it in its place, to count it and to pass over it.
+/// The header of a record: enough to sort it, to count it and to skip it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outline {
     /// Bytes of the whole block.
@@ -227,7 +227,7 @@ pub struct Outline {
     pub interface_id: u32,
     /// Nanoseconds since the Unix epoch.
     pub ts_ns: u64,
-    /// Bytes of the frame in it.
+    /// Captured bytes of the frame.
     pub caplen: u32,
     /// Length of the frame on the wire.
     pub wire_len: u32,
@@ -236,8 +236,8 @@ pub struct Outline {
 impl Outline {
     /// Reads the outline of the record at the start of `bytes`.
     ///
-    /// Every length is checked against the slice and the others: data that has an outline is a
-    /// [`Record`].
+    /// Every length is checked against the slice and the other lengths: if this function succeeds, [`Record::parse`]
+    /// does, too.
     ///
     /// # Errors
     /// [`RecordError`], with the numbers that contradict each other.
@@ -268,8 +268,8 @@ impl Outline {
 impl<'a> Record<'a> {
     /// Reads the record at the start of `bytes`; its length is `record.block.len()`.
     ///
-    /// Unknown options are passed over; an option list that runs out of the block is taken to end there, as other
-    /// readers do.
+    /// Unknown options are skipped. If an option is longer than the rest of the list, the list ends there, as in
+    /// other readers.
     ///
     /// # Errors
     /// As [`Outline::read`].
@@ -284,8 +284,8 @@ impl<'a> Record<'a> {
         Ok(Record { meta, frame, block })
     }
 
-    /// Reads a record that [`Outline::read`] has accepted before, without its checks. Other bytes give a record with
-    /// whatever they say, or none.
+    /// Reads a record that [`Outline::read`] has accepted before, without its checks. Other bytes may give `None`, or
+    /// a record with wrong contents.
     #[inline]
     pub fn parse_again(bytes: &'a [u8]) -> Option<Record<'a>> {
         let head = bytes.first_chunk::<{ HEADER_BYTES as usize }>()?;
@@ -299,7 +299,7 @@ impl<'a> Record<'a> {
             wire_len: at(24),
             ..Meta::default()
         };
-        // More than padding and trailer.
+        // There is more than padding and trailer: options.
         if rest.len() > 7 {
             let options = rest.get(caplen.next_multiple_of(4) - caplen..rest.len() - 4)?;
             (meta.flags, meta.queue) = parse_options(options);

@@ -1,18 +1,18 @@
-//! When the frames of a recording are due again: stamps turned into times after the first.
+//! The times at which the frames of a recording are replayed: timestamps converted into times after the first frame.
 
 use std::time::Duration;
 
-/// How fast a recording is replayed.
+/// The speed at which a recording is replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Speed {
     /// As fast as possible.
     #[default]
     Top,
-    /// This many times as fast as the stamps say; 1 is real time. Above zero and finite.
+    /// This many times as fast as the timestamps; 1 is real time. Above zero and finite.
     Times(f64),
 }
 
-/// The times of one way through a recording. Arithmetic only: the clock is the caller's.
+/// The times of one pass through a recording. It only computes: the caller has the clock.
 #[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     times: f64,
@@ -20,21 +20,22 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// A schedule that runs `times` as fast as the stamps.
+    /// Creates a schedule that runs `times` as fast as the timestamps.
     #[must_use]
     pub const fn new(times: f64) -> Schedule {
         Schedule { times, first_ns: None }
     }
 
-    /// How long after the first frame asked about this one is due. Stamps before the first are due at once;
-    /// stamps that are centuries away, since stamps may be nonsense, in `Duration::MAX`.
+    /// Returns how long after the first frame this frame is due. The first frame is the one of the first call. Frames
+    /// with earlier timestamps than the first are due at once. If the result does not fit, because a timestamp is
+    /// wrong by centuries, it is `Duration::MAX`.
     pub fn due(&mut self, ts_ns: u64) -> Duration {
         let first_ns = *self.first_ns.get_or_insert(ts_ns);
         let seconds = ts_ns.saturating_sub(first_ns) as f64 / 1e9 / self.times;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// The next frame is the first again.
+    /// Restarts the schedule: the next frame is the first frame again.
     pub fn restart(&mut self) {
         self.first_ns = None;
     }

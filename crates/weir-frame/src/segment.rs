@@ -1,8 +1,8 @@
-//! Splits TCP super-frames into the frames that a NIC would have sent, or has received.
+//! Splits TCP super-frames into the frames that a NIC would have sent, or had received.
 //!
-//! With GRO and TSO, frames of up to some hundred KiB go through the stack, and are captured. Segments have the
-//! headers of the super-frame, with their own sequence number, length, identification, flags and checksums. Other
-//! protocols are not split: the bytes of UDP super-frames do not show where a datagram ended.
+//! With GRO and TSO, frames of up to some hundred KiB pass through the network stack, and are captured. The segments
+//! have the headers of the super-frame, with their own sequence number, length, identification, flags and checksums.
+//! Other protocols are not split: the bytes of UDP super-frames do not show the ends of the datagrams.
 //!
 //! Source: `tcp_gso_segment`, `inet_gso_segment`, `ipv6_gso_segment` of Linux; RFC 9293 (TCP), 1071 (checksum), 2675
 //! (jumbograms).
@@ -13,9 +13,9 @@ use crate::headers::{Ip, Upper};
 
 const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;
-/// The Hop-by-Hop header that Linux gives IPv6 packets above 65,535 bytes.
+/// Bytes of the Hop-by-Hop header that Linux adds to IPv6 packets above 65,535 bytes.
 const JUMBO_BYTES: usize = 8;
-/// Ethernet header, tags, and IP and TCP headers of at most 60 bytes each.
+/// Most bytes of headers: Ethernet header, tags, and IP and TCP headers of at most 60 bytes each.
 const HEADERS_MAX: usize = ETHERNET_BYTES + 4 * VLANS_MAX + 60 + 60;
 
 const FIN: u8 = 0x01;
@@ -26,11 +26,11 @@ const CWR: u8 = 0x80;
 /// Result of segmenting a frame.
 #[allow(clippy::large_enum_variant, reason = "it lives as long as one frame is looked at")]
 pub enum Segmentation<'a> {
-    /// Its packet is not longer than the MTU.
+    /// The packet is not longer than the MTU.
     Fits,
-    /// It is longer, but not TCP with complete headers.
+    /// The packet is longer, but is not TCP with complete headers.
     Impossible,
-    /// It is longer, and these segments replace it.
+    /// The packet is longer, and these segments replace it.
     Segments(Segments<'a>),
 }
 
@@ -111,14 +111,14 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// Whether the frame has a complete, unfragmented TCP packet.
+/// Returns whether the frame contains a complete, unfragmented TCP packet.
 fn is_whole_tcp(view: &FrameView<'_>, ip: &Ip) -> bool {
     let is_tcp = ip.protocol == protocol::TCP && matches!(ip.upper, Upper::Ports { .. });
     is_tcp && ip.fragment == Fragment::Whole && view.ending() == Ending::Whole
 }
 
-/// The length of the IP header, and of a jumbo header after it, which segments do not have. `headers` is the length of
-/// both. `None` if there are other headers or options.
+/// Returns the length of the IP header, and of a jumbo header after it, which segments do not have. `headers` is the
+/// length of both. `None` if there are other headers or options.
 fn ip_bytes(packet: &[u8], headers: usize) -> Option<(usize, usize)> {
     if packet[0] >> 4 == 4 {
         let bytes = usize::from(packet[0] & 15) * 4;

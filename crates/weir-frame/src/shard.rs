@@ -1,8 +1,8 @@
 //! Parts of a link's flows: the second of four shards (`eth0@2/4`), or every tenth flow.
 //!
-//! Both go by [`shard_hash`](crate::flow::shard_hash), which is the same for both directions of a
-//! connection and for all fragments of a packet: these stay together. Shards go by its upper half and
-//! samples by its lower, so that a shard's sample is a sample. `bpf/flow.h` says the same in C.
+//! Both use [`shard_hash`](crate::flow::shard_hash), which is the same for both directions of a connection and for
+//! all fragments of a packet: these stay together. Shards use its upper half and samples its lower half, so that a
+//! sample of a shard is representative. `bpf/flow.h` has the same computation in C.
 
 use std::fmt;
 use std::num::NonZero;
@@ -10,23 +10,23 @@ use std::str::FromStr;
 
 pub use crate::limits::SHARDS_MAX;
 
-/// One of several shards that share a link's frames out: every frame is in just one of them.
+/// One of several shards of a link's frames: every frame is in exactly one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shard {
     index: u32,
     of: u32,
 }
 
-/// The text is not a shard.
+/// An error: the text or the number is not a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a shard is one of up to {SHARDS_MAX}, counted from 1: @1/4 to @4/4 are the four of four")]
 pub struct NoSuchShard;
 
 impl Shard {
-    /// All frames.
+    /// The shard that contains all frames.
     pub const WHOLE: Shard = Shard { index: 0, of: 1 };
 
-    /// The shard `number`, counted from 1, of `of`.
+    /// Returns the shard `number`, counted from 1, of `of`.
     ///
     /// # Errors
     /// [`NoSuchShard`] unless 1 <= `number` <= `of` <= [`SHARDS_MAX`].
@@ -37,21 +37,21 @@ impl Shard {
         Ok(Shard { index: number - 1, of })
     }
 
-    /// Which of the shards this is, counted from 0.
+    /// Returns the number of this shard, counted from 0.
     #[must_use]
     pub const fn index(self) -> u32 {
         self.index
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards of the link.
     #[must_use]
     pub const fn of(self) -> u32 {
         self.of
     }
 
-    /// Whether a frame with this [`shard_hash`](crate::flow::shard_hash) is in it.
-    // A multiplication where others divide. Source: Lemire, "A fast alternative to the modulo
-    // reduction", 2016. The difference in size of any two shards is a hash in 2^32.
+    /// Returns whether a frame with this [`shard_hash`](crate::flow::shard_hash) is in the shard.
+    // A multiplication instead of a division. Source: Lemire, "A fast alternative to the modulo reduction", 2016. The
+    // sizes of any two shards differ by at most one of the 2^32 hashes.
     #[must_use]
     #[inline]
     pub const fn takes(self, shard_hash: u64) -> bool {
@@ -59,7 +59,7 @@ impl Shard {
     }
 }
 
-/// As it is written behind a source and `@`: `2/4`.
+/// Formats the shard as it is written after a source and `@`: `2/4`.
 impl fmt::Display for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.index + 1, self.of)
@@ -71,7 +71,7 @@ impl FromStr for Shard {
 
     fn from_str(text: &str) -> Result<Shard, NoSuchShard> {
         let digits = |part: &str| {
-            // `parse` would take a sign.
+            // `parse` alone would accept a sign.
             let number = part.bytes().all(|byte| byte.is_ascii_digit()).then(|| part.parse().ok());
             number.flatten().ok_or(NoSuchShard)
         };
@@ -80,16 +80,16 @@ impl FromStr for Shard {
     }
 }
 
-/// One flow in so many, both directions of it.
+/// A sample of flows: one flow of `one_in`, with both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sample {
-    /// 1 takes all flows.
+    /// 1 selects all flows.
     pub one_in: NonZero<u32>,
 }
 
 impl Sample {
-    /// Whether a frame with this [`shard_hash`](crate::flow::shard_hash) is in it. Frames that have
-    /// no flow (hash 0) always are.
+    /// Returns whether a frame with this [`shard_hash`](crate::flow::shard_hash) is in the sample. Frames without a
+    /// flow (hash 0) always are.
     #[must_use]
     #[inline]
     pub const fn takes(self, shard_hash: u64) -> bool {

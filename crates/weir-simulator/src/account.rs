@@ -1,4 +1,4 @@
-//! Frames of one consumer for each feed, compared with those that it should have.
+//! Compares the frames that a consumer gets of each feed with the frames that it should get.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,33 +10,33 @@ use crate::frame::Frame;
 use crate::sink::Got;
 use crate::truth::FeedTruth;
 
-/// Fewer bytes than this were never enough to overtake a reader of the smallest ring.
+/// A reader of the smallest ring is never overtaken by fewer bytes than this.
 const LAP_BYTES_MIN: u64 = 1 << 20;
 
-/// All that is offered and all that should come of it.
+/// The frames and feeds of a run, with which a consumer's frames are compared.
 pub struct Facts<'a> {
-    /// Frames by their numbers.
+    /// All offered frames, by their numbers.
     pub frames: &'a [Frame],
-    /// Feeds, those that are gone included.
+    /// All feeds, including those that have left.
     pub feeds: &'a BTreeMap<FeedId, FeedTruth>,
-    /// The event that is under way.
+    /// The number of the current event.
     pub step: usize,
 }
 
-/// Frames that a consumer had of a feed, from when it joined it.
+/// The frames that a consumer has got of a feed since it joined the feed.
 #[derive(Debug)]
 struct Read {
     feed: FeedId,
-    /// Ordinal behind the last frame that was delivered.
+    /// Ordinal after the last frame that was delivered.
     next: u64,
-    /// Ordinal of the first frame that it is not to have.
+    /// Ordinal of the first frame that must not be delivered any more.
     until: Option<u64>,
     delivered: u64,
-    /// Where in the log it joined, or its last frame stands.
+    /// Length of the log when the consumer joined the feed, or after the feed's last frame was logged.
     logged: usize,
 }
 
-/// A frame that was delivered, for the order.
+/// A delivered frame, for the check of the order.
 #[derive(Clone, Copy, Debug)]
 struct Logged {
     ts_ns: u64,
@@ -46,20 +46,20 @@ struct Logged {
 /// The account of one consumer.
 #[derive(Default)]
 pub struct Account {
-    /// In the order of joining. A consumer that leaves a feed and joins it again reads it from its oldest
-    /// frames on again.
+    /// The feeds in the order of joining. A consumer that leaves a feed and joins it again reads the feed from its
+    /// oldest frames again.
     reads: Vec<Read>,
     log: Vec<Logged>,
 }
 
 impl Account {
-    /// It reads a feed from now on.
+    /// Records that the consumer reads a feed from now on.
     pub fn join(&mut self, feed: FeedId) {
         hold!(self.live(feed).is_none(), "a consumer joins what it does not read: {feed:?}");
         self.reads.push(Read { feed, next: 0, until: None, delivered: 0, logged: self.log.len() });
     }
 
-    /// It reads a feed no further than this.
+    /// Records that the consumer reads a feed only up to this ordinal.
     pub fn leave(&mut self, feed: FeedId, until: u64) {
         let Some(at) = self.live(feed) else {
             broken(format!("a consumer leaves only what it reads: {feed:?}"))
@@ -71,13 +71,13 @@ impl Account {
         self.reads.iter().position(|read| read.feed == feed && read.until.is_none())
     }
 
-    /// Feeds that it was told to leave and may not have read to their end.
+    /// Returns the number of feeds that the consumer was told to leave and may not have read to their end.
     #[must_use]
     pub fn past(&self) -> usize {
         self.reads.iter().filter(|read| read.until.is_some_and(|until| read.next < until)).count()
     }
 
-    /// Frames that it should come to, and their bytes on the wire.
+    /// Returns the number of frames that the consumer should reach, and their bytes on the wire.
     #[must_use]
     pub fn expected(&self, facts: &Facts<'_>) -> (u64, u64) {
         let each = self.reads.iter().map(|read| {
@@ -88,20 +88,21 @@ impl Account {
         each.fold((0, 0), |(frames, bytes), (more, wire)| (frames + more, bytes + wire))
     }
 
-    /// Frames that were skipped before one that was delivered.
+    /// Returns the number of frames that were skipped before a delivered frame.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.reads.iter().map(|read| read.next - read.delivered).sum()
     }
 
-    /// Frames that were delivered under an interface of this name.
+    /// Returns the number of frames that were delivered under an interface of this name.
     #[must_use]
     pub fn delivered(&self, name: &str, facts: &Facts<'_>) -> u64 {
         let own = self.reads.iter().filter(|read| facts.feeds[&read.feed].name == name);
         own.map(|read| read.delivered).sum()
     }
 
-    /// A frame was delivered under an interface of this name. `waits`: nothing was to pass a ring that is empty.
+    /// Checks and records a frame that was delivered under an interface of this name. `waits`: the consumer must not
+    /// deliver frames while another ring is empty.
     pub fn deliver(&mut self, got: &Got, name: &str, waits: bool, facts: &Facts<'_>) {
         let Some(frame) = facts.frames.get(got.number as usize) else {
             broken(format!("a delivered frame was offered: number {}", got.number))
@@ -129,7 +130,8 @@ impl Account {
             "frames are lapped only by a ring's length: {} to {ordinal} of {feed:?}, {passed} bytes",
             read.next
         );
-        // Nobody can tell which of two readings of one feed a frame is of, and so not which one had to wait for it.
+        // If a feed is read twice, it is unknown to which reading a frame belongs, and so which reading had to wait
+        // for it.
         if !self.is_read_twice(feed) {
             self.check_order(at, ordinal, frame, facts);
         }
@@ -142,8 +144,9 @@ impl Account {
         (read.next, read.delivered, read.logged) = (ordinal + 1, read.delivered + 1, logged);
     }
 
-    /// Where the frame is read: of a feed and its successors, each frame is in one. That may be read twice, by who left
-    /// it and came back; then the frame is of the reading that stands at it, or else soonest comes to it.
+    /// Returns the reading and the ordinal of a frame: each frame is in only one of the feeds with this name. If a
+    /// consumer left the feed and joined it again, the feed is read twice; then the frame belongs to the reading
+    /// whose next frame it is, or else to the nearest one.
     fn find(&self, number: u64, name: &str, facts: &Facts<'_>) -> (usize, u64) {
         let own = self.reads.iter().enumerate();
         let own = own.filter(|(_, read)| facts.feeds[&read.feed].name == name);
@@ -155,7 +158,8 @@ impl Account {
         let found = own.filter_map(place).min_by_key(|&(at, ordinal)| {
             let Read { next, until, .. } = self.reads[at];
             let is_over = ordinal < next || until.is_some_and(|until| ordinal >= until);
-            // Of two that stand at it, that which reads on: the other one may have it next.
+            // If both readings are at this frame, choose the one that reads on: the other one may get the frame
+            // later.
             (is_over, ordinal.abs_diff(next), Reverse(until.unwrap_or(u64::MAX)))
         });
         found.unwrap_or_else(|| {
@@ -167,7 +171,7 @@ impl Account {
         self.reads.iter().filter(|read| read.feed == feed).count() > 1
     }
 
-    /// Whatever was delivered of other feeds while this frame was the next one of its own is not younger.
+    /// Checks that no younger frame of another feed was delivered while this frame was the next one of its own feed.
     fn check_order(&self, at: usize, ordinal: u64, frame: &Frame, facts: &Facts<'_>) {
         let Read { feed, logged: from, .. } = self.reads[at];
         let published = facts.feeds[&feed].captured[ordinal as usize].step;
@@ -180,7 +184,7 @@ impl Account {
         }
     }
 
-    /// No ring that may bring something is empty while a frame passes.
+    /// Checks that no ring that may still get frames is empty while a frame is delivered.
     fn check_waiting(&self, at: usize, facts: &Facts<'_>) {
         for (_, read) in self.reads.iter().enumerate().filter(|(other, _)| *other != at) {
             let truth = &facts.feeds[&read.feed];

@@ -1,4 +1,4 @@
-//! How a run ends that breaks an identity.
+//! The end of a run in which an identity does not hold.
 
 use std::any::Any;
 use std::panic::resume_unwind;
@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 /// An identity that does not hold.
 struct Broken(String);
 
-/// Ends the run. Unlike a panic, it prints nothing: shrinking meets hundreds.
+/// Ends the run. Unlike a panic, this prints nothing: during shrinking, hundreds of runs end like this.
 pub fn broken(what: impl Into<String>) -> ! {
     resume_unwind(Box::new(Broken(what.into())))
 }
@@ -21,7 +21,7 @@ macro_rules! hold {
 }
 pub(crate) use hold;
 
-/// Text of the end of a run: a broken identity, or a panic, with its message.
+/// Returns the message for the end of a run: a broken identity, or a panic.
 pub fn text_of(end: &(dyn Any + Send)) -> String {
     if let Some(Broken(what)) = end.downcast_ref() {
         return what.clone();

@@ -1,75 +1,76 @@
-//! Events of a run. Events are numbers that mean something only when they happen (which of the sources that there
-//! are, how many frames): so any of them can be left out, and the rest still is a run.
+//! Events of a run. An event contains numbers that are interpreted only when it happens (which of the existing
+//! sources, how many frames): so any event can be left out, and the others are still a valid run.
 
 use crate::random::Random;
 use crate::reader::Kind;
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A source is opened, with so many subscriptions, and may be followed.
+    /// A source is opened, with `count` subscriptions.
     Open {
-        /// Their wishes.
+        /// Selects the wishes of the subscriptions.
         wants: u64,
-        /// How many.
+        /// Number of subscriptions.
         count: u64,
-        /// It is waited for where it is missing.
+        /// Whether the probe waits for the source if it is missing.
         follows: bool,
     },
     /// A source is started.
     Start(u64),
     /// A source is closed.
     Close(u64),
-    /// A source gets a subscription.
+    /// A subscription to a source is added.
     Subscribe(u64, u64),
     /// A subscription ends.
     Unsubscribe(u64),
-    /// A subscription changes.
+    /// The wishes of a subscription change.
     Change(u64, u64),
-    /// A consumer comes.
+    /// A consumer is added.
     AddConsumer(Kind),
-    /// A consumer goes.
+    /// A consumer is removed.
     RemoveConsumer(u64),
-    /// A consumer loses its right.
+    /// A consumer is withdrawn: it loses the right to read.
     Withdraw(u64),
     /// A consumer is attached to a subscription.
     Attach(u64, u64),
-    /// And detached.
+    /// A consumer is detached from a subscription.
     Detach(u64, u64),
-    /// The ledgers are asked for.
+    /// The ledgers are requested.
     Ledgers,
-    /// An effect is carried out; it may fail.
+    /// An effect of the core is carried out; with `true`, it fails.
     CarryOut(u64, bool),
-    /// All are, and all is held against what was asked for.
+    /// All effects are carried out, and the result is compared with the requests of the callers.
     Settle(u64),
-    /// Something happens to a source by itself.
+    /// A source reports a state change.
     Note(u64, u64),
-    /// Frames come, some of which may be lost; an effect may be carried out between two of them.
+    /// Frames are offered, some of which may be lost; an effect may be carried out between two of them.
     Frames {
-        /// To this source.
+        /// Selects the source.
         source: u64,
-        /// How many.
+        /// Number of frames.
         count: u64,
-        /// Of which lengths, and what else happens.
+        /// Seed of their lengths, and of the events between them.
         seed: u64,
     },
-    /// So many long frames come that readers are overtaken.
+    /// Twice this number of long frames is offered to a source, so that readers are overtaken.
     Burst(u64, u64),
-    /// The clock is set.
+    /// The clock is changed by this number of nanoseconds.
     Clock(i64),
-    /// A consumer has a turn of at most so many frames.
+    /// A consumer gets a turn of at most this number of frames.
     Turn(u64, u64),
-    /// A consumer stands still, or goes on.
+    /// A consumer stops reading, or reads on.
     Stall(u64),
-    /// A consumer is gone without a word.
+    /// A consumer disappears without notice.
     Kill(u64),
-    /// The disk of a consumer refuses the next so many frames.
+    /// The disk of a consumer refuses the next frames, in this number.
     DiskFull(u64, u64),
-    /// A reader gets a ring with words that mean anything.
+    /// A reader gets a ring with arbitrary words.
     Hostile(u64),
 }
 
-/// How often each kind of event comes. Runs differ in that: what is rare in one is frequent in another.
+/// Frequencies of the kinds of events. They differ between runs: an event that is rare in one run is frequent in
+/// another.
 struct Mix(Vec<u64>);
 
 /// Weights of the kinds of events, in the order of [`Event`].
@@ -94,7 +95,7 @@ impl Mix {
     }
 }
 
-/// The events of a seed.
+/// Returns the events of a seed.
 #[must_use]
 pub fn events_of(seed: u64, count: usize) -> Vec<Event> {
     let mut random = Random::new(seed);

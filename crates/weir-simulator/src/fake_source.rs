@@ -1,4 +1,5 @@
-//! An engine in memory: it offers the frames that it is given, through the fan-out that every engine in user space has.
+//! An engine in memory: it offers the frames that it is given, through the fan-out that all engines in user space
+//! use.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,16 +15,16 @@ use crate::frame::Frame;
 use crate::planted::Planted;
 use crate::planted_control::PlantedControl;
 
-/// Rings of the smallest size, so that they are soon full.
+/// Rings have the smallest size, so that they are soon full.
 const RING_BYTES: u64 = 4 << 20;
 
-/// One thing that happens while a source pumps.
+/// An item of a source's turn.
 pub enum Item {
-    /// A frame comes.
+    /// A frame is offered.
     Frame(Frame),
-    /// A frame is lost before any feed could choose.
+    /// A frame is lost before any feed could select it.
     Lost,
-    /// Frames so far become visible, and the turn goes on.
+    /// The frames so far become visible, and the turn continues.
     Publish,
     /// Another thread changes the feeds, between two frames.
     Meanwhile(Box<dyn FnOnce() + Send>),
@@ -31,12 +32,12 @@ pub enum Item {
     End(Result<(), CaptureError>),
 }
 
-/// Items for a source at its next turn.
+/// The items of a source's next turn.
 #[derive(Clone, Default)]
 pub struct Script(Arc<Mutex<VecDeque<Item>>>);
 
 impl Script {
-    /// This comes, too.
+    /// Appends items.
     pub fn push(&self, items: impl IntoIterator<Item = Item>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(items);
     }
@@ -52,7 +53,7 @@ pub struct FakeSource {
     feeds: Feeds,
     fanout: Fanout,
     script: Script,
-    /// Frames that came, lost ones included.
+    /// Frames that were offered, including lost ones.
     offered: u64,
     lost: u64,
     is_closed: bool,
@@ -61,10 +62,10 @@ pub struct FakeSource {
 }
 
 impl FakeSource {
-    /// A source with these feeds.
+    /// Opens a source with these feeds.
     ///
     /// # Errors
-    /// No memory for rings.
+    /// If there is no memory for the rings.
     pub fn open(
         feeds: Vec<Feed>,
         script: Script,
@@ -75,7 +76,7 @@ impl FakeSource {
             ring_bytes: RING_BYTES,
             promiscuous: false,
             may_change: true,
-            // They come by the hundred, and hold little.
+            // There are hundreds of rings, with little data in each.
             ring_pages: Pages::WhenTouched,
             ..Setup::default()
         };
@@ -86,7 +87,7 @@ impl FakeSource {
         Ok(FakeSource { info, feeds, fanout, script, offered, lost, is_closed, planted, control })
     }
 
-    /// Takes over what was counted so far: before frames are visible, and before a feed joins or leaves.
+    /// Publishes the counts so far: before frames become visible, and before a feed joins or leaves.
     fn count(&self) {
         let mut ledger = Ledger { offered: self.offered, ..Ledger::default() };
         if self.planted == Some(Planted::OfferedTooEarly) {

@@ -1,47 +1,48 @@
-//! Frames whose every byte follows from their number and length, so that a frame that is torn, stale or repeated shows.
+//! Frames whose bytes are determined by their number and length, so that torn, stale and repeated frames are
+//! recognised.
 
 use std::sync::LazyLock;
 
 use weir_frame::record::{CAPLEN_MAX, Meta};
 
-/// Hosts that frames come from.
+/// Number of hosts that send frames.
 pub const HOSTS: u64 = 8;
-/// Bytes at the start of a frame that say its number. Every snaplen keeps them.
+/// Bytes at the start of a frame that contain its number. Every snaplen keeps them.
 pub const NUMBER_BYTES: usize = 8;
-/// Shortest frame with headers; shorter ones end before the address that filters look at.
+/// Shortest frame with headers; shorter frames end before the address that filters read.
 const HEADED_BYTES: u32 = 60;
-/// Where the last byte of the source address stands.
+/// Offset of the last byte of the source address.
 pub const HOST_AT: u32 = 29;
 
-/// A frame that is offered.
+/// A frame that is offered to a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Unique in the run; later frames have higher ones.
+    /// Number, unique in the run; later frames have higher numbers.
     pub number: u64,
-    /// When it came.
+    /// Timestamp.
     pub ts_ns: u64,
-    /// Its bytes.
+    /// Length of the frame in bytes.
     pub bytes: u32,
-    /// Its length on the wire.
+    /// Length on the wire.
     pub wire_len: u32,
-    /// Which host of 10.0.0.0/24 it is from.
+    /// The host of 10.0.0.0/24 that sent the frame.
     pub host: u8,
 }
 
 impl Frame {
-    /// Whether it is long enough to have an address.
+    /// Returns whether the frame is long enough to have an address.
     #[must_use]
     pub fn has_headers(&self) -> bool {
         self.bytes >= HEADED_BYTES
     }
 
-    /// As an engine pushes it.
+    /// Returns the metadata with which an engine pushes the frame.
     #[must_use]
     pub fn meta(&self) -> Meta {
         Meta { ts_ns: self.ts_ns, wire_len: self.wire_len, ..Meta::default() }
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the frame.
     #[must_use]
     pub fn make(&self) -> Vec<u8> {
         let mut frame = self.body(self.bytes as usize).to_vec();
@@ -51,7 +52,7 @@ impl Frame {
         frame
     }
 
-    /// Whether these are its first bytes.
+    /// Returns whether `kept` is the beginning of the frame.
     #[must_use]
     pub fn begins_with(&self, kept: &[u8]) -> bool {
         let head = self.head();
@@ -59,7 +60,7 @@ impl Frame {
         kept[..known] == head[..known] && kept[known..] == self.body(kept.len())[known..]
     }
 
-    /// UDP over IPv4, as far as the frame has room for it.
+    /// Returns the headers: UDP over IPv4 if the frame is long enough, otherwise only the number.
     fn head(&self) -> Vec<u8> {
         let mut head = vec![0; if self.has_headers() { 34 } else { NUMBER_BYTES }];
         head[..NUMBER_BYTES].copy_from_slice(&self.number.to_be_bytes());
@@ -83,7 +84,7 @@ impl Frame {
     }
 }
 
-/// The number that a frame says it has.
+/// Returns the number in a frame's bytes.
 #[must_use]
 pub fn number_of(kept: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*kept.first_chunk::<NUMBER_BYTES>()?))

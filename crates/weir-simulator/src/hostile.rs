@@ -1,4 +1,4 @@
-//! A consumer that is given a ring whose words mean anything: it may refuse it, and must neither panic nor lose count.
+//! A consumer that gets a ring with arbitrary words: it may refuse the ring, but must neither panic nor miscount.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::sink::Gather;
 
 type Memory = Vec<AtomicU64>;
 
-/// The words at the start of each block that an attack touches; whatever lies behind them is never reached.
+/// The words at the start of each block that an attack changes; the words after them are never reached.
 const TOUCHED_WORDS: usize = 1024;
 
-/// Memory for such rings, one at a time.
+/// Memory for hostile rings, one at a time.
 #[derive(Default)]
 pub struct Hostile {
     memory: Option<Arc<Memory>>,
@@ -27,13 +27,13 @@ pub struct Hostile {
 }
 
 impl Hostile {
-    /// Attacks so far, and those that were found out.
+    /// Returns the number of attacks so far, and of those that were detected.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         (self.attacks, self.refused)
     }
 
-    /// Has a consumer read a ring while its words change.
+    /// Lets a consumer read a ring while its words change.
     pub fn attack(&mut self, seed: u64) {
         let random = &mut Random::new(seed);
         let geometry = Geometry::new(DATA_BLOCKS_MIN).expect("the smallest ring");
@@ -41,7 +41,7 @@ impl Hostile {
         let ring = Ring::open(Arc::clone(&memory)).expect("just formatted");
         let _at_work = fill(ring, random);
         self.attacks += 1;
-        // Half of them before anybody looks.
+        // In half of the attacks, the ring is changed before it is opened.
         if random.one_in(2) {
             spoil(&memory, &geometry, random);
         }
@@ -71,7 +71,7 @@ impl Hostile {
         self.refused += u64::from(is_refused);
     }
 
-    /// A ring that was never written.
+    /// Returns the memory of a ring that was never written.
     fn fresh(&mut self, geometry: &Geometry) -> Arc<Memory> {
         let make = || (0..geometry.total_words()).map(|_| AtomicU64::new(0)).collect();
         let memory = self.memory.get_or_insert_with(|| Arc::new(make()));
@@ -102,7 +102,7 @@ fn clear(word: &AtomicU64) {
     word.store(0, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// An honest writer at work; or gone, and the ring closed.
+/// Fills a ring with a correct writer. Returns the writer; `None`: the writer is gone, and the ring closed.
 fn fill(ring: Ring<Memory>, random: &mut Random) -> Option<Writer<Memory>> {
     let mut writer = Writer::new(ring);
     for _ in 0..random.below(20) {

@@ -1,18 +1,17 @@
-//! A seeded simulation of a probe: what happens follows from a number, and after everything that happens the
-//! identities are held.
+//! A seeded simulation of a probe: the events follow from a number, and the identities are checked after every event.
 //!
 //! The probe's core, its bookkeeping of feeds and consumers, the fan-out with its filters and ledgers, the rings, the
-//! wake-ups and the consumers with their merge are the real ones, on one thread. The source of the frames, the clock,
-//! the disk and those who give commands are the simulator's. `docs/simulator.md` says what is held.
+//! wake-ups and the consumers with their merge are the real code, on one thread. The source of the frames, the clock,
+//! the disk and the callers are simulated. `docs/simulator.md` lists the identities.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | [`event`] | what happens in a run, from a seed |
-//! | [`world`] | carries it out |
-//! | [`truth`], [`account`] | what should come of each frame: in a feed, at a consumer |
+//! | [`event`] | the events of a run, from a seed |
+//! | [`world`] | the execution of the events |
+//! | [`truth`], [`account`] | the expected result for each frame: in a feed, at a consumer |
 //! | [`fake_source`], [`sink`], [`reader`], [`hostile`] | both ends of the real code |
 //! | `many` | runs of many seeds |
-//! | [`shrink`] | a shorter run that fails, too |
+//! | [`shrink`] | the search for a shorter run that also fails |
 //! | [`planted`] | bugs that the simulator must find |
 #![forbid(unsafe_code)]
 
@@ -46,7 +45,8 @@ use world::World;
 /// A run that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// How many events had happened before the one that failed; as many as there are: what holds at the end does not.
+    /// Number of events before the failing one; if it is the number of all events, a condition at the end does not
+    /// hold.
     pub step: usize,
     /// The condition that does not hold.
     pub broken: String,
@@ -58,7 +58,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Carries out these events, and ends the run.
+/// Plays these events, and ends the run.
 ///
 /// # Errors
 /// The first identity that does not hold, or a panic.
@@ -75,7 +75,7 @@ pub fn play(events: &[Event], planted: Option<Planted>) -> Result<Counts, Failur
     played.map_err(|end| Failure { step, broken: broken::text_of(end.as_ref()) })
 }
 
-/// The events of a failing run, as short as they become; and how the short run fails.
+/// Returns the events of a failing run, shortened as far as possible, and the failure of the short run.
 #[must_use]
 pub fn shrunk(events: &[Event], planted: Option<Planted>) -> Option<(Vec<Event>, Failure)> {
     let first = play(events, planted).err()?;

@@ -9,8 +9,8 @@ use std::thread;
 
 use crate::{Counts, Failure, events_of, play};
 
-/// Plays so many events of each of these seeds, a thread a CPU, and says how each run ended, in the order of the seeds,
-/// until it is told to stop.
+/// Plays `events` events of each of these seeds, with one thread for each CPU. Calls `ended` with the result of each
+/// run, in the order of the seeds, until it returns `Break`.
 pub fn play_many(
     seeds: RangeInclusive<u64>,
     events: usize,

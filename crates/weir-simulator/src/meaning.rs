@@ -1,4 +1,4 @@
-//! The wishes of a subscriber, twice: in the simulator's short form, and as the probe gets them.
+//! The wishes of a subscriber in two forms: the simulator's short form, and the form of the probe.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -16,24 +16,24 @@ use weir_probe::core::Wanted;
 use crate::broken::hold;
 use crate::frame::{Frame, HOST_AT, HOSTS, NUMBER_BYTES};
 
-/// Filters that there are: each takes the hosts whose number has the same rest.
+/// Number of filters: each accepts the hosts whose number has the same remainder.
 pub const FILTERS: u8 = 3;
 
-/// Which frames, and how much of each.
+/// The selection of frames, and the number of bytes that are kept of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meaning {
-    /// Takes the hosts whose last two bits are this; `None`: all.
+    /// Accepts only hosts whose last two bits have this value; `None`: accepts all frames.
     pub filter: Option<u8>,
-    /// Hosts that are left out.
+    /// Hosts whose frames are excluded.
     pub blocked: BTreeSet<u8>,
-    /// Most bytes kept.
+    /// Most bytes that are kept of a frame.
     pub snaplen: u32,
-    /// One of so many is kept.
+    /// One frame of this number is kept.
     pub one_in: u32,
 }
 
 impl Meaning {
-    /// The one that a number means: few different ones, so that subscribers share feeds.
+    /// Returns the wishes that a number selects. There are only few different ones, so that subscribers share feeds.
     #[must_use]
     pub fn of(number: u64) -> Meaning {
         let filter = [None, Some(0), None, Some(1)][(number % 4) as usize];
@@ -47,19 +47,19 @@ impl Meaning {
         Meaning { filter, blocked, snaplen, one_in }
     }
 
-    /// Whether its filter takes a frame.
+    /// Returns whether the filter accepts a frame.
     #[must_use]
     pub fn passes(&self, frame: &Frame) -> bool {
         self.filter.is_none_or(|rest| frame.has_headers() && frame.host & 3 == rest)
     }
 
-    /// Whether its block list leaves a frame out.
+    /// Returns whether the block list excludes a frame.
     #[must_use]
     pub fn blocks(&self, frame: &Frame) -> bool {
         frame.has_headers() && self.blocked.contains(&frame.host)
     }
 
-    /// With a change.
+    /// Returns the wishes after a change.
     #[must_use]
     pub fn changed(&self, change: &Changing) -> Meaning {
         let mut changed = self.clone();
@@ -72,7 +72,7 @@ impl Meaning {
     }
 }
 
-/// A change, in the simulator's words.
+/// A change, in the simulator's form.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Filter(Option<u8>),
@@ -83,22 +83,22 @@ enum What {
 /// The wishes of a subscriber.
 #[derive(Clone, Debug)]
 pub struct Wanting {
-    /// In the simulator's words.
+    /// The wishes in the simulator's form.
     pub meaning: Meaning,
-    /// As the probe knows it.
+    /// The wishes in the form of the probe.
     pub real: Wants,
 }
 
-/// A change of that.
+/// A change of a subscriber's wishes.
 #[derive(Clone, Debug)]
 pub struct Changing {
     what: What,
-    /// As the probe knows it.
+    /// The change in the form of the probe.
     pub real: Change,
 }
 
 impl Wanting {
-    /// The wishes that a number stands for.
+    /// Returns the wishes that a number selects.
     #[must_use]
     pub fn of(number: u64) -> Wanting {
         let meaning = Meaning::of(number);
@@ -118,7 +118,7 @@ impl Wanting {
 }
 
 impl Changing {
-    /// The wishes that a number stands for.
+    /// Returns the change that a number selects.
     #[must_use]
     pub fn of(number: u64) -> Changing {
         let host = (number / 4 % HOSTS) as u8;

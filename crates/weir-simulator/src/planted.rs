@@ -1,70 +1,70 @@
-//! Bugs that can be planted, to see that they are found. Each stands where the simulator itself is at work: in its
-//! engine, in the way effects are carried out, in the rings' words, between consumers and their checks. So nothing of
-//! it is in the crates that are simulated.
+//! Bugs that can be planted, to check that the simulator finds them. Each is in code of the simulator: in its engine,
+//! in the execution of effects, in the words of the rings, or between consumers and their checks. So the simulated
+//! crates contain none of this.
 
 /// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Planted {
-    /// The engine loses a frame and counts it nowhere but in `offered`.
+    /// The engine loses a frame and counts it only in `offered`.
     DropsForgotten,
-    /// The engine counts its frames before the last one of a turn.
+    /// The engine publishes its count of frames before the last frame of a turn.
     OfferedTooEarly,
-    /// The engine loses a frame, and nobody knows.
+    /// The engine pushes a frame to no feed, and counts no loss.
     FrameLost,
     /// The engine pushes a frame twice.
     FrameTwice,
     /// The engine pushes the bytes of another frame.
     BytesOfAnother,
-    /// A new filter holds one frame too late.
+    /// A new filter takes effect one frame too late.
     FilterLate,
-    /// A filter that is to change does not.
+    /// A change of a filter has no effect.
     FilterForgotten,
     /// Captured frames are missing in the ledger of a feed that leaves.
     LeavingShareDropped,
-    /// A ledger has the offered frames of the turn before.
+    /// A ledger contains the offered frames of the previous turn.
     LedgerOfBefore,
-    /// A consumer that is detached takes the wakers of the others with it.
+    /// Detaching a consumer also detaches the wakers of the others.
     DetachLosesWakeUp,
-    /// A consumer is attached, and its feed does not wake it.
+    /// A consumer is attached, but its feed does not wake it.
     AttachForgotten,
-    /// A consumer is not told that it is to read no further.
+    /// A consumer is not told to leave a feed.
     LeftForgotten,
     /// A consumer is told twice that it reads a feed.
     JoinedTwice,
-    /// A source that comes back has none of its feeds.
+    /// A source that comes back has lost its feeds.
     BackWithoutFeeds,
-    /// A feed that joins gets the number of one that is there.
+    /// A feed that joins gets the slot of an existing feed.
     NumberReused,
-    /// Somebody keeps the ring of a feed that is gone.
+    /// The ring of a feed that has left is kept.
     RingKept,
-    /// The lines that wake a consumer are never free again.
+    /// The lines that wake a consumer are never released.
     LinesKept,
-    /// A block is announced further than it is written.
+    /// A block is announced beyond its written bytes.
     AnnouncedBeforeWritten,
-    /// A ring says that it has a frame more.
+    /// A ring announces one frame too many.
     OrdinalAhead,
     /// A ring is closed before its last frame.
     ClosedEarly,
-    /// Lapped frames count twice.
+    /// Lapped frames are counted twice.
     LappedTwice,
-    /// A frame that a full disk refuses counts as kept.
+    /// A frame that a full disk refuses is counted as kept.
     RefusedKept,
-    /// Frames of two rings are exchanged.
+    /// Two frames of different rings are exchanged.
     MergeUnordered,
-    /// Frames around a step of the clock are sorted by their stamps.
+    /// Frames around a clock step are sorted by their timestamps.
     SortedAcrossClockStep,
     /// A frame is delivered twice.
     DeliveredTwice,
-    /// A consumer does not heed that it is to read no further.
+    /// A consumer ignores that it must leave a feed.
     LeaveIgnored,
-    /// Once frames were lapped, those that are unread are none.
+    /// After frames were lapped, the unread frames are counted as 0.
     UnreadForgotten,
-    /// A consumer that is withdrawn keeps the rings that the others read.
+    /// Withdrawing a consumer does not replace the rings, so it can still read the rings of the others.
     WithdrawnReads,
 }
 
 impl Planted {
-    /// All of them.
+    /// All planted bugs.
     pub const ALL: [Planted; 28] = {
         use Planted::*;
         [

@@ -1,4 +1,5 @@
-//! A source's control, with bugs that may be planted in it. Without one every call goes straight through.
+//! The control of a source, with bugs that may be planted in it. Without a planted bug, every call is passed on
+//! unchanged.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,21 +21,21 @@ pub struct PlantedControl {
 
 #[derive(Default)]
 struct State {
-    /// Filters that hold after the next frame.
+    /// Changes of filters that take effect after the next frame.
     late: Vec<(FeedSlot, Change)>,
     wakers: BTreeSet<(FeedSlot, WakerSlot)>,
-    /// Last values of the ledgers.
+    /// The offered frames in the ledgers after the previous turn.
     before: Vec<(FeedSlot, u64)>,
 }
 
 impl PlantedControl {
-    /// This control, with this bug.
+    /// Creates a control that passes calls to `inner`, with this bug.
     #[must_use]
     pub fn new(inner: Arc<dyn FeedControl>, planted: Option<Planted>) -> PlantedControl {
         PlantedControl { inner, planted, state: Mutex::default() }
     }
 
-    /// A frame was pushed.
+    /// Records that a frame was pushed.
     pub fn frame_passed(&self) {
         if self.planted == Some(Planted::FilterLate) {
             let late = std::mem::take(&mut self.lock().late);
@@ -42,7 +43,7 @@ impl PlantedControl {
         }
     }
 
-    /// The counts of a turn are taken over after this.
+    /// Records the end of a turn, before its counts are published.
     pub fn turn_ends(&self) {
         if self.planted == Some(Planted::LedgerOfBefore) {
             let feeds = self.inner.feeds().into_iter().map(|feed| feed.slot);

@@ -5,13 +5,13 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Creates the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// Any number.
+    /// Returns any 64-bit number.
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,18 +19,18 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// Returns a number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }
 
-    /// True with a probability of 1 in `count`.
+    /// Returns true with a probability of 1 in `count`.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
 
-/// Selects an element by a number, which may be larger than their count. `None` if there is no element.
+/// Selects an element by a number, which may be larger than the number of elements. `None` if there is no element.
 pub fn pick<T>(number: u64, of: impl IntoIterator<Item = T>) -> Option<T> {
     let mut all: Vec<T> = of.into_iter().collect();
     if all.is_empty() {

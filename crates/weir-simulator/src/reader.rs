@@ -1,4 +1,4 @@
-//! A consumer of the simulation: the real one, with what it is told, what it sleeps on, and its account.
+//! A consumer of the simulation: the real consumer, with its updates, its sleeper and its account.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use crate::broken::{broken, hold};
 use crate::planted::Planted;
 use crate::sink::Gather;
 
-/// Longer than any run: order gives way to nothing but a ring that is half full.
+/// Longer than any run: frames are delivered out of order only if a ring is half full.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 /// Lines of a consumer's sleeper.
 const LINES: usize = 64;
-/// From here on a consumer may let frames pass empty rings (`weir_consumer::merge`).
+/// From this fill level on, a consumer may deliver frames while other rings are empty (`weir_consumer::merge`).
 const PRESSED: f64 = 0.5;
 
-/// Which consumer it is.
+/// The kind of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Counts frames where they lie.
+    /// Counts frames in ring memory.
     Counts,
-    /// Merges them, and waits for nothing.
+    /// Merges frames, and waits for nothing.
     Merges,
-    /// Merges them, and waits for rings that are empty.
+    /// Merges frames, and waits for rings that are empty.
     Waits,
 }
 
-/// Messages that it got and the account has not taken.
+/// A message that the consumer got, until its account takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedMessage {
-    /// It reads this feed.
+    /// The consumer reads this feed from now on.
     Joined(FeedId),
-    /// It reads this feed no further, ring by ring.
+    /// The consumer reads this feed only up to these ordinals, one for each ring.
     Left(FeedId, Vec<u64>),
 }
 
@@ -49,7 +49,7 @@ pub enum FeedMessage {
 struct Reading {
     sleeper: Arc<Sleeper>,
     updates: Arc<Updates>,
-    /// Taken, and not given to the consumer.
+    /// Updates that were taken from the probe and not yet given to the consumer.
     waiting: VecDeque<Update>,
     told: Vec<FeedMessage>,
     planted: Option<Planted>,
@@ -91,25 +91,26 @@ impl FrameSource for Reading {
     }
 }
 
-/// A consumer.
+/// A consumer with its account.
 pub struct Reader {
-    /// Its name in the probe.
+    /// The id of the consumer in the probe.
     pub id: ConsumerId,
     kind: Kind,
     reading: Reading,
     consumer: Box<dyn Consumer>,
     gather: Gather,
     account: Account,
-    /// It does nothing.
+    /// Whether the consumer stands still.
     pub is_stalled: bool,
     is_asleep: bool,
-    /// When it was woken last.
+    /// Time of the last wake-up.
     woken_at: Instant,
     planted: Option<Planted>,
 }
 
 impl Reader {
-    /// A consumer that reads nothing yet. Its sleeper and its updates are what the probe tells it by.
+    /// Creates a consumer that reads nothing yet. Also returns its sleeper and its updates, through which the probe
+    /// wakes and informs it.
     #[must_use]
     pub fn new(
         id: ConsumerId,
@@ -125,7 +126,7 @@ impl Reader {
             told: Vec::new(),
             planted,
         };
-        // Every other one takes frames one by one.
+        // Every other consumer takes frames one by one.
         let run_frames_max = if id.number().is_multiple_of(2) { 1 } else { u64::MAX };
         let gather = Gather::new(planted, run_frames_max);
         let consumer: Box<dyn Consumer> = match kind {
@@ -150,12 +151,13 @@ impl Reader {
         (reader, sleeper, updates)
     }
 
-    /// The disk refuses the next so many frames.
+    /// Makes the disk refuse the next `frames` frames.
     pub fn refuse(&self, frames: u64) {
         self.gather.lock().refuses = frames;
     }
 
-    /// A turn of at most so many frames; none if it sleeps and nothing has woken it. Gives what it was told.
+    /// Reads at most `frames_max` frames; does nothing if the consumer sleeps and nothing has woken it. Returns the
+    /// messages that it got.
     pub fn step(&mut self, frames_max: u64, facts: &Facts<'_>) -> (Option<Step>, Vec<FeedMessage>) {
         if self.is_asleep && !self.is_woken() {
             return (None, Vec::new());
@@ -166,7 +168,7 @@ impl Reader {
         for one in &told {
             match one {
                 FeedMessage::Joined(feed) => self.account.join(*feed),
-                // A ring that is gone has an end.
+                // For a feed without rings, the end is the number of its frames.
                 FeedMessage::Left(feed, until) => {
                     let end = facts.feeds[feed].frames();
                     self.account.leave(*feed, until.first().copied().unwrap_or(end));
@@ -177,7 +179,7 @@ impl Reader {
         let waits = self.kind == Kind::Waits && !may_press;
         let step = match self.consumer.step(frames_max) {
             Ok(step) => step,
-            // It is tried again.
+            // The consumer will try again.
             Err(ConsumerError::Output(_)) => Step::Busy,
             Err(error) => broken(format!("a ring of ours is whole: {error}")),
         };
@@ -189,7 +191,7 @@ impl Reader {
         (Some(step), told)
     }
 
-    /// Looks at what was delivered.
+    /// Checks the frames that were delivered.
     fn look(&mut self, waits: bool, facts: &Facts<'_>) {
         let got = self.gather.take_got();
         let names = self.gather.lock().names.clone();
@@ -198,7 +200,7 @@ impl Reader {
         }
     }
 
-    /// The identities of a consumer.
+    /// Checks the identities of a consumer.
     fn check(&self, facts: &Facts<'_>) {
         let mut delivered = self.consumer.delivered();
         let rings = self.consumer.rings();
@@ -242,8 +244,8 @@ impl Reader {
 
     /// Sleeps if there is nothing to read.
     fn sleep(&mut self) {
-        // A waker is quiet for a while after it has woken; what it keeps quiet of, a sleeper finds by itself when
-        // that is over. Here no time passes, so it is over now.
+        // A waker sends no wake-ups for a while after it has woken; when that time is over, a sleeper checks by
+        // itself for what it has missed. No time passes in the simulation, so wait here until it is over.
         while self.woken_at.elapsed() <= RING_GAP {
             std::hint::spin_loop();
         }
@@ -256,7 +258,7 @@ impl Reader {
         }
     }
 
-    /// Whether something has woken it, which must be so if there is anything for it.
+    /// Returns whether something has woken the consumer. Checks that it is woken if there is anything for it.
     fn is_woken(&mut self) -> bool {
         let none = std::iter::empty::<(usize, &weir_ring::Reader<weir_ring::Mapping>)>();
         let woken = self.reading.sleeper.sleep_on(none, 1, Duration::ZERO);
@@ -274,16 +276,16 @@ impl Reader {
         false
     }
 
-    /// Frames delivered and lapped, and those that the disk refused.
+    /// Returns the frames delivered and lapped, and the number of frames that the disk refused.
     #[must_use]
     pub fn totals(&self) -> (Delivered, u64) {
         (self.consumer.delivered(), self.gather.lock().refused)
     }
 
-    /// Reads on until all is read; every ring is closed or left.
+    /// Reads until everything is read; every ring is closed or left.
     pub fn finish(&mut self, facts: &Facts<'_>) -> Vec<FeedMessage> {
         self.refuse(0);
-        // A call that stops the sources wakes all, also those who read nothing.
+        // A call that stops the sources wakes all consumers, also those that read nothing.
         if self.is_asleep {
             self.is_woken();
             self.is_asleep = false;

@@ -1,9 +1,9 @@
-//! A shorter list of events that fails, too.
+//! Searches for a shorter list of events that also fails.
 
 use crate::event::Event;
 
-/// Leaves out ever smaller parts of the events while `fails` says that the rest still does. Gives what no single part
-/// can be left out of.
+/// Removes smaller and smaller parts of the events as long as `fails` returns true for the rest. Returns a list from
+/// which no single event can be removed.
 ///
 /// Source: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", IEEE TSE 28(2), 2002, without
 /// the tests of the parts alone.
@@ -22,7 +22,7 @@ pub fn shrink(events: &[Event], mut fails: impl FnMut(&[Event]) -> bool) -> Vec<
                 at = end;
             }
         }
-        // A single event that could not be left out before may be now.
+        // A single event that could not be removed before may be removable now.
         if part == 1 && left.len() == before {
             return left;
         }

@@ -14,7 +14,7 @@ use crate::planted::Planted;
 pub struct Got {
     /// The metadata of its record.
     pub meta: Meta,
-    /// Bytes kept.
+    /// Bytes that were kept.
     pub caplen: u32,
     /// The number in its bytes.
     pub number: u64,
@@ -37,7 +37,7 @@ pub struct Gathered {
     pub refuses: u64,
 }
 
-/// The sink of one consumer; clones are the same one.
+/// The sink of one consumer; clones share it.
 #[derive(Clone)]
 pub struct Gather {
     gathered: Arc<Mutex<Gathered>>,
@@ -46,18 +46,18 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// An empty sink that takes this many frames at a time.
+    /// Creates an empty sink that takes this number of frames at a time.
     #[must_use]
     pub fn new(planted: Option<Planted>, run_frames_max: u64) -> Gather {
         Gather { gathered: Arc::default(), planted, run_frames_max }
     }
 
-    /// Its contents.
+    /// Locks the contents, and returns them.
     pub fn lock(&self) -> MutexGuard<'_, Gathered> {
         self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the frames that came since the last call.
+    /// Takes the frames that were delivered since the last call.
     #[must_use]
     pub fn take_got(&self) -> Vec<Got> {
         let mut got = std::mem::take(&mut self.lock().got);
@@ -97,7 +97,7 @@ impl Sink for Gather {
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError> {
         let (meta, kept) = (record.meta, record.frame);
         let number = number_of(kept).unwrap_or(u64::MAX);
-        // Everything that determines a frame's bytes; the host is read from the bytes themselves.
+        // Contains everything that determines a frame's bytes; the host is read from the bytes themselves.
         let host = kept.get(29).copied().unwrap_or_default();
         let (ts_ns, wire_len) = (meta.ts_ns, meta.wire_len);
         let frame = Frame { number, ts_ns, bytes: wire_len, wire_len, host };

@@ -1,4 +1,4 @@
-//! The right fate of every frame that is offered to a feed. It shares no code with the fan-out.
+//! The expected result for every frame that is offered to a feed. It shares no code with the fan-out.
 
 use weir_probe::core::SourceId;
 use weir_ring::Ledger;
@@ -7,46 +7,46 @@ use crate::broken::hold;
 use crate::frame::Frame;
 use crate::meaning::Meaning;
 
-/// One feed, as it should be.
+/// The expected state of a feed.
 #[derive(Clone, Debug)]
 pub struct FeedTruth {
-    /// Of this source.
+    /// The source of the feed.
     pub source: SourceId,
-    /// Its present wishes.
+    /// The current wishes of its subscribers.
     pub meaning: Meaning,
-    /// Frames that its source had been offered when it joined.
+    /// Number of frames that had been offered to its source when the feed joined.
     pub joined_at: u64,
-    /// And when it left; `None`: it is there.
+    /// Number of frames that had been offered to its source when the feed left; `None`: it has not left.
     pub left_at: Option<u64>,
-    /// The name of its interface: that of the feed whose place it took, if it took one.
+    /// The name of its interface. A feed that replaces another feed has the name of that feed.
     pub name: String,
-    /// Frames that are in its ring, in order.
+    /// Frames in its ring, in order.
     pub captured: Vec<Captured>,
-    /// Frames that came, one way or another.
+    /// Frames that were offered to the feed, including lost ones.
     pub offered: u64,
     filtered: u64,
     blocked: u64,
     sampled: u64,
     lost: u64,
-    /// Frames until the next one that sampling keeps.
+    /// Number of frames that sampling still skips before the next frame that it keeps.
     left_out: u32,
 }
 
 /// A frame in a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Captured {
-    /// Its number.
+    /// Number of the frame.
     pub number: u64,
-    /// The event at which it was published.
+    /// Number of the event in which the frame was published.
     pub step: usize,
-    /// Bytes kept of the ring's frames up to this one, it included.
+    /// Bytes kept of all frames in the ring up to and including this one.
     pub kept_until: u64,
-    /// The same on the wire.
+    /// Bytes on the wire of all frames in the ring up to and including this one.
     pub wire_until: u64,
 }
 
 impl FeedTruth {
-    /// A feed that joins.
+    /// Creates the expected state of a feed that joins.
     #[must_use]
     pub fn new(source: SourceId, meaning: Meaning, name: String, joined_at: u64) -> FeedTruth {
         FeedTruth {
@@ -65,7 +65,7 @@ impl FeedTruth {
         }
     }
 
-    /// A frame comes.
+    /// Records that a frame is offered.
     pub fn offer(&mut self, frame: &Frame, step: usize) {
         self.offered += 1;
         if !self.meaning.passes(frame) {
@@ -84,25 +84,25 @@ impl FeedTruth {
         }
     }
 
-    /// The engine loses a frame before any feed could choose.
+    /// Records that the engine loses a frame before any feed could select it.
     pub fn lose(&mut self) {
         self.offered += 1;
         self.lost += 1;
     }
 
-    /// Frames in its ring so far.
+    /// Returns the number of frames in the ring so far.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.captured.len() as u64
     }
 
-    /// Bytes kept of the first so many frames.
+    /// Returns the bytes kept of the first `ordinal` frames.
     #[must_use]
     pub fn bytes_until(&self, ordinal: u64) -> u64 {
         self.last_of(ordinal).map_or(0, |last| last.kept_until)
     }
 
-    /// Bytes on the wire of the first so many frames.
+    /// Returns the bytes on the wire of the first `ordinal` frames.
     #[must_use]
     pub fn wire_until(&self, ordinal: u64) -> u64 {
         self.last_of(ordinal).map_or(0, |last| last.wire_until)
@@ -113,7 +113,7 @@ impl FeedTruth {
         self.captured[..count].last()
     }
 
-    /// Holds that a ledger says just this.
+    /// Checks that a ledger agrees with this state.
     pub fn check(&self, ledger: &Ledger) {
         hold!(ledger.closes(), "a ledger closes: {ledger}");
         let said = (

@@ -1,14 +1,14 @@
-//! The world of a run: the probe's core with its runtime's bookkeeping, sources, consumers, those who give commands,
-//! and what is true of all of them.
+//! The world of a run: the probe's core with the bookkeeping of its runtime, sources, consumers, callers, and the
+//! expected state of all of them.
 //!
-//! | part | what it does |
+//! | part | contents |
 //! |---|---|
-//! | `commands` | what callers ask for |
-//! | `effects` | carries out what the core asks for, as the probe's runtime does |
-//! | `outputs` | what the core says, held against what is known |
-//! | `offer` | frames come |
-//! | `reading` | consumers have their turns |
-//! | `settle` | all that is under way is done: the world is what callers asked for, and at the end nothing is left |
+//! | `commands` | the requests of callers |
+//! | `effects` | the execution of the core's effects, as in the probe's runtime |
+//! | `outputs` | the outputs of the core, compared with the known state |
+//! | `offer` | frames that are offered to sources |
+//! | `reading` | turns of the consumers |
+//! | `settle` | completion of all effects; checks that the state is as the callers requested |
 
 mod commands;
 mod effects;
@@ -36,32 +36,32 @@ use crate::random::{Random, pick};
 use crate::reader::{FeedMessage, Kind, Reader};
 use crate::truth::FeedTruth;
 
-/// Why something fails.
+/// The reason for a failure.
 type Fault = &'static str;
 
-/// When the first frame of a run comes.
+/// Time at which a run begins.
 const BEGIN_NS: u64 = 1_700_000_000_000_000_000;
 
-/// Numbers of the events of a run.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Frames offered to sources.
     pub offered: u64,
     /// Frames in rings.
     pub captured: u64,
-    /// Frames delivered to consumers, those of full disks included.
+    /// Frames delivered to consumers, including those that full disks refused.
     pub delivered: u64,
-    /// Frames that consumers did not have, because they were overtaken.
+    /// Frames that consumers did not get, because they were overtaken.
     pub lapped: u64,
     /// Frames that full disks refused.
     pub refused: u64,
-    /// Feeds that there were.
+    /// Number of feeds.
     pub feeds: u64,
-    /// Times that a source was opened.
+    /// Number of times that a source was opened.
     pub lives: u64,
-    /// Rings with words that mean anything.
+    /// Number of rings with arbitrary words.
     pub hostile: u64,
-    /// Those of them that a reader refused.
+    /// Number of these rings that a reader refused.
     pub refused_rings: u64,
 }
 
@@ -71,18 +71,18 @@ struct OpenSource {
     control: Arc<dyn FeedControl>,
     script: Script,
     is_started: bool,
-    /// Frames that it was offered, those included that it lost.
+    /// Frames that were offered to the source, including those that it lost.
     offered: u64,
 }
 
-/// A subscription as its caller knows it.
+/// A subscription, as its caller knows it.
 struct Subscription {
     source: SourceId,
     wants: Wanting,
     consumers: BTreeSet<ConsumerId>,
 }
 
-/// Those who give commands, and what they know.
+/// The callers: their pending commands, and their knowledge.
 #[derive(Default)]
 struct Callers {
     asked: BTreeMap<CommandId, Command<Wanting>>,
@@ -92,20 +92,20 @@ struct Callers {
     subscriptions: BTreeMap<SubscriptionId, Subscription>,
     consumers: BTreeSet<ConsumerId>,
     gone_consumers: BTreeSet<ConsumerId>,
-    /// Feeds that consumers read, as they were told.
+    /// Feeds that consumers read, according to the outputs of the core.
     reads: BTreeSet<(ConsumerId, FeedId)>,
-    /// The feed of each subscription, and the feeds that subscriptions have moved to from each feed.
+    /// The feed of each subscription, and for each feed the feeds to which subscriptions have moved from it.
     feed_of: BTreeMap<SubscriptionId, FeedId>,
     moved: BTreeMap<FeedId, BTreeSet<(SubscriptionId, FeedId)>>,
-    /// Which feeds' memory each consumer was ever given.
+    /// Feeds whose memory each consumer was ever given.
     seen: BTreeMap<ConsumerId, BTreeSet<FeedId>>,
 }
 
-/// The world.
+/// The world of a run.
 pub struct World {
     step: usize,
     planted: Option<Planted>,
-    /// Nothing fails any more.
+    /// Whether nothing fails any more.
     is_calm: bool,
     clock_ns: u64,
     frames: Vec<Frame>,
@@ -114,21 +114,21 @@ pub struct World {
     registry: Registry,
     open: BTreeMap<SourceId, OpenSource>,
     under_way: BTreeMap<EffectId, Effect<Wanting>>,
-    /// The rings that there ever were.
+    /// All rings that ever existed.
     rings: Vec<(FeedId, Weak<Mapping>)>,
-    /// Those that a planted bug keeps.
+    /// Rings that a planted bug keeps.
     kept_rings: Vec<Ring<Mapping>>,
     readers: BTreeMap<ConsumerId, Reader>,
     next_kind: Kind,
-    /// Messages that consumers got and have not taken.
+    /// Messages that were sent to consumers and that the consumers have not taken.
     untaken: BTreeMap<ConsumerId, VecDeque<FeedMessage>>,
     wakers: BTreeSet<(ConsumerId, FeedId)>,
-    /// Consumers that could not be attached to feeds that they are to read.
+    /// Consumers that could not be attached to feeds that they should read.
     refused: BTreeSet<(ConsumerId, FeedId)>,
-    /// Sources that went down since their opening began, and those of which that was told.
+    /// Sources that went down since their opening began, and sources that the core reported as down.
     down: BTreeSet<SourceId>,
     told_down: BTreeSet<SourceId>,
-    /// Feeds whose ledgers were told.
+    /// Feeds whose ledgers were reported.
     closed: BTreeSet<FeedId>,
     callers: Callers,
     hostile: Hostile,
@@ -136,7 +136,7 @@ pub struct World {
 }
 
 impl World {
-    /// A world with nothing in it.
+    /// Creates an empty world.
     #[must_use]
     pub fn new(planted: Option<Planted>) -> World {
         World {
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// Something happens.
+    /// Plays an event.
     pub fn play(&mut self, event: &Event) {
         self.step += 1;
         match *event {
@@ -203,7 +203,7 @@ impl World {
                 }
             }
             Event::Kill(reader) => {
-                // The probe does not know: its side of the consumer stays until somebody removes it.
+                // The probe does not notice this: its side of the consumer stays until a caller removes it.
                 if let Some(id) = pick(reader, self.readers.keys().copied()) {
                     self.reader_gone(id);
                 }

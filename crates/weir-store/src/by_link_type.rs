@@ -11,7 +11,7 @@ use crate::file_error::FileError;
 use crate::names::Names;
 use crate::rotating::{RotatingFile, Rotation, check_name};
 
-/// Called with the names of all files whenever a further file was made.
+/// A function that is called with the names of all files whenever a further file was created.
 type Opened = Box<dyn FnMut(&[&Path]) + Send>;
 
 /// Files for the frames of interfaces with several link types: for each link type one file, or one sequence of files.
@@ -24,9 +24,9 @@ pub struct FilesByLinkType {
 }
 
 impl FilesByLinkType {
-    /// Makes the first file, or replaces it. The file at `path` is for the link type of the first interface. For every
-    /// other link type a file is made when its first interface is described; its name has the link type before the
-    /// ending: `out.pcapng`, `out.raw-ip.pcapng`. `opened` is then called with the names of all files.
+    /// Creates the first file, or replaces it. The file at `path` is for the link type of the first interface. For
+    /// every other link type a file is created when its first interface is described; its name has the link type
+    /// before the extension: `out.pcapng`, `out.raw-ip.pcapng`. `opened` is then called with the names of all files.
     ///
     /// # Errors
     /// [`FileError::Create`].
@@ -38,9 +38,9 @@ impl FilesByLinkType {
         FilesByLinkType::rotating(path, mode, Rotation::default(), opened)
     }
 
-    /// As [`create`](FilesByLinkType::create), but each file is followed by others as `rotation` says. They are named
-    /// as by tcpdump(1): `out.pcapng`, `out.pcapng1`. If the name contains the time, the first file is made when the
-    /// first frame comes.
+    /// Creates files as [`create`](FilesByLinkType::create) does, but each file is followed by others as `rotation`
+    /// says. They are named as by tcpdump(1): `out.pcapng`, `out.pcapng1`. If the name contains the time, the first
+    /// file is created when the first frame comes.
     ///
     /// # Errors
     /// [`FileError::Create`], also if no file can be made in the directory; the errors of
@@ -56,14 +56,14 @@ impl FilesByLinkType {
         Ok(FilesByLinkType { files, routes: Vec::new(), opened: Box::new(opened) })
     }
 
-    /// As [`FileWriter::with_names`](crate::FileWriter::with_names), for each file.
+    /// Adds names to each file, as [`FileWriter::with_names`](crate::FileWriter::with_names) does.
     #[must_use]
     pub fn with_names(self, names: &Names) -> FilesByLinkType {
         let files = self.files.into_iter().map(|file| file.with_names(names)).collect();
         FilesByLinkType { files, ..self }
     }
 
-    /// The number of the file for this link type. It is made if there is none.
+    /// Returns the number of the file for this link type. The file is created if it does not exist.
     fn file_for(&mut self, link_type: u16) -> Result<usize, FileError> {
         let takes = |file: &RotatingFile| file.link_type().is_none_or(|own| own == link_type);
         if let Some(file) = self.files.iter().position(takes) {
@@ -76,7 +76,7 @@ impl FilesByLinkType {
         Ok(self.files.len() - 1)
     }
 
-    /// The paths of the files, without the additions of rotation.
+    /// Returns the paths of the files, without the additions of rotation.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(RotatingFile::path)
     }
@@ -157,7 +157,7 @@ impl Sink for FilesByLinkType {
     }
 }
 
-/// The path of the file for a link type other than the first.
+/// Returns the path of the file for a link type other than the first.
 fn path_for(path: &Path, link_type: u16) -> PathBuf {
     let mut name: OsString = path.file_stem().unwrap_or_default().to_owned();
     name.push(".");
@@ -169,7 +169,7 @@ fn path_for(path: &Path, link_type: u16) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Name of a link type for file names. Source: <https://www.tcpdump.org/linktypes.html>.
+/// Returns the name of a link type for file names. Source: <https://www.tcpdump.org/linktypes.html>.
 fn link_type_name(link_type: u16) -> String {
     let name = match link_type {
         0 => "loopback",

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// How often the lock of a directory is looked at, while recorders begin and end.
+/// Most attempts to determine the state of a directory's lock, while recorders begin and end.
 const LOCK_TRIES: u32 = 20;
 /// Suffix of a complete file.
 pub const COMPLETE_ENDING: &str = ".pcapng";
@@ -24,7 +24,7 @@ pub const NEW_ENDING: &str = ".new";
 /// The file in its directory on which a recorder holds a lock.
 pub const LOCK_NAME: &str = ".weir-recorder";
 
-/// Why there is no list of files.
+/// An error of listing files.
 #[derive(Debug, Error)]
 pub enum CatalogError {
     /// A directory or file cannot be read.
@@ -39,20 +39,20 @@ pub enum CatalogError {
         #[source]
         source: io::Error,
     },
-    /// Something that is neither a directory nor a file.
+    /// A path that is neither a directory nor a regular file.
     #[error("{}: is no directory and no file; name a directory that weir capture --write DIR/ made", path.display())]
     NeitherOne {
-        /// Its name.
+        /// The path.
         path: PathBuf,
     },
 }
 
-/// State of a recorded file.
+/// The state of a recorded file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It has its final name.
+    /// The file has its final name.
     Complete,
-    /// Its name still ends with `.open`.
+    /// The name of the file still ends with `.open`.
     Open {
         /// A recorder holds the lock of the directory, so the file may grow.
         recording: bool,
@@ -62,7 +62,7 @@ pub enum State {
 /// A recorded file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its path.
+    /// The path of the file.
     pub path: PathBuf,
     /// Complete or open.
     pub state: State,
@@ -71,7 +71,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// The path that it has when it is complete.
+    /// Returns the path that the file has when it is complete.
     #[must_use]
     pub fn complete_path(&self) -> PathBuf {
         match self.state {
@@ -80,31 +80,31 @@ impl Listed {
         }
     }
 
-    /// The path of its index, which may not exist.
+    /// Returns the path of the file's index, which may not exist.
     #[must_use]
     pub fn index_path(&self) -> PathBuf {
         index_path(&self.complete_path())
     }
 }
 
-/// The path that a file has when it is complete.
+/// Returns the path that a file has when it is complete.
 pub(crate) fn complete_path(path: &Path) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
     let bytes = bytes.strip_suffix(OPEN_ENDING.as_bytes()).unwrap_or(bytes);
     OsString::from_vec(bytes.to_vec()).into()
 }
 
-/// The path of a file while it is being written.
+/// Returns the path of a file while it is being written.
 pub(crate) fn open_path(complete: &Path) -> PathBuf {
     with_ending(complete, OPEN_ENDING)
 }
 
-/// The path of the index of a complete file.
+/// Returns the path of the index of a complete file.
 pub(crate) fn index_path(complete: &Path) -> PathBuf {
     with_ending(complete, INDEX_ENDING)
 }
 
-/// The path at which a new index is built before it replaces the old one.
+/// Returns the path at which a new index is built before it replaces the old one.
 pub(crate) fn new_path(index: &Path) -> PathBuf {
     with_ending(index, NEW_ENDING)
 }
@@ -125,7 +125,7 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// Lists directories, and files that are named themselves, each file once.
+    /// Lists the files in directories, and files that are named themselves; each file once.
     ///
     /// # Errors
     /// [`CatalogError`].
@@ -185,13 +185,13 @@ fn is_open_name(name: &OsStr) -> bool {
     ends(name, OPEN_ENDING)
 }
 
-/// Whether this is the name of a recorded file with this ending.
+/// Returns whether this is the name of a recorded file, with `more` after its suffix.
 fn ends(name: &OsStr, more: &str) -> bool {
     let is_so = |ending: &str| name.as_bytes().ends_with([ending, more].concat().as_bytes());
     is_so(COMPLETE_ENDING) || is_so(COMPRESSED_ENDING)
 }
 
-/// Whether this is the name of a file that belongs to a recording but has no frames.
+/// Returns whether this is the name of a file that belongs to a recording but has no frames.
 fn is_companion(name: &OsStr) -> bool {
     let bytes = name.as_bytes();
     let bytes = bytes.strip_suffix(NEW_ENDING.as_bytes()).unwrap_or(bytes);
@@ -205,14 +205,14 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
     }
 }
 
-/// Whether the path names this open file. Symbolic links are not followed.
+/// Returns whether the path names this open file. Symbolic links are not followed.
 pub(crate) fn is_named(file: &File, path: &Path) -> bool {
     let id = |meta: &fs::Metadata| (meta.dev(), meta.ino());
     let named = fs::symlink_metadata(path).map(|meta| id(&meta));
     file.metadata().is_ok_and(|meta| named.is_ok_and(|named| named == id(&meta)))
 }
 
-/// Whether a recorder holds the lock of the directory. If that is unknown, the result is `true`.
+/// Returns whether a recorder holds the lock of the directory; `true` if that cannot be determined.
 #[must_use]
 pub fn is_recording(directory: &Path) -> bool {
     use rustix::fs::{FlockOperation, Mode, OFlags, flock};
@@ -228,7 +228,7 @@ pub fn is_recording(directory: &Path) -> bool {
         if flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
             return true;
         }
-        // A recorder that ends removes the file, and another one may have begun with a new file.
+        // A recorder that ends removes the file; another one may have begun with a new file.
         if is_named(&file, &path) {
             return false;
         }

@@ -1,10 +1,10 @@
 //! Extracts the wanted frames from recorded files, in order of time.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | [`query`] | describes the wanted frames |
+//! | [`query`] | the description of the wanted frames |
 //! | [`stats`] | counts of data that was read, and of data that was skipped |
-//! | `source` | one file: finds the pieces of it that have to be read |
+//! | `source` | a file: finds the pieces that have to be read |
 //! | `open` | opens a file, and protects it against deletion |
 //! | `walk`, `blocks` | reads the blocks of a file, whose bytes are not trusted |
 //! | `reading` | reads pieces and selects frames, on several threads |
@@ -87,7 +87,7 @@ pub fn extract(
     (stats, result)
 }
 
-/// A file with the pieces that have to be read; `None` if there are none.
+/// A file with the pieces that have to be read; `None` if no piece has to be read.
 type Planned = Option<(Source, Vec<Wanted>)>;
 
 /// Plans all files, several at a time. The result has the order of the catalog.

@@ -15,7 +15,7 @@ use crate::names::{Names, WrittenNames};
 
 /// Bytes that are collected before a write, so that the cost of system calls is negligible.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A run of at least so many bytes is written directly, because copying it would cost more than a system call.
+/// A run of at least this length is written directly, because copying it would cost more than a system call.
 const RUN_BYTES_MIN: usize = 64 << 10;
 
 /// Bytes of an Interface Statistics Block with all options: 24 for the block and its time, two times, five counts, and
@@ -52,12 +52,12 @@ pub struct FileWriter {
     written_names: WrittenNames,
     /// The most bytes that the file may have.
     bytes_max: u64,
-    /// Somebody may read the output as it is written.
+    /// Whether somebody may read the output while it is written.
     is_awaited: bool,
 }
 
 impl FileWriter {
-    /// Creates a file with the permissions `mode` (less the umask). An existing file is replaced, and keeps its
+    /// Creates a file with the permissions `mode` (less the umask). An existing file is overwritten, and keeps its
     /// permissions.
     ///
     /// # Errors
@@ -81,8 +81,8 @@ impl FileWriter {
         Ok(writer)
     }
 
-    /// Writes into a pipe, such as standard output; `name` is for messages. The first flush writes the header and the
-    /// interfaces even without frames, so that a tool at the other end learns the link type.
+    /// Creates a writer into a pipe, such as standard output; `name` is for messages. The first flush writes the
+    /// header and the interfaces even without frames, so that a tool that reads the pipe learns the link type.
     #[must_use]
     pub fn pipe(out: impl Write + Send + 'static, name: &str) -> FileWriter {
         FileWriter::begin(Output::Pipe(Box::new(out)), Path::new(name))
@@ -116,37 +116,38 @@ impl FileWriter {
         self
     }
 
-    /// Current size in bytes, with collected data.
+    /// Returns the current size in bytes, including data that was not written yet.
     pub(crate) fn bytes(&self) -> u64 {
         self.written_bytes + self.buffer.len() as u64
     }
 
-    /// Size in bytes if it ended now, with the statistics of all its interfaces.
+    /// Returns the size in bytes that the file would have if it ended now, with the statistics of all its interfaces.
     pub(crate) fn ended_bytes(&self) -> u64 {
         self.bytes() + u64::from(self.interfaces) * STATISTICS_BYTES
     }
 
-    /// Whether there is room for so many more bytes and the statistics.
+    /// Returns whether there is space for `bytes` more bytes and the statistics.
     #[inline]
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.ended_bytes() + bytes <= self.bytes_max
     }
 
-    /// Writes these names into the file: known ones after the first interface, later ones when they become known.
+    /// Writes these names into the file: names that are known already after the first interface, later ones when they
+    /// become known.
     #[must_use]
     pub fn with_names(mut self, names: &Names) -> FileWriter {
         self.names = names.clone();
         self
     }
 
-    /// Writes names that are new since the last call. They must not precede the first interface: Wireshark 4.0's tools
-    /// (editcap, mergecap, `tshark -w`) refuse to convert such a file.
+    /// Writes names that are new since the last call. They must not precede the first interface: Wireshark 4.0's
+    /// tools (editcap, mergecap, `tshark -w`) refuse to convert such a file.
     #[inline]
     pub(crate) fn tell_names(&mut self) {
         if self.written_names.is_behind(&self.names) && self.interfaces > 0 {
             let room = self.bytes_max.saturating_sub(self.ended_bytes());
             if !self.written_names.append_new(&self.names, room, &mut self.buffer) {
-                // Room only shrinks, so no later names are tried.
+                // The space only shrinks, so later names would not fit either.
                 self.written_names.end();
             }
         }
@@ -171,19 +172,19 @@ impl FileWriter {
         Ok(())
     }
 
-    /// The link type of its interfaces, once it has one.
+    /// Returns the link type of the file's interfaces, once it has an interface.
     #[must_use]
     pub fn link_type(&self) -> Option<u16> {
         self.first.as_ref().map(|(_, link_type)| *link_type)
     }
 
-    /// Interfaces described so far.
+    /// Returns the number of interfaces described so far.
     #[must_use]
     pub fn interfaces(&self) -> u32 {
         self.interfaces
     }
 
-    /// Adds one frame. Its ring record already is a pcapng block.
+    /// Adds a frame. Its ring record already is a pcapng block.
     ///
     /// # Errors
     /// [`FileError`] if a write fails. The file is whole up to the number of frames in the error.
@@ -192,7 +193,7 @@ impl FileWriter {
         self.add_as(record, record.meta.interface_id)
     }
 
-    /// The same, as a frame of the file's interface number `interface_id`.
+    /// Adds a frame as one of the file's interface number `interface_id`.
     ///
     /// # Errors
     /// As [`add`](FileWriter::add).
@@ -216,7 +217,7 @@ impl FileWriter {
         self.append(run)
     }
 
-    /// Adds a run of successive frames, without new names before it.
+    /// Adds a run of successive frames, without writing new names before it.
     pub(crate) fn append(&mut self, run: &Run<'_>) -> Result<(), FileError> {
         if run.block_bytes.len() >= RUN_BYTES_MIN {
             self.flush()?;
@@ -227,7 +228,7 @@ impl FileWriter {
         if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// Frames of successful writes.
+    /// Returns the frames of successful writes.
     #[must_use]
     pub fn kept(&self) -> Count {
         self.kept
@@ -262,7 +263,7 @@ impl FileWriter {
             },
             Output::Pipe(pipe) => {
                 let (taken, result) = write_counted(pipe, blocks);
-                // Also flushed without data, because this reports a reader that has gone.
+                // The flush is done even without data, because it fails if the reader of the pipe has gone.
                 (taken, result.and_then(|()| pipe.flush()))
             }
         };
@@ -308,15 +309,15 @@ impl FileWriter {
         }
     }
 
-    /// Handles a failed write: keeps the whole blocks in `taken`, the part that was written, and cuts a file off after
-    /// them.
+    /// Handles a failed write, of which the part `taken` was written: counts the whole blocks in it, and truncates a
+    /// file after them.
     fn fail(&mut self, source: io::Error, taken: &[u8]) -> FileError {
         self.failed = true;
         let (bytes, frames) = whole_blocks(taken);
         self.written_bytes += bytes as u64;
         self.kept += frames;
         if let Output::File(file) = &mut self.output {
-            // If this fails, a partial block is left at the end, at which readers stop with a report.
+            // If this fails, an incomplete block is left at the end; readers report it and stop there.
             let _ = file.set_len(self.written_bytes);
         }
         let (path, kept) = (self.path.clone(), self.kept.frames);
@@ -371,7 +372,7 @@ impl Sink for FileWriter {
 }
 
 impl Drop for FileWriter {
-    /// Writes collected data, also if the run ended with an error elsewhere.
+    /// Writes data that is still in the buffer, also if the run ended with an error elsewhere.
     fn drop(&mut self) {
         if self.written_bytes > 0 || self.pending.frames > 0 {
             let _ = self.flush();
@@ -379,7 +380,7 @@ impl Drop for FileWriter {
     }
 }
 
-/// Length of the whole blocks at the start of `bytes`, and the count of frames in them.
+/// Returns the length of the whole blocks at the start of `bytes`, and the count of frames in them.
 fn whole_blocks(bytes: &[u8]) -> (usize, Count) {
     let (mut at, mut count) = (0, Count::default());
     while let Some(head) = bytes[at..].first_chunk::<8>() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 use weir_consumer::ConsumerError;
 
-/// Why a capture file cannot be written.
+/// The reason why a capture file cannot be written.
 #[derive(Debug, Error)]
 pub enum FileError {
     /// The file cannot be created.
@@ -26,7 +26,7 @@ pub enum FileError {
     Full {
         /// The file.
         path: PathBuf,
-        /// Frames in it.
+        /// Frames that the file contains.
         kept: u64,
         /// The kernel's error.
         #[source]
@@ -35,17 +35,17 @@ pub enum FileError {
     /// The reader of the pipe has gone.
     #[error("{path}: the reader of the pipe has gone after {kept} frames")]
     PipeClosed {
-        /// Its name.
+        /// The name of the pipe.
         path: PathBuf,
-        /// Frames that went through.
+        /// Frames that were written to the pipe.
         kept: u64,
     },
     /// The reader of the pipe is still there, but has read nothing for too long.
     #[error("{path}: the reader of the pipe takes nothing any more, after {kept} frames")]
     Stalled {
-        /// Its name.
+        /// The name of the pipe.
         path: PathBuf,
-        /// Frames that went through.
+        /// Frames that were written to the pipe.
         kept: u64,
     },
     /// Any other failure.
@@ -90,18 +90,18 @@ pub enum FileError {
     SameName {
         /// The name.
         path: PathBuf,
-        /// How long a file is written.
+        /// The time after which a new file begins.
         period: Duration,
     },
     /// The requested number of files is complete. This is not a failure.
     #[error("{path}: all files are complete (--rotate-files {files})")]
     Complete {
-        /// The name that was given.
+        /// The name given by the user.
         path: PathBuf,
         /// The number of files.
         files: u32,
     },
-    /// Link types that one file cannot hold.
+    /// Link types that cannot be in one file.
     #[error(
         "{path}: a pcapng file that every tool reads has one link type, but {first} and {second} differ; a pipe takes \
          one: write to a file (--write NAME.pcapng makes one for each link type), or capture them with two runs"
@@ -109,9 +109,9 @@ pub enum FileError {
     LinkTypes {
         /// The file.
         path: PathBuf,
-        /// An interface.
+        /// The first interface of the file.
         first: String,
-        /// One of another link type.
+        /// An interface of another link type.
         second: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Frames to files and to lines of text.
+//! Writes frames to files and as lines of text, and reads recorded files.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -6,9 +6,9 @@
 //! | [`catalog`] | the files of a recording |
 //! | [`extract`] | reads frames from recorded files, in order of time |
 //! | [`file`] | a pcapng file or pipe that stays readable after any failure |
-//! | [`file_error`] | why a capture file cannot be written |
+//! | [`file_error`] | errors of writing a capture file |
 //! | [`index`] | which piece of a recorded file contains which addresses, ports and times |
-//! | [`names`] | names of addresses, for files |
+//! | [`names`] | names of addresses, which are written to files |
 //! | [`pcap_file`] | a classic pcap file |
 //! | [`printer`] | prints one line per frame |
 //! | [`recorder`] | writes rings to disk without change |

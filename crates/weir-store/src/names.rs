@@ -10,11 +10,11 @@ use crate::limits::{NAMES_MAX, NAMES_SHARE};
 
 /// Bytes of a name resolution block without names.
 const BLOCK_BYTES: u64 = 16;
-/// The most bytes of a name besides its text: its header, an IPv6 address, the NUL and the padding, and its share of
-/// another block.
+/// Most bytes of a name besides its text: its header, an IPv6 address, the NUL and the padding, and a share of a
+/// further block.
 const NAME_BYTES: u64 = 4 + 16 + 4 + 1;
 
-/// Names of addresses as they become known. Clones share them.
+/// Names of addresses, in the order in which they become known. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Names(Arc<Shared>);
 
@@ -42,13 +42,13 @@ impl Names {
         self.0.count.store(all.in_order.len(), Ordering::Release);
     }
 
-    /// Number of names. It has grown if there are new names to write.
+    /// Returns the number of names, which has grown if there are new names to write.
     #[inline]
     pub(crate) fn count(&self) -> usize {
         self.0.count.load(Ordering::Acquire)
     }
 
-    /// The names after the first `known`, as many as take at most `bytes_max` bytes in a file.
+    /// Returns the names after the first `known`, as many as take at most `bytes_max` bytes in a file.
     pub(crate) fn since(&self, known: usize, bytes_max: u64) -> Vec<AddressName> {
         let all = self.lock();
         let new = all.in_order.get(known..).unwrap_or_default();
@@ -60,7 +60,7 @@ impl Names {
         new.iter().take_while(fits).cloned().collect()
     }
 
-    /// The data is valid even if a thread panicked while holding it.
+    /// Locks the data, which is valid even if a thread panicked while it held the lock.
     fn lock(&self) -> MutexGuard<'_, All> {
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,13 +76,14 @@ pub(crate) struct WrittenNames {
 }
 
 impl WrittenNames {
-    /// For a file without names. The file may have `bytes_max` bytes, of which names may take 1 / [`NAMES_SHARE`].
+    /// Returns the state of a file without names. The file may have `bytes_max` bytes, of which names may take 1 /
+    /// [`NAMES_SHARE`].
     pub fn nothing(bytes_max: u64, unit: u64) -> WrittenNames {
         let bytes_left = if bytes_max == u64::MAX { u64::MAX } else { bytes_max / NAMES_SHARE };
         WrittenNames { names: 0, bytes_left, unit }
     }
 
-    /// Whether there are names that the file does not have, and space for names.
+    /// Returns whether there are names that the file does not have, and space for names.
     #[inline]
     pub fn is_behind(&self, names: &Names) -> bool {
         names.count() > self.names && self.bytes_left > 0
@@ -100,7 +101,7 @@ impl WrittenNames {
         self.names >= known
     }
 
-    /// Ends the names of this file: it gets no more.
+    /// Ends the names of this file: no more names are written to it.
     pub fn end(&mut self) {
         self.bytes_left = 0;
     }

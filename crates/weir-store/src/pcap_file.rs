@@ -10,16 +10,16 @@ use weir_frame::record::{CAPLEN_MAX, Record};
 
 /// The magic number of a file with timestamps in nanoseconds. Source: draft-ietf-opsawg-pcap, section 4.
 const MAGIC: u32 = 0xa1b2_3c4d;
-/// Bytes collected before a write.
+/// Bytes that are collected before a write.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Why a pcap file cannot be written.
+/// The reason why a pcap file cannot be written.
 #[derive(Debug, Error)]
 pub enum PcapError {
     /// The output returned an error.
     #[error("{name}: cannot be written; see that there is space")]
     Write {
-        /// Its name.
+        /// The name of the output.
         name: String,
         /// The kernel's error.
         source: io::Error,
@@ -30,7 +30,7 @@ pub enum PcapError {
          or write pcapng"
     )]
     LinkTypes {
-        /// Its name.
+        /// The name of the output.
         name: String,
         /// LINKTYPE of the first interface.
         first: u16,
@@ -50,7 +50,7 @@ pub struct PcapFile<W: Write> {
 }
 
 impl<W: Write> PcapFile<W> {
-    /// Writes to `out`, which is called `name` in messages.
+    /// Creates a file that is written to `out`, which is called `name` in messages.
     #[must_use]
     pub fn new(out: W, name: &str) -> PcapFile<W> {
         let (buffer, kept) = (Vec::with_capacity(BUFFER_BYTES), Count::default());

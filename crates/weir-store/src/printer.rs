@@ -8,7 +8,7 @@ use weir_frame::pcapng::{Interface, Statistics};
 use weir_frame::record::{Flags, Record};
 use weir_print::{Clock, Frame, Paint, TimeFormat, end_paint, write_line};
 
-/// Why lines cannot be printed.
+/// The reason why lines cannot be printed.
 #[derive(Debug, Error)]
 enum PrintError {
     #[error("{name}: its reader has gone")]
@@ -19,19 +19,19 @@ enum PrintError {
     Write { name: String, kept: u64, source: io::Error },
 }
 
-/// Bytes of lines collected before a write.
+/// Bytes of lines that are collected before a write.
 const BUFFER_BYTES: usize = 1 << 16;
-/// Stands for the link type of an interface that was not described. It is no LINKTYPE number.
+/// The link type of an interface that was not described. It is not a LINKTYPE number.
 const NO_LINK_TYPE: u16 = u16::MAX;
-/// The most characters of an interface name that are printed. Names with a network namespace are shorter.
+/// Most characters of an interface name that are printed. Names with a network namespace are shorter.
 const NAME_CHARS_MAX: usize = 256;
 
 /// Contents of printed lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrintOptions {
-    /// How the frame itself is printed.
+    /// The format of the frame itself.
     pub frame: weir_print::Options,
-    /// How its time is printed.
+    /// The format of its time.
     pub time: TimeFormat,
     /// Print times in nanoseconds in place of microseconds.
     pub nanoseconds: bool,
@@ -57,7 +57,8 @@ pub struct Printer<W> {
 }
 
 impl<W: Write> Printer<W> {
-    /// `out` must not buffer: bytes that it accepts are counted as written. `name` is its name in messages.
+    /// Creates a printer. `out` must not buffer: bytes that it accepts are counted as written. `name` is its name in
+    /// messages.
     #[must_use]
     pub fn new(out: W, name: &str, options: PrintOptions) -> Printer<W> {
         let lines = Vec::with_capacity(BUFFER_BYTES + 1024);
@@ -97,7 +98,7 @@ impl<W: Write> Printer<W> {
             out.push(b' ');
         }
         let link_type = interface.map_or(NO_LINK_TYPE, |(_, link_type)| *link_type);
-        // Not printed twice: the line of a cooked header already has the direction.
+        // The direction is not printed twice: the line of a cooked header already contains it.
         let says_way = weir_print::has_direction(link_type, &self.options.frame);
         if (self.has_names || self.options.frame.link) && !says_way {
             out.extend_from_slice(match meta.flags {
@@ -134,14 +135,14 @@ impl<W: Write> Printer<W> {
     }
 }
 
-/// A name for a line, without control characters, because the writer of the ring chose it.
+/// Returns a name for a line, without control characters, because the writer of the ring chose the name.
 fn printable(name: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().take(NAME_CHARS_MAX).map(shown).collect()
 }
 
 impl<W: Write> Sink for Printer<W> {
-    /// Lines have the name `eth0`, or `eth0[web]` with the label of a feed.
+    /// Adds an interface, which lines call `eth0`, or `eth0[web]` with the label of a feed.
     fn describe(
         &mut self,
         _number: u32,

@@ -7,23 +7,24 @@
 //! |---|---|
 //! | [`settings`] | the settings |
 //! | `answers` | work after completed writes, and periodic work |
-//! | `volume` | a directory: its lock, its quota, its errors |
+//! | `volume` | a directory with its lock, quota and errors |
 //! | `file` | a file that is being written |
-//! | `housekeeping` | completes, cuts off and deletes files, on a thread of each volume |
-//! | [`look_back`] | the settings if only frames around a trigger are written |
+//! | `housekeeping` | a thread for each volume that completes, truncates and deletes files |
+//! | [`look_back`] | the settings for writing only the frames around a trigger |
 //! | `history` | the part of the rings that is kept for a trigger, and the part that is saved |
-//! | `watcher` | triggers in the frames |
+//! | `watcher` | recognises triggers in the frames |
 //! | `shared` | state that all rings share: the disk, the volumes, the counts |
 //! | `stream` | the writing of one ring to files |
 //! | `pool` | threads that compress |
 //! | `gather` | collected frames of incomplete blocks |
 //! | `error` | errors of the recorder |
 //!
-//! A write completes some milliseconds after its bytes were read, and meanwhile the ring's writer may overtake the
-//! block. So written data is valid only if the ring still holds the block *after* the write. The first page of a block
-//! is written after that check: until then, readers of the file stop at zeros, and never see a torn frame, however the
-//! recorder ends. A block that is not held any more is hidden by padding, and its frames count as lapped. If the ring's
-//! writer is near, blocks are copied first, so that none is torn.
+//! A write completes some milliseconds after its bytes were read; meanwhile the ring's writer may overtake the block.
+//! So the written data is valid only if the ring still holds the block *after* the write. The first page of a block
+//! is written after that check: until then, readers of the file find zeros there and stop, so they never see a torn
+//! frame, however the recorder ends. A block that the ring no longer holds is overwritten with padding, and its
+//! frames count as lapped. If the ring's writer is close, blocks are copied before they are written, so that none is
+//! torn.
 
 mod answers;
 mod error;
@@ -59,19 +60,19 @@ use shared::{Asked, Shared};
 use stream::{Progress, Stream};
 use volume::Volumes;
 
-/// Interval at which the existing part of an incomplete block is written, and the index flushed.
+/// Interval at which the available part of an incomplete block is written, and the index is flushed.
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 /// Pause between checks for completed writes: at 2 GB/s, a disk completes one every 0.5 ms.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
 /// Pause between checks for a closed block, while nothing is being written.
 const LOOK_LATER: Duration = Duration::from_millis(5);
-/// How long files of ended rings are kept open, so that they get the statistics if the run ends.
+/// Time for which files of ended rings stay open, so that they get the statistics if the run ends.
 const ENDED_OPEN: Duration = Duration::from_secs(5);
 
 /// Writes frames into files of one or several directories.
 pub struct Recorder<D: Disk> {
     lanes: Lanes<Option<usize>>,
-    /// Streams of rings that are read, and of ended rings whose files are still open.
+    /// Streams of rings that are being read, and of ended rings whose files are still open.
     streams: BTreeMap<usize, Stream<D>>,
     next_stream: usize,
     history: Option<History>,
@@ -82,7 +83,7 @@ pub struct Recorder<D: Disk> {
 }
 
 impl<D: Disk> Recorder<D> {
-    /// A recorder into these directories. It holds the lock of each.
+    /// Creates a recorder into these directories. It takes the lock of each.
     ///
     /// # Errors
     /// [`RecorderError`]: a directory does not exist, cannot be written to, or is locked by another recorder.
@@ -115,27 +116,27 @@ impl<D: Disk> Recorder<D> {
     }
 
     /// Writes these names into every file, before later frames and at its end, as
-    /// [`FileWriter::with_names`](crate::FileWriter::with_names).
+    /// [`FileWriter::with_names`](crate::FileWriter::with_names) does.
     #[must_use]
     pub fn with_names(mut self, names: &Names) -> Recorder<D> {
         self.shared.names = names.clone();
         self
     }
 
-    /// Notes for the user at the start, such as that writes do not use the fastest way.
+    /// Returns notes for the user at the start, such as that a slower method of writing is used.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
         let note = self.shared.disk.note().map(str::to_owned);
         note.into_iter().chain(self.shared.volumes.notes()).collect()
     }
 
-    /// Number of files of killed recorders in its directories at the start.
+    /// Returns the number of files of killed recorders in the directories at the start.
     #[must_use]
     pub fn left_files(&self) -> usize {
         self.shared.volumes.left_files()
     }
 
-    /// The report so far: bytes and files by directory, among others.
+    /// Returns the report so far, with bytes and files of each directory.
     #[must_use]
     pub fn report(&self) -> RecorderReport {
         let volumes = self.shared.volumes.report();
@@ -291,7 +292,7 @@ impl<D: Disk> Consumer for Recorder<D> {
         }
         self.drain();
         if self.history.as_ref().is_some_and(|history| !history.is_saving()) {
-            // The rest of rings that were not closed.
+            // The rest of rings that were not closed passes without being saved.
             self.lanes.iter_mut().for_each(|lane| lane.cursor.let_rest_pass());
         }
         let Recorder { streams, shared, .. } = self;

@@ -1,12 +1,12 @@
 //! Rebuilds indexes, and completes files that a killed recorder left.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! |---|---|
-//! | `check` | whether an index exists and matches its file |
+//! | `check` | checks whether an index exists and matches its file |
 //! | `build` | builds an index from the file itself |
-//! | `recover` | gives files of a killed recorder their final names |
+//! | `recover` | renames files of a killed recorder to their final names |
 //!
-//! A file that a recorder is writing is left alone, and so is one whose directory a recorder has locked meanwhile.
+//! A file that a recorder is writing is not changed, nor is a file whose directory a recorder has locked meanwhile.
 
 mod build;
 mod check;
@@ -27,51 +27,51 @@ pub use check::Fault;
 pub struct Options {
     /// Threads that read files; at least one.
     pub threads: usize,
-    /// Rebuild also indexes that match their files.
+    /// Rebuild all indexes, also those that match their files.
     pub all: bool,
-    /// Change nothing, and only report the necessary changes.
+    /// Change nothing; only report the necessary changes.
     pub check: bool,
 }
 
 /// The result for a file. With `check`, changes are only planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Its index was rebuilt, because the old one had this fault.
+    /// The index of the file was rebuilt, because the old one had this fault.
     Indexed {
         /// The recorded file.
         path: PathBuf,
-        /// Why.
+        /// The fault of the old index.
         fault: Fault,
     },
-    /// It was given its final name, and cut off after its last whole block.
+    /// The file was given its final name, and cut off after its last whole block.
     Completed {
-        /// Its final name.
+        /// The final path of the file.
         path: PathBuf,
         /// Bytes that were cut off.
         cut_bytes: u64,
     },
-    /// It had no frame, and was deleted.
+    /// The file had no frame, and was deleted.
     Deleted {
-        /// Its name.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// It was left unchanged, for this reason, which is not a fault.
+    /// The file was left unchanged, for a reason that is not a fault.
     LeftAlone {
-        /// Its name.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
-    /// It was not made by a recorder.
+    /// The file was not made by a recorder.
     Foreign {
-        /// Its name.
+        /// The path of the file.
         path: PathBuf,
         /// The evidence for that.
         why: &'static str,
     },
-    /// It could not be read, or its index could not be written.
+    /// The file could not be read, or its index could not be written.
     Failed {
-        /// Its name.
+        /// The path of the file.
         path: PathBuf,
         /// The kernel's error.
         why: String,
@@ -79,7 +79,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether this is a change, done or planned.
+    /// Returns whether this is a change, done or planned.
     #[must_use]
     pub fn is_change(&self) -> bool {
         matches!(self, Event::Indexed { .. } | Event::Completed { .. } | Event::Deleted { .. })
@@ -116,15 +116,16 @@ pub struct Report {
     pub pieces: u64,
     /// Frames in these pieces.
     pub frames: u64,
-    /// In the order of the files.
+    /// The results, in the order of the files.
     pub events: Vec<Event>,
-    /// It was stopped before all files were done.
+    /// Whether the work was stopped before all files were done.
     pub is_stopped: bool,
 }
 
 /// Completes the files that killed recorders left, and builds indexes that are missing or do not match.
 ///
-/// Once `stop` returns true, it ends between two blocks, and a file whose work is unfinished is not changed.
+/// Once `stop` returns true, the function ends between two blocks, and a file whose work is unfinished is not
+/// changed.
 pub fn reindex(catalog: &Catalog, options: &Options, stop: &(dyn Fn() -> bool + Sync)) -> Report {
     let mut report = Report::default();
     let (open, mut files): (Vec<Listed>, Vec<Listed>) =

@@ -1,4 +1,4 @@
-//! A rotating pcapng file: the next file begins at a size or a time, and a number of files may be reused in turn.
+//! A rotating pcapng file: a new file begins at a size or a time, and a number of files may be reused in turn.
 
 mod file_names;
 mod run_files;
@@ -21,8 +21,8 @@ use file_names::{FileNames, nanoseconds};
 use run_files::RunFiles;
 pub use settings::Rotation;
 
-/// A sequence of files of one link type. Each file is complete by itself, with the descriptions of all interfaces, and
-/// statistics of its own frames at its end.
+/// A sequence of files of one link type. Each file is complete in itself: it has the descriptions of all interfaces,
+/// and statistics of its own frames at its end.
 pub(crate) struct RotatingFile {
     path: PathBuf,
     mode: u32,
@@ -46,11 +46,11 @@ pub(crate) struct RotatingFile {
 struct Current {
     path: PathBuf,
     writer: FileWriter,
-    /// The number of its period.
+    /// The number of the file's period.
     period: u64,
-    /// Frames that were added to it, by interface.
+    /// Frames that were added to the file, by interface.
     taken: Vec<u64>,
-    /// Earliest and latest time of its frames, in nanoseconds since the Unix epoch.
+    /// Earliest and latest time of the file's frames, in nanoseconds since the Unix epoch.
     times_ns: Option<(u64, u64)>,
 }
 
@@ -64,7 +64,7 @@ impl Current {
         self.times_ns = Some((first.min(ts_ns), last.max(ts_ns)));
     }
 
-    /// Statistics with the counts of its own frames, and other values from `known`.
+    /// Returns statistics with the counts of the file's own frames, and other values from `known`.
     fn statistics(&self, known: &[Statistics]) -> Vec<Statistics> {
         let times_ns = self.times_ns.unzip();
         let own = (0..).zip(&self.taken).map(|(interface_id, taken)| {
@@ -84,8 +84,8 @@ impl Current {
 }
 
 impl RotatingFile {
-    /// Creates or replaces the first file if its name does not depend on the time; else checks that a file can be
-    /// created.
+    /// Creates or replaces the first file if its name does not depend on the time; otherwise checks that a file can
+    /// be created.
     ///
     /// # Errors
     /// [`FileError::Create`].
@@ -122,7 +122,7 @@ impl RotatingFile {
         Ok(file)
     }
 
-    /// A sequence of files with the same settings, for one more link type of the run.
+    /// Creates a sequence of files with the same settings, for one more link type of the run.
     ///
     /// # Errors
     /// [`FileError::Create`].
@@ -134,7 +134,7 @@ impl RotatingFile {
         Ok(file)
     }
 
-    /// As [`FileWriter::with_names`], for each file.
+    /// Adds names to each file, as [`FileWriter::with_names`] does.
     #[must_use]
     pub(crate) fn with_names(mut self, names: &Names) -> RotatingFile {
         self.names = names.clone();
@@ -145,27 +145,27 @@ impl RotatingFile {
         self
     }
 
-    /// The name that was given.
+    /// Returns the name that the user gave.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The link type of its interfaces, once it has one.
+    /// Returns the link type of the interfaces, once one is described.
     pub(crate) fn link_type(&self) -> Option<u16> {
         self.interfaces.first().map(|interface| interface.link_type)
     }
 
-    /// Interfaces described so far.
+    /// Returns the number of interfaces described so far.
     pub(crate) fn interfaces(&self) -> u32 {
         self.interfaces.len() as u32
     }
 
-    /// As [`Sink::allows_delay`].
+    /// Returns whether writing may be delayed, see [`Sink::allows_delay`].
     pub(crate) fn allows_delay(&self) -> bool {
         self.current.as_ref().is_none_or(|current| current.writer.allows_delay())
     }
 
-    /// Whether it rotates, and [`begin`](Self::begin) was not called yet.
+    /// Returns whether files rotate, and [`begin`](Self::begin) was not called yet.
     pub(crate) fn waits_for_begin(&self) -> bool {
         self.begin_ns.is_none() && self.rotation.is_asked_for()
     }
@@ -191,7 +191,7 @@ impl RotatingFile {
         current.writer.add_interface(interface)
     }
 
-    /// As [`FileWriter::add_as`].
+    /// Adds a frame as [`FileWriter::add_as`] does, in the next file if it belongs there.
     ///
     /// # Errors
     /// [`FileError`]; [`FileError::Complete`] for the first frame after the last file.
@@ -210,7 +210,8 @@ impl RotatingFile {
         current.writer.add_as(record, interface_id)
     }
 
-    /// As [`FileWriter::add_run`]. The run is split where a file is full or its time is over.
+    /// Adds a run of frames as [`FileWriter::add_run`] does. The run is split where a file is full or its period
+    /// ends.
     ///
     /// # Errors
     /// As [`add_as`](RotatingFile::add_as).
@@ -250,34 +251,34 @@ impl RotatingFile {
         }
     }
 
-    /// Reports the size of the file to the quota before bytes are added.
+    /// Reports to the quota the size that the file will have after `bytes` are added.
     fn grow(&self, bytes: u64) {
         if let (Some(run_files), Some(current)) = (&self.run_files, &self.current) {
             run_files.grow(current.writer.ended_bytes() + bytes);
         }
     }
 
-    /// Whether a frame belongs into the next file. `pending` bytes are still to be added to the current one.
+    /// Returns whether a frame belongs in the next file. `pending` bytes are still to be added to the current file.
     #[inline]
     fn is_due(&self, record: &Record<'_>, pending: u64) -> bool {
         let Some(current) = &self.current else { return true };
         let is_full = || !current.writer.has_room(pending + record.block.len() as u64);
-        // A file takes at least one frame, even one larger than the limit.
+        // A file accepts at least one frame, even a frame that is larger than the limit.
         self.period_of(record.meta.ts_ns) > current.period
             || current.times_ns.is_some() && is_full()
     }
 
-    /// Begins the next file if a frame belongs there.
+    /// Begins the next file if the frame belongs there.
     fn make_room(&mut self, record: &Record<'_>, pending: u64) -> Result<(), FileError> {
         if !self.is_due(record, pending) {
             return Ok(());
         }
-        // If the clock is set back, the current period goes on.
+        // If the clock is set back, the current period continues.
         let so_far = self.current.as_ref().map_or(0, |current| current.period);
         self.next_file(self.period_of(record.meta.ts_ns).max(so_far))
     }
 
-    /// The number of the period in which a frame was captured.
+    /// Returns the number of the period in which a frame was captured.
     fn period_of(&self, ns: u64) -> u64 {
         match (self.rotation.file_time, self.begin_ns) {
             (Some(time), Some(begin)) => ns.saturating_sub(begin) / nanoseconds(time).max(1),
@@ -327,7 +328,7 @@ impl RotatingFile {
         Ok(())
     }
 
-    /// As [`FileWriter::flush`].
+    /// Writes buffered data, as [`FileWriter::flush`] does.
     ///
     /// # Errors
     /// [`FileError`].
@@ -335,14 +336,14 @@ impl RotatingFile {
         self.current.as_mut().map_or(Ok(()), |current| current.writer.flush())
     }
 
-    /// As [`FileWriter::finish`]. The last file has the statistics of the run, except that the delivered frames are its
-    /// own.
+    /// Ends the last file as [`FileWriter::finish`] does. It gets the statistics of the run, except that the
+    /// delivered frames are those of the file.
     ///
     /// # Errors
     /// [`FileError`].
     pub(crate) fn finish(&mut self, statistics: &[Statistics]) -> Result<(), FileError> {
         if self.current.is_none() {
-            // A run without frames also makes a file.
+            // A run without frames also creates a file.
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.begin_ns.get_or_insert(nanoseconds(now));
             self.begin_file(0)?;
@@ -364,7 +365,7 @@ impl RotatingFile {
         }
     }
 
-    /// Frames of successful writes, in all files.
+    /// Returns the frames of successful writes, in all files.
     pub(crate) fn kept(&self) -> Count {
         let mut kept = self.kept;
         self.current.iter().for_each(|current| kept += current.writer.kept());
@@ -372,7 +373,7 @@ impl RotatingFile {
     }
 }
 
-/// Bytes of the block that describes an interface.
+/// Returns the length of the block that describes an interface.
 fn interface_bytes(interface: &Interface) -> u64 {
     let mut block = Vec::new();
     weir_frame::pcapng::write::interface(&mut block, interface);

@@ -1,4 +1,4 @@
-//! Headers of a frame that a table uses.
+//! The headers of a frame that a table uses.
 
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::{ETHERNET_BYTES, Fragment, FrameView, Ip, Upper};
@@ -7,7 +7,7 @@ use super::{FlowTable, LinkLayer, Seen};
 use crate::fast::plain_v4;
 use crate::key::KeyWords;
 
-/// The headers of a frame that has a flow.
+/// The headers of a frame that belongs to a flow.
 pub(super) struct Headers {
     pub key: KeyWords,
     pub ip_bytes: u32,
@@ -16,7 +16,8 @@ pub(super) struct Headers {
 }
 
 impl FlowTable {
-    /// Reads the headers of a frame. Without a flow, it is counted by name.
+    /// Reads the headers of a frame. A frame that belongs to no flow is counted by its reason, and `None` is
+    /// returned.
     #[inline(always)]
     pub(super) fn headers(&mut self, seen: &Seen<'_>) -> Option<Headers> {
         let is_ethernet = seen.link == LinkLayer::Ethernet;
@@ -61,12 +62,12 @@ impl FlowTable {
     }
 }
 
-/// The length in the IP header, at most the bytes on the wire from there on.
+/// Returns the length in the IP header, at most the bytes on the wire from the IP header on.
 #[inline(always)]
 fn ip_bytes(view: &FrameView<'_>, ip: &Ip, seen: &Seen<'_>) -> u32 {
     let packet_at = (seen.frame.len() - view.packet().len()) as u32;
     let on_wire = seen.wire_len.saturating_sub(packet_at);
-    // Where the header has no length, `packet_end` is beyond any frame.
+    // If the header contains no length, `packet_end` is beyond the end of any frame.
     (ip.packet_end - packet_at).min(on_wire)
 }
 

@@ -8,14 +8,14 @@ pub enum LinkLayer {
     /// Ethernet.
     #[default]
     Ethernet,
-    /// None: the IP header comes first, as on `tun` devices.
+    /// No link-layer header: the IP header comes first, as on `tun` devices.
     Ip,
-    /// One that is not read: its frames are counted, and belong to no flow.
+    /// A link layer that is not parsed: its frames are counted, and belong to no flow.
     Other,
 }
 
 impl LinkLayer {
-    /// The link layer of a LINKTYPE number. Source: draft-ietf-opsawg-pcaplinktype.
+    /// Returns the link layer of a LINKTYPE number. Source: draft-ietf-opsawg-pcaplinktype.
     #[must_use]
     pub const fn of(link_type: u16) -> LinkLayer {
         match link_type {

@@ -1,5 +1,5 @@
-//! Frames into the table, 32 at a time, in four passes: parse, hash, look at tags, count. Each of the last three needs
-//! memory that the one before it has fetched.
+//! Processing of frames, 32 at a time, in four passes: parse, hash, compare tags, count. Each of the last three
+//! passes needs memory that the pass before it has prefetched.
 
 use super::headers::Headers;
 use super::{FlowTable, Seen};
@@ -16,14 +16,14 @@ use crate::ticks::OVER_TICKS;
 struct Staged {
     counted: Counted,
     lines: [u32; 2],
-    /// The first slot with this tag; without one, where the flow may begin.
+    /// The first slot with this tag; if no slot has it, a slot in which the flow may begin.
     slot: u32,
     tag: u16,
-    /// Tag and last tick of `slot`, when it was looked at.
+    /// Tag and last tick of `slot` at the time of the third pass.
     was: (u16, u8),
 }
 
-/// The data of the passes.
+/// Buffers of the passes.
 #[derive(Default)]
 pub(super) struct Work {
     staged: [Staged; BATCH],
@@ -31,7 +31,7 @@ pub(super) struct Work {
 }
 
 impl FlowTable {
-    /// Counts these frames, and hands over the flows that end meanwhile.
+    /// Counts these frames, and calls `ended` with each flow that ends meanwhile.
     pub fn add<'a>(
         &mut self,
         frames: impl IntoIterator<Item = Seen<'a>>,
@@ -67,7 +67,8 @@ impl FlowTable {
         }
     }
 
-    /// First pass: the key, and what of it is hashed first. Whether the frame has a flow.
+    /// First pass: extracts the key and the block of it that is hashed first. Returns whether the frame belongs to a
+    /// flow.
     #[inline(always)]
     fn stage(&mut self, frame: &mut Staged, block: &mut Block, seen: &Seen<'_>) -> bool {
         let Some(headers) = self.headers(seen) else { return false };
@@ -84,7 +85,7 @@ impl FlowTable {
         true
     }
 
-    /// Second pass: the hashes, and the lines that they tell, which are fetched.
+    /// Second pass: computes the hashes, and prefetches the lines that they select.
     #[inline(always)]
     fn locate(&self, staged: &mut [Staged], blocks: &mut [Block]) {
         let by_interface = self.config.by_interface;
@@ -100,12 +101,14 @@ impl FlowTable {
             prefetch(&self.slots.index, left as usize);
             prefetch(&self.slots.index, right as usize);
             frame.lines = [left, right];
-            // Of each half of the hash the bits that its line depends on least. 0 is for free slots.
+            // The tag takes those bits of each half of the hash that affect the choice of the line least. Tag 0 marks
+            // free slots.
             frame.tag = ((hash & 0xff | hash >> 24 & 0xff00) as u16).max(1);
         }
     }
 
-    /// Third pass: fetches the slots that may be those of these flows, or one that is free.
+    /// Third pass: prefetches the slot that may contain the flow of each frame, or a slot in which the flow may
+    /// begin.
     #[inline(always)]
     fn look(&self, staged: &mut [Staged]) {
         for frame in staged {
@@ -126,14 +129,14 @@ impl FlowTable {
         }
     }
 
-    /// Last pass.
+    /// Last pass: counts a frame.
     #[inline(always)]
     fn count(&mut self, frame: &Staged, ended: &mut impl FnMut(FlowRecord)) {
         self.go_to(frame.counted.ts_ns, ended);
         if frame.was.0 == frame.tag {
             let (slot, by_interface) = (frame.slot as usize, self.config.by_interface);
             let (line, at) = (slot / LINE_SLOTS, slot % LINE_SLOTS);
-            // The flow that was there may have ended since.
+            // The flow that was in the slot may have ended since the third pass.
             let is_there = self.slots.tag(line, at) == frame.tag;
             if is_there && self.slots.is(slot, &frame.counted, by_interface) {
                 return self.count_known(line, at, frame, ended);
@@ -142,7 +145,8 @@ impl FlowTable {
         self.count_elsewhere(frame, ended);
     }
 
-    /// A frame whose flow is not in the slot that was looked at: behind another with the same tag, or new.
+    /// Counts a frame whose flow is not in the slot that was prefetched: it is in another slot with the same tag, or
+    /// is new.
     #[inline(always)]
     fn count_elsewhere(&mut self, frame: &Staged, ended: &mut impl FnMut(FlowRecord)) {
         let lines = frame.lines.map(|line| line as usize);
@@ -156,7 +160,7 @@ impl FlowTable {
                 }
             }
         }
-        // The slot that the third pass chose, unless a frame since then changed it.
+        // Use the slot that the third pass chose, unless an earlier frame of the batch has changed it.
         let slot = frame.slot as usize;
         let mut place = (slot / LINE_SLOTS, slot % LINE_SLOTS);
         if frame.was.0 == frame.tag || self.state(place.0, place.1) != frame.was {
@@ -190,7 +194,7 @@ impl FlowTable {
         }
     }
 
-    /// Why the flow in this slot has ended, if it has.
+    /// Returns the reason if the flow in this slot has ended.
     #[inline(always)]
     pub(super) fn over(&self, line: &Line, at: usize) -> Option<EndReason> {
         if self.config.idle_timeout.is_some()
@@ -202,8 +206,8 @@ impl FlowTable {
         (age >= OVER_TICKS).then_some(EndReason::Active)
     }
 
-    /// Where a flow may begin: a free slot of the emptier line, or the slot that was used least recently. Of several,
-    /// the tag chooses.
+    /// Returns a slot in which a flow may begin: a free slot of the line that has more of them, or the slot that was
+    /// used least recently. If several slots are equally old, the tag selects one of them.
     #[inline(always)]
     fn place(&self, lines: [usize; 2], tag: u16) -> (usize, usize) {
         let [left, right] = lines.map(|line| !used(&self.slots.index[line]) & 0xffff);
@@ -224,7 +228,7 @@ impl FlowTable {
         (line, (turned.trailing_zeros() + turn) as usize % LINE_SLOTS)
     }
 
-    /// Tag and last tick of a slot.
+    /// Returns tag and last tick of a slot.
     #[inline(always)]
     fn state(&self, line: usize, at: usize) -> (u16, u8) {
         (self.slots.tag(line, at), tick(&self.slots.index[line], LAST, at))

@@ -1,4 +1,4 @@
-//! Time of a table, and the hand that goes round its lines and ends flows.
+//! The time of a table, and the sweep over its lines that ends flows.
 
 use super::FlowTable;
 use crate::lines::{Line, oldest_ages};
@@ -6,10 +6,10 @@ use crate::record::{EndReason, FlowRecord};
 use crate::slots::{FIRST, LAST, LINE_SLOTS, set_tick, used};
 use crate::ticks::{Moved, OVER_TICKS};
 
-/// Ticks in which the hand goes round.
+/// Ticks in which the sweep visits all lines once.
 const ROUND_TICKS: u64 = 8;
-/// Ticks after which the age of a slot, a byte, could have wrapped: everything in the table is older than any
-/// time-out.
+/// After this many ticks the age of a slot, which is one byte, could have wrapped; but then everything in the table
+/// is older than any time-out.
 const JUMP_TICKS: u64 = 128;
 
 impl FlowTable {
@@ -55,7 +55,7 @@ impl FlowTable {
         }
         for at in 0..LINE_SLOTS {
             if used(&self.slots.index[line]) & 1 << at == 0 {
-                // A free slot is of now, so that it does not make the line look old.
+                // A free slot gets the current ticks, so that it does not make the line look old.
                 let (idle, active) = (self.idle.byte(), self.active.byte());
                 set_tick(&mut self.slots.index[line], LAST, at, idle);
                 set_tick(&mut self.slots.index[line], FIRST, at, active);

@@ -1,4 +1,4 @@
-//! Parses the addresses and payloads of datagrams from text that a user typed.
+//! Parses addresses and payloads of datagrams from text that a user typed.
 
 use std::fmt;
 use std::net::IpAddr;

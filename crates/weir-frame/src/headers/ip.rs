@@ -1,11 +1,11 @@
-//! The IP layer: addresses, fragments, extension headers, and the first bytes above.
+//! The IP layer: addresses, fragments, extension headers, and the first bytes of the layer above.
 //!
 //! Source: RFC 791 (IPv4), 8200 (IPv6), 4302 (AH), 6946 (atomic fragments), 2675 (jumbograms).
 
 use super::{Ending, Layer};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Protocol numbers that Weir tells apart. Source: IANA, "Assigned Internet Protocol Numbers".
+/// Protocol numbers that Weir distinguishes. Source: IANA, "Assigned Internet Protocol Numbers".
 pub mod protocol {
     #![allow(missing_docs, reason = "the names are the protocols")]
     pub const HOP_BY_HOP: u8 = 0;
@@ -32,7 +32,7 @@ pub use crate::limits::EXTENSIONS_MAX;
 const V4_BYTES: usize = 20;
 const V6_BYTES: usize = 40;
 
-/// Source and destination of the packet. One version for both, as in a packet.
+/// Source and destination of a packet. Both have the same IP version, as in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Addresses {
@@ -40,16 +40,16 @@ pub enum Addresses {
     V6 { src: Ipv6Addr, dst: Ipv6Addr },
 }
 
-/// Which part of a packet this frame carries.
+/// The part of a packet that a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fragment {
-    /// All of it, or an atomic fragment (RFC 6946).
+    /// The whole packet, or an atomic fragment (RFC 6946).
     Whole,
-    /// The first fragment: the headers above IP are in it.
+    /// The first fragment: it contains the headers above IP.
     First,
-    /// A later fragment: no headers above IP. The offset is in bytes, a multiple of 8.
+    /// A later fragment: it contains no headers above IP.
     Later {
-        /// Where this part stands in the payload of the whole packet.
+        /// Offset of this part in the payload of the whole packet, in bytes; a multiple of 8.
         offset_bytes: u16,
     },
 }
@@ -71,33 +71,32 @@ pub enum Upper {
         /// Message code.
         code: u8,
     },
-    /// Another protocol, a later fragment, or bytes that are not there.
+    /// Another protocol, a later fragment, or bytes that were not captured.
     Unknown,
 }
 
 /// The IP headers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ip {
-    /// Source and destination, as the IP header has them.
+    /// Source and destination, from the IP header.
     pub addresses: Addresses,
-    /// Protocol of the packet's payload: the last next-header value that was reached. Where the
-    /// walk was stopped by an extension header, or in a later fragment, that may be an extension's
-    /// number.
+    /// Protocol of the packet's payload: the last next-header value that was reached. This may be the number of an
+    /// extension header if the parser stopped at one, or in a later fragment.
     pub protocol: u8,
-    /// Which part of the packet this is.
+    /// The part of the packet that this frame carries.
     pub fragment: Fragment,
     /// Ports, or ICMP type and code.
     pub upper: Upper,
-    /// Offset in the frame of the packet's payload. At most the kept bytes.
+    /// Offset of the packet's payload in the frame, at most the number of captured bytes.
     pub upper_at: u32,
-    /// Offset in the frame at which the packet ends by its own account, which may lie beyond the
-    /// kept bytes. `u32::MAX` where the length field is 0: an offload super-frame or a jumbogram,
-    /// which goes to the end of the frame.
+    /// Offset in the frame at which the packet ends according to its length field, which may be beyond the captured
+    /// bytes. `u32::MAX` if the length field is 0, as in an offload super-frame or a jumbogram, which extends to the
+    /// end of the frame.
     pub packet_end: u32,
 }
 
-/// How far the walk has come. Passed by value: the plain path stays in registers, and the few
-/// fields of [`Ip`] are written once, at the end.
+/// The state of the parser. It is passed by value: on the common path it stays in registers, and the few fields of
+/// [`Ip`] are written once, at the end.
 #[derive(Clone, Copy)]
 struct Chain {
     protocol: u8,
@@ -106,7 +105,7 @@ struct Chain {
     packet_end: u32,
 }
 
-/// Walks the IPv4 packet at `at`.
+/// Parses the IPv4 packet at `at`.
 #[inline]
 pub(super) fn walk_v4(frame: &[u8], at: usize) -> (Option<Ip>, Ending) {
     let packet = frame.get(at..).unwrap_or(&[]);
@@ -140,7 +139,7 @@ pub(super) fn walk_v4(frame: &[u8], at: usize) -> (Option<Ip>, Ending) {
     finish(frame, addresses, chain, stopped)
 }
 
-/// Walks the IPv6 packet at `at`.
+/// Parses the IPv6 packet at `at`.
 #[inline]
 pub(super) fn walk_v6(frame: &[u8], at: usize) -> (Option<Ip>, Ending) {
     let packet = frame.get(at..).unwrap_or(&[]);
@@ -170,7 +169,8 @@ pub(super) fn walk_v6(frame: &[u8], at: usize) -> (Option<Ip>, Ending) {
     finish(frame, Addresses::V6 { src: address(8), dst: address(24) }, chain, stopped)
 }
 
-/// A packet too short for its header is malformed only if its version already is wrong.
+/// Returns the ending of a packet too short for its header: malformed if its version is already wrong, otherwise cut
+/// off.
 #[cold]
 fn short_or_not(packet: &[u8], version: u8) -> Ending {
     match packet.first() {
@@ -179,7 +179,7 @@ fn short_or_not(packet: &[u8], version: u8) -> Ending {
     }
 }
 
-/// `more` at offset 0 makes a first fragment; neither makes a whole packet.
+/// Returns the kind of a fragment: a first fragment has `more` at offset 0; without both it is a whole packet.
 #[inline]
 fn fragment(offset_bytes: u16, more: bool) -> Fragment {
     match (offset_bytes, more) {
@@ -189,14 +189,15 @@ fn fragment(offset_bytes: u16, more: bool) -> Fragment {
     }
 }
 
-/// Mobility, HIP and SHIM6 headers carry nothing above them in practice: they end the walk.
+/// Returns whether the parser reads on after this header. Mobility, HIP and SHIM6 headers have nothing above them in
+/// practice, so the parser stops there.
 #[inline]
 fn is_v6_extension(next: u8) -> bool {
     use protocol::*;
     matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS)
 }
 
-/// Steps over at most [`EXTENSIONS_MAX`] headers that `passes` accepts, as far as the bytes go.
+/// Steps over at most [`EXTENSIONS_MAX`] headers that `passes` accepts, until the bytes end.
 #[inline(never)]
 fn walk_extensions(
     frame: &[u8],
@@ -207,14 +208,14 @@ fn walk_extensions(
         if !passes(chain.protocol) || matches!(chain.fragment, Fragment::Later { .. }) {
             return (chain, None);
         }
-        // 8 bytes are the least that any of them has, and hold all that is needed here.
+        // 8 bytes are the minimum length of every extension header, and contain all fields that are needed here.
         let kept = kept(frame, chain);
         let Some(head) = kept.first_chunk::<8>() else {
             return (chain, Some(missing(chain, 8, Layer::Extension)));
         };
         let header_bytes = match chain.protocol {
             protocol::FRAGMENT => 8,
-            // Shorter than its own sequence number (RFC 4302, section 2.2).
+            // Such a header is shorter than its own sequence number (RFC 4302, section 2.2).
             protocol::AH if head[1] == 0 => {
                 return (chain, Some(Ending::Malformed(Layer::Extension)));
             }
@@ -235,7 +236,7 @@ fn walk_extensions(
     (chain, more.then_some(Ending::TooDeep(Layer::Extension)))
 }
 
-/// Combines the findings, with the layer above unless the walk was stopped before it.
+/// Combines the results, and parses the layer above unless the parser has stopped before it.
 #[inline]
 fn finish(
     frame: &[u8],
@@ -251,7 +252,7 @@ fn finish(
     (Some(Ip { addresses, protocol, fragment, upper, upper_at: at, packet_end }), ending)
 }
 
-/// Reads ports, or ICMP type and code, where the protocol has them and they are there.
+/// Reads the ports, or the ICMP type and code, if the protocol has them and they were captured.
 #[inline]
 fn read_upper(frame: &[u8], chain: Chain) -> (Upper, Ending) {
     use protocol::*;
@@ -274,13 +275,13 @@ fn read_upper(frame: &[u8], chain: Chain) -> (Upper, Ending) {
     (upper, Ending::Whole)
 }
 
-/// The packet's kept bytes from here: neither Ethernet padding nor anything beyond the frame.
+/// Returns the packet's captured bytes from `chain.at` on: without Ethernet padding.
 #[inline]
 fn kept(frame: &[u8], chain: Chain) -> &[u8] {
     frame.get(chain.at as usize..frame.len().min(chain.packet_end as usize)).unwrap_or(&[])
 }
 
-/// The next `need` bytes are not there: either the frame was cut, or the packet itself is short.
+/// Returns the ending for `need` bytes that are missing: either the frame was cut, or the packet itself is too short.
 #[cold]
 fn missing(chain: Chain, need: u32, layer: Layer) -> Ending {
     if chain.at + need <= chain.packet_end {

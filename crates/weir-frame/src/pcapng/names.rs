@@ -1,4 +1,4 @@
-//! Names of addresses out of a Name Resolution Block, from bytes that anybody may have written.
+//! Reads the names of addresses from a Name Resolution Block. The bytes are not trusted.
 //!
 //! Source: draft-ietf-opsawg-pcapng, section 4.5.
 
@@ -7,10 +7,12 @@ use std::net::IpAddr;
 use super::write::{NAME_MAX_BYTES, NRB_RECORD_END, NRB_RECORD_IPV4, NRB_RECORD_IPV6};
 use super::{AddressName, NRB_TYPE};
 
-/// The names in a whole block of a little-endian section, in their order; none, if it is another block.
+/// Returns the names in a whole block of a little-endian section, in their order; none, if it is a block of another
+/// type.
 ///
-/// Left out is what [`write::names`](super::write::names) never writes: names that are empty, longer than 255 bytes or
-/// not UTF-8, and those of anything but IP addresses. A record that is longer than its block ends it.
+/// Names that [`write::names`](super::write::names) never writes are skipped: empty ones, those longer than 255 bytes
+/// or not UTF-8, and names of anything but IP addresses. Reading stops at a record that is longer than the rest of
+/// its block.
 #[must_use]
 pub fn read(block: &[u8]) -> Vec<AddressName> {
     let mut names = Vec::new();
@@ -18,7 +20,7 @@ pub fn read(block: &[u8]) -> Vec<AddressName> {
     if head[..4] != NRB_TYPE.to_le_bytes() {
         return names;
     }
-    // Behind the records are options, and the length of the block once more.
+    // After the records come options, and the repeated length of the block.
     let mut rest = &rest[..rest.len().saturating_sub(4)];
     while let Some(([a, b, c, d], behind)) = rest.split_first_chunk::<4>() {
         let (kind, length) = (u16::from_le_bytes([*a, *b]), u16::from_le_bytes([*c, *d]).into());
@@ -33,7 +35,7 @@ pub fn read(block: &[u8]) -> Vec<AddressName> {
     names
 }
 
-/// The address of a record, and the texts behind it.
+/// Returns the address of a record, and the texts after it.
 fn address(kind: u16, value: &[u8]) -> Option<(IpAddr, &[u8])> {
     match kind {
         NRB_RECORD_IPV4 => {

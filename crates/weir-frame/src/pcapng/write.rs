@@ -1,7 +1,7 @@
 //! Appends pcapng blocks to a `Vec<u8>`.
 //!
-//! Everything is little-endian and padded to 32 bits. Nothing here fails: a text too long for an
-//! option is cut at a character, and lengths that only our own code can get wrong are asserted.
+//! All values are little-endian and padded to 32 bits. No function fails: a text too long for an option is cut at a
+//! character boundary, and lengths that only our own code can get wrong are asserted.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::record::{self, CAPLEN_MAX, Meta};
 
-/// Nanoseconds, as a negative power of ten. The only resolution Weir writes.
+/// Nanoseconds, as a negative power of ten. Weir writes no other resolution.
 const TSRESOL_NS: u8 = 9;
 /// First byte of `if_filter`: text in the pcap filter language follows.
 const FILTER_IS_TEXT: u8 = 0;
@@ -24,7 +24,7 @@ pub fn section_header(out: &mut Vec<u8>, info: &SectionInfo) {
         out.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
         out.extend_from_slice(&1u16.to_le_bytes()); // major
         out.extend_from_slice(&0u16.to_le_bytes()); // minor
-        out.extend_from_slice(&(-1i64).to_le_bytes()); // section length: not known ahead
+        out.extend_from_slice(&(-1i64).to_le_bytes()); // section length: not known in advance
         let mut options = Options::new(out);
         options.text(option::SHB_HARDWARE, info.hardware.as_deref());
         options.text(option::SHB_OS, info.os.as_deref());
@@ -33,8 +33,7 @@ pub fn section_header(out: &mut Vec<u8>, info: &SectionInfo) {
     });
 }
 
-/// Appends an Interface Description Block. The interface's id is the number of such blocks that
-/// stand before it in the section.
+/// Appends an Interface Description Block. The interface's id is the number of such blocks before it in the section.
 ///
 /// Source: draft-ietf-opsawg-pcapng, section 4.2.
 pub fn interface(out: &mut Vec<u8>, interface: &Interface) {
@@ -58,11 +57,11 @@ pub fn interface(out: &mut Vec<u8>, interface: &Interface) {
 pub(super) const NRB_RECORD_END: u16 = 0;
 pub(super) const NRB_RECORD_IPV4: u16 = 1;
 pub(super) const NRB_RECORD_IPV6: u16 = 2;
-/// Addresses of one block. With the longest names, no reader's limit of a block is near.
+/// Addresses in one block. Even with the longest names, the block is far below the limits of readers.
 const NAMES_PER_BLOCK: usize = 100;
 
-/// Appends Name Resolution Blocks: none if there are no names. A name ends at a NUL. They belong behind the section's
-/// first interface: Wireshark 4.0's tools do not write a file as another in which one stands before it.
+/// Appends Name Resolution Blocks: none if there are no names. A name ends at a NUL. The blocks belong after the
+/// section's first interface: Wireshark 4.0's tools cannot convert a file in which such a block comes before it.
 ///
 /// Source: draft-ietf-opsawg-pcapng, section 4.5.
 pub fn names(out: &mut Vec<u8>, names: &[AddressName]) {
@@ -86,7 +85,7 @@ pub fn names(out: &mut Vec<u8>, names: &[AddressName]) {
     }
 }
 
-/// An address, its name, and the NUL that ends it.
+/// Appends a record of an address, its name, and a terminating NUL.
 fn name_record(out: &mut Vec<u8>, kind: u16, address: &[u8], name: &str) {
     let name = cut_at_char(name, NAME_MAX_BYTES);
     let len = address.len() + name.len() + 1;
@@ -98,12 +97,12 @@ fn name_record(out: &mut Vec<u8>, kind: u16, address: &[u8], name: &str) {
     out.resize(out.len() + (len.next_multiple_of(4) - len), 0);
 }
 
-/// The longest name that Wireshark shows whole (`MAXNAMELEN`, epan/addr_resolv.h), and the longest of DNS.
+/// The longest name that Wireshark shows completely (`MAXNAMELEN`, epan/addr_resolv.h), and the longest name of DNS.
 pub(super) const NAME_MAX_BYTES: usize = 255;
 
 /// Appends one frame as an Enhanced Packet Block, by [`record::append`].
 ///
-/// A frame longer than [`CAPLEN_MAX`] is cut there. `meta.wire_len` is written as it is.
+/// A frame longer than [`CAPLEN_MAX`] is cut to this length. `meta.wire_len` is written unchanged.
 pub fn frame(out: &mut Vec<u8>, meta: &Meta, frame: &[u8]) {
     record::append(out, meta, &frame[..frame.len().min(CAPLEN_MAX as usize)]);
 }
@@ -138,10 +137,10 @@ pub fn statistics(out: &mut Vec<u8>, stats: &Statistics) {
     });
 }
 
-/// Appends a padding block of exactly `total_bytes`, its body zeroed.
+/// Appends a padding block of exactly `total_bytes`, with a body of zeroes.
 ///
 /// # Panics
-/// If `total_bytes` is below [`BLOCK_MIN_BYTES`] or no multiple of 4: no such block exists.
+/// If `total_bytes` is below [`BLOCK_MIN_BYTES`] or not a multiple of 4: no such block exists.
 pub fn padding_block(out: &mut Vec<u8>, total_bytes: u32) {
     assert!(
         total_bytes >= BLOCK_MIN_BYTES && total_bytes.is_multiple_of(4),
@@ -153,11 +152,11 @@ pub fn padding_block(out: &mut Vec<u8>, total_bytes: u32) {
     out.extend_from_slice(&total_bytes.to_le_bytes());
 }
 
-/// Writes a block around what `body` appends, which must leave a multiple of 4 bytes.
+/// Appends a block around the bytes that `body` appends, which must be a multiple of 4.
 fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&block_type.to_le_bytes());
-    out.extend_from_slice(&[0; 4]); // total length, known below
+    out.extend_from_slice(&[0; 4]); // total length, written below
     body(out);
     let total = (out.len() - start) as u32 + 4;
     debug_assert!(total.is_multiple_of(4));
@@ -165,7 +164,7 @@ fn block(out: &mut Vec<u8>, block_type: u32, body: impl FnOnce(&mut Vec<u8>)) {
     out.extend_from_slice(&total.to_le_bytes());
 }
 
-/// A time as pcapng has it: the high word first, each word little-endian.
+/// Returns a time in the format of pcapng: the high word first, each word little-endian.
 fn time(ns: u64) -> [u8; 8] {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&((ns >> 32) as u32).to_le_bytes());
@@ -173,10 +172,10 @@ fn time(ns: u64) -> [u8; 8] {
     bytes
 }
 
-/// The most that an option's 16-bit length can say.
+/// The largest value of an option's 16-bit length.
 const OPTION_MAX_BYTES: usize = u16::MAX as usize;
 
-/// `text`, or as many whole characters of it as fit into `max_bytes`.
+/// Returns `text`, or as many whole characters of it as fit into `max_bytes`.
 fn cut_at_char(text: &str, max_bytes: usize) -> &str {
     let mut end = text.len().min(max_bytes);
     while !text.is_char_boundary(end) {
@@ -185,7 +184,7 @@ fn cut_at_char(text: &str, max_bytes: usize) -> &str {
     &text[..end]
 }
 
-/// An option list under way. The end marker is written only behind at least one option.
+/// A list of options that is being written. The end marker is written only if there is an option.
 struct Options<'a> {
     out: &'a mut Vec<u8>,
     any: bool,
@@ -196,7 +195,7 @@ impl<'a> Options<'a> {
         Options { out, any: false }
     }
 
-    /// Absent and empty texts are left out: some readers take an empty one for an error.
+    /// Appends a text. `None` and empty texts are skipped: some readers treat an empty text as an error.
     fn text(&mut self, code: u16, text: Option<&str>) {
         if let Some(text) = text.filter(|t| !t.is_empty()) {
             self.bytes(code, cut_at_char(text, OPTION_MAX_BYTES).as_bytes());

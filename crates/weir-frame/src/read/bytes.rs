@@ -1,4 +1,4 @@
-//! Words of either byte order, and pcapng option lists.
+//! Numbers in either byte order, and pcapng option lists.
 
 /// The byte order of a file or section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,19 +30,19 @@ impl Order {
         }
     }
 
-    /// The 16-bit word at `at`, if the slice goes that far.
+    /// Returns the 16-bit word at `at`, if the slice is long enough.
     pub(super) fn u16_at(self, bytes: &[u8], at: usize) -> Option<u16> {
         Some(self.u16(*bytes.get(at..)?.first_chunk()?))
     }
 
-    /// The 32-bit word at `at`, if the slice goes that far.
+    /// Returns the 32-bit word at `at`, if the slice is long enough.
     pub(super) fn u32_at(self, bytes: &[u8], at: usize) -> Option<u32> {
         Some(self.u32(*bytes.get(at..)?.first_chunk()?))
     }
 }
 
-/// The options of a block: code and value. A list that runs out of its bytes is taken to end there,
-/// as other readers do.
+/// Returns the options of a block: code and value. If an option is longer than the rest of the list, the list ends
+/// there, as in other readers.
 pub(super) fn options(order: Order, mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (code, len) = (order.u16_at(bytes, 0)?, usize::from(order.u16_at(bytes, 2)?));

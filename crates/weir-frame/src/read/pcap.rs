@@ -13,12 +13,12 @@ const RECORD_BYTES: usize = 16;
 
 const MAGIC_US: u32 = 0xa1b2_c3d4;
 const MAGIC_NS: u32 = 0xa1b2_3c4d;
-/// Kuznetzov's patched libpcap: 8 more bytes a record.
+/// libpcap as patched by Kuznetzov: record headers are 8 bytes longer.
 const MAGIC_KUZNETZOV: u32 = 0xa1b2_cd34;
 /// IXIA's lcap, hardware and software.
 const MAGIC_IXIA: [u32; 2] = [0x1c00_01ac, 0x1c00_01ab];
 
-/// Format by the magic number.
+/// The format, determined from the magic number.
 #[derive(Debug)]
 pub(super) struct Classic {
     order: Order,
@@ -26,7 +26,7 @@ pub(super) struct Classic {
 }
 
 impl Classic {
-    /// `magic` is read as little-endian.
+    /// Returns the format for `magic`, the first 4 bytes of the file read as little-endian.
     pub(super) fn by_magic(magic: u32) -> Result<Classic, Reason> {
         for (order, magic) in [(Order::Little, magic), (Order::Big, magic.swap_bytes())] {
             match magic {
@@ -47,7 +47,7 @@ impl Classic {
         })
     }
 
-    /// The first step reads the header, every other one a record.
+    /// Reads the header in the first step, and a record in every other step.
     pub(super) fn step<R: Read>(
         &self,
         window: &mut Window<R>,
@@ -72,7 +72,7 @@ impl Classic {
             return Err(Reason::Version { major, minor });
         }
         let word = |at: usize| self.order.u32([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-        // The upper half of the link type word tells of an FCS, and is not part of the number.
+        // The upper half of the word with the link type describes the FCS, and is not part of the number.
         let (snaplen, link_type) = (word(16), word(20) as u16);
         window.consume(HEADER_BYTES);
         Ok(Interface { link_type, snaplen, ..Interface::default() })
@@ -108,7 +108,7 @@ impl Classic {
     }
 }
 
-/// To be called where the input has ended inside something.
+/// Returns the error for an input that has ended inside the part `what`.
 pub(super) fn cut_off<R: Read>(what: &'static str, window: &Window<R>, need: usize) -> Reason {
     Reason::CutOff { what, have: window.bytes().len() as u64, need: need as u64 }
 }

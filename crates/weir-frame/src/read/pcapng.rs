@@ -1,7 +1,7 @@
 //! pcapng: sections of blocks, each with its own byte order and interfaces.
 //!
-//! Blocks without a frame are passed over, known or not, local use or not: name resolution,
-//! statistics, custom and decryption blocks, Weir's padding.
+//! Blocks without a frame are skipped, of known and unknown types: name resolution, statistics, custom and decryption
+//! blocks, Weir's padding.
 //!
 //! Source: draft-ietf-opsawg-pcapng, sections 3.1 (blocks), 4.1 to 4.4, and appendix A (obsolete
 //! Packet Block).
@@ -32,16 +32,16 @@ pub(super) struct Section {
     first_interface: usize,
     /// Clocks of the section's interfaces.
     clocks: Vec<Clock>,
-    /// The block that is being passed over, where its end had not come yet.
+    /// A block that is being skipped, if its end had not arrived yet.
     passed: Option<Passed>,
 }
 
-/// A block that is passed over.
+/// A block that is being skipped.
 #[derive(Clone, Copy, Debug)]
 struct Passed {
-    /// Its whole length.
+    /// Total length of the block.
     total: u32,
-    /// Bytes of it that are behind the window.
+    /// Bytes of the block that are before the window.
     behind: u64,
 }
 
@@ -53,7 +53,7 @@ struct Block<'a> {
 }
 
 impl Section {
-    /// Bytes before the window of the block that is being passed over.
+    /// Returns the bytes before the window of the block that is being skipped.
     pub(super) fn passed(&self) -> u64 {
         self.passed.map_or(0, |block| block.behind)
     }
@@ -107,7 +107,7 @@ impl Section {
         })
     }
 
-    /// Goes past a block without holding it.
+    /// Skips a block without buffering it.
     fn pass_over<R: Read>(
         &mut self,
         window: &mut Window<R>,
@@ -135,14 +135,14 @@ impl Section {
         if tail == head { Ok(()) } else { Err(Reason::LengthsDiffer { head, tail }) }
     }
 
-    /// A Section Header Block: interfaces are counted anew.
+    /// Reads a Section Header Block: interfaces are counted from 0 again.
     fn start(&mut self, block: Block<'_>, interfaces: &[Interface]) -> Result<(), Reason> {
         let word = |at| self.order.u16_at(block.body, at).ok_or_else(|| block.too_short());
         let (major, minor) = (word(4)?, word(6)?);
         if block.body.len() < 16 {
             return Err(block.too_short());
         }
-        // Minor 2 is in the field, and differs in nothing (draft, section 4.1).
+        // Minor version 2 is in use, and has no differences (draft, section 4.1).
         if major != 1 {
             return Err(Reason::Version { major, minor });
         }
@@ -151,7 +151,7 @@ impl Section {
         Ok(())
     }
 
-    /// An Interface Description Block.
+    /// Reads an Interface Description Block.
     fn describe(
         &mut self,
         block: Block<'_>,
@@ -187,8 +187,7 @@ impl Section {
         Ok(())
     }
 
-    /// An Enhanced Packet Block, or the obsolete Packet Block: they differ in how the interface is
-    /// told.
+    /// Reads an Enhanced Packet Block, or the obsolete Packet Block: the interface number is in different fields.
     fn packet(&self, block: Block<'_>, limits: &Limits) -> Result<Found, Reason> {
         let body = block.body;
         if body.len() < PACKET_FIELDS {
@@ -225,7 +224,8 @@ impl Section {
         })
     }
 
-    /// A Simple Packet Block: the section's first interface, no time, no kept length of its own.
+    /// Reads a Simple Packet Block: it belongs to the section's first interface, and has no time and no captured
+    /// length.
     fn simple(
         &self,
         block: Block<'_>,
@@ -266,7 +266,7 @@ impl Block<'_> {
     }
 }
 
-/// The byte order by the magic of the section header at the window's start.
+/// Returns the byte order from the magic of the section header at the window's start.
 fn section_order<R: Read>(window: &mut Window<R>) -> Result<Order, Reason> {
     window.need(HEAD_BYTES + 4).map_err(Reason::Io)?;
     let Some(magic) = Order::Little.u32_at(window.bytes(), HEAD_BYTES) else {
@@ -289,7 +289,7 @@ fn checked_length(block_type: u32, bytes: u32, limits: &Limits) -> Result<u32, R
     Ok(bytes)
 }
 
-/// Where in `body` a frame ends that begins at `start`.
+/// Returns the offset in `body` of the end of a frame that begins at `start`.
 fn frame_end(body: &[u8], start: usize, caplen: u32, limits: &Limits) -> Result<usize, Reason> {
     let room = (body.len() - start) as u32;
     if caplen > room {
@@ -301,7 +301,7 @@ fn frame_end(body: &[u8], start: usize, caplen: u32, limits: &Limits) -> Result<
     Ok(start + caplen as usize)
 }
 
-/// Text from outside; bytes that are not UTF-8 are replaced. Some writers end it with a NUL.
+/// Returns a text of the file; bytes that are not UTF-8 are replaced. Some writers terminate texts with a NUL.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()
 }

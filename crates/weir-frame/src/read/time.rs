@@ -1,18 +1,18 @@
-//! Turns the ticks of an interface's clock into nanoseconds.
+//! Converts the ticks of an interface's clock to nanoseconds.
 
-/// How an interface counts time: `if_tsresol` and `if_tsoffset`.
+/// The clock of an interface: `if_tsresol` and `if_tsoffset`.
 ///
 /// Source: draft-ietf-opsawg-pcapng, section 4.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// The `if_tsresol` byte: a negative power of ten, or with the top bit set, of two.
+    /// The `if_tsresol` byte: a negative power of ten, or of two if the top bit is set.
     pub(super) resolution: u8,
-    /// Seconds to add to every time stamp.
+    /// Seconds to add to every timestamp.
     pub(super) offset_s: i64,
 }
 
 impl Default for Clock {
-    /// Microseconds since the epoch: the default of the draft.
+    /// Returns the default of the draft: microseconds since the epoch.
     fn default() -> Clock {
         Clock { resolution: 6, offset_s: 0 }
     }
@@ -21,7 +21,7 @@ impl Default for Clock {
 const NS_PER_S: u128 = 1_000_000_000;
 
 impl Clock {
-    /// Nanoseconds since the Unix epoch, fractions cut off, held within 0 and `u64::MAX`.
+    /// Returns the nanoseconds since the Unix epoch, fractions cut off, clamped to 0 and `u64::MAX`.
     pub(super) fn ns(self, ticks: u64) -> u64 {
         if self == (Clock { resolution: 9, offset_s: 0 }) {
             return ticks;
@@ -34,7 +34,7 @@ impl Clock {
         } else if exponent <= 9 {
             ticks * 10u128.pow(9 - exponent)
         } else {
-            // 10^38 is the largest power that fits; from 10^20 on the result is 0 anyway.
+            // The largest power that fits is 10^38; from 10^20 on the result is 0 anyway.
             10u128.checked_pow(exponent - 9).map_or(0, |divisor| ticks / divisor)
         };
         let ns = ns as i128 + i128::from(self.offset_s) * NS_PER_S as i128;

@@ -1,11 +1,11 @@
-//! A window that slides over an input: a reusable buffer of the bytes not yet consumed.
+//! A window that slides over an input: a reusable buffer of the bytes that were not consumed yet.
 
 use std::io::{self, ErrorKind, Read};
 
-/// Room at the start; a read asks for as much as there is room.
+/// Initial size of the buffer; each read asks for as many bytes as the buffer has space for.
 const FIRST_BYTES: usize = 64 << 10;
 
-/// Bytes of `input` from [`offset`](Self::offset) on, as far as they were needed.
+/// Bytes of `input` from [`offset`](Self::offset) on, as far as they were read.
 #[derive(Debug)]
 pub(super) struct Window<R> {
     input: R,
@@ -24,20 +24,20 @@ impl<R: Read> Window<R> {
         &mut self.input
     }
 
-    /// Where in the input the window begins.
+    /// Returns the offset in the input at which the window begins.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The bytes that are there: at least those that the last [`need`](Self::need) promised.
+    /// Returns the bytes in the window: at least as many as the last [`need`](Self::need) has confirmed.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// Reads until `wanted` bytes are there, and returns whether they are: `false` is the end.
+    /// Reads until `wanted` bytes are in the window, and returns whether they are: `false` at the end of the input.
     ///
-    /// The buffer doubles only once it is full, so a false length costs no memory: at most 64 KiB,
-    /// or twice the bytes that were really there.
+    /// The buffer doubles only once it is full, so a wrong length costs no memory: at most 64 KiB, or twice the bytes
+    /// that were really read.
     pub(super) fn need(&mut self, wanted: usize) -> io::Result<bool> {
         while self.end - self.start < wanted {
             if self.end == self.buffer.len() {
@@ -53,7 +53,7 @@ impl<R: Read> Window<R> {
         Ok(true)
     }
 
-    /// Moves the window's start past `bytes` of its bytes.
+    /// Moves the window's start forward by `bytes`.
     pub(super) fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.end - self.start, "only bytes that are there are consumed");
         self.start += bytes;
@@ -63,7 +63,7 @@ impl<R: Read> Window<R> {
         }
     }
 
-    /// Consumes `bytes` without holding them all. Returns how many there were.
+    /// Consumes `bytes` without buffering all of them. Returns the number of bytes that were available.
     pub(super) fn skip(&mut self, bytes: u64) -> io::Result<u64> {
         let mut left = bytes;
         while left > 0 && self.need(1)? {

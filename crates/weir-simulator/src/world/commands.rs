@@ -1,4 +1,4 @@
-//! Requests of callers.
+//! The requests of callers.
 
 use weir_probe::core::{Command, Note};
 
@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::meaning::{Changing, Wanting};
 use crate::random::pick;
 
-/// Bounds for the memory of a run: sources, subscriptions and consumers at a time.
+/// Limits that bound the memory of a run: sources, subscriptions and consumers at the same time.
 const SOURCES_MAX: usize = 3;
 const SUBSCRIPTIONS_MAX: usize = 9;
 const CONSUMERS_MAX: usize = 6;
@@ -16,7 +16,7 @@ const CONSUMERS_MAX: usize = 6;
 impl World {
     pub(super) fn command(&mut self, event: &Event) {
         let Some(command) = self.command_of(event) else { return };
-        // A subscriber that ends does not rely on it any more, whatever the result of the command.
+        // A subscriber that ends does not rely on its subscription any more, whatever the result of the command.
         if let Command::Unsubscribe(gone) = &command {
             self.callers.subscriptions.remove(gone);
         }
@@ -33,7 +33,7 @@ impl World {
         self.take_outputs();
     }
 
-    /// The command that an event means now, if it means one.
+    /// Returns the command that an event means in the current state, if there is one.
     fn command_of(&mut self, event: &Event) -> Option<Command<Wanting>> {
         let source = |which| pick(which, self.callers.sources.iter().copied());
         let subscription = |which| pick(which, self.callers.subscriptions.keys().copied());
@@ -68,7 +68,7 @@ impl World {
         })
     }
 
-    /// Something happens to a source by itself.
+    /// Reports a state change of a source to the core.
     pub(super) fn note(&mut self, which: u64, kind: u64) {
         let Some(source) = pick(which, self.callers.sources.iter().copied()) else { return };
         let is_open = self.open.contains_key(&source);

@@ -1,4 +1,4 @@
-//! Effects of the core, carried out as the probe's runtime does (`weir_probe::runtime`, effects).
+//! Effects of the core, carried out as in the probe's runtime (`weir_probe::runtime`, effects).
 
 use std::sync::Arc;
 
@@ -17,14 +17,15 @@ use crate::truth::FeedTruth;
 type Done = Completion<Fault>;
 
 impl World {
-    /// Whether a source is being opened.
+    /// Returns whether a source is being opened.
     pub(super) fn is_opening(&self, source: SourceId) -> bool {
         let opens =
             |effect: &Effect<Wanting>| matches!(effect, Effect::OpenSource(of, _) if *of == source);
         self.under_way.values().any(opens)
     }
 
-    /// Carries an effect out. `is_missing`: where the interface may be missing, that is why it fails.
+    /// Carries out an effect. If it fails, `is_missing` makes the reason a missing interface, for effects that can
+    /// fail for this reason.
     pub(super) fn carry_out_one(&mut self, id: EffectId, fails: bool, is_missing: bool) {
         let effect = self.under_way.remove(&id).expect("it is under way");
         let may_miss = matches!(effect, Effect::OpenSource(..) | Effect::StartSource(_));
@@ -180,7 +181,7 @@ impl World {
         Ok(())
     }
 
-    /// A feed is there.
+    /// Records that a feed was added.
     pub(super) fn feed_added(
         &mut self,
         source: SourceId,
@@ -193,7 +194,7 @@ impl World {
         self.truth_joins(source, feed, wants);
     }
 
-    /// It is true from now on that a feed is there; nothing new where that was noted before.
+    /// Records the expected state of a feed that was added, unless it is recorded already.
     pub(super) fn truth_joins(&mut self, source: SourceId, feed: FeedId, wants: &Wanting) {
         let joined_at = self.open[&source].offered;
         let meaning = wants.meaning.clone();
@@ -202,7 +203,7 @@ impl World {
             .or_insert_with(|| FeedTruth::new(source, meaning, name_of(feed), joined_at));
     }
 
-    /// The wishes of a feed have changed.
+    /// Records that the wishes of a feed have changed.
     pub(super) fn feed_changed(&mut self, feed: FeedId, change: &Changing) {
         let truth = self.truths.get_mut(&feed).expect("a feed");
         truth.meaning = truth.meaning.changed(change);
@@ -244,7 +245,7 @@ fn name_of(feed: FeedId) -> String {
     format!("feed {}", feed.number())
 }
 
-/// A feed as its engine is asked for it. Its name tells its frames from those of others.
+/// Returns a feed as it is requested from its engine. Its name distinguishes its frames from those of other feeds.
 fn named(feed: FeedId, wants: &Wanting) -> Feed {
     let mut named = wants.real.feed.clone();
     named.interface.name = name_of(feed);

@@ -18,10 +18,10 @@ use crate::planted::Planted;
 use crate::random::{Random, pick};
 use crate::truth::FeedTruth;
 
-/// Three of these fill a block, because after each the longest frame must still fit.
+/// Three such frames fill a block, because after each of them there must be space for the longest frame.
 const LONG_BYTES: u32 = 200_000;
 
-/// The result of a thread that changes feeds: nothing for a change, a handle for a feed that joins.
+/// The result of another thread's change: `None` for a change of a feed, a handle for a new feed.
 type Answer = Arc<Mutex<Option<Result<Option<FeedHandle>, CaptureError>>>>;
 
 impl World {
@@ -64,7 +64,7 @@ impl World {
         self.pump(source, items, answered);
     }
 
-    /// Offers long frames, which mostly lap consumers that have not read.
+    /// Offers long frames, which usually lap consumers that have not read.
     pub(super) fn burst(&mut self, which: u64, count: u64) {
         let Some(source) = self.offering(which) else { return };
         let mut random = Random::new(which);
@@ -78,14 +78,14 @@ impl World {
         pick(which, self.open.iter().filter(|(_, own)| own.is_started).map(|(id, _)| *id))
     }
 
-    /// A running effect of this source, if it is one that is carried out between two frames.
+    /// Returns the pending effect of this source, if it is an effect that can be carried out between two frames.
     fn change_under_way(&self, source: SourceId) -> Option<(EffectId, Effect<Wanting>)> {
         let own = self.under_way.iter().find(|(_, effect)| effect.source() == source)?;
         let is_posted = matches!(own.1, Effect::AddFeed(..) | Effect::ChangeFeed(..));
         is_posted.then(|| (*own.0, own.1.clone()))
     }
 
-    /// The item by which another thread carries out an effect between two frames.
+    /// Returns the item by which another thread carries out an effect between two frames.
     fn meanwhile(&mut self, source: SourceId, effect: &Effect<Wanting>, answer: &Answer) -> Item {
         let (control, answer) = (self.control(source), Arc::clone(answer));
         let tell =
@@ -171,7 +171,7 @@ impl World {
         self.take_outputs();
     }
 
-    /// Compares the ledgers of a source's feeds with the truth.
+    /// Compares the ledgers of a source's feeds with the expected ones.
     pub(super) fn check_ledgers(&self, source: SourceId) {
         let control = &self.open[&source].control;
         let own = self.truths.iter();
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    /// Changes a ring's words as certain bugs of a writer would.
+    /// Changes a ring's words as certain bugs of a writer would change them.
     fn plant_in_rings(&self, source: SourceId) {
         let ring =
             self.registry.feeds_of(source).first().and_then(|(feed, _)| self.registry.feed(*feed));

@@ -37,7 +37,7 @@ impl World {
         hold!(core == own, "effects under way: {core}, {own}");
     }
 
-    /// Holds that an effect is of what is there.
+    /// Checks that an effect refers only to existing objects.
     fn check_effect(&self, effect: &Effect<Wanting>) {
         let source = effect.source();
         let is_other = self.under_way.values().any(|other| other.source() == source);
@@ -98,13 +98,14 @@ impl World {
         }
     }
 
-    /// Feeds of past lives that a consumer did not take, and is not told of any more.
+    /// Removes the messages about feeds of earlier lives of a source that a consumer did not take, and that it will
+    /// not get any more.
     fn let_go(&mut self, consumer: ConsumerId, gone: Vec<LetGo>) {
         for LetGo { source, feed, frames } in gone {
             let untaken = self.untaken.entry(consumer).or_default();
             hold!(self.truths[&feed].source == source, "{feed:?} is of {source:?}");
-            // Who left a feed and joined it again was told twice; and perhaps took that it had joined, but not that it
-            // had left, which is told on.
+            // A consumer that left a feed and joined it again was told so twice. It may have taken that it joined,
+            // but not that it left; then it is still told that it left.
             let joined = untaken.iter().position(|told| *told == FeedMessage::Joined(feed));
             let is_left =
                 |told: &FeedMessage| matches!(told, FeedMessage::Left(of, _) if *of == feed);
@@ -120,7 +121,8 @@ impl World {
         }
     }
 
-    /// A reader that moves to another feed misses nothing: the new one joined before the old one left.
+    /// Checks that a consumer that moves to another feed misses nothing: the new feed must have joined before the old
+    /// one left.
     fn check_handed_over(&self, consumer: ConsumerId, old: FeedId) {
         let left = &self.truths[&old];
         let Some(source) = self.open.get(&left.source) else { return };
@@ -241,7 +243,7 @@ impl World {
             Event::Down(source) => hold!(self.told_down.insert(source), "{source:?} is down once"),
             Event::Up(source) => hold!(self.told_down.remove(&source), "{source:?} is up once"),
             Event::Vanished(source, _) | Event::Missing(source, _) | Event::CameBack(source) => {
-                // `Missing` comes before the reply that says that it is followed.
+                // `Missing` comes before the reply from which the caller learns that the source is followed.
                 let is_new = !callers.sources.contains(&source);
                 hold!(is_new || callers.follows.contains(&source), "{source:?} is followed");
             }

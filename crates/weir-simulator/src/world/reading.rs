@@ -1,4 +1,4 @@
-//! Turns of the consumers, and what they were told.
+//! Turns of the consumers, and the messages that they got.
 
 use weir_consumer::Step;
 use weir_probe::ConsumerId;
@@ -10,7 +10,7 @@ use crate::broken::{broken, hold};
 use crate::reader::{FeedMessage, Kind, Reader};
 
 impl World {
-    /// The core has added a consumer.
+    /// Creates the consumer that the core has added.
     pub(super) fn consumer_added(&mut self, id: ConsumerId) {
         let (reader, sleeper, updates) = Reader::new(id, self.next_kind, self.planted);
         let channels = Channels::made(sleeper);

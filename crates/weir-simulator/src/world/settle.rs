@@ -1,4 +1,4 @@
-//! All that is under way is done: the world is what callers asked for, and at the end nothing is left of it.
+//! Completion of all effects: the state must be as the callers requested, and at the end nothing must be left.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::meaning::Wanting;
 use crate::random::{Random, pick};
 
 impl World {
-    /// Carries out all that is under way, in any order, and holds that the world is what the callers asked for.
+    /// Carries out all effects, in any order, and checks that the state is as the callers requested.
     pub(super) fn settle(&mut self, random: &mut Random) {
         self.carry_out_all(random);
         let callers = &self.callers;
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Ends the run, and holds that what is followed comes back and that nothing is left.
+    /// Ends the run, and checks that followed sources come back and that nothing is left.
     pub fn finish(mut self) -> Counts {
         let random = &mut Random::new(self.frames.len() as u64);
         self.step += 1;

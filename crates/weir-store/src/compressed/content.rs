@@ -20,7 +20,8 @@ pub struct Content {
 }
 
 impl Content {
-    /// The contents of a file that is open for reading. Data that is added to a compressed file later is not seen.
+    /// Creates a reader of a file that is open for reading. Data that is added to a compressed file later is not
+    /// seen.
     ///
     /// # Errors
     /// The kernel's error.
@@ -35,7 +36,7 @@ impl Content {
         Ok(Content { file, table, last: Mutex::new((usize::MAX, Vec::new())) })
     }
 
-    /// Its length in bytes before compression.
+    /// Returns the length in bytes before compression.
     ///
     /// # Errors
     /// The kernel's error.
@@ -46,12 +47,12 @@ impl Content {
         }
     }
 
-    /// Bytes after the last zstd frame of a compressed file that are not a frame.
+    /// Returns the number of bytes after the last zstd frame of a compressed file that are not a frame.
     pub fn cut_off_bytes(&self) -> u64 {
         self.table.as_ref().map_or(0, |table| table.cut_off_bytes)
     }
 
-    /// The file itself.
+    /// Returns the file itself.
     pub(crate) fn file(&self) -> &File {
         &self.file
     }
@@ -60,30 +61,31 @@ impl Content {
         self.table.is_some()
     }
 
-    /// The end of the piece of a compressed file that contains this byte.
+    /// Returns the end of the piece of a compressed file that contains this byte.
     pub(crate) fn piece_end(&self, at: u64) -> Option<u64> {
         let (_, frame) = self.table.as_ref()?.find(at)?;
         Some(frame.plain_at + u64::from(frame.plain_bytes))
     }
 
-    /// The start of the first piece of a compressed file at or after this offset.
+    /// Returns the start of the first piece of a compressed file at or after this offset.
     pub(crate) fn piece_start(&self, from: u64) -> Option<u64> {
         let frames = self.table.as_ref()?.frames();
         frames.get(frames.partition_point(|frame| frame.plain_at < from)).map(|one| one.plain_at)
     }
 
-    /// Frees the cached bytes of the last frame.
+    /// Frees the cached contents of the frame that was decompressed last.
     pub(crate) fn forget(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = (usize::MAX, Vec::new());
     }
 
-    /// Whether it is compressed and ends with a seek table.
+    /// Returns whether the file is compressed and ends with a seek table.
     pub(crate) fn has_table(&self) -> bool {
         self.table.as_ref().is_some_and(|table| table.is_at_end)
     }
 
-    /// The length of the compressed file up to the frame with the last byte before `plain_end`, including skippable
-    /// data after it, and these frames. `None`: a seek table cannot describe them.
+    /// Returns the frames of a compressed file up to and including the one with the last byte before `plain_end`, and
+    /// the length of the file up to their end, including skippable data after them. `None`: a seek table cannot
+    /// describe these frames.
     ///
     /// # Errors
     /// The kernel's error.
@@ -98,7 +100,7 @@ impl Content {
         };
         let ends = frames.iter().skip(1).map(|frame| frame.at).chain([end]);
         let known = |(placed, end): (&Placed, u64)| {
-            // Leaves room for the head of a seek table.
+            // The limit leaves space for the skippable data before a seek table.
             let bytes = end.checked_sub(placed.at).filter(|bytes| *bytes <= i32::MAX as u64)?;
             Some(Frame { bytes: bytes as u32, plain_bytes: placed.plain_bytes })
         };

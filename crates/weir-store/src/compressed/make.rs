@@ -1,4 +1,4 @@
-//! Makes zstd frames from pieces, and the seek table.
+//! Creates zstd frames from pieces, and the seek table.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub struct Frame {
     pub plain_bytes: u32,
 }
 
-/// A compressor for pieces. It adds checksums, so that damage is detected.
+/// Creates a compressor for pieces. It adds checksums, so that damage is detected.
 ///
 /// # Errors
 /// The error of zstd for this level.
@@ -34,7 +34,8 @@ pub fn compressor(level: i32) -> io::Result<Compressor<'static>> {
     Ok(compressor)
 }
 
-/// Compresses a piece to a frame, and pads it for the disk. A piece that does not become shorter is [`store`]d.
+/// Compresses a piece to a frame, and pads it for the disk. A piece that does not become shorter is written by
+/// [`store`].
 pub fn compress(compressor: &mut Compressor<'_>, plain: &[u8]) -> Buffer {
     let room = plain.len() + ALIGN_BYTES;
     let mut buffer = Buffer::new(room + 2 * buffer::ALIGN_BYTES);
@@ -44,12 +45,12 @@ pub fn compress(compressor: &mut Compressor<'_>, plain: &[u8]) -> Buffer {
             pad(&mut buffer, ALIGN_BYTES);
             buffer
         }
-        // The result has no room in the buffer, so these bytes cannot be compressed.
+        // The result does not fit in the buffer, so these bytes cannot be compressed.
         Err(_) => store(plain),
     }
 }
 
-/// Puts a piece into a frame of uncompressed blocks, and pads it for the disk. This costs a copy and a checksum.
+/// Writes a piece as a frame of uncompressed blocks, and pads it for the disk. This costs a copy and a checksum.
 pub fn store(plain: &[u8]) -> Buffer {
     let blocks = plain.len().div_ceil(BLOCK_BYTES_MAX).max(1);
     let mut buffer = Buffer::new(plain.len() + 13 + 3 * blocks + 2 * ALIGN_BYTES);
@@ -76,7 +77,7 @@ pub fn store(plain: &[u8]) -> Buffer {
     buffer
 }
 
-/// The end of a file with these frames: padding for the disk, then the seek table.
+/// Returns the end of a file with these frames: padding for the disk, then the seek table.
 pub fn seek_table(frames: &[Frame]) -> Buffer {
     let table = 8 * frames.len() + TABLE_FOOTER_BYTES;
     let all = SKIPPABLE_HEADER_BYTES + table;
@@ -109,7 +110,7 @@ fn pad(buffer: &mut Buffer, align: usize) {
     skip(buffer, missing);
 }
 
-/// Appends a skippable frame of `bytes` bytes with its header. Fewer than 8 bytes append nothing.
+/// Appends a skippable frame of `bytes` bytes including its header. For fewer than 8 bytes, appends nothing.
 fn skip(buffer: &mut Buffer, bytes: usize) {
     let Some(content) = bytes.checked_sub(SKIPPABLE_HEADER_BYTES) else { return };
     buffer.extend_from_slice(&SKIPPABLE_MAGIC.to_le_bytes());

@@ -1,4 +1,5 @@
-//! Finds the frames of a compressed file: by its seek table, or by a walk if the table is missing or invalid.
+//! Finds the frames of a compressed file: by its seek table, or by reading the headers of all frames if the table is
+//! missing or invalid.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +11,7 @@ use super::{
 };
 use crate::limits::{PACKED_PIECES_MAX, PLAIN_PIECE_BYTES_MAX};
 
-/// The longest header of a frame, with its magic number. Source: RFC 8878, 3.1.1.1.
+/// The longest header of a frame, including its magic number. Source: RFC 8878, 3.1.1.1.
 const HEAD_BYTES_MAX: usize = 18;
 /// The longest block in a frame. Source: RFC 8878, 3.1.1.2.4.
 const BLOCK_BYTES_MAX: u64 = 128 << 10;
@@ -51,7 +52,7 @@ impl Table {
         &self.frames
     }
 
-    /// The frame that contains the byte at this uncompressed offset, and its number.
+    /// Returns the frame that contains the byte at this uncompressed offset, and its number.
     pub fn find(&self, plain_at: u64) -> Option<(usize, &Placed)> {
         let number = self
             .frames
@@ -109,7 +110,7 @@ impl Table {
         Ok((end == header_at).then_some(table))
     }
 
-    /// Finds frames by their headers and the headers of their blocks, up to the first invalid one.
+    /// Finds frames by their headers and the headers of their blocks, up to the first invalid header.
     fn by_walk(file: &File, length: u64) -> io::Result<Table> {
         let (mut table, mut at) = (Table::default(), 0);
         while at < length {
@@ -127,7 +128,8 @@ impl Table {
     }
 }
 
-/// Length of the frame at this offset, and of its contents before compression. `None`: there is no whole frame.
+/// Returns the length of the frame at this offset, and of its contents before compression. `None`: there is no whole
+/// frame.
 fn frame_at(file: &File, at: u64, length: u64) -> io::Result<Option<(u32, u32)>> {
     let mut head = [0; HEAD_BYTES_MAX];
     let there = (length - at).min(HEAD_BYTES_MAX as u64) as usize;
@@ -172,8 +174,8 @@ fn frame_at(file: &File, at: u64, length: u64) -> io::Result<Option<(u32, u32)>>
     Ok(u32::try_from(end - at).ok().filter(|_| is_there).map(|bytes| (bytes, plain_bytes)))
 }
 
-/// Length of a frame's header, length of its contents before compression, and whether a checksum follows. `None` if the
-/// header is invalid or has no content size.
+/// Returns the length of a frame's header, the length of its contents before compression, and whether a checksum
+/// follows. `None` if the header is invalid or has no content size.
 fn frame_head(head: &[u8; HEAD_BYTES_MAX]) -> Option<(usize, u32, bool)> {
     if head[..4] != FRAME_MAGIC {
         return None;

@@ -31,11 +31,11 @@ pub(crate) enum Kind {
     Padding,
     /// Names of addresses.
     Names,
-    /// Statistics.
+    /// Statistics, and blocks of other types.
     Other,
 }
 
-/// Type and length at the start of `bytes`, if they can be those of a block.
+/// Returns type and length at the start of `bytes`, if they can be those of a block.
 pub(crate) fn head(bytes: &[u8]) -> Option<(Kind, usize)> {
     let [a, b, c, d, e, f, g, h] = *bytes.first_chunk::<HEAD_BYTES>()?;
     let length = u32::from_le_bytes([e, f, g, h]) as usize;
@@ -57,27 +57,27 @@ pub(crate) fn head(bytes: &[u8]) -> Option<(Kind, usize)> {
     Some((kind, length))
 }
 
-/// Whether the lengths at the start and at the end of a block are equal.
+/// Returns whether the lengths at the start and at the end of a block are equal.
 pub(crate) fn is_whole(block: &[u8]) -> bool {
     block.len() >= BLOCK_BYTES_MIN && block[4..8] == block[block.len() - 4..]
 }
 
-/// The frame in a whole block; `None` if its lengths contradict each other.
+/// Returns the frame in a whole block; `None` if its lengths contradict each other.
 #[inline]
 pub(crate) fn frame(block: &[u8]) -> Option<(Outline, &[u8])> {
     let outline = Outline::read(block).ok()?;
     Some((outline, &block[28..28 + outline.caplen as usize]))
 }
 
-/// Whether these are the first bytes of a section in Weir's format: little-endian, major version 1.
+/// Returns whether these are the first bytes of a section in Weir's format: little-endian, major version 1.
 pub(crate) fn is_our_section(bytes: &[u8]) -> bool {
     let Some((Kind::Section, _)) = head(bytes) else { return false };
     bytes.get(8..12) == Some(&BYTE_ORDER_MAGIC.to_le_bytes()) && bytes.get(12..14) == Some(&[1, 0])
 }
 
-/// The interface that a whole block describes; `None` if it is damaged, or its time unit is not nanoseconds.
+/// Returns the interface that a whole block describes; `None` if it is damaged, or its time unit is not nanoseconds.
 pub(crate) fn interface(block: &[u8]) -> Option<Interface> {
-    // The general pcapng reader parses it. A frame in a file with this interface shows the time unit.
+    // Let the general pcapng reader parse the block. The time of a frame of this interface reveals the time unit.
     const TICKS: u64 = 1_234_567_890_123_456_789;
     let mut file = Vec::new();
     write::section_header(&mut file, &SectionInfo::default());

@@ -8,7 +8,7 @@ use weir_frame::pcapng::Interface;
 /// Name, description, filter, link type and snaplen.
 type Description = (String, Option<String>, Option<String>, u16, u32);
 
-/// The interfaces in the order in which they were found. Interfaces with equal descriptions are one.
+/// The interfaces in the order in which they were found. Interfaces with equal descriptions are a single interface.
 #[derive(Debug, Default)]
 pub(super) struct Interfaces(Mutex<All>);
 
@@ -21,7 +21,7 @@ struct All {
 }
 
 impl Interfaces {
-    /// The number of an interface. A new one is added.
+    /// Returns the number of an interface. A new interface is added.
     pub fn number(&self, interface: Interface) -> u32 {
         let mut all = self.lock();
         let All { in_order, numbers, snaplens } = &mut *all;
@@ -34,7 +34,7 @@ impl Interfaces {
         })
     }
 
-    /// The description of an interface for the output. Its snaplen is the largest one of its link type, because
+    /// Returns the description of an interface for the output. Its snaplen is the largest of its link type, because
     /// tcpdump refuses files whose interfaces have different snaplens.
     pub fn described(&self, number: u32) -> Option<Interface> {
         let all = self.lock();

@@ -7,7 +7,7 @@ use weir_frame::pcapng::AddressName;
 
 use crate::limits::NAMES_MAX;
 
-/// The number of a file, and of a name in it.
+/// The number of a file, and of a name in the file.
 type Place = (usize, usize);
 
 /// Names that were found, each with its last place, because Wireshark shows the last name of an address that it reads.
@@ -28,7 +28,7 @@ impl FoundNames {
         }
     }
 
-    /// All names, in the order of files and of their places in the files.
+    /// Returns all names, in the order of files and of their places in the files.
     pub fn in_order(&self) -> Vec<AddressName> {
         let mut all = self.lock();
         forget_first(&mut all);

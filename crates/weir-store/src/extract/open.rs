@@ -1,4 +1,4 @@
-//! Recorded files, opened without waiting and protected against deletion of the oldest.
+//! Opens recorded files without blocking, and protects them against the deletion of old files.
 
 use std::fs::File;
 use std::io;
@@ -10,12 +10,13 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use crate::catalog::{Listed, State};
 
-/// Number of attempts to get a lock, and their interval. A process that deletes old files holds it for a moment.
+/// Number of attempts to get a lock, and their interval. A process that deletes old files holds the lock for a
+/// moment.
 const LOCK_TRIES: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens a file without blocking, and takes a shared lock, so that no recorder deletes it to free space. `None`: it has
-/// been deleted.
+/// Opens a file without blocking, and takes a shared lock, so that no recorder deletes it to free space. `None`: it
+/// has been deleted.
 pub(crate) fn open(listed: &Listed) -> io::Result<Option<File>> {
     let follow = if listed.named { OFlags::empty() } else { OFlags::NOFOLLOW };
     // NONBLOCK: if the name is a FIFO now, the open must not wait for a writer.
@@ -26,7 +27,7 @@ pub(crate) fn open(listed: &Listed) -> io::Result<Option<File>> {
         Err(error) => Err(io::Error::from(error)),
     };
     let file = match open(&listed.path)? {
-        // Meanwhile it may have been completed.
+        // The file may have been completed meanwhile.
         None if listed.state != State::Complete => open(&listed.complete_path())?,
         other => other,
     };

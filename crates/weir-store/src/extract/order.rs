@@ -1,9 +1,9 @@
 //! Merges the frames of several pieces in order of time.
 //!
-//! Pieces are merged in the order of their first frames ([`Job`]s are sorted by it). The earliest frame of the held
-//! pieces is written next, unless the next piece may have an earlier one; then the merge waits for that piece. The
-//! memory for held pieces is bounded. If more pieces overlap in time than fit into it, frames are written without the
-//! next piece, and frames that come late by that are counted.
+//! Pieces are merged in the order of their first frames ([`Job`]s are sorted by that order). The earliest frame of
+//! the pieces in memory is written next, unless the next piece may have an earlier one; then the merge waits for that
+//! piece. The memory for pieces is bounded. If the pieces that overlap in time do not fit into it, frames are written
+//! without waiting for the next piece, and the frames that are late for this reason are counted.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -35,7 +35,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Waits for room for the next piece, and returns its number; `None`: there are no more.
+    /// Waits until the next piece may be read, and returns its number; `None`: there are no more pieces.
     fn take(&self, jobs: usize) -> Option<usize> {
         let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -123,7 +123,7 @@ struct Merge<'a, 'b> {
     context: &'a Context<'b>,
     shared: &'a Shared,
     receiver: Receiver<(usize, Loaded)>,
-    /// Pieces that were read before earlier ones, by number.
+    /// Pieces that were read before their predecessors, by number.
     early: BTreeMap<usize, Loaded>,
     /// Pieces with frames that were not written yet, and the index of the next frame of each.
     held: BTreeMap<usize, (Loaded, usize)>,
@@ -161,7 +161,7 @@ impl Merge<'_, '_> {
         self.describe_all(sink)
     }
 
-    /// Waits for the next piece in order, and takes it into the merge.
+    /// Waits for the next piece in order, and adds it to the merge.
     fn enter(&mut self) {
         let at = self.entered;
         self.shared.change(|turn| turn.limit = turn.limit.max(at + 1));
@@ -171,7 +171,7 @@ impl Merge<'_, '_> {
             }
             match self.receiver.recv() {
                 Ok((number, loaded)) => drop(self.early.insert(number, loaded)),
-                // All readers have ended, so one has panicked. The panic is resumed when it is joined.
+                // All readers have ended, so one has panicked. The panic is resumed when that reader is joined.
                 Err(_) => break Loaded::default(),
             }
         };

@@ -26,7 +26,7 @@ pub enum Flow {
     Test(FlowTest),
 }
 
-/// The wanted frames: those that meet all conditions.
+/// The description of the wanted frames: those that meet all conditions.
 pub struct Query {
     /// The range of times, in nanoseconds since the Unix epoch.
     pub times_ns: RangeInclusive<u64>,
@@ -51,7 +51,7 @@ pub(crate) enum LinkFilter {
 }
 
 impl Query {
-    /// Wants frames with these times that the filter accepts and that belong to the flow.
+    /// Creates a query for frames with these times that the filter accepts and that belong to the flow.
     #[must_use]
     pub fn new(
         times_ns: RangeInclusive<u64>,
@@ -61,7 +61,7 @@ impl Query {
         Query { times_ns, filter, flow, filters: Mutex::default() }
     }
 
-    /// The link types in the files for which the filter could not be compiled, with the reason.
+    /// Returns the link types in the files for which the filter could not be compiled, with the reason.
     #[must_use]
     pub fn refused(&self) -> Vec<(u16, String)> {
         let filters = self.filters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -74,7 +74,7 @@ impl Query {
         refused
     }
 
-    /// The number of link types in the files for which the filter was compiled.
+    /// Returns the number of link types in the files for which the filter was compiled.
     #[must_use]
     pub fn made(&self) -> usize {
         let filters = self.filters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -95,12 +95,12 @@ impl Query {
         Arc::clone(filters.entry(link_type).or_insert_with(make))
     }
 
-    /// Whether frames with times from `first_ns` to `last_ns` may be wanted.
+    /// Returns whether frames with times from `first_ns` to `last_ns` may be wanted.
     pub(crate) fn overlaps(&self, first_ns: u64, last_ns: u64) -> bool {
         first_ns <= *self.times_ns.end() && last_ns >= *self.times_ns.start()
     }
 
-    /// Whether a frame of this link type whose fields are in `set` may be wanted.
+    /// Returns whether a frame of this link type whose fields are in `set` may be wanted.
     pub(crate) fn possible(&self, filter: &LinkFilter, link_type: u16, set: &Set) -> bool {
         let by_filter = match filter {
             LinkFilter::Everything => true,

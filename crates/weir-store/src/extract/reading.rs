@@ -13,7 +13,7 @@ const INTERFACE_ID_AT: usize = 8;
 /// `stop` is checked after this many blocks.
 const STOP_EVERY: u64 = 256;
 
-/// The interfaces of a file, as far as they are known.
+/// The interfaces of a file that are known so far.
 struct Known {
     interfaces: Arc<Vec<FileInterface>>,
     are_all: bool,
@@ -89,7 +89,7 @@ pub(super) fn load(job: &Job, source: &Source, context: &Context<'_>, stats: &mu
     loaded
 }
 
-/// Time and interface of the frame in a block, if it is wanted.
+/// Returns time and interface of the frame in a block, if the frame is wanted.
 fn choose(
     block: &[u8],
     known: &mut Known,
@@ -105,7 +105,7 @@ fn choose(
         return None;
     };
     frames.whole += 1;
-    // Frames that were read in planning are counted already.
+    // Frames that were read in planning have been counted.
     stats.frames_read += u64::from(!job.wanted.is_scanned);
     let id = outline.interface_id as usize;
     if id >= known.interfaces.len() && !known.are_all {

@@ -1,4 +1,4 @@
-//! One recorded file: finds the pieces of it that have to be read.
+//! A recorded file: finds the pieces that have to be read.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,14 +29,14 @@ pub(super) struct Source {
     pub file: Content,
     /// The interfaces of the file that were read in planning.
     interfaces: Mutex<Arc<Vec<FileInterface>>>,
-    /// All interfaces of the file, read once a frame has one that planning did not find.
+    /// All interfaces of the file. They are read once a frame belongs to an interface that planning did not find.
     learned: OnceLock<Arc<Vec<FileInterface>>>,
 }
 
 /// An interface of a file.
 #[derive(Clone)]
 pub(super) struct FileInterface {
-    /// Its number among those of all files.
+    /// The number of the interface among those of all files.
     pub number: u32,
     pub link_type: u16,
     pub filter: Arc<LinkFilter>,
@@ -50,7 +50,7 @@ pub(super) struct Wanted {
     pub bytes: u32,
     /// Number of frames by the index; `None` without an index entry.
     pub frames: Option<u32>,
-    /// Whether it was read in planning, to learn its times.
+    /// Whether the piece was read in planning, to find its times.
     pub is_scanned: bool,
 }
 
@@ -72,8 +72,8 @@ impl Context<'_> {
 }
 
 impl Source {
-    /// Finds the pieces of a file that have to be read; `None` if there are none. If there are any, it also collects
-    /// the file's names of addresses. `number` is the file's number among all files.
+    /// Finds the pieces of a file that have to be read; `None` if no piece has to be read. Otherwise, the function
+    /// also collects the file's names of addresses. `number` is the file's number among all files.
     pub fn plan(
         number: usize,
         listed: &Listed,
@@ -93,7 +93,8 @@ impl Source {
                 return None;
             }
         };
-        // Read before the file's length: all pieces that it lists exist then.
+        // The index is read before the file's length is determined: so the file contains all pieces that the index
+        // lists.
         let index = index::read(&listed.index_path()).ok();
         let file = match Content::new(file) {
             Ok(file) => file,
@@ -130,12 +131,13 @@ impl Source {
         Some((source, wanted))
     }
 
-    /// The interfaces that were read in planning, indexed by the file's own numbers.
+    /// Returns the interfaces that were read in planning, indexed by the file's own numbers.
     pub fn interfaces(&self) -> Arc<Vec<FileInterface>> {
         Arc::clone(&self.interfaces.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Searches the whole file for its interfaces, once. This is needed if the index is wrong about their places.
+    /// Returns all interfaces of the file, which is searched once. This is needed if the index is wrong about their
+    /// places.
     pub fn learned_interfaces(&self, context: &Context<'_>) -> Arc<Vec<FileInterface>> {
         let learn = || Arc::new(self.learn_interfaces(context).unwrap_or_default());
         Arc::clone(self.learned.get_or_init(learn))
@@ -168,7 +170,7 @@ impl Source {
     }
 }
 
-/// Why a file cannot be planned.
+/// The reason why a file cannot be planned.
 enum Trouble {
     Io(io::Error),
     /// The file was not made by a recorder.
@@ -233,7 +235,7 @@ impl Plan<'_, '_> {
             at = piece.at + u64::from(piece.bytes);
         }
         match listed.state {
-            // After the part that the index lists, a recorder may be writing now.
+            // A recorder may be writing the part of the file that the index does not list yet.
             State::Open { recording: true } if is_indexed => Ok(()),
             _ => {
                 if file.cut_off_bytes() > 0 && !is_growing {
@@ -244,12 +246,12 @@ impl Plan<'_, '_> {
         }
     }
 
-    /// Takes a piece as its index describes it.
+    /// Processes a piece that an index describes.
     fn take(&mut self, piece: &Piece) -> Result<(), Trouble> {
         self.stats.pieces += 1;
         let Piece { first_ns, last_ns, at, bytes, frames, .. } = *piece;
         if frames == 0 && piece.set == Set::default() {
-            // The data was torn, and padding hides it.
+            // The data was incomplete, and a recorder has replaced it by padding.
             return Ok(());
         }
         if frames == 0 {
@@ -263,7 +265,7 @@ impl Plan<'_, '_> {
         }
         let interfaces = self.source.interfaces();
         let possible = |one: &FileInterface| query.possible(&one.filter, one.link_type, &piece.set);
-        // Without any interface the piece is read, and the error is found there.
+        // If no interface is known, the piece is read, so that the error is found then.
         if !interfaces.is_empty() && !interfaces.iter().any(possible) {
             self.stats.skipped_by_index.add(bytes.into());
             return Ok(());
@@ -339,7 +341,7 @@ impl Plan<'_, '_> {
             };
             if kind != Kind::Frame {
                 if kind != Kind::Padding {
-                    // Dropped while one is added: otherwise `Arc::make_mut` would copy all of them.
+                    // Dropped before an interface is added: otherwise `Arc::make_mut` would copy all of them.
                     drop(interfaces);
                     self.header(kind, block, at)?;
                     interfaces = self.source.interfaces();
@@ -393,7 +395,7 @@ impl Scanned {
     }
 }
 
-/// Whether these can be the pieces of a file of this length: aligned, in order, and without overlap.
+/// Returns whether these can be the pieces of a file of this length: aligned, in order, and without overlap.
 pub(crate) fn tiles(pieces: &[Piece], length: u64) -> bool {
     let mut end = 0;
     pieces.iter().all(|piece| {

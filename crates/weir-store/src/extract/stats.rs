@@ -1,4 +1,4 @@
-//! Counts of read and of skipped data.
+//! Counters of data that was read, and of data that was skipped.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::limits::{INDEX_PIECES_MAX, INDEX_SETS_BYTES_MAX};
 
-/// The most notes that are kept. Further ones are only counted.
+/// Most notes that are kept. Further notes are only counted.
 const NOTES_MAX: usize = 100;
 
 /// A number of pieces, and their bytes.
@@ -14,7 +14,7 @@ const NOTES_MAX: usize = 100;
 pub struct Pieces {
     /// Number of pieces.
     pub pieces: u64,
-    /// Their bytes.
+    /// Their length in bytes.
     pub bytes: u64,
 }
 
@@ -35,11 +35,11 @@ impl AddAssign for Pieces {
 /// Messages for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A file, and why it cannot be read.
+    /// A file that cannot be read, and the reason.
     Unreadable(PathBuf, String),
     /// A file that no recorder made, the evidence for that, and whether the user named the file itself.
     Foreign(PathBuf, &'static str, bool),
-    /// A file whose index has more pieces than are read of an index.
+    /// A file whose index has more pieces than are read from an index.
     LongIndex(PathBuf),
     /// A file, the offset of a piece in it, the number of its frames by the index, and the number found.
     Contradicted(PathBuf, u64, u64, u64),
@@ -79,7 +79,7 @@ impl fmt::Display for Note {
     }
 }
 
-/// Counts of an extraction: data that was read, that was skipped, and that could not be read.
+/// Counters of an extraction: data that was read, that was skipped, and that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Files of the recording.
@@ -98,7 +98,7 @@ pub struct Stats {
     pub bytes: u64,
     /// Pieces of the files.
     pub pieces: u64,
-    /// Pieces that have no wanted times, by the index.
+    /// Pieces without wanted times, according to the index.
     pub skipped_by_time: Pieces,
     /// Pieces in which no frame can match the filter, by the index.
     pub skipped_by_index: Pieces,
@@ -119,9 +119,9 @@ pub struct Stats {
     /// Earliest and latest known time of the frames of the files, in nanoseconds since the Unix epoch: from the
     /// indexes, and from examined frames that no index covers.
     pub times: Option<(u64, u64)>,
-    /// Messages for the user, the first hundred.
+    /// Messages for the user: the first hundred.
     pub notes: Vec<Note>,
-    /// Notes beyond these.
+    /// Messages that were not kept because there are too many.
     pub notes_left_out: u64,
 }
 

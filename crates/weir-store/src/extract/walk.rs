@@ -13,7 +13,7 @@ const FRAMES_WINDOW: usize = 1 << 20;
 /// Bytes that are read at a time in a walk that skips frames.
 const HEADERS_WINDOW: usize = 16 << 10;
 
-/// A step of the walk.
+/// The result of a step of the walk.
 pub(crate) enum Walked<'a> {
     /// A whole block.
     Block {
@@ -29,7 +29,7 @@ pub(crate) enum Walked<'a> {
     Damage { at: u64 },
 }
 
-/// A walk from one place of a file to another.
+/// A walk from one offset of a file to another.
 pub(crate) struct Walk<'a> {
     file: &'a Content,
     buffer: Vec<u8>,
@@ -44,12 +44,12 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk that reads whole blocks.
+    /// Creates a walk that reads whole blocks.
     pub fn frames(file: &'a Content, from: u64, to: u64) -> Walk<'a> {
         Walk::new(file, from, to, FRAMES_WINDOW)
     }
 
-    /// A walk that skips the contents of frames and of other long blocks.
+    /// Creates a walk that skips the contents of frames and of other long blocks.
     pub fn headers(file: &'a Content, from: u64, to: u64) -> Walk<'a> {
         Walk::new(file, from, to, HEADERS_WINDOW)
     }
@@ -69,15 +69,15 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Bytes that were read so far.
+    /// Returns the number of bytes that were read so far.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
-    /// The next block, or damage; `None` at the end.
+    /// Returns the next block, or damage; `None` at the end.
     ///
     /// # Errors
-    /// Those of [`Content::read_at`], but for damaged compressed pieces, which are [`Walked::Damage`].
+    /// Those of [`Content::read_at`], except for damaged compressed pieces, which are [`Walked::Damage`].
     pub fn next(&mut self) -> io::Result<Option<Walked<'_>>> {
         if self.ended || self.at >= self.to {
             return Ok(None);
@@ -114,7 +114,7 @@ impl<'a> Walk<'a> {
         Walked::Damage { at: self.at }
     }
 
-    /// These bytes of the file; `None` if the file is too short, also because it was truncated meanwhile.
+    /// Returns these bytes of the file; `None` if the file is too short, also because it was truncated meanwhile.
     fn bytes(&mut self, at: u64, length: usize) -> io::Result<Option<&[u8]>> {
         let has = |walk: &Walk<'_>| {
             at >= walk.buffer_at && at + length as u64 <= walk.buffer_at + walk.filled as u64

@@ -29,7 +29,7 @@ const NAME_BYTES_MAX: usize = 255;
 /// Bytes of an entry's body before its set.
 const FIXED_BYTES: usize = 32;
 
-/// Why an index cannot be read.
+/// The reason why an index cannot be read.
 #[derive(Debug, Error)]
 pub enum IndexError {
     /// The kernel returned an error.
@@ -40,7 +40,7 @@ pub enum IndexError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// It does not begin with the header of this version.
+    /// The file does not begin with the header of this version.
     #[error("{}: no index of this version; without it the file is read whole", path.display())]
     Foreign {
         /// Path of the index.
@@ -53,11 +53,11 @@ pub enum IndexError {
 pub struct Index {
     /// The name that the recorded file has when it is complete.
     pub file_name: PathBuf,
-    /// Its pieces, in the order of their offsets in the file.
+    /// The pieces of the recorded file, in the order of their offsets.
     pub pieces: Vec<Piece>,
     /// Whether there are bytes after the last whole entry.
     pub is_cut: bool,
-    /// Whether it has more pieces than the limit. Those beyond the limit are left out.
+    /// Whether the index has more pieces than the limit. The pieces beyond the limit are not in `pieces`.
     pub is_full: bool,
 }
 
@@ -73,7 +73,7 @@ impl Writer {
     /// # Errors
     /// The kernel's error.
     pub fn create(index: &Path, file: &Path, mode: u32) -> io::Result<Writer> {
-        // Never through a link, or into a pipe, that stands there.
+        // An existing name is removed, so that nothing is written through a symbolic link or into a pipe.
         match std::fs::remove_file(index) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -82,7 +82,7 @@ impl Writer {
         Writer::begin(out, file)
     }
 
-    /// Begins the index of `file` in this empty file.
+    /// Begins the index of `file` in `out`, an empty file.
     pub(crate) fn begin(out: File, file: &Path) -> io::Result<Writer> {
         let name = file.file_name().unwrap_or_default().as_bytes();
         let mut header = MAGIC.to_vec();
@@ -162,7 +162,7 @@ pub fn read(path: &Path) -> Result<Index, IndexError> {
     Ok(index)
 }
 
-/// Opens an index. It follows no symbolic link, and does not block on a FIFO.
+/// Opens an index. Does not follow a symbolic link, and does not block on a FIFO.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);

@@ -1,4 +1,4 @@
-//! Describes a piece while its frames are read.
+//! Computes the index entry of a piece while the frames of the piece are read.
 //!
 //! Fields are read at the offsets where filter programs read them ([`weir_filter::possible::Kind`]). The headers are
 //! not validated, because a filter program does not validate them either, and no frame that it accepts may be skipped.
@@ -15,9 +15,9 @@ use crate::limits::SCAN_FLOWS;
 pub const HEAD_BYTES: usize = 128;
 const TYPE_AT: usize = 12;
 
-/// Describes a piece, frame by frame.
+/// Computes the index entries of pieces, frame by frame.
 ///
-/// It allocates when it is made; each finished piece allocates its set.
+/// Memory is allocated at creation; each finished piece allocates its set.
 #[derive(Debug)]
 pub struct Scan {
     frames: u32,
@@ -52,7 +52,7 @@ impl Default for Scan {
 }
 
 impl Scan {
-    /// A scan at the beginning of a piece.
+    /// Creates a scan at the beginning of a piece.
     #[must_use]
     pub fn new() -> Scan {
         Scan {
@@ -71,7 +71,7 @@ impl Scan {
     /// Adds a frame: `head` is its first [`HEAD_BYTES`] or more, or all of its `caplen` bytes if they are fewer.
     /// `ts_ns` is in nanoseconds since the Unix epoch, `link_type` is the LINKTYPE of its interface.
     ///
-    /// If `head` is shorter than that, it has the effect of [`add_unknown`](Self::add_unknown).
+    /// If `head` is shorter, this has the effect of [`add_unknown`](Self::add_unknown).
     #[inline]
     pub fn add(&mut self, ts_ns: u64, link_type: u16, head: &[u8], caplen: u32) {
         self.count(ts_ns);
@@ -97,8 +97,8 @@ impl Scan {
         }
     }
 
-    /// The piece of `bytes` bytes at offset `at`, with all frames since the last piece. The next frame begins another
-    /// piece.
+    /// Returns the entry of the piece of `bytes` bytes at offset `at`, with all frames since the last piece. The next
+    /// frame begins another piece.
     pub fn finish(&mut self, at: u64, bytes: u32) -> Piece {
         let set = self.set.finish();
         let set = if self.is_everything { Set::everything() } else { set };
@@ -138,7 +138,7 @@ impl Scan {
         }
     }
 
-    /// Frames with VLAN tags, and frames that are not IP.
+    /// Adds the fields of frames with VLAN tags, and of frames that are not IP.
     #[inline(never)]
     fn other(&mut self, head: &[u8], mut ether_type: u16) {
         let mut at = TYPE_AT + 2;
@@ -217,7 +217,8 @@ impl Scan {
         self.set.insert(Kind::Port, u16::from_be_bytes([q0, q1]).into());
     }
 
-    /// IPv4 headers with options, truncated ones, fragments, and protocols without ports.
+    /// Adds the fields of IPv4 headers that have options, are truncated, belong to fragments, or are followed by a
+    /// protocol without ports.
     #[inline(never)]
     fn v4_other(&mut self, head: &[u8], at: usize) {
         self.put(Kind::V4Address, be32(head, at + 12));
@@ -270,7 +271,7 @@ impl Scan {
     }
 }
 
-/// IPv6 extension headers that FrameView skips to find the protocol.
+/// Returns whether this is an IPv6 extension header that FrameView skips to find the protocol.
 const fn is_extension(next: u8) -> bool {
     use protocol::*;
     matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AH | DESTINATION_OPTIONS)

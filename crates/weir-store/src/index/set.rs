@@ -1,4 +1,4 @@
-//! A set of header fields that may occur in a piece.
+//! A set of the header fields that may occur in a piece.
 //!
 //! It is a blocked Bloom filter with blocks ("lines") of 64 bytes. A key sets four bits of one line, one bit in each
 //! quarter, so that a look-up costs at most one cache miss. A set is built at its largest size, which stays in a CPU's
@@ -17,10 +17,11 @@ const LINE_WORDS: usize = 8;
 const LINES_MAX: usize = SET_BYTES_MAX / 8 / LINE_WORDS;
 /// A set is folded as long as at most one in this many absent keys is a false positive.
 const KEYS_FOR_ONE_FOUND: u64 = 64;
-/// The value that stands for values which the scan could not read (see [`Set::may_have_flow`]).
+/// A key that represents values which the scan could not read (see [`Set::may_have_flow`]).
 pub(super) const UNSEEN: u32 = u32::MAX;
 
-/// The fields that may occur in some frames. [`may_have`](Facts::may_have) has false positives, but no false negatives.
+/// The header fields that may occur in some frames. [`may_have`](Facts::may_have) has false positives, but no false
+/// negatives.
 ///
 /// The default is the empty set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,13 +31,13 @@ pub struct Set {
 }
 
 impl Set {
-    /// The set that contains everything.
+    /// Returns the set that contains everything.
     #[must_use]
     pub fn everything() -> Set {
         Set { words: vec![u64::MAX; LINE_WORDS] }
     }
 
-    /// The set with these [`words`](Self::words); `None` if no set has this number of words.
+    /// Returns the set with these [`words`](Self::words); `None` if no set has this number of words.
     #[must_use]
     pub fn from_words(words: Vec<u64>) -> Option<Set> {
         let lines = words.len() / LINE_WORDS;
@@ -44,17 +45,17 @@ impl Set {
         (words.is_empty() || whole && lines.is_power_of_two()).then_some(Set { words })
     }
 
-    /// The set's bits: no words, or 8, 16, 32.. up to 16 KiB.
+    /// Returns the words of the set: none, or 8, 16, 32 and so on, up to 16 KiB.
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// Whether there may be frames between these two hosts, in either direction. `ports`, in any order, are those of
-    /// TCP, UDP or SCTP.
+    /// Returns whether there may be frames between these two hosts, in either direction. `ports`, in any order, are
+    /// those of TCP, UDP or SCTP.
     ///
-    /// Unlike a filter program, a flow table reads the protocol after extension headers, and counts later fragments for
-    /// the flow of the first one. Here such frames match any protocol and ports.
+    /// Unlike a filter program, a flow table reads the protocol after extension headers, and counts later fragments
+    /// in the flow of the first fragment. Here such frames match any protocol and any ports.
     #[must_use]
     pub fn may_have_flow(&self, hosts: [IpAddr; 2], protocol: u8, ports: Option<[u16; 2]>) -> bool {
         let may = |kind, value| self.may_have(kind, value);
@@ -65,7 +66,7 @@ impl Set {
         protocol && ports && hosts.into_iter().all(|host| self.may_have_address(host))
     }
 
-    /// Whether this address may be the source or destination of any of the frames.
+    /// Returns whether this address may be the source or destination of any of the frames.
     #[must_use]
     pub fn may_have_address(&self, address: IpAddr) -> bool {
         match address {
@@ -90,7 +91,7 @@ impl Facts for Set {
     }
 }
 
-/// The line of a key in a set of the largest size, and its four bits as pairs of word and mask.
+/// Returns the line of a key in a set of the largest size, and the key's four bits as pairs of word and mask.
 ///
 /// This function is part of the file format: a change needs a new version in the header of an index.
 #[inline]
@@ -136,7 +137,7 @@ impl SetBuilder {
         self.is_empty = false;
     }
 
-    /// The folded set of all keys that were inserted since the last call.
+    /// Returns the folded set of all keys that were inserted since the last call.
     pub(super) fn finish(&mut self) -> Set {
         if self.is_empty {
             return Set::default();
@@ -154,10 +155,11 @@ impl SetBuilder {
     }
 }
 
-/// Whether the OR of the two halves is sparse enough.
+/// Returns whether the OR of the two halves is sparse enough.
 fn may_fold(words: &[u64]) -> bool {
     let (lower, upper) = words.split_at(words.len() / 2);
-    // A line has 128^4 possible keys. Those with all four bits set: the product of the set bits of its quarters.
+    // A line has 128^4 possible keys. The number of keys that would be found is the product of the numbers of set
+    // bits in its quarters.
     let found: u64 = lower
         .chunks_exact(LINE_WORDS)
         .zip(upper.chunks_exact(LINE_WORDS))

@@ -78,8 +78,8 @@ impl<D: Disk> Recorder<D> {
         Ok(())
     }
 
-    /// Waits for all writes that are answered, also after all volumes have failed: the results decide where files are
-    /// truncated.
+    /// Waits for all writes that can still be answered, also after all volumes have failed: the results decide where
+    /// files are truncated.
     pub(super) fn drain(&mut self) {
         loop {
             let _ = self.collect();
@@ -91,7 +91,7 @@ impl<D: Disk> Recorder<D> {
         }
     }
 
-    /// Stops using volumes that do not answer.
+    /// Gives up volumes that do not answer.
     fn give_up_stalled(&mut self, is_end: bool) {
         let Recorder { streams, shared, .. } = self;
         while let Some(volume) = shared.volumes.give_up_stalled(&shared.settings, is_end) {

@@ -1,14 +1,14 @@
-//! Why a recorder cannot begin, or go on.
+//! Errors of a recorder.
 
 use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why a recorder cannot begin, or go on.
+/// The reason why a recorder cannot begin, or cannot continue.
 #[derive(Debug, Error)]
 pub enum RecorderError {
-    /// There are no threads to compress.
+    /// No threads can be created to compress, or zstd refuses the level.
     #[error(
         "compressing: there can be no thread for it, or zstd refuses its level; record without --compress"
     )]
@@ -17,60 +17,60 @@ pub enum RecorderError {
         #[source]
         source: io::Error,
     },
-    /// The directory is not there, or cannot be used.
+    /// The directory does not exist, or cannot be used.
     #[error("{}: cannot record into this directory; it must be there and writable", directory.display())]
     Directory {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
         /// The kernel's error.
         source: io::Error,
     },
-    /// Another recorder has it.
+    /// Another recorder has locked the directory.
     #[error(
         "{}: another recorder writes there; give this one a directory of its own, or end the other",
         directory.display()
     )]
     Taken {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
     },
     /// A directory is named twice.
     #[error("{}: named twice; each directory is a volume of its own", directory.display())]
     Twice {
-        /// Which.
+        /// The directory.
         directory: PathBuf,
     },
-    /// The quota has no room for a file of each ring.
+    /// The quota is too small for a file of each ring.
     #[error(
         "{}: a quota of {} is too small: each ring ({rings} here) has a file open; give at least {}",
         directory.display(), size(*quota), size(*least)
     )]
     Quota {
-        /// Where.
+        /// The directory.
         directory: PathBuf,
-        /// Bytes that files may have.
+        /// Bytes that the files may have.
         quota: u64,
         /// Rings that are recorded.
         rings: usize,
-        /// Bytes that would do.
+        /// The smallest sufficient quota in bytes.
         least: u64,
     },
-    /// No directory takes files any more.
+    /// No directory can be written to any more.
     #[error(
         "{}: cannot write there any more, and no other directory is left; what it kept before is whole{}",
         directory.display(), completing(left_open)
     )]
     Write {
-        /// The last one that failed.
+        /// The directory that failed last.
         directory: PathBuf,
-        /// Directories with files that could not be completed, and have the names of open ones.
+        /// Directories with files that could not be completed, and still have the names of open files.
         left_open: Vec<PathBuf>,
         /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Advice where files are left open.
+/// Returns the advice for the user if files are left open.
 fn completing(left_open: &[PathBuf]) -> String {
     let names: Vec<_> = left_open.iter().map(|path| path.display().to_string()).collect();
     match names.is_empty() {
@@ -79,7 +79,7 @@ fn completing(left_open: &[PathBuf]) -> String {
     }
 }
 
-/// `32MiB`, as it is typed, where the size is whole in that unit.
+/// Returns a size as the user types it, such as `32MiB`, in the largest unit in which it is a whole number.
 fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let whole = units.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);

@@ -15,9 +15,9 @@ use crate::names::{Names, WrittenNames};
 /// A file that is being written.
 pub struct OpenFile<D: Disk> {
     pub file: Arc<D::File>,
-    /// Its path while it is written.
+    /// The path of the file while it is being written.
     pub path: PathBuf,
-    /// Its path once it is complete.
+    /// The path of the file once it is complete.
     pub final_path: PathBuf,
     pub index: Option<index::Writer>,
     pub volume: usize,
@@ -29,42 +29,42 @@ pub struct OpenFile<D: Disk> {
     /// End of the requested preallocation, and end of the confirmed one.
     pub ahead_end: u64,
     pub allocated_end: u64,
-    /// The file system cannot preallocate, or has no space for it.
+    /// Whether the file system cannot preallocate, or has no space for it.
     pub is_preallocation_refused: bool,
-    /// There may be preallocated space after its end, which must be cut off.
+    /// Whether there may be preallocated space after the end of the file, which must be freed.
     pub has_excess: bool,
-    /// It is being cut off at its end. Nothing is written to it meanwhile.
+    /// Whether the file is being truncated at its end. Nothing is written to it meanwhile.
     pub is_being_cut: bool,
-    /// A large piece was written since the last call of [`is_idle`](Self::is_idle).
+    /// Whether a large piece was written since the last call of [`is_idle`](Self::is_idle).
     pub is_busy: bool,
-    /// Of a compressed file: the end before compression, and the zstd frames so far.
+    /// For a compressed file: the end before compression, and the zstd frames so far.
     pub plain_end: u64,
     pub frames_made: Vec<Frame>,
-    /// Interfaces described in it.
+    /// Interfaces described in the file.
     pub interfaces: u32,
-    /// Names of addresses in it.
+    /// Names of addresses in the file.
     pub written_names: WrittenNames,
-    /// Confirmed frames in it, and frames that were lapped before they were written to it.
+    /// Confirmed frames in the file, and frames that were lapped before they were written to it.
     pub frames: u64,
     pub lapped: u64,
-    /// Bytes written to it.
+    /// Bytes written to the file.
     pub written: u64,
     /// Pending writes.
     pub pending: usize,
-    /// Offset of the first failed write. The data after it is cut off.
+    /// Offset of the first failed write. The data from there on is cut off.
     pub broken_at: Option<u64>,
     /// Offsets and frames of pieces that were moved here from a failed volume. They are settled before pieces at lower
     /// offsets.
     pub out_of_turn: Vec<(u64, Count)>,
-    /// Nothing more is written to it. Without pending writes, it is complete.
+    /// Whether nothing more is written to the file. Without pending writes, it is then complete.
     pub is_closing: bool,
-    /// Its statistics are being written, as its last blocks.
+    /// Whether its statistics are being written, as its last blocks.
     pub has_statistics: bool,
 }
 
 impl<D: Disk> OpenFile<D> {
-    /// Records that a write failed at this offset, so that the file ends there. Returns the frames that were confirmed
-    /// and are lost by that.
+    /// Records that a write failed at this offset, so that the file ends there. Returns the confirmed frames that are
+    /// lost by that.
     pub fn break_at(&mut self, at: u64) -> Count {
         let broken = self.broken_at.map_or(at, |broken| broken.min(at));
         (self.broken_at, self.is_closing) = (Some(broken), true);
@@ -76,18 +76,18 @@ impl<D: Disk> OpenFile<D> {
         lost
     }
 
-    /// Written bytes that will be cut off, because they are after a failed write.
+    /// Returns the written bytes that will be cut off, because they are after a failed write.
     pub fn lost_bytes(&self) -> u64 {
         self.broken_at.map_or(0, |broken| self.written.saturating_sub(broken))
     }
 
-    /// Bytes that count for the quota.
+    /// Returns the bytes that count for the quota.
     pub fn taken(&self) -> u64 {
         self.end.max(self.ahead_end)
     }
 
-    /// Offset and bytes to preallocate before a piece of `length` bytes is written; `None` if nothing is to be
-    /// preallocated. The file may have at most `limit` bytes.
+    /// Returns offset and bytes to preallocate before a piece of `length` bytes is written; `None` if nothing is to
+    /// be preallocated. The file may have at most `limit` bytes.
     pub fn ahead_of(&mut self, length: usize, limit: u64) -> Option<(u64, u64)> {
         self.is_busy |= length >= PREALLOCATE_PIECE_BYTES;
         let is_there = self.end + length as u64 + PREALLOCATE_BYTES / 2 <= self.ahead_end;
@@ -111,18 +111,18 @@ impl<D: Disk> OpenFile<D> {
         if is_done {
             self.allocated_end = self.allocated_end.max(end);
         } else {
-            // A part of the space may be allocated until the file is cut off.
+            // A part of the space may stay allocated until the file is truncated.
             (self.is_preallocation_refused, self.ahead_end) = (true, self.allocated_end);
         }
     }
 
-    /// Whether the space after its end must be cut off, because no large piece was written since the last call.
+    /// Returns whether the space after the end must be freed, because no large piece was written since the last call.
     pub fn is_idle(&mut self) -> bool {
         let was_busy = std::mem::take(&mut self.is_busy);
         !was_busy && self.pending == 0 && self.has_excess && !self.is_being_cut
     }
 
-    /// Records the result of cutting it off at its end.
+    /// Records the result of truncating the file at its end.
     pub fn was_cut(&mut self, is_done: bool) {
         self.is_being_cut = false;
         if is_done {
@@ -130,9 +130,9 @@ impl<D: Disk> OpenFile<D> {
         }
     }
 
-    /// Appends new names of addresses to `blocks`, before a piece of `length` bytes. As many are appended as leave
-    /// room for the piece below `bytes_max`. Names must not precede the first interface, as in
-    /// [plain files](crate::FileWriter).
+    /// Appends new names of addresses to `blocks`, before a piece of `length` bytes: as many as still leave space for
+    /// the piece below `bytes_max`. Names must not precede the first interface, as in [plain
+    /// files](crate::FileWriter).
     pub fn add_names(
         &mut self,
         blocks: &mut Vec<u8>,
@@ -146,11 +146,11 @@ impl<D: Disk> OpenFile<D> {
         // Includes the padding after these blocks.
         let others = (length + blocks.len() + 2 * ALIGN_BYTES) as u64;
         let room = bytes_max.saturating_sub(self.end + others);
-        // Names without room now may have room at the end, when no piece follows.
+        // Names that do not fit now may fit at the end, when no piece follows.
         self.written_names.append_new(names, room, blocks);
     }
 
-    /// The last piece of a compressed file, followed by the seek table.
+    /// Returns the last piece of a compressed file, followed by the seek table.
     pub fn last_piece(&mut self, packed: &Buffer, plain_bytes: usize) -> Buffer {
         let frame = Frame { bytes: packed.filled() as u32, plain_bytes: plain_bytes as u32 };
         self.frames_made.push(frame);
@@ -162,7 +162,7 @@ impl<D: Disk> OpenFile<D> {
         both
     }
 
-    /// Completes the file once no writes are pending: cuts it off, syncs it, and renames it. Returns its length.
+    /// Completes the file once no writes are pending: truncates, syncs and renames it. Returns its length.
     pub fn complete(mut self, files: &D::Files) -> std::io::Result<u64> {
         // An error is ignored, because the file can be read without its index.
         if let Some(index) = &mut self.index {

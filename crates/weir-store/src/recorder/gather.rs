@@ -7,7 +7,7 @@ use weir_frame::pcapng::{BLOCK_MIN_BYTES, write::padding_block};
 
 /// The collected data is written once it has this many bytes.
 const FULL_BYTES: usize = 1 << 20;
-/// Additional room for the frames of one poll and for padding.
+/// Additional space for the frames of one poll and for padding.
 const ROOM_BYTES: usize = 1 << 20;
 
 /// Collected pcapng blocks.
@@ -40,7 +40,7 @@ impl Gather {
         self.highest_interface_id = self.highest_interface_id.max(highest_interface_id);
     }
 
-    /// The collected data, padded for the disk.
+    /// Returns the collected data, padded for the disk.
     pub fn take(&mut self) -> Option<Buffer> {
         let mut buffer = self.buffer.take()?;
         pad(&mut buffer);
@@ -49,7 +49,7 @@ impl Gather {
     }
 }
 
-/// A piece of a file with these blocks.
+/// Returns a piece of a file that consists of these blocks and padding.
 pub fn piece(blocks: &[u8]) -> Buffer {
     let mut buffer = Buffer::new(blocks.len() + 2 * ALIGN_BYTES);
     buffer.extend_from_slice(blocks);
@@ -71,8 +71,8 @@ pub fn pad(buffer: &mut Buffer) {
     buffer.extend_from_slice(&padding);
 }
 
-/// The first and the last page of a padding block of `bytes` bytes. Written over both ends of a piece, they turn the
-/// whole piece into padding.
+/// Returns the first and the last page of a padding block of `bytes` bytes. Written over both ends of a piece, they
+/// turn the whole piece into padding.
 pub fn cover(bytes: usize) -> [Buffer; 2] {
     let length = (bytes as u32).to_le_bytes();
     let mut first = Buffer::new(ALIGN_BYTES);

@@ -1,7 +1,8 @@
-//! The rings as history: which frames are kept in them, which are skipped, and which are saved.
+//! The rings as history: which frames stay in them, which are skipped, and which are saved.
 //!
 //! Without a trigger, the recorder's cursors stay behind the writers by the time or bytes of the look-back, and skip
-//! older blocks. After a trigger the recorder reads and saves frames from there to the end of the wanted part.
+//! older blocks. After a trigger, the recorder reads and saves the frames from the cursors to the end of the wanted
+//! part.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,7 +17,7 @@ use super::watcher::{Watcher, Windows};
 
 /// The largest share of a ring that is kept as history. The rest is for frames that come while the history is written.
 const KEPT_MAX: f64 = 0.5;
-/// The same while there are frames in it that were not examined for triggers.
+/// The largest share while the ring contains frames that were not examined for triggers.
 const UNWATCHED_MAX: f64 = 0.75;
 
 /// The history in the rings, and the part of it that is being saved.
@@ -33,9 +34,10 @@ pub struct History {
 struct Saving {
     /// Save frames up to this time, in nanoseconds since the Unix epoch.
     end_ns: u64,
-    /// Or until this many more bytes were saved.
+    /// Save until this many more bytes were saved. `u64::MAX`: no limit.
     bytes_left: u64,
-    /// Number of frames written to each stream's ring before the trigger. Only later frames count for `bytes_left`.
+    /// Number of frames that each stream's ring had received before the trigger. Only later frames count for
+    /// `bytes_left`.
     had: BTreeMap<usize, u64>,
 }
 
@@ -116,7 +118,7 @@ impl History {
         (self.asks.began)(&Began { cause, at_ns, before });
     }
 
-    /// Whether the next block of this ring is to be saved.
+    /// Returns whether the next block of this ring is to be saved.
     pub fn wants(&self, cursor: &Cursor) -> bool {
         let Some(saving) = &self.saving else { return false };
         saving.bytes_left > 0 && cursor.reader().block_ns().is_none_or(|ns| ns <= saving.end_ns)
@@ -132,18 +134,18 @@ impl History {
         }
     }
 
-    /// Whether the end of the wanted part has passed, so that no later frames belong to it.
+    /// Returns whether the end of the wanted part has passed, so that no later frames belong to it.
     pub fn is_past(&self, lanes: &Lanes<Option<usize>>) -> bool {
         let now_ns = self.now_ns(lanes);
         self.saving.as_ref().is_some_and(|saving| saving.bytes_left == 0 || now_ns > saving.end_ns)
     }
 
-    /// Ends the save, after everything wanted was read.
+    /// Ends the save, after the whole wanted part was read.
     pub fn end_saving(&mut self) {
         self.saving = None;
     }
 
-    /// After a trigger, skips frames that are too old for it: the recorder may not have skipped them in time.
+    /// Skips, after a trigger, the frames that are too old for it: the recorder may not have skipped them in time.
     pub fn begin_saving<D: Disk>(
         &mut self,
         lanes: &mut Lanes<Option<usize>>,
@@ -166,7 +168,7 @@ impl History {
         Ok(())
     }
 
-    /// Skips frames that are too old. Returns whether any were skipped.
+    /// Skips frames that are too old. Returns whether frames were skipped.
     pub fn let_go<D: Disk>(
         &mut self,
         lanes: &mut Lanes<Option<usize>>,
@@ -207,7 +209,7 @@ impl History {
     }
 }
 
-/// Skips the oldest blocks until all rings together keep at most `bytes` bytes. Returns whether any were skipped.
+/// Skips the oldest blocks until all rings together keep at most `bytes` bytes. Returns whether frames were skipped.
 fn let_bytes_go<D: Disk>(
     bytes: u64,
     lanes: &mut Lanes<Option<usize>>,
@@ -238,8 +240,8 @@ fn let_bytes_go<D: Disk>(
 }
 
 /// Skips the next block of a ring if `may_go` allows it. `may_go` gets the block's summary, the unread share of the
-/// ring, and the ordinal of the first frame after the block. A stream that has ended is skipped without it. `None`:
-/// nothing more can be skipped now.
+/// ring, and the ordinal of the first frame after the block. A stream that has ended is skipped without asking
+/// `may_go`. `None`: nothing more can be skipped now.
 fn pass<D: Disk>(
     cursor: &mut Cursor,
     stream: &mut Stream<D>,

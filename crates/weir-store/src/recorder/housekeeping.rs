@@ -1,5 +1,5 @@
-//! Completes, cuts off and deletes files. To delete 1 GiB takes some hundred milliseconds on a file system that
-//! discards, so a thread of the volume does this work, and rings are read meanwhile.
+//! Completes, truncates and deletes files. Deleting 1 GiB takes some hundred milliseconds on a file system mounted
+//! with `discard`, so a thread of the volume does this work, and rings are read meanwhile.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use crate::limits::{DELETE_STEP_BYTES, DELETE_STEPS_TIME_MAX};
 /// The longest pause between two steps of a deletion.
 const DELETE_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// Work on a whole file.
+/// Work that concerns a whole file.
 pub enum Job<D: Disk> {
     /// Give a file its final length and its final name.
     Complete(Box<OpenFile<D>>),
@@ -40,14 +40,14 @@ pub struct Past {
     pub bytes: u64,
     /// A lock that excludes readers during the deletion.
     pub lock: Option<File>,
-    /// It could not be deleted.
+    /// Whether the file could not be deleted.
     pub is_kept: bool,
 }
 
-/// Result of a job.
+/// The result of a job.
 pub enum Outcome {
     Completed {
-        /// The file's path now.
+        /// The path that the file has now.
         path: PathBuf,
         bytes: u64,
         /// Bytes that counted for the quota.
@@ -71,13 +71,13 @@ pub enum Outcome {
 pub struct Housekeeping<D: Disk> {
     files: D::Files,
     directory: PathBuf,
-    /// The file system is mounted with `discard`, so files are deleted in steps.
+    /// Whether the file system is mounted with `discard`, so that files are deleted in steps.
     discards: bool,
     thread: Option<(Sender<Job<D>>, JoinHandle<()>)>,
     done: Sender<Outcome>,
     outcomes: Receiver<Outcome>,
     under_way: usize,
-    /// Writes wait for a deletion.
+    /// Whether writes wait for a deletion.
     is_waited_for: Arc<AtomicBool>,
 }
 
@@ -99,12 +99,12 @@ impl<D: Disk> Housekeeping<D> {
         }
     }
 
-    /// Whether the file system is mounted with `discard`.
+    /// Returns whether the file system is mounted with `discard`.
     pub fn discards(&self) -> bool {
         self.discards
     }
 
-    /// Number of jobs whose outcome was not taken yet.
+    /// Returns the number of jobs whose outcome was not taken yet.
     pub fn under_way(&self) -> usize {
         self.under_way
     }
@@ -121,17 +121,17 @@ impl<D: Disk> Housekeeping<D> {
             None => Some(job),
         };
         if let Some(job) = job {
-            // If there is no thread, the job is done here, and rings are not read meanwhile.
+            // Without a thread, the job is done here, and rings are not read meanwhile.
             let _ = self.done.send(carry_out(job, &self.files, &self.directory, || Pace::AtOnce));
         }
     }
 
-    /// Sets whether writes wait for a deletion, which is then made at once instead of in steps.
+    /// Sets whether writes wait for a deletion, which then frees the space at once instead of in steps.
     pub fn set_waited_for(&self, is_waited_for: bool) {
         self.is_waited_for.store(is_waited_for, Relaxed);
     }
 
-    /// The outcome of the next finished job.
+    /// Returns the outcome of the next finished job.
     pub fn next(&mut self) -> Option<Outcome> {
         let outcome = self.outcomes.try_recv().ok()?;
         self.under_way -= 1;
@@ -182,7 +182,7 @@ impl<D: Disk> Drop for Housekeeping<D> {
     }
 }
 
-/// How the space of a deleted file is freed.
+/// The speed at which the space of a deleted file is freed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pace {
     /// In steps, with a pause after each that is as long as the step.
@@ -195,13 +195,13 @@ enum Pace {
 /// The job queue of the thread.
 struct JobQueue<D: Disk> {
     jobs: Receiver<Job<D>>,
-    /// Jobs that were received during another one.
+    /// Jobs that were received during another job.
     next: VecDeque<Job<D>>,
     is_over: bool,
 }
 
 impl<D: Disk> JobQueue<D> {
-    /// The next job, once there is one; `None` at the end.
+    /// Waits for the next job, and returns it; `None` at the end.
     fn wait(&mut self) -> Option<Job<D>> {
         self.next.pop_front().or_else(|| self.jobs.recv().ok())
     }
@@ -220,7 +220,7 @@ impl<D: Disk> JobQueue<D> {
     }
 }
 
-/// Does a job. A deletion asks for the `pace` before each step.
+/// Does a job. A deletion calls `pace` before each step.
 fn carry_out<D: Disk>(
     job: Job<D>,
     files: &D::Files,
@@ -255,7 +255,7 @@ fn carry_out<D: Disk>(
             {
                 give_back(&file, files, pace);
             }
-            // The rest of its space is freed when the last descriptor of the file is closed.
+            // The rest of the file's space is freed when its last descriptor is closed.
             Outcome::Deleted { past, has_freed: free() > before, result }
         }
     }

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use weir_filter::Program;
 
-/// Which frames are saved, and when.
+/// The settings of look-back recording: which frames are saved, and when.
 #[derive(Clone, Debug)]
 pub struct LookBack {
     /// The span before a trigger. At most half of the rings can be saved.
     pub before: Span,
-    /// The span after a trigger. A further trigger meanwhile restarts it.
+    /// The span after a trigger. A further trigger during the span restarts it.
     pub after: Span,
     /// Triggers by signal or command.
     pub asked: Asked,
     /// Triggers in the frames.
     pub watch: Watch,
-    /// The clock that tells the current time.
+    /// The clock for the current time.
     pub clock: Clock,
     /// Called each time that saving begins, on the recorder's thread.
     pub began: fn(&Began),
@@ -27,23 +27,23 @@ pub struct LookBack {
 /// An amount of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// Frames of this time.
+    /// The frames of this time.
     Time(Duration),
     /// This many bytes of blocks, in all rings together.
     Bytes(u64),
 }
 
-/// Triggers by signal or command. Clones share them.
+/// Triggers by signal or command. Clones share the flags.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
-    /// A signal has come.
+    /// Whether a signal has come.
     pub signal: Arc<AtomicBool>,
-    /// A command has come.
+    /// Whether a command has come.
     pub command: Arc<AtomicBool>,
 }
 
 impl Asked {
-    /// Takes a trigger that has come, if any.
+    /// Takes a pending trigger, if there is one.
     pub(super) fn take(&self) -> Option<Cause> {
         let pulled =
             |flag: &AtomicBool| flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::AcqRel);
@@ -54,22 +54,23 @@ impl Asked {
     }
 }
 
-/// Compiles a filter for a link type. The error is a text for people.
+/// A function that compiles a filter for a link type. The error is a text for the user.
 pub type Compile = Arc<dyn Fn(u16) -> Result<Program, String> + Send + Sync>;
 
 /// Triggers in the frames.
 #[derive(Clone, Default)]
 pub struct Watch {
-    /// A frame that passes one of these filters.
+    /// Filters: a frame that one of them accepts is a trigger.
     pub filters: Vec<Compile>,
-    /// More frames per second than this, measured over 0.1 s.
+    /// Limit of frames per second, measured over 0.1 s: a higher rate is a trigger.
     pub frames_per_second: Option<u64>,
-    /// More bits per second than this, by the length of frames on the wire, measured over 0.1 s.
+    /// Limit of bits per second, by the length of frames on the wire, measured over 0.1 s: a higher rate is a
+    /// trigger.
     pub bits_per_second: Option<u64>,
 }
 
 impl Watch {
-    /// Whether there is any trigger in the frames.
+    /// Returns whether there is any trigger in the frames.
     pub(super) fn is_asked_for(&self) -> bool {
         !self.filters.is_empty()
             || self.frames_per_second.is_some()
@@ -87,7 +88,7 @@ impl fmt::Debug for Watch {
     }
 }
 
-/// The clock that tells the current time.
+/// The clock for the current time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// The machine's clock, for live frames.
@@ -96,14 +97,14 @@ pub enum Clock {
     Frames,
 }
 
-/// Kind of a trigger.
+/// The kind of a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A signal.
     Signal,
     /// A command.
     Command,
-    /// A frame that passes a filter.
+    /// A frame that a filter accepts.
     Filter,
     /// A rate above the limit.
     Rate,
@@ -131,16 +132,16 @@ pub struct Began {
     pub before: Duration,
 }
 
-/// Counts of look-back recording.
+/// Counters of look-back recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookBackReport {
-    /// How often saving began.
+    /// Number of times that saving began.
     pub saves: u64,
     /// Triggers by signal.
     pub signal: u64,
     /// Triggers by command.
     pub command: u64,
-    /// Triggers by a frame that passes a filter.
+    /// Triggers by a frame that a filter accepts.
     pub filter: u64,
     /// Triggers by rate: intervals of 0.1 s above the limit.
     pub rate: u64,

@@ -14,7 +14,7 @@ use crate::compressed;
 
 /// Pieces in the queue for each thread: one is compressed while the next one waits.
 const JOBS_PER_THREAD: usize = 2;
-/// The nice value with the lowest priority, so that other threads are scheduled first. Source: setpriority(2).
+/// The nice value of the lowest priority, so that other threads are scheduled first. Source: setpriority(2).
 const NICE: i32 = 19;
 
 /// Threads that compress.
@@ -38,7 +38,7 @@ pub struct Job {
 /// Bytes of a piece.
 pub enum Plain {
     Own(Buffer),
-    /// A part of a ring. The requester checks afterwards that the ring's writer has not overwritten it.
+    /// A part of a ring. The sender of the job checks afterwards that the ring's writer has not overwritten it.
     Ring {
         memory: Arc<Mapping>,
         at: usize,
@@ -82,12 +82,12 @@ impl Pool {
         })
     }
 
-    /// Whether one more piece can be requested.
+    /// Returns whether one more piece can be requested.
     pub fn has_room(&self) -> bool {
         self.under_way < self.jobs_max
     }
 
-    /// Sets the number of pieces that may be under way at a time; 0: no thread is free.
+    /// Sets the number of pieces that may be in progress at a time; 0: no thread is free.
     #[cfg(test)]
     pub fn set_jobs_max(&mut self, jobs_max: usize) {
         self.jobs_max = jobs_max;
@@ -97,7 +97,7 @@ impl Pool {
         self.under_way == 0
     }
 
-    /// Requests the compression of a piece. It does not block if [`has_room`](Pool::has_room) is true.
+    /// Requests the compression of a piece. Does not block if [`has_room`](Pool::has_room) is true.
     pub fn ask(&mut self, job: Job) {
         let asked = self.asked.as_ref().expect("it is not being dropped");
         asked.send(job).expect("the threads run as long as they may be asked");

@@ -32,14 +32,14 @@ pub struct Shared<D: Disk> {
 }
 
 impl<D: Disk> Shared<D> {
-    /// Whether a compression, a write or a request about a whole file is pending.
+    /// Returns whether a compression, a write or a request about a whole file is pending.
     pub fn is_at_work(&self) -> bool {
         self.volumes.are_at_work()
             || !self.tickets.is_empty()
             || self.pool.as_ref().is_some_and(|pool| !pool.is_idle())
     }
 
-    /// A new ticket, by which the disk's answer to a request is found.
+    /// Returns a new ticket, by which the answer of the disk is assigned to the request.
     pub fn ticket(&mut self, stream: usize, asked: Asked) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -47,9 +47,9 @@ impl<D: Disk> Shared<D> {
         ticket
     }
 
-    /// Whether one more piece can be taken from a ring of which the share `fill` is unread.
+    /// Returns whether one more piece can be taken from a ring of which the share `fill` is unread.
     pub fn has_room(&self, fill: f64) -> bool {
-        // If the ring's writer is near, pieces are stored uncompressed.
+        // If the ring's writer is close, pieces are stored uncompressed.
         let is_free = |pool: &Pool| pool.has_room() || fill > stream::NEAR;
         self.volumes.have_room() && self.pool.as_ref().is_none_or(is_free)
     }

@@ -27,16 +27,16 @@ mod settle;
 pub use blocks::NEAR;
 use entry::{Entry, Gap, State, What};
 
-/// The most bytes that a poll copies.
+/// Most bytes that a poll copies.
 const CHUNK_BYTES: u32 = 256 << 10;
 
-/// Result of [`Stream::read_on`].
+/// The result of [`Stream::read_on`].
 pub enum Progress {
-    /// So many frames were read.
+    /// This number of frames was read.
     Frames(u64),
-    /// There was progress other than frames: read on.
+    /// There was progress other than frames: the caller must continue.
     Moved,
-    /// There are frames, which will be read or written later.
+    /// There are frames that will be read or written later.
     Later,
     /// There is nothing to read.
     Nothing,
@@ -45,22 +45,22 @@ pub enum Progress {
 /// A ring and its files.
 pub struct Stream<D: Disk> {
     id: usize,
-    /// Its number among the feed's rings.
+    /// The number of the ring among the feed's rings.
     number: usize,
     name: String,
     link_type: u16,
     ring: Ring<Mapping>,
-    /// Used to check whether the ring still holds a block.
+    /// A reader to check whether the ring still holds a block.
     reader: Reader<Mapping>,
     /// The output's numbers of the ring's interfaces.
     numbers: Vec<u32>,
     files: BTreeMap<u64, OpenFile<D>>,
-    /// The file that is written to, by volume.
+    /// The file to which each volume is currently written, by volume.
     current: BTreeMap<usize, u64>,
     next_file: u64,
     entries: VecDeque<Entry>,
     first_entry: u64,
-    /// Number of entries that wait on a full file system.
+    /// Number of entries that wait because the file system is full.
     full: usize,
     batch: Batch,
     gather: Gather,
@@ -72,13 +72,14 @@ pub struct Stream<D: Disk> {
     statistics: Vec<Statistics>,
     /// Finds triggers in the frames.
     pub watcher: Option<Watcher>,
-    /// Write the existing part of an incomplete block at once.
+    /// Whether the available part of an incomplete block is written at once.
     pub is_last: bool,
-    /// A block may be split at the frame limit, because no earlier frames are pending that could still be lost.
+    /// Whether a block may be split at the frame limit, because no earlier frames are pending that could still be
+    /// lost.
     pub may_cut: bool,
     /// Bytes of blocks that were read.
     pub bytes_read: u64,
-    /// The ring contradicts itself.
+    /// An error found in the contents of the ring.
     corrupt: Option<RingError>,
     /// Time at which the ring was read to its end.
     pub ended: Option<Instant>,
@@ -126,7 +127,7 @@ impl<D: Disk> Stream<D> {
         })
     }
 
-    /// Number of frames that were read and are not settled.
+    /// Returns the number of frames that were read and are not settled.
     pub fn unsettled(&self) -> u64 {
         let frames = self.entries.iter().map(|entry| match &entry.what {
             What::Frames { frames, .. } => *frames,
@@ -135,17 +136,17 @@ impl<D: Disk> Stream<D> {
         frames.sum::<u64>() + self.gather.frames
     }
 
-    /// Whether everything was read and settled, and [`end`](Self::end) was not called yet.
+    /// Returns whether everything was read and settled, and [`end`](Self::end) was not called yet.
     pub fn has_ended(&self) -> bool {
         self.is_read && self.ended.is_none() && self.unsettled() == 0 && self.gaps() == 0
     }
 
-    /// Whether it has files that are not complete.
+    /// Returns whether the stream has files that are not complete.
     pub fn has_files(&self) -> bool {
         !self.files.is_empty()
     }
 
-    /// Ends the stream: all was read, or the rest was dropped and is counted.
+    /// Ends the stream: everything was read, or the rest was dropped and is counted.
     pub fn end(&mut self) {
         self.is_read = true;
         self.ended.get_or_insert_with(Instant::now);
@@ -155,7 +156,7 @@ impl<D: Disk> Stream<D> {
         self.entries.iter().filter(|entry| matches!(entry.what, What::Gap(..))).count()
     }
 
-    /// Whether everything was read.
+    /// Returns whether everything was read.
     pub fn is_read(&self) -> bool {
         self.is_read
     }
@@ -165,7 +166,7 @@ impl<D: Disk> Stream<D> {
         self.is_read = true;
     }
 
-    /// Counts the next frames as untriggered. If they were lapped, that is no loss.
+    /// Counts the next frames as untriggered. Even if they were lapped, this is not a loss.
     pub fn let_pass(&mut self, frames: u64, are_lapped: bool) {
         self.push_gap(if are_lapped { Gap::LappedUntriggered } else { Gap::Untriggered }, frames);
     }
@@ -180,7 +181,7 @@ impl<D: Disk> Stream<D> {
         Ok(())
     }
 
-    /// Reads the next block, or a part of it, of at most `left` frames.
+    /// Reads the next block, or a part of it, with at most `left` frames.
     pub fn read_on(
         &mut self,
         cursor: &mut Cursor,
@@ -247,7 +248,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Whether the existing part of an incomplete block must be written now.
+    /// Returns whether the available part of an incomplete block must be written now.
     fn is_due(&self) -> bool {
         self.is_last || self.part_since.is_some_and(|since| since.elapsed() >= FLUSH_EVERY)
     }
@@ -294,7 +295,7 @@ impl<D: Disk> Stream<D> {
         Ok(Progress::Frames(frames))
     }
 
-    /// Number of frames in the ring that were not read yet.
+    /// Returns the number of frames in the ring that were not read yet.
     fn waiting(&self, cursor: &Cursor) -> u64 {
         self.ring.frames_written().saturating_sub(cursor.reader().ordinal())
     }
@@ -315,7 +316,7 @@ impl<D: Disk> Stream<D> {
         self.submit(what, Bytes::Own(buffer), shared);
     }
 
-    /// Begins to write these bytes to their file. They are settled in order.
+    /// Begins to write these bytes to their file, as an entry that will be settled in order.
     fn submit(&mut self, what: What, bytes: Bytes, shared: &mut Shared<D>) {
         let (length, highest) = (length(&bytes), highest(&what));
         let Some((file, at)) = self.place(length, highest, shared) else {

@@ -1,4 +1,4 @@
-//! The directories of a recorder. Each is locked, kept within its quota, and not used any more once it fails.
+//! The directories of a recorder. Each is locked, kept within its quota, and no longer used once it fails.
 
 mod deletion;
 mod directory;
@@ -25,35 +25,35 @@ pub(crate) use directory::{DirectoryLock, is_recorded, lock};
 use directory::{LOCK_PAUSE, past_files};
 pub(super) use names::begin_of_name;
 
-/// One directory.
+/// A directory and its state.
 struct Volume<D: Disk> {
     directory: PathBuf,
     files: D::Files,
     housekeeping: Housekeeping<D>,
-    /// The most bytes of all files in the directory.
+    /// Most bytes of all files in the directory.
     quota: Option<u64>,
-    /// Files that no recorder writes to any more, the oldest first.
+    /// Files to which no recorder writes any more, the oldest first.
     past: VecDeque<Past>,
-    /// Bytes of past files, of open ones, and of those that are being deleted.
+    /// Bytes of past files, of open files, and of files that are being deleted.
     recorded: u64,
     /// Bytes and number of files that are being deleted.
     deleting_bytes: u64,
     deleting: usize,
-    /// Number of deletions, and number of the latest ones in a row that freed no space.
+    /// Number of deletions, and number of the latest successive deletions that freed no space.
     deletions: u64,
     fruitless: u32,
-    /// Results of cutting off files, which are still to be passed to their streams.
+    /// Results of truncating files, which are still to be passed to their streams.
     cuts: VecDeque<(usize, u64, io::Result<()>)>,
-    /// The file system is full, and writes wait until a file is deleted.
+    /// Whether the file system is full, so that writes wait until a file is deleted.
     is_full: bool,
-    /// The recorder is at its end, and waits for all writes and jobs.
+    /// Whether the recorder is at its end, and waits for all writes and jobs.
     is_ending: bool,
     pending: usize,
     /// Pending writes that are longer than a page.
     long: usize,
     /// Time of the last answer of the file system, or of the first request since nothing was pending.
     moved: Instant,
-    /// It failed because the file system did not answer. It is not accessed again.
+    /// Whether the volume failed because the file system did not answer. It is not accessed again.
     is_stalled: bool,
     error: Option<io::Error>,
     /// Time of the failure.
@@ -63,14 +63,14 @@ struct Volume<D: Disk> {
     newest_ns: u64,
     /// The latest time in a file name at the start, if the clock was behind it.
     ahead_ns: Option<u64>,
-    /// Dropped last, when no thread works on files of the directory any more.
+    /// Dropped last, when no thread is working on files of the directory any more.
     lock: DirectoryLock,
 }
 
 /// All directories of a recorder.
 pub struct Volumes<D: Disk> {
     all: Vec<Volume<D>>,
-    /// The most bytes of a file.
+    /// Most bytes of a file.
     file_bytes: u64,
 }
 
@@ -142,7 +142,7 @@ impl<D: Disk> Volumes<D> {
         Ok(())
     }
 
-    /// The most bytes of a file.
+    /// Returns the largest size of a file.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
@@ -155,12 +155,13 @@ impl<D: Disk> Volumes<D> {
         !self.all.iter().any(|volume| volume.error.is_none())
     }
 
-    /// Whether some volume accepts one more write.
+    /// Returns whether any volume accepts one more write.
     pub fn have_room(&self) -> bool {
         self.all.iter().any(Volume::takes_write)
     }
 
-    /// The volume for the next piece: the one with the fewest pending writes, so that faster ones get more.
+    /// Returns the volume for the next piece: the one with the fewest pending writes, so that faster volumes get more
+    /// pieces.
     pub fn next(&self) -> Option<usize> {
         let works = self.all.iter().enumerate().filter(|(_, volume)| volume.error.is_none());
         let least = works.min_by_key(|(_, own)| (!own.takes_write(), own.long, own.pending));
@@ -177,7 +178,8 @@ impl<D: Disk> Volumes<D> {
         own.deletions
     }
 
-    /// Records the end of a write. `has_grown`: the file has so many bytes more, and did not only have them replaced.
+    /// Records the end of a write. `has_grown`: the file has `bytes` more bytes; the write has not replaced existing
+    /// bytes.
     pub fn end(&mut self, volume: usize, bytes: usize, has_grown: bool) {
         let own = &mut self.all[volume];
         own.pending = own.pending.saturating_sub(1);
@@ -186,26 +188,26 @@ impl<D: Disk> Volumes<D> {
         own.report.bytes += if has_grown { bytes as u64 } else { 0 };
     }
 
-    /// Records that a file will grow by so many bytes, and deletes past files if the quota requires it.
+    /// Records that a file will grow by `bytes` bytes, and deletes past files if the quota requires it.
     pub fn grow(&mut self, volume: usize, bytes: u64) {
         let own = &mut self.all[volume];
         own.recorded += bytes;
         own.keep_quota(self.file_bytes);
     }
 
-    /// Records that a file takes so many bytes less than was recorded.
+    /// Records that a file takes `bytes` bytes less than was recorded.
     pub fn shrink(&mut self, volume: usize, bytes: u64) {
         let own = &mut self.all[volume];
         own.recorded = own.recorded.saturating_sub(bytes);
     }
 
-    /// Whether the file system has enough free space for preallocation.
+    /// Returns whether the file system has enough free space for preallocation.
     pub fn may_preallocate(&self, volume: usize) -> bool {
         let own = &self.all[volume];
         own.files.space(&own.directory).is_ok_and(|space| space.free >= FREE_BYTES_MIN)
     }
 
-    /// Whether a failed write must be retried once a file is deleted. `begun` is the result of
+    /// Returns whether a failed write must be retried once a file is deleted. `begun` is the result of
     /// [`begin`](Volumes::begin).
     ///
     /// A file system may be full before the quota is reached, because other programs write there, and because the quota
@@ -222,18 +224,18 @@ impl<D: Disk> Volumes<D> {
         is_waiting
     }
 
-    /// Whether writes of a volume wait until a file is deleted.
+    /// Returns whether writes of a volume wait until a file is deleted.
     pub fn is_full(&self, volume: usize) -> bool {
         self.all[volume].is_full
     }
 
-    /// Whether a volume has failed.
+    /// Returns whether a volume has failed.
     pub fn has_failed(&self, volume: usize) -> bool {
         self.all[volume].error.is_some()
     }
 
-    /// Deletes the oldest file after a file could not be created for lack of space, and waits for that. Returns whether
-    /// to try again.
+    /// Deletes the oldest file after a file could not be created for lack of space, and waits for the deletion.
+    /// Returns whether the creation should be retried.
     pub fn free_space(&mut self, volume: usize, error: &io::Error) -> bool {
         let own = &mut self.all[volume];
         if !own.may_delete(error) || own.deleting == 0 && !own.delete_oldest() {
@@ -267,7 +269,7 @@ impl<D: Disk> Volumes<D> {
         self.ask(file.volume, Job::Complete(Box::new(file)));
     }
 
-    /// The next result of cutting off a file: its stream, its number, and the result.
+    /// Returns the next result of truncating a file: the stream, the number of the file, and the result.
     pub fn next_cut(&mut self) -> Option<(usize, u64, io::Result<()>)> {
         for own in &mut self.all {
             if let Some(cut) = own.cuts.pop_front() {
@@ -290,13 +292,13 @@ impl<D: Disk> Volumes<D> {
         }
     }
 
-    /// Whether some file is being completed, cut off or deleted.
+    /// Returns whether any file is being completed, truncated or deleted.
     pub fn are_at_work(&self) -> bool {
         self.all.iter().any(|volume| volume.housekeeping.under_way() > 0)
     }
 
-    /// Marks a volume as failed that has not answered for `stall_max` while another one works, or, at the end, for
-    /// `end_stall_max`. Returns it.
+    /// Marks a volume as failed if it has not answered for `stall_max` while another volume works, or, at the end,
+    /// for `end_stall_max`. Returns the volume.
     pub fn give_up_stalled(&mut self, settings: &Settings, is_end: bool) -> Option<usize> {
         let stands = |volume: &Volume<D>, limit: Duration| {
             let is_asked = volume.pending > 0 || volume.housekeeping.under_way() > 0;
@@ -322,7 +324,7 @@ impl<D: Disk> Volumes<D> {
         Some(volume)
     }
 
-    /// Whether it failed because the file system did not answer.
+    /// Returns whether a volume failed because the file system did not answer.
     pub fn is_stalled(&self, volume: usize) -> bool {
         self.all[volume].is_stalled
     }
@@ -338,7 +340,7 @@ impl<D: Disk> Volumes<D> {
         self.all[volume].fail(error);
     }
 
-    /// The error of the volume that failed last.
+    /// Returns the error of the volume that failed last.
     pub fn error(&mut self) -> RecorderError {
         let last = self.all.iter().enumerate().max_by_key(|(_, own)| own.failed);
         let volume = last.map_or(0, |(volume, _)| volume);
@@ -350,7 +352,7 @@ impl<D: Disk> Volumes<D> {
         RecorderError::Write { directory: volume.directory.clone(), left_open, source }
     }
 
-    /// Number of files that killed recorders left with names of open files.
+    /// Returns the number of files that killed recorders left with names of open files.
     pub fn left_files(&self) -> usize {
         self.all.iter().map(Volume::left_files).sum()
     }
@@ -361,19 +363,19 @@ impl<D: Disk> Volumes<D> {
 }
 
 impl<D: Disk> Volume<D> {
-    /// Whether it accepts one more write.
+    /// Returns whether the volume accepts one more write.
     fn takes_write(&self) -> bool {
         let has_room = self.long < VOLUME_WRITES_MAX && self.pending < VOLUME_PENDING_MAX;
         self.error.is_none() && !self.is_full && has_room
     }
 
-    /// Number of past files with names of open ones.
+    /// Returns the number of past files with names of open files.
     fn left_files(&self) -> usize {
         let is_open = |path: &Path| path.as_os_str().as_bytes().ends_with(OPEN_ENDING.as_bytes());
         self.past.iter().filter(|past| is_open(&past.path)).count()
     }
 
-    /// Records that a request is made: restarts the stall timer if nothing is pending.
+    /// Records that a request is made: restarts the stall timer if no request is pending.
     fn touch(&mut self) {
         if self.pending == 0 && self.housekeeping.under_way() == 0 {
             self.moved = Instant::now();
@@ -388,7 +390,7 @@ impl<D: Disk> Volume<D> {
     }
 }
 
-/// A copy of an error: with the same error number, or else the same kind.
+/// Returns a copy of an error: with the same error number, or else the same kind.
 fn same_error(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or(error.kind().into(), io::Error::from_raw_os_error)
 }

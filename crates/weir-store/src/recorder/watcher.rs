@@ -10,11 +10,11 @@ use super::look_back::{Cause, Watch};
 /// The interval over which a rate is measured, in nanoseconds.
 const WINDOW_NS: u64 = 100_000_000;
 const WINDOWS_PER_SECOND: u64 = 1_000_000_000 / WINDOW_NS;
-/// Number of windows that are kept. Rings are read one after the other, so frames come out of order of time.
+/// Number of windows that are kept. Rings are read one after the other, so frames do not come in order of time.
 const WINDOWS_MAX: usize = 64;
-/// The most bytes that a poll copies.
+/// Most bytes that a poll copies.
 const CHUNK_BYTES: u32 = 256 << 10;
-/// The most polls of one call of [`Watcher::look`].
+/// Most polls in one call of [`Watcher::look`].
 const POLLS_MAX: u32 = 16;
 
 /// Reads one ring for triggers, ahead of the part that is saved.
@@ -28,7 +28,7 @@ pub struct Watcher {
 #[derive(Default)]
 pub struct Windows {
     frames_and_bits: BTreeMap<u64, (u64, u64)>,
-    /// The last window in which the rate was exceeded.
+    /// The last window for which an exceeded rate was reported.
     told: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Watcher {
         Ok(Watcher { reader: Reader::new(ring, Start::Oldest)?, batch, filters })
     }
 
-    /// Ordinal of the next frame. All frames before it were examined.
+    /// Returns the ordinal of the next frame. All frames before it were examined.
     pub fn ordinal(&self) -> u64 {
         self.reader.ordinal()
     }
@@ -85,7 +85,8 @@ impl Watcher {
 }
 
 impl Windows {
-    /// Counts a frame. Returns whether its window exceeds the rate, and neither it nor a later window was reported.
+    /// Counts a frame. Returns whether its window exceeds the rate, and neither this window nor a later one was
+    /// reported before.
     fn is_too_much(&mut self, watch: &Watch, ts_ns: u64, wire_len: u32) -> bool {
         if watch.frames_per_second.is_none() && watch.bits_per_second.is_none() {
             return false;

@@ -17,14 +17,14 @@ use crate::extract::walk::{Walk, Walked};
 use crate::index::{Piece, Scan, Writer};
 use crate::limits::FILE_INTERFACES_MAX;
 
-/// Pieces of a recorder end at multiples of this.
+/// The pieces of a recorder end at multiples of this number.
 const ALIGN_BYTES: u64 = 4096;
-/// Bytes of a ring's block, which is one piece. Without padding, its end is found by this length.
+/// Bytes of a ring's block, which is one piece. If a piece ends without padding, its end is found by this length.
 const BLOCK_BYTES: u64 = 1 << 20;
 /// The longest piece: the most data that a recorder collects before it writes.
 const PIECE_BYTES_MAX: u64 = 2 << 20;
 
-/// Result for a file.
+/// The result for a file.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub event: Option<Event>,
@@ -34,7 +34,7 @@ pub(super) struct Outcome {
     pub is_stopped: bool,
 }
 
-/// Why no index was built.
+/// The reason why no index was built.
 pub(super) enum Trouble {
     Io(io::Error),
     /// The file was not made by a recorder.
@@ -70,7 +70,7 @@ fn attend(
     stop: &dyn Fn() -> bool,
     outcome: &mut Outcome,
 ) -> Result<Option<Fault>, Trouble> {
-    // `None`: a recorder has deleted it meanwhile. The open file's lock prevents that from now on.
+    // `None`: a recorder has deleted the file meanwhile. From now on, the lock of the open file prevents that.
     let Some(file) = open(listed)? else { return Ok(None) };
     let file = Content::new(file)?;
     check_start(&file)?;
@@ -89,7 +89,7 @@ fn attend(
     Ok(Some(fault))
 }
 
-/// Checks that a file begins as those of a recorder do. An empty file passes.
+/// Checks that a file begins as the files of a recorder do. An empty file passes.
 pub(super) fn check_start(file: &Content) -> Result<(), Trouble> {
     let mut start = [0; 16];
     match file.length()? {
@@ -126,7 +126,7 @@ fn write(
     // Another process that builds this index holds the lock.
     let is_held = flock(&out, FlockOperation::NonBlockingLockExclusive).is_ok();
     let own = out.metadata()?;
-    // If another process has renamed the file to the index meanwhile, it must not be written.
+    // If another process has renamed the file to the index meanwhile, the file must not be written.
     let is_there = fs::symlink_metadata(&new)
         .is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino()));
     if !is_held || !is_there || !own.is_file() || own.nlink() != 1 {
@@ -134,7 +134,7 @@ fn write(
         return Err(io::Error::other(why).into());
     }
     out.set_len(0)?;
-    // Users who may read the file may read its index. Only root may change the owner, and only for root it is needed.
+    // Users who may read the file may read its index. Only root may change the owner, and only root needs to.
     let _ = fchown(&out, Some(meta.uid()), Some(meta.gid()));
     out.set_permissions(fs::Permissions::from_mode(meta.mode() & 0o666))?;
     let made = fill(out, file, complete, known, stop, outcome);
@@ -145,8 +145,8 @@ fn write(
     done
 }
 
-/// Writes entries for the pieces of a file. `known` has the offsets of pieces in the old index: after damage, the walk
-/// continues at the next of them, so that the new index loses no frame that the old one had.
+/// Writes entries for the pieces of a file. `known` contains the offsets of pieces in the old index: after damage,
+/// the walk continues at the next of them, so that the new index loses no frame that the old index had.
 fn fill(
     out: File,
     file: &Content,
@@ -206,8 +206,8 @@ struct Builder<'a> {
     frames: u32,
     /// Whether the current piece has blocks other than frames and padding.
     has_headers: bool,
-    /// Whether the walk has passed damage. Interfaces may have been described there, so the numbers of later ones are
-    /// not known.
+    /// Whether the walk has passed damage. The damaged part may have described interfaces, so the numbers of later
+    /// interfaces are not known.
     is_behind_damage: bool,
     outcome: &'a mut Outcome,
 }
@@ -260,7 +260,7 @@ impl Builder<'_> {
 
     fn frame(&mut self, block: &[u8]) {
         let Some((outline, frame)) = blocks::frame(block) else {
-            // Readers have to read this piece, to count the damaged frame.
+            // Readers must read this piece, to count the damaged frame.
             self.has_headers |= self.frames == 0;
             return;
         };

@@ -9,20 +9,20 @@ use crate::extract::blocks::{self, HEAD_BYTES};
 use crate::extract::source::tiles;
 use crate::index::{self, IndexError, Piece};
 
-/// Why an index is rebuilt.
+/// The reason why an index is rebuilt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// There is no index.
     Missing,
-    /// It cannot be read as an index.
+    /// The index cannot be read.
     Damaged,
-    /// It is the index of another file.
+    /// The index belongs to another file.
     OfAnotherFile,
-    /// It lists pieces that the file does not have.
+    /// The index lists pieces that the file does not have.
     Contradicts,
-    /// It does not list all pieces of the file.
+    /// The index does not list all pieces of the file.
     Short,
-    /// It has no known fault, and is rebuilt because [`Options::all`](super::Options::all) is set.
+    /// The index has no known fault, and is rebuilt because [`Options::all`](super::Options::all) is set.
     Fits,
 }
 
@@ -39,8 +39,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The fault of the index at `path`, for the file with the final name `complete`, and the pieces that it lists. `None`:
-/// there is no fault that can be found without reading the whole file.
+/// Returns the fault of the index at `path` for the file with the final name `complete`, and the pieces that the
+/// index lists. The fault is `None` if none can be found without reading the whole file.
 pub(super) fn fault(
     path: &Path,
     complete: &Path,
@@ -89,7 +89,7 @@ fn gap(pieces: &[Piece], file: &Content, length: u64) -> io::Result<Option<Fault
     Ok(is_short.then_some(Fault::Short))
 }
 
-/// Whether there is a whole block at this offset.
+/// Returns whether there is a whole block at this offset.
 pub(super) fn has_block(file: &Content, at: u64, length: u64) -> io::Result<bool> {
     let mut head = [0; HEAD_BYTES];
     if length.saturating_sub(at) < HEAD_BYTES as u64 || !is_read(file, &mut head, at)? {
@@ -104,7 +104,7 @@ pub(super) fn has_block(file: &Content, at: u64, length: u64) -> io::Result<bool
     Ok(is_read && tail == (bytes as u32).to_le_bytes())
 }
 
-/// Fills `bytes`. False if they are in a damaged compressed piece.
+/// Fills `bytes`. Returns `false` if they are in a damaged compressed piece.
 fn is_read(file: &Content, bytes: &mut [u8], at: u64) -> io::Result<bool> {
     match file.read_exact_at(bytes, at) {
         Ok(()) => Ok(true),

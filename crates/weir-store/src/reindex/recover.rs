@@ -1,4 +1,4 @@
-//! Completes files that a killed recorder left, and gives them their final names.
+//! Completes files that a killed recorder left, and renames them to their final names.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,11 +19,12 @@ use crate::index::{self, Piece, Set};
 use crate::recorder::RecorderError;
 use crate::recorder::volume::{DirectoryLock, is_recorded, lock};
 
-/// The action for such a file.
+/// The action for a file of a killed recorder.
 pub(super) enum Recovered {
-    /// Truncate it to `end` bytes, append `table` (the seek table of a compressed file that has none), and rename it.
+    /// Truncate the file to `end` bytes, append `table` (the seek table of a compressed file that has none), and
+    /// rename it.
     Whole { end: u64, cut_bytes: u64, table: Vec<u8> },
-    /// Delete it, because it has no frame.
+    /// Delete the file, because it has no frame.
     Empty,
 }
 
@@ -80,7 +81,7 @@ pub(super) fn directory(
     }
 }
 
-/// Takes a recorder's lock on the directory.
+/// Takes the lock on the directory, as a recorder does.
 fn hold(directory: &Path) -> Result<DirectoryLock, Event> {
     let path = directory.to_owned();
     let failed = |error: io::Error| Event::Failed { path: path.clone(), why: error.to_string() };
@@ -161,11 +162,11 @@ fn file(
     Ok(event)
 }
 
-/// The contents of a file by its index. The index lists confirmed data, which is kept even if data before it is
-/// damaged.
+/// The contents of a file according to its index. The index lists confirmed data, which is kept even if data before
+/// it is damaged.
 #[derive(Debug, Default)]
 struct Indexed {
-    /// End of the last listed piece that the file has.
+    /// End of the last listed piece that exists in the file.
     end: u64,
     /// Whether the index lists frames before `end`.
     has_frames: bool,
@@ -196,7 +197,7 @@ impl Indexed {
     }
 }
 
-/// Decides what to do with a file: finds the end of its last block that is not padding.
+/// Determines the action for a file: finds the end of its last block that is not padding.
 fn look(
     file: &Content,
     indexed: &Indexed,
@@ -244,7 +245,7 @@ fn look(
     }
 }
 
-/// Plans a file that keeps its contents up to the uncompressed offset `end`.
+/// Returns the action for a file that keeps its contents up to the uncompressed offset `end`.
 fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble> {
     let length = file.file().metadata()?.len();
     let no_table = Vec::new();
@@ -255,7 +256,8 @@ fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble
             table: no_table,
         });
     }
-    // A file with a seek table is complete. Pieces that an index lists after damage are not cut off.
+    // A file with a seek table is complete. If the index lists pieces after damage, the file is not truncated, so
+    // that they are not lost.
     let found = if file.has_table() || is_beyond { None } else { file.up_to(end)? };
     Ok(match found {
         None => Recovered::Whole { end: length, cut_bytes: 0, table: no_table },
@@ -267,7 +269,7 @@ fn whole(file: &Content, end: u64, is_beyond: bool) -> Result<Recovered, Trouble
     })
 }
 
-/// Whether the next 16 bytes are zeros or beyond the end of the file.
+/// Returns whether the next 16 bytes are zeros or beyond the end of the file.
 fn is_unwritten(file: &Content, at: u64) -> Result<bool, Trouble> {
     let mut start = [0; 16];
     let there = file.length()?.saturating_sub(at).min(start.len() as u64) as usize;
@@ -278,7 +280,8 @@ fn is_unwritten(file: &Content, at: u64) -> Result<bool, Trouble> {
     }
 }
 
-/// Whether the bytes after the last frame of a compressed file begin with zeros, so that they were never written.
+/// Returns whether the bytes after the last frame of a compressed file begin with zeros, so that they were never
+/// written.
 fn is_cut_at_zeros(file: &Content) -> Result<bool, Trouble> {
     let raw = file.file();
     let there = file.cut_off_bytes().min(16) as usize;

@@ -1,4 +1,4 @@
-//! Names of files that follow each other, as tcpdump makes them.
+//! Names of successive files, in the scheme of tcpdump.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,21 +12,21 @@ use chrono::{DateTime, Local};
 use super::settings::Rotation;
 use crate::file_error::FileError;
 
-/// So many names behind each other are looked at, to find those that do not differ.
+/// Number of successive names that are compared, to find names that do not differ.
 const NAMES_COMPARED: u64 = 4;
 
-/// Names of files that follow each other.
+/// Names of successive files.
 ///
-/// With a time, the conversions of strftime(3) in the name stand for the local time at which a file's period begins.
-/// Where the name is that of the file before it, a number is put behind it: `a`, `a1`, `a2`. Files in turn all have
-/// one, with as many digits as the highest.
+/// With a rotation time, conversions of strftime(3) in the name are replaced by the local time at which a file's
+/// period begins. If the name is the same as that of the file before, a number is appended: `a`, `a1`, `a2`. If a
+/// number of files is reused in turn, all names have a number, with as many digits as the highest number.
 ///
 /// Source: tcpdump(1), `-C`, `-G` and `-W`.
 #[derive(Debug)]
 pub(super) struct FileNames {
-    /// Where they are, and the name that was given.
+    /// The directory and the name that the user gave.
     pattern: PathBuf,
-    /// The text with the parts of the time in it, if it has such.
+    /// The name with conversions of the time, if it has such conversions.
     time_format: Option<String>,
     ring_of: Option<NonZero<u32>>,
     digits: usize,
@@ -48,12 +48,12 @@ impl FileNames {
         }
     }
 
-    /// Whether a name is known only once there is a time.
+    /// Returns whether the names contain the time, so that they are not known before the first frame.
     pub(super) fn tell_the_time(&self) -> bool {
         self.time_format.is_some()
     }
 
-    /// The next name, of a file whose period begins at `ns` since the Unix epoch.
+    /// Returns the next name, for a file whose period begins at `ns` nanoseconds since the Unix epoch.
     pub(super) fn next(&mut self, ns: u64) -> PathBuf {
         let base = match &self.time_format {
             Some(format) => self.pattern.with_file_name(at(format, ns)),
@@ -77,7 +77,7 @@ impl FileNames {
     }
 }
 
-/// Refuses a name out of which no time can be made, or the same one again and again.
+/// Refuses a name with an invalid time format, and a name that would be the same in successive periods.
 ///
 /// # Errors
 /// [`FileError::TimeFormat`], [`FileError::SameName`].
@@ -89,7 +89,7 @@ pub fn check_name(pattern: &Path, rotation: &Rotation) -> Result<(), FileError> 
     }
     let bad = || FileError::TimeFormat { path: pattern.to_owned() };
     let format = time_format(pattern, rotation).ok_or_else(bad)?;
-    // Fractions have a point, which could be taken for that of the ending.
+    // Fractions of a second have a point, which could be taken for the begin of the extension.
     if format.contains("%.") || StrftimeItems::new(&format).any(|item| item == Item::Error) {
         return Err(bad());
     }
@@ -102,7 +102,7 @@ pub fn check_name(pattern: &Path, rotation: &Rotation) -> Result<(), FileError> 
     if names.iter().any(|name| name.contains('/') || name.is_empty()) {
         return Err(bad());
     }
-    // With a number behind it, each is another name.
+    // With numbers appended, the names differ.
     let is_numbered = rotation.file_bytes.is_some();
     let is_one = rotation.files_max.is_some_and(|files| files.get() == 1);
     if !is_numbered && !is_one && names.windows(2).any(|two| two[0] == two[1]) {
@@ -111,7 +111,7 @@ pub fn check_name(pattern: &Path, rotation: &Rotation) -> Result<(), FileError> 
     Ok(())
 }
 
-/// As they are counted here: the longest, 584 years, is as good as any longer one.
+/// Returns a time in nanoseconds. A time above 584 years, which does not fit, becomes 73 years.
 pub(super) fn nanoseconds(period: Duration) -> u64 {
     const MAX: u64 = u64::MAX / NAMES_COMPARED / 2;
     u64::try_from(period.as_nanos()).unwrap_or(MAX).min(MAX)
@@ -122,7 +122,7 @@ fn time_format(pattern: &Path, rotation: &Rotation) -> Option<String> {
     (rotation.file_time.is_some() && name.contains('%')).then(|| name.to_owned())
 }
 
-/// The name of a time; the format as it is, if it cannot be made.
+/// Returns the name for a time; if the format is invalid, the format itself.
 fn at(format: &str, ns: u64) -> String {
     let seconds = i64::try_from(ns / 1_000_000_000).unwrap_or_default();
     let time = DateTime::from_timestamp(seconds, (ns % 1_000_000_000) as u32).unwrap_or_default();
@@ -133,7 +133,7 @@ fn at(format: &str, ns: u64) -> String {
     }
 }
 
-/// Decimal digits of a number; none of 0.
+/// Returns the number of decimal digits of a number; none for 0.
 fn digits(number: u32) -> usize {
     number.checked_ilog10().map_or(0, |log| log as usize + 1)
 }

@@ -1,66 +1,67 @@
-//! The files of a run, as far as a quota is concerned.
+//! The files of a run, and the quota for them.
 
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The files of a run, whose oldest are deleted when they have too many bytes together. Clones share them: one for each
-/// file that is open.
+/// The files of a run. If they have too many bytes together, the oldest are deleted. Clones share the files; there is
+/// a clone for each file that is open at the same time.
 #[derive(Clone, Debug)]
 pub(super) struct RunFiles {
     shared: Arc<Mutex<Shared>>,
-    /// Its own place in `Shared::open`.
+    /// The index of this clone's file in `Shared::open`.
     own: usize,
 }
 
 #[derive(Debug)]
 struct Shared {
     bytes_max: u64,
-    /// Complete ones and their bytes, oldest first.
+    /// Complete files and their bytes, oldest first.
     complete: VecDeque<(PathBuf, u64)>,
-    /// Bytes of those that are written.
+    /// Bytes of the files that are being written.
     open: Vec<u64>,
 }
 
 impl RunFiles {
-    /// For files that have so many bytes together at most.
+    /// Creates the files of a run, which may have `bytes_max` bytes together.
     pub(super) fn new(bytes_max: u64) -> RunFiles {
         let shared = Shared { bytes_max, complete: VecDeque::new(), open: vec![0] };
         RunFiles { shared: Arc::new(Mutex::new(shared)), own: 0 }
     }
 
-    /// For one more file that is open at the same time.
+    /// Returns a clone for one more file that is open at the same time.
     pub(super) fn another(&self) -> RunFiles {
         let mut shared = self.lock();
         shared.open.push(0);
         RunFiles { shared: Arc::clone(&self.shared), own: shared.open.len() - 1 }
     }
 
-    /// A file is begun: one of this name is replaced.
+    /// Records that a file is begun, which replaces a complete file of the same name.
     pub(super) fn begin(&self, path: &Path) {
         self.lock().complete.retain(|(complete, _)| complete != path);
     }
 
-    /// The open file is about to have so many bytes: the oldest are deleted that there is no room for then.
+    /// Records that the open file will have `bytes` bytes, and deletes the oldest complete files if the quota would
+    /// be exceeded.
     pub(super) fn grow(&self, bytes: u64) {
         let mut shared = self.lock();
         shared.open[self.own] = bytes;
         while shared.bytes() > shared.bytes_max {
             let Some((oldest, _)) = shared.complete.pop_front() else { return };
-            // Somebody else may have deleted or moved it, which is as good.
+            // If another process has deleted or moved the file, the result is the same.
             let _ = fs::remove_file(oldest);
         }
     }
 
-    /// The open file is complete, and has so many bytes.
+    /// Records that the open file is complete and has `bytes` bytes.
     pub(super) fn complete(&self, path: PathBuf, bytes: u64) {
         let mut shared = self.lock();
         shared.open[self.own] = 0;
         shared.complete.push_back((path, bytes));
     }
 
-    /// The data is valid even if a thread panicked while holding it.
+    /// Locks the data, which is valid even if a thread panicked while it held the lock.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Preallocation of space after a file's end, and truncation of unused space.
+//! Preallocation of space beyond a file's end, and truncation of unused space.
 
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ impl<D: Disk> Stream<D> {
         self.release(id);
     }
 
-    /// Truncates files that get no large pieces any more at the end of their data, so that readers of the open file
-    /// of a quiet link do not see preallocated zeros.
+    /// Truncates files to which no large pieces are being written at the end of their data, so that readers of the
+    /// open file of a quiet link do not see preallocated zeros.
     pub fn cut_idle_files(&mut self, shared: &mut Shared<D>) {
         for (id, file) in self.files.iter_mut().filter(|(_, file)| !file.is_closing) {
             if !shared.volumes.has_failed(file.volume) && file.is_idle() {

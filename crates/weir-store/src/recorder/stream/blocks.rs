@@ -1,4 +1,4 @@
-//! Whole blocks of a ring: written from ring memory, or copied first.
+//! Whole blocks of a ring: written from ring memory, or from a copy.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use super::super::Shared;
 use super::super::gather;
 use super::{Entry, State, Stream, What, highest};
 
-/// Blocks are copied first if more than this share of a ring is unread: the ring's writer could overwrite a block
-/// before its write has completed.
+/// Blocks are copied before they are written if more than this share of a ring is unread: the ring's writer could
+/// overwrite a block before its write has completed.
 pub const NEAR: f64 = 0.5;
-/// The largest share of a ring that may be pending for the disk without a copy.
+/// The largest share of a ring for which writes from ring memory may be pending.
 const IN_PLACE: f64 = 0.25;
-/// A block with less than this share of data is copied without its padding.
+/// A block with less than this share of data is copied, without its padding.
 const SPARSE: f64 = 0.75;
 
 impl<D: Disk> Stream<D> {
-    /// Writes a whole block from ring memory or from a copy, or has it compressed.
+    /// Writes a whole block from ring memory or from a copy, or submits it for compression.
     pub(super) fn take_block(&mut self, cursor: &Cursor, whole: &Whole, shared: &mut Shared<D>) {
         let piece = self.scan.finish(0, 0);
         let Whole { block, frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
@@ -44,7 +44,7 @@ impl<D: Disk> Stream<D> {
         self.submit(what, Bytes::Own(buffer), shared);
     }
 
-    /// Whether [`IN_PLACE`] of the ring is pending for the disk without a copy.
+    /// Returns whether writes from ring memory are pending for the share [`IN_PLACE`] of the ring.
     fn is_full_of_writes(&self) -> bool {
         let in_place = self.entries.iter().filter(|entry| {
             let is_block = matches!(entry.what, What::Frames { block: Some(_), .. });
@@ -54,7 +54,7 @@ impl<D: Disk> Stream<D> {
         in_place.count() >= most
     }
 
-    /// Copies a block; without its padding if it is sparse.
+    /// Copies a block; if it is sparse, without its padding.
     pub(super) fn copy(&self, whole: &Whole, is_sparse: bool, spare: &mut Spare) -> Buffer {
         let words = &self.ring.memory().words()[whole.at / 8..(whole.at + whole.bytes) / 8];
         let mut buffer = spare.take(whole.bytes);
@@ -68,8 +68,8 @@ impl<D: Disk> Stream<D> {
         buffer
     }
 
-    /// Requests a write from ring memory of all but the first page of a block. The first page is copied; it is written
-    /// last.
+    /// Requests a write of all but the first page of a block from ring memory. The first page is copied now and
+    /// written last.
     fn submit_in_place(&mut self, what: What, whole: &Whole, shared: &mut Shared<D>) {
         let mut first_page = shared.spare.take(ALIGN_BYTES);
         let words = &self.ring.memory().words()[whole.at / 8..];

@@ -1,4 +1,4 @@
-//! The files of a ring: their beginning, headers, rotation, and end.
+//! The files of a ring: creation, headers, rotation, and end.
 
 use std::io;
 use std::path::Path;
@@ -18,14 +18,14 @@ use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, index_path, open_path};
 use crate::index::{self, Piece};
 use crate::names::WrittenNames;
 
-/// Names that are tried for a new file before this fails.
+/// Names that are tried for a new file before its creation fails.
 const NAMES_MAX: u32 = 100;
 
-/// Link type and name of a ring's first interface.
+/// Returns link type and name of a ring's first interface.
 pub fn first_interface(ring: &Ring<Mapping>) -> Result<(u16, String), RingError> {
     let header = ring.identity()?.pcapng_header;
     let reader = FrameReader::open(&header[..]).ok().and_then(|mut reader| {
-        // Interfaces are known once the reader has passed them.
+        // Interfaces are known once the reader has read past them.
         let _ = reader.next();
         let first = reader.interfaces().first()?;
         Some((first.link_type, first.name.clone()))
@@ -33,15 +33,15 @@ pub fn first_interface(ring: &Ring<Mapping>) -> Result<(u16, String), RingError>
     reader.ok_or(RingError::Corrupt { block: 0, offset: 0, what: "no interface is described" })
 }
 
-/// Makes a text usable as part of a file name: at most 64 characters; other than ASCII letters, digits and `.` become
-/// `-`.
+/// Makes a text usable as part of a file name: at most 64 characters; characters other than ASCII letters, digits and
+/// `.` become `-`.
 pub fn name(text: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
     let name: String = text.chars().take(64).map(plain).collect();
     if name.is_empty() { "frames".to_owned() } else { name }
 }
 
-/// Whether nothing has the names of this file, not even a symbolic link.
+/// Returns whether none of the names of this file is in use, not even by a symbolic link.
 fn is_free(complete: &Path) -> bool {
     let has = |path: &Path| path.symlink_metadata().is_ok();
     !has(complete) && !has(&open_path(complete)) && !has(&index_path(complete))
@@ -49,8 +49,8 @@ fn is_free(complete: &Path) -> bool {
 
 impl<D: Disk> Stream<D> {
     /// Reserves space for a piece of `length` bytes whose frames have interfaces up to `highest`, and writes the
-    /// headers that it needs. Returns the file and the offset; `None` if all volumes have failed or the ring is
-    /// corrupt.
+    /// headers that the piece needs. Returns the file and the offset; `None` if all volumes have failed or the ring
+    /// is corrupt.
     pub(super) fn place(
         &mut self,
         length: usize,
@@ -69,7 +69,7 @@ impl<D: Disk> Stream<D> {
         Some((id, self.extend(id, length, shared)?))
     }
 
-    /// The file for a piece of `length` bytes, begun if needed. `None` if all volumes have failed.
+    /// Returns the file for a piece of `length` bytes, which is created if needed. `None` if all volumes have failed.
     pub(super) fn file_for(&mut self, length: usize, shared: &mut Shared<D>) -> Option<u64> {
         loop {
             let volume = shared.volumes.next()?;
@@ -78,7 +78,7 @@ impl<D: Disk> Stream<D> {
                 let file = self.files.get(&id)?;
                 let is_full =
                     file.end + length as u64 > limit && file.frames + file.pending as u64 > 1;
-                // A file that is being truncated takes no writes. Another one is begun, so that rings do not wait.
+                // A file that is being truncated accepts no writes. Another file is begun, so that rings do not wait.
                 if is_full || file.is_being_cut {
                     self.close(volume);
                 }
@@ -99,7 +99,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Begins a file on a volume, and returns its number.
+    /// Creates a file on a volume, and returns its number.
     fn begin(&mut self, volume: usize, shared: &mut Shared<D>) -> io::Result<u64> {
         let start_ns = (shared.settings.now)();
         let directory = shared.volumes.directory(volume).to_owned();
@@ -164,8 +164,9 @@ impl<D: Disk> Stream<D> {
         Ok(id)
     }
 
-    /// Blocks that a file needs before a piece of `length` bytes with frames of interfaces up to `highest`:
-    /// interfaces that it does not describe yet, and new names of addresses. The caller must write them.
+    /// Returns the blocks that a file needs before a piece of `length` bytes with frames of interfaces up to
+    /// `highest`: interfaces that the file does not describe yet, and new names of addresses. The caller must write
+    /// them.
     pub(super) fn missing_headers(
         &mut self,
         id: u64,
@@ -184,8 +185,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Descriptions of interfaces up to `highest` that a file does not have yet; at its beginning, after a section
-    /// header.
+    /// Returns descriptions of interfaces up to `highest` that a file does not have yet; at the beginning of a file,
+    /// after a section header.
     fn missing_interfaces(&mut self, id: u64, highest: u32) -> Result<Vec<u8>, RingError> {
         let Some(file) = self.files.get_mut(&id) else { return Ok(Vec::new()) };
         if file.interfaces > highest {
@@ -215,7 +216,7 @@ impl<D: Disk> Stream<D> {
         let plain_end = file.plain_end;
         let (buffer, plain) = match &mut shared.pool {
             None => (gather::piece(blocks), None),
-            // With compression this is called only at the end of a file, so the seek table is appended.
+            // With compression, this function is called only at the end of a file, so the seek table is appended.
             Some(pool) => {
                 let buffer = file.last_piece(&pool.compress(blocks), blocks.len());
                 (buffer, Some((plain_end, blocks.len())))
@@ -237,7 +238,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Closes files that have been written for long enough.
+    /// Closes files whose rotation time has passed.
     pub fn rotate_if_due(&mut self, shared: &mut Shared<D>) {
         let Some(time) = shared.settings.file_time else { return };
         let due = |id: &u64| self.files.get(id).is_some_and(|file| file.began.elapsed() >= time);
@@ -247,7 +248,7 @@ impl<D: Disk> Stream<D> {
         self.complete_files(shared);
     }
 
-    /// Closes all files. These statistics are written into the last one.
+    /// Closes all files. The statistics are written into the last one.
     pub fn close_files(&mut self, statistics: &[Statistics], shared: &mut Shared<D>) {
         self.statistics = statistics.to_vec();
         let volumes: Vec<usize> = self.current.keys().copied().collect();
@@ -255,8 +256,8 @@ impl<D: Disk> Stream<D> {
         self.complete_files(shared);
     }
 
-    /// Completes closed files once their writes are settled: writes their statistics, then gives them their final
-    /// names.
+    /// Completes closed files once their writes are settled: writes their statistics, then renames the files to their
+    /// final names.
     pub(super) fn complete_files(&mut self, shared: &mut Shared<D>) {
         // A volume that does not answer gets no further requests. Its files keep their open names.
         let is_stalled = |(_, file): &(&u64, &OpenFile<D>)| shared.volumes.is_stalled(file.volume);
@@ -286,7 +287,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Statistics blocks of a file. The last file of the feed's first ring has the ledger of the run, if it is known.
+    /// Returns the statistics blocks of a file. The last file of the feed's first ring contains the statistics of the
+    /// run, if they are known.
     fn statistics_of(&mut self, id: u64, now_ns: u64) -> Vec<u8> {
         let mut blocks = Vec::new();
         let Some(file) = self.files.get(&id) else { return blocks };
@@ -330,7 +332,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Adds a piece to its file's index. An index that cannot be written is dropped, because it is never needed.
+    /// Adds a piece to its file's index. If an index cannot be written, it is dropped, because files can be read
+    /// without it.
     pub(super) fn tell_index(&mut self, id: u64, piece: Piece) {
         let Some(file) = self.files.get_mut(&id) else { return };
         if let Some(index) = &mut file.index

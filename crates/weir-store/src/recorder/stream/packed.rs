@@ -1,4 +1,4 @@
-//! Pieces that are compressed before they are written. They are written in the order in which they were read.
+//! Compression of pieces before they are written. The pieces are written in the order in which they were read.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::compressed::{self, Frame};
 use crate::index::Piece;
 
 impl<D: Disk> Stream<D> {
-    /// Has a whole block compressed. If the ring's writer is near and no thread is free, it is written uncompressed.
+    /// Submits a whole block for compression. If the ring's writer is close and no thread is free, the block is
+    /// stored uncompressed.
     pub(super) fn pack_block(&mut self, whole: &Whole, piece: Piece, shared: &mut Shared<D>) {
         let Whole { frames, wire_bytes, highest_interface_id: highest, .. } = *whole;
         let what = What::Frames { frames, wire_bytes, block: Some(*whole), highest, piece };
@@ -21,7 +22,7 @@ impl<D: Disk> Stream<D> {
         self.pack(what, plain, shared);
     }
 
-    /// Has a piece compressed; if no thread is free, stores it uncompressed in a zstd frame.
+    /// Submits a piece for compression; if no thread is free, stores it uncompressed in a zstd frame.
     pub(super) fn pack(&mut self, what: What, plain: Plain, shared: &mut Shared<D>) {
         let Some(pool) = &mut shared.pool else { return };
         let entry = self.first_entry + self.entries.len() as u64;
@@ -61,7 +62,7 @@ impl<D: Disk> Stream<D> {
         self.write_packed(shared);
     }
 
-    /// Writes the compressed pieces before the first one that is still being compressed.
+    /// Writes the compressed pieces before the first piece that is still being compressed.
     fn write_packed(&mut self, shared: &mut Shared<D>) {
         let mut at = 0;
         while let Some(entry) = self.entries.get_mut(at) {
@@ -109,7 +110,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Reserves space in a file for a compressed piece, and puts the blocks before it that the file needs.
+    /// Reserves space in a file for a compressed piece, and inserts the blocks that the file needs before it.
     ///
     /// # Errors
     /// The piece itself, if all volumes have failed or the ring is corrupt.
@@ -155,13 +156,13 @@ impl<D: Disk> Stream<D> {
     }
 }
 
-/// A compressed piece with its place in a file. `buffer` includes the headers before it.
+/// A compressed piece with its position in a file. `buffer` includes the headers before the piece.
 pub(super) struct Placed {
     pub file: u64,
     pub at: u64,
     pub buffer: Buffer,
-    /// Length of the headers before it, before compression.
+    /// Length of the headers before the piece, before compression.
     pub headers_bytes: u32,
-    /// Its offset in the uncompressed contents of the file.
+    /// Offset of the piece in the uncompressed contents of the file.
     pub plain_at: u64,
 }

@@ -1,4 +1,4 @@
-//! Completed writes: the fate of their frames, and retries.
+//! Completed writes: whether their frames are kept, and retries.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::packed::Placed;
 use super::{Asked, Entry, Gap, State, Stream, What};
 use crate::index::Piece;
 
-/// The fate of frames, as it is counted.
+/// The result for frames, as it is counted.
 enum Fate {
     Kept,
     Lapped,
@@ -30,7 +30,7 @@ impl<D: Disk> Stream<D> {
         let Some(own) = self.entries.get_mut((entry - self.first_entry) as usize) else { return };
         let Some(file) = self.files.get_mut(&own.file) else { return };
         let length = super::length(&bytes);
-        // A page of padding that replaces a written page is counted already.
+        // A page of padding that replaces a written page was counted before.
         let has_grown = result.is_ok() && !matches!(own.what, What::Cover { is_written: true });
         shared.volumes.end(file.volume, length, has_grown);
         if has_grown {
@@ -45,7 +45,8 @@ impl<D: Disk> Stream<D> {
             && block.is_some_and(|block| self.reader.holds(block))
             && let Some(first_page) = own.first_page.take()
         {
-            // The written data is whole, so its first page is written too: then readers of the file see it.
+            // The written data is whole, so its first page is written too: it makes the block visible to readers of
+            // the file.
             let (file, at) = (own.file, own.at);
             return self.write(entry, file, at, Bytes::Own(first_page), shared);
         }
@@ -82,8 +83,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Retries writes that found the file system full, once space was freed. If the volume has failed meanwhile, they
-    /// fail.
+    /// Retries writes that failed because the file system was full, once space was freed. If the volume has failed
+    /// meanwhile, the writes fail.
     pub fn write_again(&mut self, shared: &mut Shared<D>) {
         let waits = |own: &Entry| matches!(own.state, State::Full(_));
         for at in 0..self.entries.len() {
@@ -110,7 +111,7 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Fails all pending writes to this volume, and forgets their tickets.
+    /// Fails all pending writes to this volume, and discards their tickets.
     pub fn give_up(&mut self, volume: usize, shared: &mut Shared<D>) {
         let is_asked = |entry: &&mut Entry| matches!(entry.state, State::Pending | State::Full(_));
         for entry in self.entries.iter_mut().filter(is_asked) {
@@ -137,7 +138,7 @@ impl<D: Disk> Stream<D> {
         shared.tickets.retain(|_, (stream, asked)| *stream != id || is_awaited(asked));
     }
 
-    /// Hides a torn piece from readers of the file.
+    /// Replaces a torn piece by padding, so that readers of the file skip it.
     fn cover(&mut self, file: u64, at: u64, bytes: usize, shared: &mut Shared<D>) {
         let [first, last] = gather::cover(bytes);
         let last_at = at + (bytes - last.filled()) as u64;
@@ -149,8 +150,8 @@ impl<D: Disk> Stream<D> {
         }
     }
 
-    /// Settles the oldest entries, up to the first one whose result is not known. `cursor` is `None` for a ring that is
-    /// not read any more: its frames were counted as lapped when the ring was released.
+    /// Settles the oldest entries, up to the first one whose result is not known. `cursor` is `None` for a ring that
+    /// is no longer read: its frames were counted as lapped when the ring was released.
     pub fn settle(&mut self, cursor: &mut Option<&mut Cursor>, shared: &mut Shared<D>) {
         while let Some(entry) = self.entries.front_mut() {
             let state = std::mem::replace(&mut entry.state, State::Done);
@@ -288,7 +289,7 @@ impl<D: Disk> Stream<D> {
         self.release(entry.file);
     }
 
-    /// Counts one pending write less for a file.
+    /// Subtracts one from the number of a file's pending writes.
     pub(super) fn release(&mut self, file: u64) {
         if let Some(file) = self.files.get_mut(&file) {
             file.pending = file.pending.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Files that are deleted for a quota, or because the file system is full before.
+//! Deletion of files for a quota, or because the file system is full before the quota is reached.
 
 use std::io;
 use std::time::Instant;
@@ -11,11 +11,11 @@ use crate::limits::{DELETE_AHEAD_BYTES, FRUITLESS_DELETIONS_MAX};
 use crate::recorder::housekeeping::{Job, Outcome, Past};
 
 impl<D: Disk> Volume<D> {
-    /// Has the oldest files deleted until all are within the quota, with some bytes to spare: those that are written
+    /// Deletes the oldest files until all files are within the quota, with a margin for the bytes that are written
     /// until the deletion is over.
     pub(super) fn keep_quota(&mut self, file_bytes: u64) {
         let Some(quota) = self.quota else { return };
-        // In steps it takes about as long as another file takes to be written.
+        // In steps, a deletion takes about as long as it takes to write another file.
         let ahead = match self.housekeeping.discards() {
             true => (DELETE_AHEAD_BYTES + file_bytes).min(quota / 16),
             false => DELETE_AHEAD_BYTES.min(quota / 32),
@@ -25,19 +25,19 @@ impl<D: Disk> Volume<D> {
         self.note_waiting();
     }
 
-    /// Deletions are not to be slow while writes wait for them, or the quota is exceeded.
+    /// Tells the thread to delete fast while writes wait for deletions, or while the quota is exceeded.
     pub(super) fn note_waiting(&self) {
         let is_exceeded = self.quota.is_some_and(|quota| self.recorded > quota);
         self.housekeeping.set_waited_for(self.is_full || self.is_ending || is_exceeded);
     }
 
-    /// Whether files may be deleted because of this error.
+    /// Returns whether files may be deleted because of this error.
     pub(super) fn may_delete(&self, error: &io::Error) -> bool {
         let is_full = error.kind() == io::ErrorKind::StorageFull;
         is_full && self.quota.is_some() && self.error.is_none()
     }
 
-    /// Has the oldest file deleted that is not being read. False: there is none.
+    /// Begins to delete the oldest file that is not being read. Returns `false` if there is none.
     pub(super) fn delete_oldest(&mut self) -> bool {
         for at in 0..self.past.len() {
             let own = &mut self.past[at];
@@ -56,7 +56,7 @@ impl<D: Disk> Volume<D> {
         false
     }
 
-    /// Records the result of a job. Gives that of a cut, which is its stream's.
+    /// Records the result of a job. Returns the result of a truncation, which belongs to a stream.
     pub(super) fn take(&mut self, outcome: Outcome) -> Option<(usize, u64, io::Result<()>)> {
         self.moved = Instant::now();
         match outcome {
@@ -85,11 +85,11 @@ impl<D: Disk> Volume<D> {
         None
     }
 
-    /// A deletion is over. If writes wait for it and it freed nothing (a snapshot has the blocks, too), more deletions
-    /// would only destroy recorded data.
+    /// Records that a deletion is over. If writes wait for it and it freed nothing (because a snapshot also has the
+    /// blocks), more deletions would only destroy recorded data.
     pub(super) fn deleted(&mut self, has_freed: bool) {
         let is_full = self.is_full;
-        // While others write, the free space says nothing.
+        // While no write waits, other writes change the free space, so it proves nothing.
         self.fruitless = if has_freed || !is_full { 0 } else { self.fruitless + 1 };
         if self.deleting == 0 {
             self.is_full = false;

@@ -15,15 +15,15 @@ use crate::catalog::{COMPLETE_ENDING, COMPRESSED_ENDING, LOCK_NAME, OPEN_ENDING,
 use crate::recorder::RecorderError;
 use crate::recorder::housekeeping::Past;
 
-/// How often, and how long apart, the lock of a directory is asked for.
+/// Number of attempts to get the lock of a directory, and the pause between them.
 const LOCK_TRIES: u32 = 20;
 pub const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-/// Locks a file that nobody reads: readers hold a shared lock. `None`: it is not there any more.
+/// Locks a file that nobody reads: readers hold a shared lock. `None`: the file does not exist any more.
 pub fn lock_unread(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = |access| rustix::fs::open(path, flags | access, Mode::empty());
-    // To be written, where its mode allows that: so it can be shortened when it is deleted.
+    // Open the file for writing if its mode allows that, so that it can be truncated when it is deleted.
     let file = match open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY)) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
@@ -33,10 +33,10 @@ pub fn lock_unread(path: &Path) -> io::Result<Option<File>> {
     Ok(Some(file))
 }
 
-/// The lock of a directory. Its file is removed and released when this is dropped.
+/// The lock of a directory. When it is dropped, its file is removed and the lock released.
 ///
-/// A lock is valid only if the path still names the locked file, so [`lock`] checks that once it has the lock. Only the
-/// owner of a valid lock removes the file. So no two processes have a valid lock of one directory.
+/// A lock is valid only if the path still names the locked file, so [`lock`] checks that after it has got the lock.
+/// Only the owner of a valid lock removes the file. So no two processes have a valid lock of one directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     file: File,
@@ -58,7 +58,7 @@ impl DirectoryLock {
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
         if !self.is_left && is_named(&self.file, &self.path) {
-            // An error is ignored: a file that is left over is not locked, so it excludes nobody.
+            // An error is ignored: a file that is left over is not locked, so it excludes no recorder.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -74,9 +74,9 @@ pub(crate) fn lock(directory: &Path) -> Result<DirectoryLock, RecorderError> {
             Ok(()) if is_named(&file, &path) => {
                 return Ok(DirectoryLock { file, path, is_left: false });
             }
-            // Its owner has removed it since it was opened.
+            // The owner of the lock has removed the file since it was opened.
             Ok(()) => {}
-            // A process that checks whether a recorder runs holds it for a moment.
+            // A process that checks whether a recorder is running holds the lock for a moment.
             Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
             Err(error) => return Err(failed(error.into())),
         }
@@ -86,7 +86,8 @@ pub(crate) fn lock(directory: &Path) -> Result<DirectoryLock, RecorderError> {
 
 /// Opens the file of a lock, or creates it.
 fn open_lock(path: &Path) -> io::Result<File> {
-    // Neither through a link nor waiting for a reader: the directory may be written to by others.
+    // Do not follow a symbolic link, and do not wait for a reader of a FIFO: other users may be able to write to the
+    // directory.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let mut open = OpenOptions::new();
     let opened = open.write(true).create(true).truncate(false).custom_flags(flags).open(path);
@@ -96,8 +97,8 @@ fn open_lock(path: &Path) -> io::Result<File> {
     opened
 }
 
-/// Files that recorders have left here, the oldest first: names are in the order in which the files were begun
-/// (decision 0049).
+/// Returns the files that recorders have left in the directory, the oldest first: names are in the order in which the
+/// files were begun (decision 0049).
 pub fn past_files(directory: &Path) -> io::Result<VecDeque<Past>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -107,7 +108,7 @@ pub fn past_files(directory: &Path) -> io::Result<VecDeque<Past>> {
             && let Ok(meta) = entry.metadata()
             && meta.is_file()
         {
-            // A file that was being written may be longer than its contents.
+            // A file that was being written may be longer than its contents, because of preallocated space.
             let is_open = name.as_bytes().ends_with(OPEN_ENDING.as_bytes());
             let taken = if is_open { 512 * meta.blocks() } else { u64::MAX };
             files.push((entry.path(), meta.len().min(taken)));
@@ -118,7 +119,8 @@ pub fn past_files(directory: &Path) -> io::Result<VecDeque<Past>> {
     Ok(files.into_iter().map(past).collect())
 }
 
-/// Whether a recorder gives files such names: `20261126T092719.123456789Z_eth0_0.pcapng`, perhaps `.open`.
+/// Returns whether a file name has the form that recorders use: `20261126T092719.123456789Z_eth0_0.pcapng`, with or
+/// without `.open`.
 pub(crate) fn is_recorded(name: &str) -> bool {
     let name = name.strip_suffix(OPEN_ENDING).unwrap_or(name);
     let stem = [COMPRESSED_ENDING, COMPLETE_ENDING];

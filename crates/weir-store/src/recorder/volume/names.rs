@@ -1,4 +1,4 @@
-//! Names of files. They begin with a time, and a later file never gets an earlier one, even if the clock was set back:
+//! Names of files. They begin with a time. A later file never gets an earlier time, even if the clock was set back:
 //! decision 0049.
 
 use std::collections::VecDeque;
@@ -10,40 +10,40 @@ use super::Volumes;
 use crate::limits::NAME_NS_MAX;
 use crate::recorder::housekeeping::Past;
 
-/// The beginning of a file name: a time of UTC, of [`TIME_BYTES`] bytes.
+/// The format of the beginning of a file name: a time in UTC, [`TIME_BYTES`] bytes long.
 const TIME_FORMAT: &str = "%Y%m%dT%H%M%S%.9fZ";
 const TIME_BYTES: usize = 26;
 
-/// The beginning of the name of a file with this time, in nanoseconds since the Unix epoch.
+/// Returns the beginning of the name of a file with this time, in nanoseconds since the Unix epoch.
 pub fn begin_of_name(time_ns: u64) -> String {
     DateTime::<Utc>::from_timestamp_nanos(time_ns as i64).format(TIME_FORMAT).to_string()
 }
 
-/// The time in the name of a file, in nanoseconds since the Unix epoch; `None` if there is none, or if it is later than
-/// [`NAME_NS_MAX`].
+/// Returns the time in the name of a file, in nanoseconds since the Unix epoch; `None` if there is no time, or if it
+/// is later than [`NAME_NS_MAX`].
 fn time_of_name(name: &str) -> Option<u64> {
     let time = NaiveDateTime::parse_from_str(name.get(..TIME_BYTES)?, TIME_FORMAT).ok()?;
     let time_ns = u64::try_from(time.and_utc().timestamp_nanos_opt()?).ok()?;
     (time_ns <= NAME_NS_MAX).then_some(time_ns)
 }
 
-/// The latest time in the names of these files, or 0.
+/// Returns the latest time in the names of these files, or 0.
 pub fn newest_ns(past: &VecDeque<Past>) -> u64 {
     let names = past.iter().filter_map(|past| past.path.file_name()?.to_str());
     names.filter_map(time_of_name).max().unwrap_or(0)
 }
 
 impl<D: Disk> Volumes<D> {
-    /// The time for the name of a new file: `now_ns`, or, if that is not later than the newest name in the directory,
-    /// the next nanosecond after that name.
+    /// Returns the time for the name of a new file: `now_ns`, or, if that is not later than the newest name in the
+    /// directory, the next nanosecond after that name.
     pub fn name_ns(&mut self, volume: usize, now_ns: u64) -> u64 {
         let own = &mut self.all[volume];
         own.newest_ns = now_ns.max(own.newest_ns + 1);
         own.newest_ns
     }
 
-    /// Notes for the user at the start: on file systems on which deletions for the quota delay writes, and on names
-    /// that are later than the clock.
+    /// Returns notes for the user at the start: about file systems on which deletions for the quota delay writes, and
+    /// about names that are later than the clock.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         self.all.iter().flat_map(|volume| {
             let name = volume.directory.display();
