@@ -71,7 +71,7 @@ impl FollowedFile {
         Ok(FollowedFile { path, open, next: None, lines: Lines::default(), old, buffer })
     }
 
-    /// Whether a file has been found at the path.
+    /// Returns whether a file has been found at the path.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.open.is_some()

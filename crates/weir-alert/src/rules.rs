@@ -23,7 +23,7 @@ pub enum Signature {
 }
 
 impl From<&str> for Signature {
-    /// Text that consists of digits is an id; any other text is searched for in the signature.
+    /// Creates a rule from text: digits are an id; any other text is searched for in the signature.
     fn from(text: &str) -> Signature {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {

@@ -180,14 +180,14 @@ impl Parquet {
         Ok(of_group.min(of_file.try_into().unwrap_or(usize::MAX)).max(1))
     }
 
-    /// Writes the row group if it is full, and closes the file if that is full.
+    /// Writes the waiting records as a row group, and closes the file if that is full.
     fn write_full(&mut self) -> io::Result<()> {
         self.write_group()?;
         let written = self.open.as_ref().map_or(0, |open| open.records);
         if written >= self.config.file_records { self.close() } else { Ok(()) }
     }
 
-    /// Writes the waiting records to the open file.
+    /// Writes the waiting records to the open file, as a row group.
     fn write_group(&mut self) -> io::Result<()> {
         let Some(open) = self.open.as_mut().filter(|_| !self.waiting.is_empty()) else {
             return Ok(());

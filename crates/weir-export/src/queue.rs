@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(2);
 pub enum WhenFull {
     /// Wait for room: no records are lost.
     Wait,
-    /// Drop its records and count them. After [`Queue::end_by`] or [`Queue::close`], wait instead.
+    /// Drop its records and count them. After [`Queue::end_by`], wait for room instead.
     Drop,
 }
 
@@ -70,7 +70,7 @@ impl Queue {
         Queue::start_with(export, when_full, Patience::default())
     }
 
-    /// As [`start`](Queue::start), with these time limits.
+    /// Starts the thread as [`start`](Queue::start) does, with these time limits.
     ///
     /// # Errors
     /// The system cannot start another thread.

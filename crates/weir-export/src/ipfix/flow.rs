@@ -87,7 +87,7 @@ impl Layouts {
         self.0 |= 1 << layout.0;
     }
 
-    /// Those that are not in `others`.
+    /// Returns the layouts that are not in `others`.
     pub(super) fn without(self, others: Layouts) -> impl Iterator<Item = Layout> {
         let bits = self.0 & !others.0;
         (0..LAYOUTS).filter(move |bit| bits >> bit & 1 != 0).map(Layout)

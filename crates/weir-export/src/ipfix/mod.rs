@@ -390,7 +390,7 @@ fn resolve(target: &Target) -> io::Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-/// Seconds since the Unix epoch, modulo 2^32.
+/// Returns the seconds since the Unix epoch, modulo 2^32.
 fn now_s() -> u32 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() as u32)
 }

@@ -204,7 +204,7 @@ fn read(mut pipe: impl Read + Send + 'static, lines: Lines, data: bool) -> JoinH
     })
 }
 
-/// Each line is pushed whole, so the lines are valid even after another thread has panicked.
+/// Locks the lines. Each line is pushed whole, so they are valid even after another thread has panicked.
 fn lock(lines: &Lines) -> MutexGuard<'_, Vec<Line>> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -148,8 +148,8 @@ fn new_ring() -> std::result::Result<Ring<Mapping>, RingError> {
     memory::create_memfd("weir-bench", &spec)
 }
 
-/// A reader with its own mapping, as in another process, which has read all frames so far. It polls, so it keeps the
-/// distance that `weir_ring::idle` recommends for polling readers.
+/// Creates a reader with its own mapping, as in another process, which has read all frames so far. It polls, so it
+/// keeps the distance that `weir_ring::idle` recommends for polling readers.
 fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingError> {
     let fd = ring.memory().as_fd().try_clone_to_owned();
     let fd = fd.map_err(|source| RingError::Os { doing: "duplicating a descriptor", source })?;

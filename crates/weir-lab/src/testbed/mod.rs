@@ -83,14 +83,14 @@ impl Builder {
         self
     }
 
-    /// Enables GRO at the receiving end; off by default. A veth drops frames sent to it by XDP (the kernel generator)
+    /// Switches GRO at the receiving end; off by default. A veth drops frames sent to it by XDP (the kernel generator)
     /// unless its NAPI runs, which needs GRO or an XDP program. With GRO, the stack may join consecutive TCP segments.
     pub fn gro(mut self, on: bool) -> Self {
         self.gro = on;
         self
     }
 
-    /// Enables IPv6 in the namespaces; off by default. With IPv6, the kernel sends frames of its own: neighbour
+    /// Switches IPv6 in the namespaces; off by default. With IPv6, the kernel sends frames of its own: neighbour
     /// discovery, router solicitations, multicast reports.
     pub fn ipv6(mut self, on: bool) -> Self {
         self.ipv6 = on;

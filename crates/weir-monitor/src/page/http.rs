@@ -43,7 +43,7 @@ pub trait Site: Send + 'static {
     /// exist.
     fn answer(&mut self, path: &str) -> Option<Answer>;
 
-    /// Called at least four times a second.
+    /// Does periodic work. Called at least four times a second.
     fn tick(&mut self) {}
 }
 

@@ -71,7 +71,7 @@ pub fn write_named_kind(line: &mut Line<'_>, kind: u16) {
     line.named();
 }
 
-/// Returns the header that follows an ethertype or an 802.3 length.
+/// Writes or returns the header that follows an ethertype or an 802.3 length.
 pub fn write_payload<'a>(line: &mut Line<'_>, kind: u16, rest: Bytes<'a>) -> Option<Next<'a>> {
     if kind < ether_type::LOWEST {
         return llc::write(line, rest.up_to(usize::from(kind)));

@@ -80,7 +80,7 @@ impl Connection {
     fn next(&mut self) -> Option<Vec<u8>> {
         let step = self.step;
         self.step += 1;
-        // After every second full segment, the client acknowledges two.
+        // After every two full segments, the client acknowledges both.
         let answer = self.segments() + self.segments().div_ceil(2);
         let mut flags = TcpHeader { ack: true, ..TcpHeader::default() };
         let (from, payload) = match step {
