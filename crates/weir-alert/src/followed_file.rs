@@ -19,7 +19,8 @@ pub struct FollowedFile {
     /// A new file at the path. It is read once the old file has been read to its end.
     next: Option<Open>,
     lines: Lines,
-    /// Size of the file when it was opened. Lines that lie within these bytes are old.
+    /// Size that the file had when this value was created; 0 for files that appear later. Lines that lie within these
+    /// bytes are old.
     old: u64,
     buffer: Vec<u8>,
 }

@@ -37,7 +37,7 @@ impl EndAtOnce {
 /// State that an export and its queue share: time limits, and how often a disk was full.
 #[derive(Default)]
 pub struct Patience {
-    /// Set once no more records come. Records that still wait at this time are dropped.
+    /// Set when the export has to end. Records that still wait at this time are dropped.
     finish_by: OnceLock<Instant>,
     at_once: EndAtOnce,
     /// How often a disk was found full.

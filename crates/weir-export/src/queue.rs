@@ -138,8 +138,8 @@ impl Queue {
         self.shared.patience.end_by(end);
     }
 
-    /// Declares that no more batches come, which starts the time limit of the end. Close several queues before the
-    /// first is [finished](Queue::finish), so that their time limits run in parallel.
+    /// Declares that no more batches come. With [`WhenFull::Drop`], this also starts the time limit of the end. Close
+    /// several queues before the first is [finished](Queue::finish), so that their time limits run in parallel.
     pub fn close(&mut self) {
         self.sender = None;
         if self.when_full == WhenFull::Drop {

@@ -21,7 +21,7 @@ const CONTROL: &str = "softflowctl";
 /// Most flows that softflowd keeps at once, the same number as in `weir flows`.
 const FLOWS_MAX: u32 = 1_000_000;
 const READY: Duration = Duration::from_secs(15);
-/// Covers libpcap's packet buffer timeout, after which a partly filled block is delivered, and the reading of the rest.
+/// Time for libpcap's packet buffer timeout, after which a partly filled block is delivered, and for reading the rest.
 pub(super) const GRACE: Duration = Duration::from_millis(1200);
 
 /// A running softflowd.

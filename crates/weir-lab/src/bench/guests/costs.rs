@@ -200,8 +200,8 @@ fn per_second_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     Ok([0, 1].map(|index| (after[index] - before[index]) / seconds))
 }
 
-/// Measures the activity of the first guest, first without feeds and then with a feed that gets no frames, while a
-/// consumer in another guest gets frames.
+/// Measures the activity of the first guest: without any feeds, then while a consumer in another guest gets frames, and
+/// then also with a feed of its own that gets no frames.
 fn idle(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 3]> {
     let [still, _] = per_second_in_guest(host)?;
     let consumer = Consumer::start(host, 1, 0, "host:lan")?;
