@@ -8,7 +8,7 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let target = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
-    // The UAPI headers of the target: Debian keeps <asm/...> in a folder by architecture.
+    // UAPI headers of the target: Debian has <asm/...> in a folder for each architecture.
     let include = format!("/usr/include/{target}-linux-gnu");
     let source = Path::new("bpf/wire_generator.bpf.c");
     SkeletonBuilder::new()

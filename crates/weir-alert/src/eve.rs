@@ -1,4 +1,4 @@
-//! A line of Suricata's EVE JSON, and the alert in it.
+//! Parses lines of Suricata's EVE JSON that are alerts.
 //!
 //! Source: Suricata's user guide, "Eve JSON Format".
 
@@ -17,55 +17,55 @@ use crate::limits::ALERT_CHARS_MAX;
 /// An alert.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alert {
-    /// When the packet came, as the line says; `None` if that is no time.
+    /// The packet's time, from the line's timestamp; `None` if the timestamp cannot be parsed.
     pub time: Option<SystemTime>,
-    /// Where the packet that raised it came from, and where it went.
+    /// Source address and port of the packet that raised the alert.
     pub source: End,
-    /// See [`Alert::source`].
+    /// Destination address and port of this packet.
     pub destination: End,
-    /// The protocol above IP, if it is one with ports.
+    /// The transport protocol, if it has ports.
     pub protocol: Option<u8>,
-    /// 1 is the worst.
+    /// The severity; 1 is the most severe.
     pub severity: Option<u64>,
-    /// The number of the signature.
+    /// The id of the signature.
     pub signature_id: Option<u64>,
-    /// Its text, without control characters.
+    /// The signature's text, without control characters.
     pub signature: String,
-    /// Its class, without control characters.
+    /// The signature's category, without control characters.
     pub category: String,
 }
 
-/// An end of a packet's way.
+/// Address and port of one end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Its address.
+    /// The address.
     pub address: IpAddr,
-    /// Its port, if the protocol has some.
+    /// The port, if the protocol has ports.
     pub port: Option<u16>,
 }
 
 /// The entry to block because of an alert.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum What {
-    /// Its flow, in both directions.
+    /// The flow of the alert's packet, in both directions.
     #[default]
     Flow,
-    /// The address that its packet came from.
+    /// The source address of the packet.
     Source,
-    /// The address that its packet went to.
+    /// The destination address of the packet.
     Destination,
 }
 
-/// Why a line has no alert.
+/// The reason why a line gives no alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAlert {
-    /// It tells of something else: a flow, a query.
+    /// The line is another kind of event, such as a flow or a DNS query.
     OtherEvent,
-    /// It is no event, or an alert that lacks something.
+    /// The line is not an event, or is an alert without a required field.
     NotUnderstood,
 }
 
-/// The fields that tell whether a line is an alert; other lines are not examined further.
+/// The field that tells whether a line is an alert. Only alerts are parsed further.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow)]
@@ -100,10 +100,10 @@ struct AlertPart<'a> {
     category: Cow<'a, str>,
 }
 
-/// The alert of a line.
+/// Parses a line as an alert.
 ///
 /// # Errors
-/// It has none.
+/// [`NoAlert`]: the line is not an alert, or cannot be parsed.
 pub fn parse(line: &[u8]) -> Result<Alert, NoAlert> {
     let wrong = |_| NoAlert::NotUnderstood;
     let event: Event = serde_json::from_slice(line).map_err(wrong)?;
@@ -124,8 +124,8 @@ pub fn parse(line: &[u8]) -> Result<Alert, NoAlert> {
 }
 
 impl Alert {
-    /// The entry to block because of it; `None` if its flow is asked for and has no ports, or has ends of two
-    /// kinds.
+    /// Returns the entry to block because of this alert. For [`What::Flow`] it is `None` if the flow has no ports, or
+    /// if one address is IPv4 and the other IPv6.
     #[must_use]
     pub fn entry(&self, what: What) -> Option<Entry> {
         match what {
@@ -147,7 +147,8 @@ impl Alert {
     }
 }
 
-/// Suricata writes the names of /etc/protocols, most of them in capitals.
+/// Returns the number of a protocol that has ports. Suricata writes the names of /etc/protocols, most of them in
+/// capitals.
 fn protocol_with_ports(name: &str) -> Option<u8> {
     let known = [
         ("tcp", protocol::TCP),
@@ -160,13 +161,14 @@ fn protocol_with_ports(name: &str) -> Option<u8> {
     found.map(|(_, number)| *number)
 }
 
-/// `2026-05-05T10:00:00.123456+0200`.
+/// Parses a timestamp such as `2026-05-05T10:00:00.123456+0200`.
 fn time(text: &str) -> Option<SystemTime> {
     let time = DateTime::parse_from_str(text, "%Y-%m-%dT%H:%M:%S%.f%z");
     time.ok().map(SystemTime::from)
 }
 
-/// A text that goes to terminals: whoever sends packets may choose a part of it.
+/// Removes control characters, and cuts long texts. The text is shown on terminals, and a sender of packets may control
+/// a part of it.
 fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(ALERT_CHARS_MAX).collect()
 }

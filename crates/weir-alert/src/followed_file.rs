@@ -1,6 +1,6 @@
-//! A file that grows, is renamed and created again, or is truncated, as `tail -F` reads it.
+//! Follows a file as `tail -F` does: the file may grow, be truncated, or be renamed and created again.
 //!
-//! It is polled, which costs two system calls if nothing is new, and works on every file system.
+//! The file is polled, which works on every file system and costs two system calls if nothing is new.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Seek};
@@ -9,17 +9,18 @@ use std::path::{Path, PathBuf};
 
 use crate::lines::{Line, Lines};
 
-/// Bytes that are read at a time.
+/// Bytes to read at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// A file that is read as it grows. It may not exist yet.
 pub struct FollowedFile {
     path: PathBuf,
     open: Option<Open>,
-    /// A new file at the path. It is read after the end of the old one.
+    /// A new file at the path. It is read once the old file has been read to its end.
     next: Option<Open>,
     lines: Lines,
-    /// Bytes that the file had when it was opened: their lines are old.
+    /// Size that the file had when this value was created; 0 for files that appear later. Lines that lie within these
+    /// bytes are old.
     old: u64,
     buffer: Vec<u8>,
 }
@@ -32,9 +33,9 @@ struct Open {
 }
 
 impl Open {
-    /// Opens the file; `None` if it does not exist.
+    /// Opens the file. Returns `None` if it does not exist.
     fn new(path: &Path) -> io::Result<Option<Open>> {
-        // Opening a pipe would wait for its writer.
+        // Opening a named pipe would wait for its writer.
         let is_file = match path.metadata() {
             Ok(meta) => meta.is_file(),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -59,10 +60,10 @@ fn identity(meta: &Metadata) -> (u64, u64) {
 }
 
 impl FollowedFile {
-    /// The file at this path, from its beginning on.
+    /// Opens the file at this path, if there is one, and starts at its beginning.
     ///
     /// # Errors
-    /// It exists and cannot be read, or is not a regular file.
+    /// The file exists but cannot be read, or is not a regular file.
     pub fn new(path: &Path) -> io::Result<FollowedFile> {
         let open = Open::new(path)?;
         let old =
@@ -71,14 +72,15 @@ impl FollowedFile {
         Ok(FollowedFile { path, open, next: None, lines: Lines::default(), old, buffer })
     }
 
-    /// Whether a file has been found at the path.
+    /// Returns whether a file has been found at the path.
     #[must_use]
     pub fn is_there(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Reads a piece and gives its lines to `take`, each with whether it was there at the beginning. `false` if nothing
-    /// is new: call again later.
+    /// Reads a piece of the file and passes its lines to `take`. The flag beside each line tells whether the file had
+    /// the line already when this value was created. Returns `false` if nothing is new; the caller then tries again
+    /// later.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -89,7 +91,7 @@ impl FollowedFile {
         };
         let is_old = open.offset < self.old;
         let left = usize::try_from(self.old.saturating_sub(open.offset)).unwrap_or(PIECE_BYTES);
-        // Old and new lines come in different pieces; one that is old in part counts as new.
+        // A piece has either old or new bytes. A line that has both counts as new.
         let piece = if is_old { left.min(PIECE_BYTES) } else { PIECE_BYTES };
         let count = match open.file.read(&mut self.buffer[..piece]) {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(true),
@@ -105,8 +107,8 @@ impl FollowedFile {
             (self.open, self.old) = (Some(next), 0);
             return Ok(true);
         }
-        // Truncated, and written again from its beginning. This is not noticed if the file has grown beyond the old
-        // offset by now.
+        // The file was truncated and written again from its beginning. This is not noticed if it has already grown
+        // beyond the old offset.
         if open.file.metadata()?.len() < open.offset {
             open.file.rewind()?;
             (open.offset, self.old) = (0, 0);
@@ -117,12 +119,12 @@ impl FollowedFile {
         if now.identity == open.identity {
             return Ok(false);
         }
-        // Its writer may have written to the old file since the last read, so that is read to its end first.
+        // The writer may have written to the old file since the last read, so the old file is read to its end first.
         self.next = Some(now);
         Ok(true)
     }
 
-    /// Gives the bytes after the last end of a line to `take`, as a line.
+    /// Passes the bytes after the last line break to `take` as a line.
     pub fn end(&mut self, mut take: impl FnMut(Line, bool)) {
         self.lines.end(|line| take(line, false));
     }

@@ -1,12 +1,12 @@
-//! Alerts that other tools write, line by line, and the entries to block because of them.
+//! Reads alerts from files of other tools, line by line, and gives the entries to block because of them.
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`eve`] | a line of Suricata's EVE JSON, and the alert in it |
-//! | [`rules`] | selection of the alerts that lead to an entry |
-//! | [`lines`] | bytes split into lines, none longer than a limit |
-//! | [`followed_file`] | a file that grows, is renamed and created again, or is truncated |
-//! | [`limits`] | how long a line may be |
+//! | [`eve`] | parses lines of Suricata's EVE JSON that are alerts |
+//! | [`rules`] | rules that select the alerts that lead to an entry |
+//! | [`lines`] | splits bytes into lines, none longer than a limit |
+//! | [`followed_file`] | follows a file that grows, is truncated, or is renamed and created again |
+//! | [`limits`] | limits for lines and texts |
 #![forbid(unsafe_code)]
 
 pub mod eve;

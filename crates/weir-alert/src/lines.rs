@@ -2,7 +2,7 @@
 
 use crate::limits::LINE_BYTES_MAX;
 
-/// A line, without its end.
+/// A line, without the line break.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// A complete line.
@@ -11,17 +11,17 @@ pub enum Line<'a> {
     TooLong,
 }
 
-/// Splits bytes into lines as they come.
+/// Splits a stream of bytes into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     /// The beginning of a line whose end has not come yet.
     half: Vec<u8>,
-    /// That line is already too long.
+    /// The line is already too long; its remaining bytes are skipped.
     skips: bool,
 }
 
 impl Lines {
-    /// Gives each line that ends in these bytes to `take`; keeps the rest.
+    /// Passes each line that ends in these bytes to `take`, and keeps the incomplete line after them.
     pub fn push(&mut self, bytes: &[u8], mut take: impl FnMut(Line)) {
         let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();
         while let Some(piece) = pieces.next() {
@@ -37,7 +37,7 @@ impl Lines {
         }
     }
 
-    /// To be called at the end of the input: the kept bytes are a line.
+    /// Passes the incomplete line, if there is one, to `take`. To be called at the end of the input.
     pub fn end(&mut self, mut take: impl FnMut(Line)) {
         if std::mem::take(&mut self.skips) {
             take(Line::TooLong);

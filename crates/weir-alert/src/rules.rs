@@ -2,28 +2,28 @@
 
 use crate::eve::Alert;
 
-/// Selects alerts: every kind of rule must match. A kind without rules matches all alerts.
+/// Selects alerts. An alert must match every kind of rule; a kind without rules matches all alerts.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// The alert has this severity or a worse one, which is a lower number.
+    /// The alert's severity is at most this number. Lower numbers are more severe.
     pub severity_max: Option<u64>,
-    /// The alert has one of these signatures.
+    /// The alert matches one of these rules for signatures.
     pub signatures: Vec<Signature>,
-    /// One of these texts is a part of the category, in upper or lower case.
+    /// The alert's category contains one of these texts; case is ignored.
     pub categories: Vec<String>,
 }
 
 /// A rule for signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signature {
-    /// The signature's id.
+    /// The signature has this id.
     Id(u64),
-    /// A part of the signature's text, in upper or lower case.
+    /// The signature's text contains this text; case is ignored.
     Text(String),
 }
 
 impl From<&str> for Signature {
-    /// Digits are an id, everything else is a text.
+    /// Creates a rule from text: digits are an id; any other text is searched for in the signature.
     fn from(text: &str) -> Signature {
         let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
         match text.parse() {
@@ -34,7 +34,7 @@ impl From<&str> for Signature {
 }
 
 impl Rules {
-    /// Whether the rules select this alert. An alert without the field of a rule does not match it.
+    /// Returns whether the rules select this alert. An alert that lacks the field of a rule does not match the rule.
     #[must_use]
     pub fn take(&self, alert: &Alert) -> bool {
         let of_signature = |rule: &Signature| match rule {

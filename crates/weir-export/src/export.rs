@@ -1,4 +1,4 @@
-//! The interface of an export.
+//! The trait that all exports implement, and its data types.
 
 use std::io;
 use std::sync::Arc;
@@ -9,78 +9,77 @@ use weir_flow::FlowRecord;
 
 use crate::patience::Patience;
 
-/// Where frames come from: an interface, and whose it is.
+/// The interface that frames come from, and its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Origin {
     /// The interface's name.
     pub interface: String,
-    /// The VM, container or pod whose interface it is, where that is known.
+    /// The VM, container or pod that the interface belongs to, if that is known.
     pub owner: Option<Owner>,
 }
 
-/// Owner of frames.
+/// Owner of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Owner {
     /// `container`, `pod`, `vm`, `process` or `netns`.
     pub kind: String,
-    /// Its name.
+    /// Name of the owner.
     pub name: String,
-    /// The id of a container, or of a pod.
+    /// Id, if the owner is a container or a pod.
     pub id: Option<String>,
 }
 
-/// Records that are handed over together. Several exports read the same batch.
+/// A batch of records. All exports share the same batch.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// The records, in the order in which their flows ended.
     pub records: Vec<FlowRecord>,
-    /// By [`FlowRecord::interface`]. It may have more in a later batch, and the same at the same numbers, but for
-    /// owners that have become known.
+    /// Origins by [`FlowRecord::interface`]. A later batch may have more origins, but an interface keeps its number. An
+    /// entry changes only when its owner becomes known.
     pub origins: Arc<Vec<Origin>>,
 }
 
 impl Batch {
-    /// Where a record of this batch comes from.
+    /// Returns the origin of a record of this batch.
     #[must_use]
     pub fn origin(&self, record: &FlowRecord) -> Option<&Origin> {
         self.origins.get(record.interface as usize)
     }
 }
 
-/// Records of one export so far.
+/// Counts of the records that an export has handled so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Handed to the file, the socket or the pipe.
+    /// Records that were passed to the file, socket or pipe.
     pub sent: u64,
-    /// Those that could not be: the other end was too slow, not there, or refused them.
+    /// Records that could not be sent: the receiver was too slow, unreachable, or refused them.
     pub unsent: u64,
 }
 
-/// Why an export cannot go on. Records that it was given and did not send are in its
-/// [`Counts::unsent`].
+/// The error that ends an export. Records that the export received and did not send are in its [`Counts::unsent`].
 #[derive(Debug, Error)]
 #[error("{what}")]
 pub struct ExportError {
     /// The failed action, its object, and a remedy.
     pub what: String,
-    /// Why.
+    /// The cause.
     #[source]
     pub source: io::Error,
 }
 
-/// Where records go. Its methods are called by a thread of its own, and may wait.
+/// A destination for records. Each export has its own thread, which calls these methods; they may block.
 pub trait Export: Send {
-    /// Its name, as a user would write it: `ipfix://collector:4739`.
+    /// Returns the name of the export, as a user would write it: `ipfix://collector:4739`.
     fn name(&self) -> String;
 
     /// Sends these records, or counts them as unsent.
     ///
     /// # Errors
-    /// [`ExportError`]: it takes no more. A collector that is away for a while is not such an error.
+    /// [`ExportError`]: the export takes no more records. A collector that is unreachable for a while is no error.
     fn take(&mut self, batch: &Batch) -> Result<(), ExportError>;
 
-    /// Called where no batch has come for [`queue::TICK`](crate::queue::TICK), and at least as often otherwise:
-    /// writes the collected data, does work that is due by time.
+    /// Writes collected data and does periodic work. Called every [`queue::TICK`](crate::queue::TICK), or later if
+    /// another method takes longer.
     ///
     /// # Errors
     /// As [`take`](Export::take).
@@ -88,7 +87,7 @@ pub trait Export: Send {
         Ok(())
     }
 
-    /// Lets out the rest: nothing more comes.
+    /// Sends all remaining records. No further batch comes after this call.
     ///
     /// # Errors
     /// As [`take`](Export::take).
@@ -96,9 +95,9 @@ pub trait Export: Send {
         Ok(())
     }
 
-    /// Called once, before everything else: how long it may wait.
+    /// Sets the time limits of the export. Called once, before all other methods.
     fn set_patience(&mut self, _patience: Arc<Patience>) {}
 
-    /// Records so far. Those that it still holds are in neither count.
+    /// Returns the counts so far. Records that the export still holds are not counted.
     fn counts(&self) -> Counts;
 }

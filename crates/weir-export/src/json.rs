@@ -1,4 +1,4 @@
-//! Flows as lines of JSON. Names are those of docs/flows.md.
+//! Writes flows as lines of JSON. docs/flows.md describes the fields.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::limits::FULL_TIME_MAX;
 use crate::patience::Patience;
 use crate::patient_writer::PatientWriter;
 
-/// Bytes that are written at once: where the writer fails, the records of one chunk are in doubt.
+/// Bytes to write at once. If the writer fails, all records of these bytes count as unsent.
 const CHUNK_BYTES: usize = 1 << 16;
 
-/// An export that writes a line of JSON for each record. A disk that is full is tried again for a minute.
+/// Writes a line of JSON for each record. If the disk is full, a write is tried again for [`FULL_TIME_MAX`].
 pub struct JsonLines<W> {
     out: PatientWriter<W>,
     name: String,
@@ -27,22 +27,22 @@ pub struct JsonLines<W> {
 }
 
 impl<W: Write + Send> JsonLines<W> {
-    /// Lines that go to `out`, which needs no buffer of its own; it is flushed after each batch. `name` is for
-    /// messages: `standard output`. With `is_biflow`, lines have the other direction, too.
+    /// Creates an export that writes to `out`, which needs no buffer of its own; it is flushed after each chunk of
+    /// lines. `name` is for messages: `standard output`. With `is_biflow`, lines have both directions.
     #[must_use]
     pub fn new(out: W, name: &str, is_biflow: bool) -> JsonLines<W> {
         let out = PatientWriter { inner: out, patience: Arc::default(), full_time: FULL_TIME_MAX };
         JsonLines { out, name: name.to_owned(), is_biflow, counts: Counts::default() }
     }
 
-    /// Has a disk that is full tried again for so long, and no longer.
+    /// Sets how long a write is tried again while the disk is full.
     #[must_use]
     pub fn with_full_time(mut self, full_time: Duration) -> JsonLines<W> {
         self.out.full_time = full_time;
         self
     }
 
-    /// Writes these lines. Of lines that went out in part nobody knows which were read: none of them counts as sent.
+    /// Writes these lines. If that fails, it is unknown which of them were read, so none counts as sent.
     fn write(&mut self, lines: &str, count: u64) -> Result<(), ExportError> {
         let written = self.out.write_all(lines.as_bytes()).and_then(|()| self.out.flush());
         match written {
@@ -65,10 +65,11 @@ impl<W: Write + Send> Export for JsonLines<W> {
         self.name.clone()
     }
 
-    /// Writes the lines of this batch.
+    /// Writes a line for each record of this batch.
     ///
     /// # Errors
-    /// The writer's own, as the source: a reader that has gone is [`BrokenPipe`](std::io::ErrorKind::BrokenPipe).
+    /// The writer's error, as the source. If the reader of a pipe has gone, that is
+    /// [`BrokenPipe`](std::io::ErrorKind::BrokenPipe).
     fn take(&mut self, batch: &Batch) -> Result<(), ExportError> {
         let (mut lines, mut count) = (String::new(), 0);
         for (at, record) in batch.records.iter().enumerate() {
@@ -95,7 +96,7 @@ impl<W: Write + Send> Export for JsonLines<W> {
     }
 }
 
-/// A flow that has ended.
+/// Fields of a line.
 #[derive(Serialize)]
 struct Line<'a> {
     event: &'static str,
@@ -125,7 +126,7 @@ struct Line<'a> {
     community_id: String,
 }
 
-/// Owner of an interface.
+/// Fields of an interface's owner.
 #[derive(Serialize)]
 struct LineOwner<'a> {
     kind: &'a str,
@@ -140,7 +141,7 @@ impl<'a> LineOwner<'a> {
     }
 }
 
-/// Counts of one direction.
+/// Counts of one direction of a flow.
 #[derive(Serialize)]
 struct LineCounts {
     packets: u64,
@@ -156,21 +157,22 @@ impl LineCounts {
     }
 }
 
-/// The TCP flags as tools write them, `CEUAPRSF`, those that were never set left out.
+/// Returns the TCP flags that are set as letters, in the order `CEUAPRSF`.
 #[must_use]
 pub fn flags_text(flags: u8) -> String {
     let letters = (0..8).rev().zip("CEUAPRSF".chars());
     letters.filter(|(bit, _)| flags & (1 << bit) != 0).map(|(_, letter)| letter).collect()
 }
 
-/// Nanoseconds since the Unix epoch by RFC 3339, in UTC, to the nanosecond; at most those of April 2262.
+/// Formats nanoseconds since the Unix epoch as RFC 3339, in UTC and with nine decimals. The latest possible time is in
+/// April 2262.
 #[must_use]
 pub fn time_text(ns: u64) -> String {
     DateTime::from_timestamp_nanos(ns.try_into().unwrap_or(i64::MAX))
         .to_rfc3339_opts(SecondsFormat::Nanos, true)
 }
 
-/// Source and destination of a flow.
+/// Formats the source and destination address of a flow.
 #[must_use]
 pub fn addresses_text(addresses: &Addresses) -> [String; 2] {
     match addresses {
@@ -179,7 +181,7 @@ pub fn addresses_text(addresses: &Addresses) -> [String; 2] {
     }
 }
 
-/// The line of a record, with its end. `interface` is null without an `origin`.
+/// Formats a record as a line, with its line break. Without an `origin`, `interface` is null.
 #[must_use]
 pub fn line(record: &FlowRecord, origin: Option<&Origin>, is_biflow: bool) -> String {
     let FlowRecord { key, vlan, first_ns, last_ns, forward, reverse, icmp, reason, .. } = record;

@@ -1,18 +1,18 @@
-//! Records of flows, out to where people look.
+//! Exports of flow records: to files, standard output and collectors.
 //!
-//! An [`Export`] takes batches of records and may wait for a disk or a collector. A [`Queue`] has a thread of its own
-//! for one: the thread that counts frames hands batches over, never waits for it (unless told to), and every record
-//! that could not be sent is counted.
+//! An [`Export`] takes batches of records; it may wait for a disk or a collector. A [`Queue`] runs an export in its own
+//! thread. The thread that counts frames pushes batches to the queue, and does not wait for the export unless told to.
+//! Every record that could not be sent is counted.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`export`] | what an export is, its batches, where their flows come from |
-//! | [`queue`] | the thread of an export, and what waits for it |
+//! | [`export`] | the trait [`Export`], batches of records, and origins of flows |
+//! | [`queue`] | the thread of an export, and the batches that wait for it |
 //! | [`json`] | lines of JSON |
 //! | [`parquet`] | Parquet files by time, for DuckDB and others |
 //! | [`ipfix`] | an export to a collector of IPFIX |
-//! | [`patience`] | how long an export goes on with the records that it has |
-//! | [`limits`] | how much may wait |
+//! | [`patience`] | time limits of an export |
+//! | [`limits`] | limits for sizes, counts and times |
 #![deny(unsafe_code)]
 
 pub mod export;

@@ -1,4 +1,4 @@
-//! Flows as Parquet files, a file for each minute or so.
+//! Exports flows as Parquet files. By default there is a new file each minute.
 //!
 //! Source: <https://parquet.apache.org/docs/file-format/>. Columns are those of docs/flows.md.
 
@@ -24,27 +24,28 @@ use crate::limits::FULL_TIME_MAX;
 use crate::patience::Patience;
 use crate::patient_writer::PatientWriter;
 
-/// Records that are compressed and written together. So many wait in memory, 120 bytes each: 8 MiB, and some 10 MiB
-/// more while they are written. Readers skip a group where its least and greatest values say that none matches.
+/// Records of a row group. Waiting records take 120 bytes each in memory, 8 MiB in total, and writing them takes
+/// another 10 MiB or so. Readers skip a row group if its minima and maxima show that no record matches.
 const GROUP_RECORDS: usize = 1 << 16;
 
-/// How files are made.
+/// Settings of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How long after its first record a file is closed. A crash loses so much.
+    /// A file is closed this long after its first record. A crash loses at most the records of this time.
     pub every: Duration,
-    /// Records after which a file is closed early.
+    /// A file is closed early after this number of records.
     pub file_records: u64,
-    /// Whether records have the other direction, too: without it, the columns for that are null.
+    /// Whether records have both directions. If not, the columns of the reverse direction are null.
     pub is_biflow: bool,
-    /// Permission bits of the files, of which those of the umask are taken away.
+    /// Permission bits of the files, before the umask is applied.
     pub mode: u32,
-    /// How long a disk that is full is tried again before the export ends.
+    /// How long a write is tried again while the disk is full. Then the export ends.
     pub full_time: Duration,
 }
 
 impl Default for Config {
-    /// A file each minute or 4 Mi records, for its owner only; a full disk is tried again for a minute.
+    /// Closes a file after one minute or 4 Mi records. Only the owner may read it. A full disk is tried again for a
+    /// minute.
     fn default() -> Config {
         Config {
             every: Duration::from_secs(60),
@@ -58,13 +59,13 @@ impl Default for Config {
 
 /// An export that writes Parquet files into a directory.
 ///
-/// A file is named by the time at which it was begun, `flows-20261126T042000Z.parquet`, and begins with a record: where
-/// nothing comes there is no file. Until it is whole it is `.flows-20261126T042000Z.parquet.part`; then it is synced to
-/// the disk and renamed, so `*.parquet` are whole files at any time. No file is ever overwritten: where the name is
-/// taken, the next is `flows-20261126T042000Z-2.parquet`.
+/// A file is created when its first record comes, and named by this time: `flows-20261126T042000Z.parquet`. While it is
+/// incomplete, its name is `.flows-20261126T042000Z.parquet.part`. When complete, it is synced to the disk and renamed,
+/// so `*.parquet` matches only complete files. No file is ever overwritten: if the name is taken, the next one is
+/// `flows-20261126T042000Z-2.parquet`.
 ///
-/// Records count as sent once their file has its name. Those of a file that fails are unsent, all of them, and the file
-/// is removed.
+/// Records count as sent once their file has its final name. If writing a file fails, it is removed, and all of its
+/// records count as unsent.
 pub struct Parquet {
     directory: PathBuf,
     config: Config,
@@ -72,7 +73,7 @@ pub struct Parquet {
     schema: TypePtr,
     properties: WriterPropertiesPtr,
     open: Option<OpenFile>,
-    /// Records of the open file that are not in it yet, fewer than a group.
+    /// Records for the open file that are not written yet: less than a row group.
     waiting: Vec<FlowRecord>,
     origins: Arc<Vec<Origin>>,
     counts: Counts,
@@ -84,11 +85,12 @@ struct OpenFile {
     writer: SerializedFileWriter<PatientWriter<File>>,
     part: Part,
     begun: Instant,
-    /// Records that are in it.
+    /// Number of records written to the file.
     records: u64,
 }
 
-/// A moment by both clocks: files are named by one that may be set, and closed by one that may not.
+/// The present time by two clocks. The wall clock, which may be set, names the files; the monotonic clock decides when
+/// to close them.
 #[derive(Clone, Copy)]
 struct Now {
     wall: SystemTime,
@@ -98,10 +100,10 @@ struct Now {
 type Clock = Box<dyn FnMut() -> Now + Send>;
 
 impl Parquet {
-    /// Files go to `directory`, which is made if it is not there (its parent has to be).
+    /// Creates an export to `directory`. The directory is created if it is missing; its parent has to exist.
     ///
     /// # Errors
-    /// [`ExportError`]: no file can be made there.
+    /// [`ExportError`]: no file can be created in the directory.
     pub fn open(directory: &Path, config: Config) -> Result<Parquet, ExportError> {
         let clock = || Now { wall: SystemTime::now(), steady: Instant::now() };
         Parquet::with_clock(directory, config, Box::new(clock))
@@ -113,7 +115,7 @@ impl Parquet {
         mut clock: Clock,
     ) -> Result<Parquet, ExportError> {
         let made = match fs::create_dir(directory) {
-            // Its own name belongs on the disk, too; a parent that may not be read is synced by others.
+            // Sync the new directory's name, too. Its parent may not be readable for us; others then sync it.
             Ok(()) => {
                 let _ = part::sync_directory(&directory.join(".."));
                 Ok(())
@@ -121,7 +123,8 @@ impl Parquet {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(e) => Err(e),
         };
-        // Before anything is captured: a first file that cannot be made would be told of a minute later.
+        // Test this before the capture starts. Otherwise the user would learn a minute later that no file can be
+        // created.
         made.and_then(|()| Part::create(directory, clock().wall, config.mode))
             .map_err(|source| failure(directory, source))?;
         Ok(Parquet {
@@ -138,7 +141,7 @@ impl Parquet {
         })
     }
 
-    /// Takes these records; those that it has not taken when it fails are left in `rest`.
+    /// Takes these records. If that fails, `rest` has those that were not taken.
     fn take_all(&mut self, rest: &mut &[FlowRecord]) -> io::Result<()> {
         self.close_if_due()?;
         while !rest.is_empty() {
@@ -153,7 +156,8 @@ impl Parquet {
         Ok(())
     }
 
-    /// Number of records that still fit into the group and the file, at least 1. Begins a file if none is open.
+    /// Returns the number of records that still fit into both the row group and the file, at least 1. Opens a file if
+    /// there is none.
     fn records_that_fit(&mut self) -> io::Result<usize> {
         let written = match &self.open {
             Some(open) => open.records,
@@ -176,14 +180,14 @@ impl Parquet {
         Ok(of_group.min(of_file.try_into().unwrap_or(usize::MAX)).max(1))
     }
 
-    /// Writes the group, which is full, and closes the file if that is full too.
+    /// Writes the waiting records as a row group, and closes the file if that is full.
     fn write_full(&mut self) -> io::Result<()> {
         self.write_group()?;
         let written = self.open.as_ref().map_or(0, |open| open.records);
         if written >= self.config.file_records { self.close() } else { Ok(()) }
     }
 
-    /// Writes what waits into the open file.
+    /// Writes the waiting records to the open file, as a row group.
     fn write_group(&mut self) -> io::Result<()> {
         let Some(open) = self.open.as_mut().filter(|_| !self.waiting.is_empty()) else {
             return Ok(());
@@ -196,7 +200,7 @@ impl Parquet {
         Ok(())
     }
 
-    /// Makes the open file whole, if there is one, and gives it its name.
+    /// Completes the open file, if there is one, and gives it its final name.
     fn close(&mut self) -> io::Result<()> {
         self.write_group()?;
         let Some(open) = &mut self.open else { return Ok(()) };
@@ -208,7 +212,7 @@ impl Parquet {
         Ok(())
     }
 
-    /// Closes the open file if its time has come.
+    /// Closes the open file if its time is over.
     fn close_if_due(&mut self) -> io::Result<()> {
         let Some(open) = &self.open else { return Ok(()) };
         let is_due =
@@ -216,7 +220,7 @@ impl Parquet {
         if is_due { self.close() } else { Ok(()) }
     }
 
-    /// Removes the open file, whose records are lost.
+    /// Removes the open file, and counts its records as unsent.
     fn fail(&mut self, source: io::Error) -> ExportError {
         let written = self.open.take().map_or(0, |open| open.records);
         self.counts.unsent += written + self.waiting.len() as u64;
@@ -231,7 +235,7 @@ impl Export for Parquet {
     }
 
     fn take(&mut self, batch: &Batch) -> Result<(), ExportError> {
-        // Those of records that wait are the same, or their owner has become known meanwhile.
+        // For the records that wait, the new origins are equal, or have an owner that was unknown before.
         self.origins = Arc::clone(&batch.origins);
         let mut rest = &batch.records[..];
         self.take_all(&mut rest).map_err(|source| {
@@ -257,7 +261,7 @@ impl Export for Parquet {
     }
 }
 
-/// The error, with a remedy.
+/// Creates the error, with a remedy for the user.
 fn failure(directory: &Path, source: io::Error) -> ExportError {
     use io::ErrorKind::*;
     let directory = directory.display();
@@ -272,7 +276,7 @@ fn failure(directory: &Path, source: io::Error) -> ExportError {
     ExportError { what: format!("{directory}: no Parquet file can be written; {help}"), source }
 }
 
-/// The error of the file itself where that failed.
+/// Returns the I/O error inside the Parquet error, if there is one.
 fn io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {

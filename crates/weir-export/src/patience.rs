@@ -1,4 +1,4 @@
-//! How long an export goes on with the records that it has.
+//! Time limits of an export, and its waits for disk space.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,58 +8,58 @@ use std::time::{Duration, Instant};
 
 use crate::limits::AT_ONCE_TIME_MAX;
 
-/// Between two tries to write to a disk that is full.
+/// Pause between two attempts to write to a full disk.
 const FULL_PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks exports to end at once, from any thread: records that wait for them are dropped, and counted. Clones ask the
-/// same ones.
+/// A request that exports end at once, which any thread may make. Waiting records are then dropped, and counted. Clones
+/// share the request.
 #[derive(Clone, Debug, Default)]
 pub struct EndAtOnce(Arc<OnceLock<Instant>>);
 
 impl EndAtOnce {
-    /// Asks for it. The first time counts.
+    /// Makes the request. The time of the first call counts.
     pub fn ask(&self) {
         self.0.get_or_init(Instant::now);
     }
 
-    /// Whether it was asked for.
+    /// Returns whether the request was made.
     #[must_use]
     pub fn is_asked_for(&self) -> bool {
         self.0.get().is_some()
     }
 
-    /// Whether exports had the time that they then have.
+    /// Returns whether the request was made more than [`AT_ONCE_TIME_MAX`] ago.
     pub(crate) fn is_over(&self) -> bool {
         self.0.get().is_some_and(|asked| asked.elapsed() > AT_ONCE_TIME_MAX)
     }
 }
 
-/// State that an export and its queue share: the deadline of the export, and its present wait.
+/// State that an export and its queue share: time limits, and how often a disk was full.
 #[derive(Default)]
 pub struct Patience {
-    /// Called once nothing more comes: records that still wait by then are dropped.
+    /// Set when the export has to end. Records that still wait at this time are dropped.
     finish_by: OnceLock<Instant>,
     at_once: EndAtOnce,
-    /// Times that a disk was full.
+    /// How often a disk was found full.
     full: AtomicU64,
     on_full: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Patience {
-    /// It is over once `at_once` was asked for. `on_full` is called, by the thread of the export, the first time that
-    /// it finds its disk full.
+    /// Creates the state; a request through `at_once` ends the export. The export's thread calls `on_full` the first
+    /// time that it finds its disk full.
     #[must_use]
     pub fn new(at_once: EndAtOnce, on_full: impl Fn() + Send + Sync + 'static) -> Patience {
         Patience { at_once, on_full: Some(Box::new(on_full)), ..Patience::default() }
     }
 
-    /// How often the export found its disk full.
+    /// Returns how often the export found its disk full.
     #[must_use]
     pub fn full(&self) -> u64 {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Whether all is to be over.
+    /// Returns whether the export has to end: at once, or because its time is over.
     pub(crate) fn is_over(&self) -> bool {
         self.at_once.is_asked_for()
             || self.finish_by.get().is_some_and(|end| Instant::now() >= *end)
@@ -73,12 +73,13 @@ impl Patience {
         self.finish_by.get().copied()
     }
 
-    /// The first time that is said counts.
+    /// Sets the time at which the export has to end. Only the first call has an effect.
     pub(crate) fn end_by(&self, end: Instant) {
         self.finish_by.get_or_init(|| end);
     }
 
-    /// Tries again where a disk is full, so long at most, and not where all is to be over.
+    /// Repeats `attempt` while it fails because a disk is full: for at most this time, and only until the export has to
+    /// end.
     pub(crate) fn until_there_is_room<T>(
         &self,
         at_most: Duration,
@@ -109,7 +110,7 @@ impl Patience {
     }
 }
 
-/// Whether there may be room later.
+/// Returns whether the error means that a disk or a quota is full.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,4 +1,4 @@
-//! The thread of an export, and what waits for it.
+//! A queue of batches, and the thread that passes them to an export.
 
 use std::io;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use crate::export::{Batch, Counts, Export, ExportError};
 use crate::limits::{BATCHES_MAX, FINISH_TIME_MAX, HANG_TIME_MAX};
 use crate::patience::Patience;
 
-/// How often an export is called where nothing comes.
+/// Interval at which the export's `tick` is called.
 pub const TICK: Duration = Duration::from_millis(500);
-/// How often it is looked whether there is room, or an end.
+/// Interval at which a waiting thread checks for room in the queue, or for the end of the export.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Action for a batch for which there is no room.
+/// What to do with a batch when the queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It is waited for: nothing is lost by that.
+    /// Wait for room: no records are lost.
     Wait,
-    /// Its records are dropped, and counted, until [`Queue::end_by`].
+    /// Drop its records and count them. After [`Queue::end_by`], wait for room instead.
     Drop,
 }
 
-/// An export at work. Dropping it waits for the export to finish.
+/// The queue of a running export. Dropping it waits for the export to finish.
 pub struct Queue {
     name: String,
     when_full: WhenFull,
     shared: Arc<Shared>,
     sender: Option<SyncSender<Arc<Batch>>>,
     thread: Option<JoinHandle<Option<ExportError>>>,
-    /// Records that were handed over.
+    /// Number of records that were pushed.
     pushed: u64,
 }
 
@@ -41,22 +41,22 @@ pub struct Queue {
 pub struct Finished {
     /// As [`Export::name`].
     pub name: String,
-    /// Every record that was handed over is in one of them.
+    /// Counts of the records. Every record that was pushed is in one of the two counts.
     pub counts: Counts,
-    /// How often it found its disk full, and tried again.
+    /// How often the export found its disk full.
     pub full: u64,
-    /// Why it could not go on.
+    /// The error that ended the export, if there was one.
     pub failure: Option<ExportError>,
 }
 
-/// Of both threads.
+/// State that the export's thread and the owner of the queue share.
 #[derive(Default)]
 struct Shared {
-    /// Dropped here.
+    /// Records that the queue dropped.
     dropped: AtomicU64,
     sent: AtomicU64,
     unsent: AtomicU64,
-    /// The export takes no more.
+    /// Whether the export takes no more records.
     has_ended: AtomicBool,
     patience: Arc<Patience>,
 }
@@ -65,15 +65,15 @@ impl Queue {
     /// Starts the thread of an export.
     ///
     /// # Errors
-    /// No thread is left.
+    /// The system cannot start another thread.
     pub fn start(export: impl Export + 'static, when_full: WhenFull) -> io::Result<Queue> {
         Queue::start_with(export, when_full, Patience::default())
     }
 
-    /// As [`start`](Queue::start); with this patience.
+    /// Starts the thread as [`start`](Queue::start) does, with these time limits.
     ///
     /// # Errors
-    /// No thread is left.
+    /// The system cannot start another thread.
     pub fn start_with(
         mut export: impl Export + 'static,
         when_full: WhenFull,
@@ -91,13 +91,13 @@ impl Queue {
         Ok(Queue { name, when_full, shared, sender, thread, pushed: 0 })
     }
 
-    /// As [`Export::name`].
+    /// Returns the name, as [`Export::name`].
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Hands a batch over. One that is not taken, as there is no room or the export has ended, is counted as unsent.
+    /// Adds a batch to the queue. If there is no room, or the export has ended, its records are counted as unsent.
     pub fn push(&mut self, batch: &Arc<Batch>) {
         self.pushed += batch.records.len() as u64;
         let waits = self.when_full == WhenFull::Wait || self.shared.patience.finish_by().is_some();
@@ -110,15 +110,15 @@ impl Queue {
         }
     }
 
-    /// Whether it takes no more.
+    /// Returns whether the export takes no more records.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        // A thread that has panicked is finished, too.
+        // A thread that has panicked has not set the flag, but is finished.
         self.shared.has_ended.load(Ordering::Acquire)
             || self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Records so far; those that wait are in neither count.
+    /// Returns the counts so far. Records that wait are not counted.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let Shared { dropped, sent, unsent, .. } = &*self.shared;
@@ -126,20 +126,20 @@ impl Queue {
         Counts { sent: sent.load(Ordering::Relaxed), unsent }
     }
 
-    /// How often the export found its disk full, and tried again.
+    /// Returns how often the export found its disk full.
     #[must_use]
     pub fn full(&self) -> u64 {
         self.shared.patience.full()
     }
 
-    /// Nothing is lost by waiting any more: batches are waited for until then, and those that wait still are dropped.
-    /// The first time that is said counts.
+    /// Sets the time at which the export has to end. Until then `push` waits for room, and waiting batches are still
+    /// sent; those that still wait then are dropped. Only the first call has an effect.
     pub fn end_by(&mut self, end: Instant) {
         self.shared.patience.end_by(end);
     }
 
-    /// Says that nothing more comes. Several that are closed before one is [finished](Queue::finish) end at the same
-    /// time.
+    /// Declares that no more batches come. With [`WhenFull::Drop`], this also starts the time limit of the end. Close
+    /// several queues before the first is [finished](Queue::finish), so that their time limits run in parallel.
     pub fn close(&mut self) {
         self.sender = None;
         if self.when_full == WhenFull::Drop {
@@ -147,9 +147,9 @@ impl Queue {
         }
     }
 
-    /// Waits until everything that was handed over is sent, or cannot be. An export that is in the middle of something
-    /// [`HANG_TIME_MAX`] after its time, or [`AT_ONCE_TIME_MAX`] after it was to end at once, is abandoned: records
-    /// that are in no count by then are unsent.
+    /// Waits until every pushed record is sent or counted as unsent. An export that still blocks [`HANG_TIME_MAX`]
+    /// after its time limit, or [`AT_ONCE_TIME_MAX`] after the request to end at once, is abandoned; all records that
+    /// it has not sent by then count as unsent.
     pub fn finish(&mut self) -> Finished {
         self.close();
         let Some(thread) = self.thread.take() else {
@@ -180,7 +180,7 @@ impl Queue {
         Finished { name: self.name.clone(), counts, full: self.full(), failure }
     }
 
-    /// Result of an export that is abandoned.
+    /// Creates the result of an abandoned export.
     fn left(&self, why: &str, kind: io::ErrorKind) -> Finished {
         let sent = self.shared.sent.load(Ordering::Relaxed);
         let counts = Counts { sent, unsent: self.pushed.saturating_sub(sent) };
@@ -190,7 +190,7 @@ impl Queue {
     }
 }
 
-/// Whether there was room before the end.
+/// Adds a batch, and waits for room until the export has to end. Returns whether the batch was added.
 fn send_in_time(sender: &SyncSender<Arc<Batch>>, batch: &Arc<Batch>, patience: &Patience) -> bool {
     loop {
         match sender.try_send(Arc::clone(batch)) {
@@ -205,7 +205,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         self.end_by(Instant::now() + FINISH_TIME_MAX);
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
-            // Its panic was told where it happened.
+            // The panic was already reported by the panic hook.
             let _ = thread.join();
         } else if self.thread.is_some() {
             self.finish();
@@ -213,7 +213,7 @@ impl Drop for Queue {
     }
 }
 
-/// Feeds the export until nobody hands batches over any more; gives why it could not go on.
+/// Passes batches to the export until the queue is closed or the export fails. Returns the error.
 fn run(
     mut export: impl Export,
     batches: &Receiver<Arc<Batch>>,
@@ -238,8 +238,8 @@ fn run(
     shared.tell(export.counts());
     drop(export);
     shared.has_ended.store(true, Ordering::Release);
-    // A failed export leaves batches behind, and more may come until the queue is finished. Each is taken out: one that
-    // stayed in the channel would be in no count, and a thread that waits for room would wait for ever.
+    // After a failure batches are still in the channel, and more may come until the queue is finished. Take all of them
+    // out: otherwise their records would be in no count, and a thread that waits for room would wait forever.
     for batch in batches {
         shared.drop_records(&batch);
     }

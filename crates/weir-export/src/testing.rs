@@ -1,10 +1,10 @@
-//! Disks of a few MiB for tests, mounted in a mount namespace of the test's own.
+//! Small disks for tests, mounted in a mount namespace of the test's own.
 
 use std::fs::File;
 use std::io::Write;
 use std::process::Command;
 
-/// As `skip` in the tests of other crates: aloud, and into the log.
+/// Reports a skipped test, on standard error and in the log, as `skip` in the tests of other crates does.
 fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}");
     eprintln!("{line}");
@@ -14,8 +14,9 @@ fn skip(test: &str, reason: &str) {
     }
 }
 
-/// A directory with a disk of its own, of so many MiB, in the process that runs this test (named by its whole path) in
-/// mounts of its own; `None` in the one that started it, and has seen it pass.
+/// Runs the test again in a child process with its own mount namespace; `test` is its full path. In the child, returns
+/// a directory on a new disk of this many MiB. In the parent, returns `None` once the child has passed. Without root,
+/// skips the test and returns `None`.
 pub fn disk(test: &str, mib: u32) -> Option<tempfile::TempDir> {
     const MARK: &str = "WEIR_TEST_IN_A_MOUNT_NAMESPACE";
     if !rustix::process::geteuid().is_root() {
@@ -32,7 +33,7 @@ pub fn disk(test: &str, mib: u32) -> Option<tempfile::TempDir> {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stdout);
         let why = String::from_utf8_lossy(&output.stderr);
-        // A name that is wrong is no test, and passes.
+        // With a wrong name no test would run, and the child would succeed.
         assert!(output.status.success() && said.contains("1 passed"), "{said}{why}");
         return None;
     }

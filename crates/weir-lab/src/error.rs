@@ -1,4 +1,4 @@
-//! The one error type of this crate. Each text ends with the way out, where there is one.
+//! The error type of this crate. Each text ends with a remedy, if there is one.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub enum Error {
     Command {
         /// The command line.
         command: String,
-        /// Its output, trimmed.
+        /// Its standard error output, trimmed.
         stderr: String,
     },
     /// A set-up command did not end in time and was killed.
@@ -47,12 +47,12 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-    /// No interface of that name in this network namespace.
+    /// There is no interface with this name in this network namespace.
     #[error(
         "{iface}: no such interface in this network namespace; see `ip link` (and `ip netns list`)"
     )]
     NoInterface {
-        /// The name asked for.
+        /// The requested name.
         iface: String,
     },
     /// An ethtool request was refused.
@@ -77,21 +77,21 @@ pub enum Error {
         /// The interface.
         iface: String,
     },
-    /// Frames of that size cannot be sent.
+    /// Frames of this size cannot be sent.
     #[error("size {size} is out of range for {iface}: {min} to {max} bytes on the wire, {why}")]
     Size {
         /// The interface.
         iface: String,
-        /// The size asked for, FCS included.
+        /// The requested size, FCS included.
         size: u32,
-        /// Smallest possible.
+        /// Smallest possible size.
         min: u32,
-        /// Largest possible.
+        /// Largest possible size.
         max: u32,
         /// The reason for the limit, and how to raise it.
         why: String,
     },
-    /// An option makes no sense.
+    /// The value of an option is not valid.
     #[error("{option}: {reason}")]
     Option {
         /// The option.
@@ -110,25 +110,25 @@ pub enum Error {
     /// The thread could not be bound to a CPU.
     #[error("cannot run on CPU {cpu}; see `taskset -p $$` for those allowed")]
     Cpu {
-        /// The CPU asked for.
+        /// The requested CPU.
         cpu: usize,
         /// The system's error.
         source: io::Error,
     },
-    /// The kernel generator cannot be used here; AF_PACKET may work.
+    /// Live frames, which the kernel generates, cannot be used here; AF_PACKET may work.
     #[error("live frames through {iface} are not possible: {reason}")]
     LiveFrames {
         /// The interface.
         iface: String,
-        /// Why, and the remedy.
+        /// The reason, and the remedy.
         reason: String,
     },
-    /// The interface took none of the first frames sent to it by XDP.
+    /// The interface accepted none of the first frames sent to it by XDP.
     #[error("{iface} took none of {attempted} frames sent by XDP: {remedy}")]
     PeerNotReady {
         /// The interface.
         iface: String,
-        /// Frames tried.
+        /// Number of attempted frames.
         attempted: u64,
         /// The remedy.
         remedy: String,
@@ -138,7 +138,7 @@ pub enum Error {
     Send {
         /// The interface.
         iface: String,
-        /// The action that failed. If rights are missing, it names them.
+        /// The action that failed, and the missing capability, if that is the reason.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -158,7 +158,7 @@ pub enum Error {
     Measure {
         /// The intended measurement.
         what: String,
-        /// The event that prevented it.
+        /// The reason.
         reason: String,
     },
     /// The BPF program could not be loaded or attached.
@@ -173,5 +173,5 @@ pub enum Error {
     },
 }
 
-/// This crate's result.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,6 +1,6 @@
-//! Requests to an interface by ioctl: driver name, statistics, GRO, address, flags, MTU.
+//! Sends requests to an interface by ioctl: driver name, statistics, GRO, address, flags, MTU.
 //!
-//! All work on the calling thread's network namespace. Layouts: `linux/ethtool.h`, `linux/if.h`.
+//! All requests refer to the calling thread's network namespace. Layouts: `linux/ethtool.h`, `linux/if.h`.
 
 use std::ffi::c_void;
 use std::io;
@@ -16,16 +16,16 @@ const ETHTOOL_SGRO: u32 = 0x2c;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETH_SS_STATS: u32 = 1;
 const GSTRING_BYTES: usize = 32;
-/// Drivers with hundreds of queues reach some ten thousand statistics.
+/// Most statistics of a device. Drivers with hundreds of queues have some ten thousand.
 const STATS_MAX: usize = 1 << 14;
 
-/// The driver's name: `veth`, `virtio_net`, `ice`, ...
+/// Returns the driver's name: `veth`, `virtio_net`, `ice`, ...
 ///
 /// # Errors
 /// [`Error::NoInterface`], or [`Error::Ethtool`] if the driver gives no information.
 pub fn driver(iface: &str) -> Result<String> {
-    // struct ethtool_drvinfo: cmd, driver[32], version[32], fw_version[32], bus_info[32],
-    // erom_version[32], reserved2[12], five u32: 196 bytes, asked for as words to be aligned.
+    // struct ethtool_drvinfo: cmd, driver[32], version[32], fw_version[32], bus_info[32], erom_version[32],
+    // reserved2[12], five u32: 196 bytes. An array of words, so that it is aligned.
     let mut info = [0u32; 196 / 4];
     info[0] = ETHTOOL_GDRVINFO;
     request(iface, "driver information", &mut info)?;
@@ -33,7 +33,7 @@ pub fn driver(iface: &str) -> Result<String> {
     Ok(text(&bytes))
 }
 
-/// Switches GRO, as `ethtool -K IFACE gro on` does.
+/// Switches GRO on or off, as `ethtool -K IFACE gro on` does.
 ///
 /// # Errors
 /// [`Error::NoInterface`], or [`Error::Ethtool`] without CAP_NET_ADMIN.
@@ -42,10 +42,10 @@ pub fn set_gro(iface: &str, on: bool) -> Result<()> {
     request(iface, "gro", &mut [ETHTOOL_SGRO, u32::from(on)])
 }
 
-/// Whether the interface has a link; also brings its `IFF_RUNNING` up to date.
+/// Returns whether the interface has a link. The request also updates `IFF_RUNNING` of the interface.
 ///
 /// # Errors
-/// [`Error::NoInterface`], or [`Error::Ethtool`] if the driver cannot tell.
+/// [`Error::NoInterface`], or [`Error::Ethtool`] if the driver does not support the request.
 pub fn has_link(iface: &str) -> Result<bool> {
     // struct ethtool_value.
     let mut value = [ETHTOOL_GLINK, 0u32];
@@ -53,7 +53,7 @@ pub fn has_link(iface: &str) -> Result<bool> {
     Ok(value[1] != 0)
 }
 
-/// Names of the driver's statistics, in the order of [`stats`].
+/// Returns the names of the driver's statistics, in the order of [`stats`].
 ///
 /// # Errors
 /// [`Error::NoInterface`], or [`Error::Ethtool`] if the driver has none.
@@ -68,7 +68,7 @@ pub fn stat_names(iface: &str) -> Result<Vec<String>> {
     Ok(bytes.chunks_exact(GSTRING_BYTES).take(count).map(text).collect())
 }
 
-/// Values of the driver's statistics.
+/// Returns the values of the driver's statistics.
 ///
 /// # Errors
 /// As [`stat_names`].
@@ -83,15 +83,15 @@ pub fn stats(iface: &str) -> Result<Vec<u64>> {
     Ok(values)
 }
 
-/// Number of entries to allocate for `count` statistics. A device may get more queues between the
-/// two requests, and older kernels write all its statistics, not only as many as were asked for.
+/// Returns the number of entries to allocate for `count` statistics. A device may get more queues between the two
+/// requests, and older kernels write all statistics of a device, even if fewer were requested.
 fn with_room(count: usize) -> usize {
     (count * 2).max(STATS_MAX)
 }
 
 fn stat_count(iface: &str) -> Result<usize> {
-    // struct ethtool_sset_info: cmd, reserved, u64 mask, then one u32 for each bit set. The mask is
-    // cleared by the kernel where the driver has no such set.
+    // struct ethtool_sset_info: cmd, reserved, u64 mask, then one u32 for each bit set. The kernel clears the bit in
+    // the mask if the driver has no such set.
     let mut info = [join(ETHTOOL_GSSET_INFO, 0), 1 << ETH_SS_STATS, 0];
     request(iface, "number of statistics", &mut info)?;
     let [low, high] = split(info[2]);
@@ -104,7 +104,7 @@ fn stat_count(iface: &str) -> Result<usize> {
     if info[1] == 0 || count == 0 || count > STATS_MAX { Err(none()) } else { Ok(count) }
 }
 
-/// The interface's Ethernet address.
+/// Returns the interface's Ethernet address.
 ///
 /// # Errors
 /// [`Error::NoInterface`].
@@ -116,7 +116,7 @@ pub fn mac(iface: &str) -> Result<[u8; 6]> {
     Ok(std::array::from_fn(|i| address.sa_data[i].cast_unsigned()))
 }
 
-/// `IFF_UP`, `IFF_RUNNING`, ... of `linux/if.h`.
+/// Returns the interface's flags: `IFF_UP`, `IFF_RUNNING`, ... of `linux/if.h`.
 ///
 /// # Errors
 /// [`Error::NoInterface`].
@@ -127,7 +127,7 @@ pub fn link_flags(iface: &str) -> Result<i32> {
     Ok(i32::from(unsafe { ifr.ifr_ifru.ifru_flags }))
 }
 
-/// The interface's MTU: layer 3 bytes.
+/// Returns the interface's MTU, in bytes of layer 3.
 ///
 /// # Errors
 /// [`Error::NoInterface`].
@@ -138,7 +138,7 @@ pub fn mtu(iface: &str) -> Result<u32> {
     Ok(u32::try_from(unsafe { ifr.ifr_ifru.ifru_mtu }).unwrap_or(0))
 }
 
-/// Runs one `SIOCETHTOOL` request on `words`, which hold the request's struct.
+/// Runs one `SIOCETHTOOL` request. `words` contain the struct of the request.
 fn request<T: Copy>(iface: &str, what: &'static str, words: &mut [T]) -> Result<()> {
     let mut ifr = named(iface)?;
     ifr.ifr_ifru.ifru_data = words.as_mut_ptr().cast::<c_void>().cast();
@@ -172,7 +172,7 @@ fn interface_ioctl(
     }
 }
 
-/// An ifreq with the name filled in and the rest zero.
+/// Returns an ifreq with this name; the rest is zero.
 fn named(iface: &str) -> Result<libc::ifreq> {
     if iface.is_empty() || iface.len() >= libc::IFNAMSIZ || iface.contains('\0') {
         return Err(Error::NoInterface { iface: iface.to_owned() });
@@ -185,13 +185,13 @@ fn named(iface: &str) -> Result<libc::ifreq> {
     Ok(ifr)
 }
 
-/// Text up to the first NUL.
+/// Returns the text up to the first NUL.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// Two u32 that follow each other in memory, as one u64.
+/// Joins two u32, which follow each other in memory, to one u64.
 fn join(first: u32, second: u32) -> u64 {
     let (a, b) = (first.to_ne_bytes(), second.to_ne_bytes());
     u64::from_ne_bytes([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]])

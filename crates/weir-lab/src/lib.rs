@@ -1,7 +1,7 @@
-//! The laboratory: testbeds made of network namespaces and veth pairs, the wire generator, the bench.
+//! The laboratory: testbeds of network namespaces and veth pairs, the traffic generator, the bench.
 //!
-//! Used by tests, by `weir demo` and by the benches; `weir gen` is a thin layer of flags over
-//! [`generator`] (`gen` is a reserved word). Set-up runs the `ip` command; nothing here is on a capture's hot path.
+//! Used by tests, by `weir demo` and by the benches. `weir gen` only adds flags to [`generator`] (`gen` is a reserved
+//! word). Testbeds are set up by the `ip` command. No code here is on a capture's hot path.
 
 pub mod bench;
 pub mod error;

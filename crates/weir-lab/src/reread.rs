@@ -1,7 +1,7 @@
-//! `weir lab reread`: how soon a daemon's feed has its first frame, and how fast rings are read
-//! that no longer change.
+//! `weir lab reread`: measures the time to the first frame of a daemon's feed, and how fast rings are read that no
+//! longer change.
 //!
-//! In a guest, the rings are memory that its host shares, and no writer runs beside the reader.
+//! In a guest, the rings are memory that the host shares with the guest, and no writer runs beside the reader.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -19,11 +19,11 @@ use crate::{Error, Result};
 
 /// Longest wait for the first frame.
 const FIRST_FRAME: Duration = Duration::from_secs(20);
-/// The rings are quiet after this time without a new frame.
+/// The rings count as quiet after this time without a new frame.
 const QUIET: Duration = Duration::from_millis(500);
 /// Longest wait for quiet rings.
 const QUIET_WITHIN: Duration = Duration::from_secs(60);
-/// Most frames that one call counts.
+/// Most frames that one call of the reader counts.
 const RUN_FRAMES: u32 = 4096;
 /// Passes over the memory. The fastest one is the result.
 const PASSES: u32 = 3;
@@ -31,11 +31,11 @@ const PASSES: u32 = 3;
 /// Final output of `weir lab reread --json`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reread {
-    /// From the connection to the daemon to the first frame in hand, milliseconds.
+    /// Time from the connection to the daemon to the first received frame, in milliseconds.
     pub first_ms: f64,
     /// Frames that were read. Each pass counts them again.
     pub frames: u64,
-    /// Time spent reading them, seconds.
+    /// Time that the reading took, in seconds.
     #[serde(rename = "duration_s")]
     pub seconds: f64,
     /// Million frames a second.
@@ -45,12 +45,12 @@ pub struct Reread {
     pub bytes_per_second: f64,
 }
 
-/// Opens a feed of `source` and waits for its first frame. Then waits until no more frames come,
-/// and reads all frames in the rings again and again for `seconds` (0 skips this part).
+/// Opens a feed of `source` and waits for its first frame. Then waits until no more frames come, and reads all frames
+/// in the rings repeatedly for `seconds` (0 skips this part).
 ///
 /// # Errors
-/// [`Error::Measure`] if the daemon refuses, no frame comes, the frames do not stop, or new ones
-/// are written during the measurement.
+/// [`Error::Measure`] if the daemon refuses, no frame comes, the frames do not stop, or new frames are written during
+/// the measurement.
 pub fn reread(socket: &Path, source: &str, seconds: f64) -> Result<Reread> {
     let failed = |reason: String| Error::Measure { what: format!("host:{source}"), reason };
     let refused = |error: weir_client::ClientError| failed(error_text(&error));
@@ -89,7 +89,7 @@ pub fn reread(socket: &Path, source: &str, seconds: f64) -> Result<Reread> {
     }
 }
 
-/// Waits until no more frames are written. Gives the number of frames written so far.
+/// Waits until no more frames are written. Returns the number of frames written so far.
 fn wait_for_quiet(written: &dyn Fn() -> u64) -> std::result::Result<u64, String> {
     let begin = Instant::now();
     let (mut seen, mut since) = (written(), Instant::now());
@@ -107,7 +107,7 @@ fn wait_for_quiet(written: &dyn Fn() -> u64) -> std::result::Result<u64, String>
     }
 }
 
-/// Number of frames in the ring, counted in one pass from the oldest on.
+/// Counts the frames in the ring, in one pass from the oldest frame on.
 fn count(ring: &Ring<Mapping>) -> std::result::Result<u64, weir_ring::RingError> {
     let mut reader = Reader::new(ring, Start::Oldest)?;
     let mut tally = Tally::default();
@@ -115,7 +115,7 @@ fn count(ring: &Ring<Mapping>) -> std::result::Result<u64, weir_ring::RingError>
     Ok(tally.frames)
 }
 
-/// Bytes per second of one pass over all words.
+/// Measures one pass over all words, in bytes per second.
 fn bandwidth(rings: &[Ring<Mapping>]) -> f64 {
     let (begin, mut bytes) = (Instant::now(), 0);
     for ring in rings {

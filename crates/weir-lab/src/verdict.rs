@@ -1,5 +1,5 @@
-//! Helpers that check and time a filter's verdicts: the same questions in plain Rust, libpcap's
-//! interpreter, frames that stay in the cache, and the CPU clock of the thread.
+//! Helpers that check and time a filter's verdicts: the same conditions in plain Rust, libpcap's interpreter, frames
+//! that stay in the cache, and the CPU clock of the thread.
 
 use std::ffi::{c_uchar, c_uint};
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use pcap as _; // links libpcap
 use weir_filter::{Insn, Program};
 
 unsafe extern "C" {
-    /// pcap/bpf.h; an [`Insn`] is a `struct bpf_insn`.
+    /// From pcap/bpf.h; an [`Insn`] is a `struct bpf_insn`.
     fn bpf_filter(
         insns: *const Insn,
         bytes: *const c_uchar,
@@ -17,7 +17,7 @@ unsafe extern "C" {
     ) -> c_uint;
 }
 
-/// The verdict of libpcap's interpreter on a frame whose captured bytes are `bytes`; 0 rejects it.
+/// Returns the verdict of libpcap's interpreter on a frame whose captured bytes are `bytes`; 0 rejects the frame.
 pub fn libpcap(program: &Program, bytes: &[u8], wire_len: u32) -> u32 {
     // SAFETY: the instructions are a verified program: every path ends in a return, and jumps and
     // memory words are in bounds, which bpf_filter does not check. It reads at most `bytes.len()`
@@ -29,7 +29,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..at + 2)?.first_chunk()?))
 }
 
-/// Where the layer above IPv4 begins, if the packet is a first fragment of this protocol.
+/// Returns the offset of the layer above IPv4, if the packet is a first fragment of this protocol.
 fn ipv4(bytes: &[u8], protocol: u8) -> Option<usize> {
     let found = u16_at(bytes, 12)? == 0x800
         && *bytes.get(23)? == protocol
@@ -37,8 +37,8 @@ fn ipv4(bytes: &[u8], protocol: u8) -> Option<usize> {
     found.then_some(14 + 4 * usize::from(*bytes.get(14)? & 0xf))
 }
 
-/// The filter `tcp port N` (`protocol` 6) or `udp port N` (17), as libpcap evaluates it: false if
-/// the ports are cut off.
+/// Evaluates the filter `tcp port N` (`protocol` 6) or `udp port N` (17) as libpcap does: false if the ports are cut
+/// off.
 pub fn has_port(bytes: &[u8], protocol: u8, port: u16) -> bool {
     let found = || {
         let at = match u16_at(bytes, 12)? {
@@ -51,7 +51,7 @@ pub fn has_port(bytes: &[u8], protocol: u8, port: u16) -> bool {
     found().unwrap_or(false)
 }
 
-/// The filter `tcp[tcpflags] & tcp-syn != 0`.
+/// Evaluates the filter `tcp[tcpflags] & tcp-syn != 0`.
 pub fn has_syn(bytes: &[u8]) -> bool {
     let flags = ipv4(bytes, 6).and_then(|at| bytes.get(at + 13));
     flags.is_some_and(|flags| flags & 2 != 0)
@@ -60,7 +60,7 @@ pub fn has_syn(bytes: &[u8]) -> bool {
 /// Number of [`frames`].
 pub const FRAMES: usize = 256;
 
-/// IPv4 and IPv6, TCP and UDP, the ports 80, 53, 443, 40000 and 2049, 60 to 1514 bytes.
+/// Returns the frames: IPv4 and IPv6, TCP and UDP, the ports 80, 53, 443, 40000 and 2049, 60 to 1514 bytes.
 pub fn frames() -> Vec<Vec<u8>> {
     const PORTS: [u16; 5] = [80, 53, 443, 40_000, 2049];
     let one = |n: usize| {
@@ -82,7 +82,7 @@ pub fn frames() -> Vec<Vec<u8>> {
     (0..FRAMES).map(one).collect()
 }
 
-/// CPU time of this thread in nanoseconds. Time spent waiting for a CPU does not count.
+/// Returns the CPU time of this thread in nanoseconds. Time spent waiting for a CPU does not count.
 pub fn thread_ns() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes only to `time`, which outlives it.
@@ -91,8 +91,8 @@ pub fn thread_ns() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Judges all frames `turns` times. Gives nanoseconds per frame, and the sum of the answers of one
-/// turn: for yes-or-no verdicts, the number of accepted frames.
+/// Judges all frames `turns` times. Returns nanoseconds per frame, and the sum of the verdicts of one turn: for
+/// yes-or-no verdicts, the number of accepted frames.
 pub fn time<T: Into<u64>>(
     frames: &[Vec<u8>],
     turns: u32,

@@ -1,4 +1,4 @@
-//! Metrics in the text format that Prometheus reads: of a capture, of a daemon, of a flow monitor.
+//! Encodes metrics of captures, daemons and flow monitors in the text format that Prometheus reads.
 //!
 //! Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>, "Text-based format".
 
@@ -14,18 +14,19 @@ pub use prometheus::proto::MetricFamily;
 /// Names and values of labels.
 pub type Labels = Vec<(&'static str, String)>;
 
-/// These names and values.
+/// Creates labels from these names and values.
 #[must_use]
 pub fn labels<const COUNT: usize>(pairs: [(&'static str, &str); COUNT]) -> Labels {
     pairs.map(|(name, value)| (name, value.to_owned())).into()
 }
 
-/// A value without labels.
+/// Returns one value without labels.
 pub fn one(value: u64) -> impl Iterator<Item = (Labels, u64)> {
     [(Labels::new(), value)].into_iter()
 }
 
-/// A value that may fall. For equal labels the highest value is kept: 1 if it is true of one of them.
+/// Creates a gauge, whose values may fall. For equal sets of labels the highest value is kept: of truth values it is 1
+/// if one of them is true.
 #[must_use]
 pub fn gauge(name: &str, help: &str, values: impl Iterator<Item = (Labels, u64)>) -> MetricFamily {
     let values = combined(values, u64::max);
@@ -36,7 +37,7 @@ pub fn gauge(name: &str, help: &str, values: impl Iterator<Item = (Labels, u64)>
     })
 }
 
-/// A value that only grows; its name gets `_total`. Equal labels are added up.
+/// Creates a counter, whose values only grow; its name gets `_total`. Values with equal sets of labels are added up.
 #[must_use]
 pub fn counter(
     name: &str,
@@ -51,9 +52,9 @@ pub fn counter(
     })
 }
 
-/// One value for each set of labels. Prometheus refuses a whole scrape in which a set comes twice, and two sources
-/// may have one name. A number in the labels would tell them apart, but it depends on the order of the command line:
-/// a time series would continue with the counts of another source.
+/// Returns one value for each set of labels. Prometheus refuses a whole scrape if a set of labels occurs twice, and two
+/// sources may have the same name. A number in the labels would distinguish them, but it would depend on the order of
+/// the command line: after a restart, a time series could continue with the counts of another source.
 fn combined(
     values: impl Iterator<Item = (Labels, u64)>,
     combine: fn(u64, u64) -> u64,
@@ -92,12 +93,12 @@ fn label((name, value): (&str, String)) -> LabelPair {
     pair
 }
 
-/// All of them as text; those without a value are left out.
+/// Encodes all metrics as text. Metrics without a value are left out.
 #[must_use]
 pub fn encoded(mut all: Vec<MetricFamily>) -> String {
     all.retain(|family| !family.get_metric().is_empty());
     let mut text = Vec::new();
-    // Every family has a name and a metric, and memory takes it.
+    // This cannot fail: every family has a name and a value, and the text is written to memory.
     let _ = TextEncoder::new().encode(&all, &mut text);
     String::from_utf8(text).unwrap_or_default()
 }

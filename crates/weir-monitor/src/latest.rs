@@ -34,20 +34,20 @@ impl Latest {
         self.0.changed.notify_all();
     }
 
-    /// Whether no other view will follow.
+    /// Returns whether no other view will follow.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.lock().is_over
     }
 
-    /// The latest view. Before the first one, an empty view with the number 0.
+    /// Returns the latest view. Before the first one, that is an empty view with the number 0.
     #[must_use]
     pub fn get(&self) -> Arc<View> {
         Arc::clone(&self.lock().view)
     }
 
-    /// Waits at most `at_most` for a view with another number than `number`, and returns the latest view. `None`: no
-    /// other view will follow.
+    /// Waits at most `at_most` for a view with another number than `number`, and returns the latest view. Returns
+    /// `None` if no other view will follow.
     #[must_use]
     pub fn wait(&self, number: u64, at_most: Duration) -> Option<Arc<View>> {
         let state = self.lock();

@@ -3,7 +3,7 @@
 //! A [`View`] of the counts is made once a second. Displays read the latest one ([`Latest`]), and do not slow the
 //! monitor.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`view`] | the displayed data: rates, losses, flows, talkers, protocols |
 //! | [`latest`] | the latest view, for several readers |

@@ -32,7 +32,7 @@ pub struct Snapshot {
     pub capacity: u64,
     /// Frames that were counted.
     pub frames: u64,
-    /// Bytes of these frames on the wire. If `None`, bytes of IP are shown.
+    /// Bytes of these frames on the wire. If `None`, the displayed bytes are those of IP packets.
     pub wire_bytes: Option<u64>,
     /// Flow records of flows that ended.
     pub records: u64,
@@ -72,16 +72,16 @@ struct Shared {
     news: Mutex<VecDeque<String>>,
 }
 
-/// The monitor's end: sends the flows and the snapshot to the maker of views.
+/// The handle of the monitor's thread: sends flows and snapshots to the maker of views.
 pub struct Reporter {
     shared: Arc<Shared>,
     parts: SyncSender<Part>,
-    /// A part for which there was no room.
+    /// A part that could not be sent because the queue was full.
     held: Option<Part>,
-    /// The next place of the table in the current pass, if any.
+    /// The next place of the flow table to copy, during a pass.
     at: Option<usize>,
-    /// Counts of flows that had ended when the pass began. Flows that end during the pass are not included, because
-    /// they may have been counted in the table.
+    /// Counts of flows that had ended when the pass began. Flows that end during the pass are not included: the pass
+    /// may already have counted them as flows of the table.
     ended: Protocols,
 }
 
@@ -89,7 +89,7 @@ pub struct Reporter {
 #[derive(Clone)]
 pub struct SourceReporter(Arc<Shared>, Latest);
 
-/// The thread that makes views. Dropping it ends it.
+/// The thread that makes views. Dropping this value ends the thread.
 pub struct Maker {
     shared: Arc<Shared>,
     latest: Latest,
@@ -118,7 +118,7 @@ impl Maker {
         Ok((Maker { shared, latest, thread: Some(thread) }, reporter))
     }
 
-    /// The handle by which sources are reported.
+    /// Returns a handle for reporting the sources.
     #[must_use]
     pub fn sources(&self) -> SourceReporter {
         SourceReporter(Arc::clone(&self.shared), self.latest.clone())
@@ -149,7 +149,7 @@ impl SourceReporter {
         self.1.end();
     }
 
-    /// Adds a message for the user, such as that a source has vanished.
+    /// Adds a message for the user, for example that a source has vanished.
     pub fn say(&self, line: String) {
         let mut news = self.0.news();
         news.push_back(line);
@@ -160,11 +160,11 @@ impl SourceReporter {
 }
 
 impl Reporter {
-    /// Continues a pass over the flows by at most `parts` parts, if a pass has begun or is requested. The monitor calls
-    /// this between frames, and also when no frames come.
+    /// Copies at most `parts` parts of the flows, if a pass has begun or is requested. The monitor calls this between
+    /// frames, and also when no frames come.
     ///
     /// `places` is the number of places of the flow table. `live` returns the flows at a range of places, `snapshot`
-    /// the other data. Returns whether anything was sent.
+    /// returns the other data. Returns whether anything was sent.
     pub fn go_on<I: Iterator<Item = FlowRecord>>(
         &mut self,
         parts: usize,
@@ -237,12 +237,12 @@ struct Making {
     shared: Arc<Shared>,
     latest: Latest,
     begun: Instant,
-    /// The time of the last view, and its data.
+    /// Time and data of the last view.
     last: (Instant, Snapshot),
     lost: u64,
     delivered: TrafficCounts,
     protocols: Protocols,
-    /// For the hash of a flow and its start time, its counts in both directions.
+    /// Counts of both directions of each flow in the last view. The key is a hash of the flow and its start time.
     flows: HashMap<u64, [TrafficCounts; 2]>,
     hasher: RandomState,
     number: u64,
@@ -285,7 +285,7 @@ impl Making {
         self.shared.is_over.load(Ordering::Acquire)
     }
 
-    /// Receives a pass over all flows. `None`: the run is over, or the monitor has ended.
+    /// Receives a pass over all flows. Returns `None` if the run is over or the monitor has ended.
     fn receive(&mut self, parts: &Receiver<Part>) -> Option<(Round, Snapshot)> {
         let mut round = Round::default();
         let since = self.last.0;
@@ -309,7 +309,8 @@ impl Making {
         let told = &self.last.1;
         let mut protocols = told.ended.clone();
         protocols.add(&round.protocols);
-        // A flow that ended before the pass came to it is counted in the next pass. Counts must not decrease meanwhile.
+        // A flow that ended before the pass came to its place is counted only in the next pass. Until then the counts
+        // must not decrease.
         protocols.raise_to(&self.protocols);
         let bytes = told.wire_bytes.unwrap_or_else(|| protocols.bytes());
         let delivered = TrafficCounts { packets: told.frames, bytes };
@@ -354,7 +355,7 @@ impl Drop for Making {
     }
 }
 
-/// Data that a pass over all flows has collected.
+/// Data that is collected during a pass over all flows.
 #[derive(Default)]
 struct Round {
     shown: Shown,
@@ -367,8 +368,8 @@ impl Round {
     fn take(&mut self, flow: &FlowRecord, before: &Making, seconds: f64) {
         let now = [flow.forward, flow.reverse].map(TrafficCounts::from);
         self.protocols.count(flow.key.protocol, now[0] + now[1]);
-        // The hash has the start time: a flow that has begun again starts from 0, and parts of a flow in several
-        // tables are different flows.
+        // The hash includes the start time: a flow that has begun again starts from 0, and parts of a flow in several
+        // tables count as different flows.
         let hash = before.hasher.hash_one((&flow.key, flow.vlan, flow.interface, flow.first_ns));
         let then = before.flows.get(&hash).copied().unwrap_or_default();
         self.flows.insert(hash, now);

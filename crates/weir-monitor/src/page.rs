@@ -2,10 +2,10 @@
 //!
 //! | path | contents |
 //! |---|---|
-//! | `/` | the page; it loads only from this server |
-//! | `/view.json` | the latest view: [`json`] |
+//! | `/` | the page; it loads scripts and data only from this server |
+//! | `/view.json` | the latest view, in the format of [`json`] |
 //! | `/history.json` | rates of the last five minutes |
-//! | `/metrics` | metrics for Prometheus: [`metrics`] |
+//! | `/metrics` | metrics for Prometheus, from [`metrics`] |
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,20 +23,20 @@ pub mod metrics;
 use history::History;
 use http::{Answer, Server, Site};
 
-/// The server of the page. It has no access control: everyone who can connect to it sees the whole view. Dropping it
-/// closes it.
+/// The server of the page. It has no access control: everyone who can connect to it sees the whole view. Dropping this
+/// value stops the server.
 pub struct Page {
     _server: Server,
     address: SocketAddr,
 }
 
-/// Why the page cannot be served.
+/// The reason why the page cannot be served.
 #[derive(Debug, Error)]
 #[error(
     "--http {address}: cannot listen there; is it an address of this machine, and its port free?"
 )]
 pub struct PageError {
-    /// The address on which it should listen.
+    /// The address on which the server should listen.
     pub address: SocketAddr,
     /// The kernel's error.
     #[source]
@@ -56,7 +56,7 @@ impl Page {
         Ok(Page { _server: server, address })
     }
 
-    /// The address on which it listens.
+    /// Returns the address on which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -4,7 +4,7 @@ use weir_flow::FlowRecord;
 
 use crate::view::{Protocol, Rates, TrafficCounts};
 
-/// Packets and bytes of IP, by the protocol number of IANA.
+/// Packets and bytes of IP, indexed by IANA's protocol number.
 #[derive(Clone, Debug)]
 pub struct Protocols(Box<[TrafficCounts; 256]>);
 
@@ -41,7 +41,7 @@ impl Protocols {
         self.0.iter_mut().zip(&more.0[..]).for_each(|(sum, more)| *sum = *sum + *more);
     }
 
-    /// Protocols with any packets, the one with the most bytes first. Rates are those since `before`.
+    /// Returns the protocols that have packets, the one with the most bytes first. Rates are averages since `before`.
     pub(crate) fn views(&self, before: &Protocols, seconds: f64) -> Vec<Protocol> {
         let numbered = self.0.iter().zip(&before.0[..]).zip(0..=u8::MAX);
         let views = numbered.filter(|((total, _), _)| total.packets > 0);

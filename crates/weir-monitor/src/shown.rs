@@ -8,7 +8,7 @@ use crate::view::FlowView;
 /// The flows with the highest rates among all that were added.
 #[derive(Default)]
 pub struct Shown {
-    /// At most twice [`SHOWN_FLOWS_MAX`].
+    /// At most twice [`SHOWN_FLOWS_MAX`] flows.
     flows: Vec<FlowView>,
     taken: u64,
 }
@@ -23,12 +23,12 @@ impl Shown {
         }
     }
 
-    /// Number of added flows that are left out.
+    /// Returns the number of added flows that are left out.
     pub fn left_out(&self) -> u64 {
         self.taken - self.flows.len().min(SHOWN_FLOWS_MAX) as u64
     }
 
-    /// The flows, the highest rate first.
+    /// Returns the flows, the highest rate first.
     pub fn into_sorted(mut self) -> Vec<FlowView> {
         self.flows.sort_by(higher_first);
         self.flows.truncate(SHOWN_FLOWS_MAX);

@@ -38,7 +38,7 @@ impl Talkers {
         talker.received = talker.received + received;
     }
 
-    /// The talkers, the highest rate first. Equal rates are ordered by number of flows.
+    /// Returns the talkers, the highest rate first. Equal rates are ordered by number of flows.
     pub fn into_sorted(self) -> Vec<Talker> {
         let mut talkers: Vec<Talker> = self.0.into_values().collect();
         talkers.sort_by(|a, b| {

@@ -3,13 +3,13 @@
 //! [`run`] shows the latest view until the run is over or the user ends it. Keys change only the display, except those
 //! that end the run.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `state`, `keys` | the user's choices for the display, and the keys for them |
 //! | `rows`, `search`, `sort` | which rows a pane has, in which order, and which one is selected |
 //! | `draw`, `header`, `panes`, `grid`, `layout` | the screen |
-//! | `ledger`, `detail`, `help`, `text`, `history`, `look` | its words, figures and colours |
-//! | `screen` | the terminal, restored whatever happens |
+//! | `ledger`, `detail`, `help`, `text`, `history`, `look` | texts, figures and colours |
+//! | `screen` | set-up of the terminal, and its restoration in all cases |
 
 mod detail;
 mod draw;
@@ -51,10 +51,10 @@ pub use keys::Outcome;
 pub use look::Look;
 pub use state::State;
 
-/// The longest delay before a new view is shown while no key is pressed.
+/// Without key presses, a new view is shown after at most this time.
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Whether [`run`] can be used: standard output is a terminal that can move its cursor, and keys can be read.
+/// Returns whether [`run`] can be used: standard output is a terminal that can move its cursor, and keys can be read.
 #[must_use]
 pub fn is_possible() -> bool {
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -62,15 +62,15 @@ pub fn is_possible() -> bool {
 }
 
 /// Shows the latest view on the terminal's alternate screen until the run is over ([`Latest::end`]), or the user
-/// presses `q` or Ctrl-C: then it calls `stop` once and returns. Keys come from standard input, or from `/dev/tty`
-/// if that is no terminal.
+/// presses `q` or Ctrl-C. In the latter case it calls `stop` once and returns. Keys come from standard input, or from
+/// `/dev/tty` if standard input is no terminal.
 ///
-/// The terminal is restored on return, on error, and before the message of a panic, of whichever thread. Nothing
-/// else may write to it meanwhile.
+/// The terminal is restored on return, on error, and before the message of a panic of any thread. Nothing else may
+/// write to it meanwhile.
 ///
 /// # Errors
-/// The terminal cannot be read, written, or set to raw mode; it has hung up; another thread has panicked. The run
-/// goes on: `stop` was not called.
+/// The terminal cannot be read, written, or set to raw mode; it has hung up; or another thread has panicked. In these
+/// cases `stop` was not called, so the run continues.
 pub fn run(latest: &Latest, stop: impl Fn()) -> io::Result<()> {
     let input = input()?;
     let mut screen = Screen::enter()?;
@@ -114,7 +114,7 @@ pub fn run(latest: &Latest, stop: impl Fn()) -> io::Result<()> {
     Ok(())
 }
 
-/// The descriptor from which crossterm reads keys.
+/// Returns the descriptor from which crossterm reads keys.
 fn input() -> io::Result<OwnedFd> {
     if stdin().is_terminal() {
         return stdin().as_fd().try_clone_to_owned();
@@ -129,7 +129,7 @@ fn input() -> io::Result<OwnedFd> {
 fn wait(input: &OwnedFd) -> io::Result<()> {
     let mut fds = [PollFd::new(input, PollFlags::IN)];
     match poll(&mut fds, Some(&TICK)) {
-        // A signal may mean that the size of the terminal has changed.
+        // The signal may be SIGWINCH: the size of the terminal has changed.
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error.into()),
     }

@@ -4,7 +4,7 @@ use weir_flow::{EndReason, FlowRecord, Totals};
 use weir_frame::flow::FlowKey;
 use weir_frame::headers::{Addresses, protocol};
 
-/// A UDP flow from port `src_port` of 10.0.0.1 to port 53 of 10.0.0.2, with one packet of 46 bytes.
+/// Returns a UDP flow from port `src_port` of 10.0.0.1 to port 53 of 10.0.0.2, with one packet of 46 bytes.
 pub fn flow(src_port: u16) -> FlowRecord {
     let addresses = Addresses::V4 { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into() };
     FlowRecord {

@@ -14,7 +14,7 @@ use weir_flow::{Counters, FlowRecord, Totals};
 pub struct View {
     /// Number of the view, counted from 1.
     pub number: u64,
-    /// The time at which it was made, in nanoseconds since the Unix epoch.
+    /// The time at which the view was made, in nanoseconds since the Unix epoch.
     pub at_ns: u64,
     /// Time since the start of the monitor.
     pub uptime: Duration,
@@ -55,9 +55,9 @@ pub struct View {
 /// A source and its ledger.
 #[derive(Clone, Debug, Default)]
 pub struct SourceView {
-    /// Its name, as the user gave it: `eth0`, `host:eth0`.
+    /// Name of the source, as the user gave it: `eth0`, `host:eth0`.
     pub name: String,
-    /// The engine that captures it.
+    /// Name of the capture engine.
     pub engine: String,
     /// Frames that came to the hook.
     pub offered: u64,
@@ -67,7 +67,7 @@ pub struct SourceView {
     pub blocked: u64,
     /// Frames that sampling left out.
     pub sampled: u64,
-    /// Frames written into the rings.
+    /// Frames that were written to the rings.
     pub captured: u64,
     /// Frames lost, by place.
     pub drops: BTreeMap<String, u64>,
@@ -80,7 +80,7 @@ pub struct SourceView {
 pub struct TrafficCounts {
     /// Frames.
     pub packets: u64,
-    /// Bytes of these frames: on the wire where the field says so, otherwise bytes of IP.
+    /// Bytes of these frames: on the wire if the comment of the field says so, otherwise bytes of IP.
     pub bytes: u64,
 }
 
@@ -94,7 +94,7 @@ pub struct Rates {
 }
 
 impl TrafficCounts {
-    /// Counts since `before`.
+    /// Returns the difference to `before`.
     #[must_use]
     pub const fn since(self, before: TrafficCounts) -> TrafficCounts {
         TrafficCounts {
@@ -119,7 +119,7 @@ impl From<Totals> for TrafficCounts {
 }
 
 impl Rates {
-    /// Average rates of these counts over `seconds` seconds.
+    /// Returns the average rates of these counts over `seconds` seconds.
     #[must_use]
     pub fn of(counts: TrafficCounts, seconds: f64) -> Rates {
         Rates {
@@ -140,7 +140,7 @@ impl Add for Rates {
 /// A flow in the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlowView {
-    /// Its counts so far, since it began or since the active time-out.
+    /// Counts of the flow, since it began or since the active time-out last expired.
     pub record: FlowRecord,
     /// Rates of both directions together.
     pub rates: Rates,
@@ -173,12 +173,12 @@ pub struct Talker {
 /// An export of flow records.
 #[derive(Clone, Debug, Default)]
 pub struct ExportView {
-    /// Its name for the user.
+    /// Name for the user.
     pub name: String,
     /// Counts of its records.
     pub counts: Counts,
-    /// How often a write was retried because the disk was full.
+    /// How often a write was tried again because the disk was full.
     pub disk_full: u64,
-    /// Whether it has failed and takes no more records.
+    /// Whether the export has failed and takes no more records.
     pub has_failed: bool,
 }

@@ -1,4 +1,4 @@
-//! The time before a line.
+//! Writes the time at the beginning of a line.
 
 use std::time::SystemTime;
 
@@ -8,48 +8,48 @@ use crate::text::Text;
 
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_S: i64 = 86_400;
-/// Offsets from UTC change at multiples of this in all zones.
+/// Offsets from UTC change only at multiples of this number of seconds, in all time zones.
 const OFFSET_HOLDS_S: i64 = 900;
 
-/// How times are shown.
+/// Format of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeFormat {
-    /// Time of day where this program runs.
+    /// Local time of day.
     #[default]
     Local,
-    /// Time of day, UTC.
+    /// Time of day in UTC.
     Utc,
-    /// Seconds since 1970.
+    /// Seconds since the Unix epoch.
     Epoch,
-    /// Since the frame before.
+    /// Time since the previous frame.
     Delta,
-    /// Date and time of day where this program runs, in each line.
+    /// Local date and time of day, in each line.
     Date,
-    /// Since the first frame.
+    /// Time since the first frame.
     Start,
-    /// None.
+    /// No time.
     None,
 }
 
-/// Writes times. Times of day have a line with the date before the first frame of another day than the one before, or
-/// than today.
+/// Writes times. With a time of day, a line with the date is written before a frame whose date, or whose offset from
+/// UTC, differs from that of the previous frame; the first frame is compared with the present time.
 #[derive(Clone, Debug)]
 pub struct Clock {
     format: TimeFormat,
-    /// Digits of a second's fraction: 6 or 9.
+    /// Digits of the fraction of a second: 6 or 9.
     digits: usize,
-    /// Day since 1970 and offset from UTC in seconds that the reader knows of.
+    /// The last date that the reader knows (days since 1970), and its offset from UTC in seconds.
     known: (i64, i64),
-    /// The local offset, and from which second on it holds.
+    /// The local offset from UTC, and the second from which on it is valid.
     offset: (i64, i64),
-    /// Of the frame before, or of the first one.
+    /// Time of the previous frame or of the first frame, as the format requires.
     since_ns: Option<u64>,
-    /// The date as last written, and its day since 1970.
+    /// The last date that was written: days since 1970, and text.
     date: (i64, String),
 }
 
 impl Clock {
-    /// `nanoseconds`: nine digits of a fraction, not six.
+    /// Creates a clock. With `nanoseconds`, fractions have nine digits instead of six.
     #[must_use]
     pub fn new(format: TimeFormat, nanoseconds: bool) -> Clock {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -68,8 +68,8 @@ impl Clock {
         clock
     }
 
-    /// Appends the time of a frame, which is in nanoseconds since 1970, and a blank; nothing for
-    /// [`TimeFormat::None`]. Before a time of day, a new date has a line: `# 2026-11-26 UTC+01:00`.
+    /// Appends the time of a frame, given in nanoseconds since 1970, and a blank. Appends nothing for
+    /// [`TimeFormat::None`]. Before a time of day with a new date or offset, appends a line: `# 2026-11-26 UTC+01:00`.
     pub fn write(&mut self, out: &mut Vec<u8>, ts_ns: u64) {
         let second = (ts_ns / SECOND_NS) as i64;
         let fraction_ns = ts_ns % SECOND_NS;

@@ -1,13 +1,13 @@
-//! Bytes as hexadecimal numbers and characters, in the forms of `tcpdump -X`, `-x` and `-A`.
+//! Writes bytes as hexadecimal numbers and characters, in the formats of `tcpdump -X`, `-x` and `-A`.
 
 use crate::options::DumpForm;
 use crate::text::Text;
 
 const BYTES_A_LINE: usize = 16;
-/// Two digits a byte, and a blank before each pair of bytes.
+/// Width of the hexadecimal part: two digits for each byte, and a blank before each pair of bytes.
 const DIGITS_A_LINE: usize = BYTES_A_LINE / 2 * 5;
 
-/// The lines below that of a frame: each begins with a line end, and the last one has none.
+/// Appends the lines with a frame's bytes. Each begins with a line break, and the last one does not end with one.
 pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8], form: DumpForm) {
     match form {
         _ if bytes.is_empty() => {}
@@ -17,7 +17,7 @@ pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8], form: DumpForm) {
     }
 }
 
-/// A line for each 16 bytes.
+/// Appends a line for each 16 bytes.
 fn write_lines(out: &mut Vec<u8>, bytes: &[u8], has_text: bool) {
     for (i, bytes) in bytes.chunks(BYTES_A_LINE).enumerate() {
         out.put("\n\t");
@@ -36,8 +36,8 @@ fn write_lines(out: &mut Vec<u8>, bytes: &[u8], has_text: bool) {
     }
 }
 
-/// Characters, blanks, tabs and line ends as they are, the rest as dots. The line end of a protocol, CR and LF, becomes
-/// LF.
+/// Appends printable characters, blanks, tabs and line feeds unchanged, and dots for the rest. CR and LF together
+/// become LF.
 fn write_text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.put("\n");
     for (i, &byte) in bytes.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Writes the line about a frame.
+//! Writes the line of a frame.
 
 use weir_frame::record::Flags;
 
@@ -12,12 +12,12 @@ use crate::paint::Paint;
 use crate::text::Text;
 use crate::{link, net, transport};
 
-/// A frame and the known facts about it apart from its bytes.
+/// A frame with its metadata.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// LINKTYPE of its interface. Source: tcpdump.org/linktypes.html.
+    /// LINKTYPE of the frame's interface. Source: tcpdump.org/linktypes.html.
     pub link_type: u16,
-    /// The bytes that were kept, without FCS.
+    /// The captured bytes, without FCS.
     pub data: &'a [u8],
     /// Length on the wire.
     pub wire_len: u32,
@@ -25,7 +25,7 @@ pub struct Frame<'a> {
     pub flags: Option<Flags>,
 }
 
-/// Appends the line about `frame`, and the lines of its bytes if the options ask for them, without the last line's end.
+/// Appends the line of `frame` and, if the options ask for them, lines with its bytes. The last line has no line break.
 pub fn write_line(out: &mut Vec<u8>, frame: &Frame<'_>, options: &Options) {
     let wire_len = frame.data.len().max(frame.wire_len as usize);
     let flags = frame.flags.unwrap_or_default();
@@ -54,7 +54,7 @@ pub fn write_line(out: &mut Vec<u8>, frame: &Frame<'_>, options: &Options) {
     }
 }
 
-/// Writes one header after the other.
+/// Writes the text of one header after the other.
 fn write_headers(line: &mut Line<'_>, link_type: u16, frame: Bytes<'_>) {
     let mut next = link::write(line, link_type, frame);
     for _ in 0..HEADERS_MAX {

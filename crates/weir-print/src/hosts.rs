@@ -5,7 +5,7 @@ use weir_frame::checksum::word_sum;
 use crate::line::Line;
 use crate::text::Text;
 
-/// Source and destination.
+/// Source and destination address.
 #[derive(Clone, Copy, Debug)]
 pub enum Hosts<'a> {
     V4 { src: &'a [u8; 4], dst: &'a [u8; 4] },
@@ -13,7 +13,7 @@ pub enum Hosts<'a> {
 }
 
 impl Hosts<'_> {
-    /// `10.0.0.1 > 10.0.0.2: `
+    /// Writes both addresses: `10.0.0.1 > 10.0.0.2: `
     pub fn write(&self, line: &mut Line<'_>) {
         self.src(line.out);
         line.out.put(" > ");
@@ -21,7 +21,7 @@ impl Hosts<'_> {
         line.out.put(": ");
     }
 
-    /// `10.0.0.1.4242 > 10.0.0.2.80: `
+    /// Writes both addresses with ports: `10.0.0.1.4242 > 10.0.0.2.80: `
     pub fn write_with_ports(&self, line: &mut Line<'_>, src: u16, dst: u16) {
         self.src(line.out);
         line.out.put(".");
@@ -47,7 +47,8 @@ impl Hosts<'_> {
         }
     }
 
-    /// Sum of the addresses' words, for the checksums of TCP and UDP. Source: RFC 9293, 3.1; RFC 8200, 8.1.
+    /// Returns the sum of the addresses' 16-bit words, for the checksums of TCP and UDP. Source: RFC 9293, 3.1; RFC
+    /// 8200, 8.1.
     pub fn sum(&self) -> u64 {
         match self {
             Hosts::V4 { src, dst } => word_sum(*src) + word_sum(*dst),

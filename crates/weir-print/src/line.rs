@@ -1,4 +1,4 @@
-//! A line while it is written.
+//! A line that is being written.
 
 use weir_frame::record::Flags;
 
@@ -6,35 +6,35 @@ use crate::options::Options;
 use crate::paint::{self, Paint};
 use crate::text::Text;
 
-/// The text so far, and facts from the headers so far that concern others.
+/// The text so far, and state that one header leaves for later ones.
 pub struct Line<'a> {
     pub out: &'a mut Vec<u8>,
     pub options: Options,
     /// Offload state of the frame.
     pub flags: Flags,
-    /// The header before has said which protocol follows.
+    /// Whether the previous header has already written the name of the next protocol.
     is_named: bool,
-    /// The packet goes on in other fragments.
+    /// Whether the frame has the first fragment of a packet, so that its payload continues in other frames.
     pub has_first_fragment: bool,
-    /// An IP header leaves its length to the NIC that will segment the packet.
+    /// Whether an IP header has length 0, because the NIC will segment the packet and set the lengths.
     pub has_ip_length_0: bool,
 }
 
 impl<'a> Line<'a> {
-    /// Continues the text in `out`.
+    /// Creates a line that is appended to `out`.
     pub fn new(out: &'a mut Vec<u8>, options: Options, flags: Flags) -> Line<'a> {
         let (is_named, has_first_fragment, has_ip_length_0) = (false, false, false);
         Line { out, options, flags, is_named, has_first_fragment, has_ip_length_0 }
     }
 
-    /// The ethertype was written: the next header leaves out its name.
+    /// Declares that the ethertype was written, so that the next header leaves out its name.
     pub fn named(&mut self) {
         self.is_named = true;
     }
 
-    /// Begins the words of a protocol, unless the header before has named it.
+    /// Writes the name of a protocol, unless the previous header has written it.
     ///
-    /// Whether it was written now.
+    /// Returns whether the name was written.
     pub fn begin(&mut self, name: &str) -> bool {
         if std::mem::take(&mut self.is_named) || name.is_empty() {
             return false;
@@ -45,7 +45,7 @@ impl<'a> Line<'a> {
         true
     }
 
-    /// The bytes that were kept end inside this header.
+    /// Writes that the captured bytes end within this header.
     pub fn cut_off(&mut self, name: &str) {
         self.is_named = false;
         self.begin_paint(Some(Paint::Yellow));
@@ -55,21 +55,21 @@ impl<'a> Line<'a> {
         self.end_paint(Some(Paint::Yellow));
     }
 
-    /// The following text is in this colour, if lines are coloured.
+    /// Begins a colour, if lines are coloured.
     pub fn begin_paint(&mut self, paint: Option<Paint>) {
         if let Some(paint) = paint.filter(|_| self.options.color) {
             paint.begin(self.out);
         }
     }
 
-    /// Ends what [`begin_paint`](Self::begin_paint) began.
+    /// Ends the colour that [`begin_paint`](Self::begin_paint) began.
     pub fn end_paint(&mut self, paint: Option<Paint>) {
         if paint.is_some() && self.options.color {
             paint::end(self.out);
         }
     }
 
-    /// `, length N`
+    /// Writes the length: `, length N`
     pub fn length(&mut self, len: usize) {
         self.out.put(", length ");
         self.out.dec(len as u64);

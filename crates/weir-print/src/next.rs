@@ -1,4 +1,4 @@
-//! The next header, as the present header announces it.
+//! The next header, selected by the present header.
 
 use weir_frame::checksum;
 
@@ -7,21 +7,22 @@ use crate::hosts::Hosts;
 use crate::line::Line;
 use crate::text::Text;
 
-/// The header that comes next, and its bytes with all that follows.
+/// The next header, and its bytes with everything after it.
 ///
-/// A protocol's function writes its own words and gives this; one loop goes from header to header. So no protocol needs
-/// to know the one inside it, and a frame that repeats itself without end costs a bounded number of steps.
+/// The function for a protocol writes its text and returns this value; a single loop calls the function for the next
+/// header. So no protocol's code depends on the protocols inside it, and even a frame of endlessly nested headers costs
+/// a bounded number of steps.
 #[derive(Clone, Copy)]
 pub enum Next<'a> {
     /// An Ethernet frame.
     Ethernet(Bytes<'a>),
-    /// The header that an ethertype names, or the frame of an 802.2 header with this length.
+    /// The header of an ethertype, or the 802.2 header of a frame with this length.
     TypeOrLength(u16, Bytes<'a>),
-    /// The header that an ethertype names: lengths are not allowed here.
+    /// The header of an ethertype; the number is never a length.
     EtherType(u16, Bytes<'a>),
-    /// PPP from the protocol number on.
+    /// PPP, from the protocol number on.
     Ppp(Bytes<'a>),
-    /// IPv4 or IPv6, as the version says.
+    /// IPv4 or IPv6, depending on the version field.
     Ip(Bytes<'a>),
     /// IPv4.
     V4(Bytes<'a>),
@@ -29,30 +30,30 @@ pub enum Next<'a> {
     V6(Bytes<'a>),
     /// MPLS labels.
     Mpls(Bytes<'a>),
-    /// Payload of IP, by its protocol number.
+    /// The payload of an IP packet, with its protocol number.
     Above(u8, Above<'a>),
 }
 
-/// A payload of IP and what its header said.
+/// The payload of an IP packet, with data from the IP header.
 #[derive(Clone, Copy)]
 pub struct Above<'a> {
     pub hosts: Hosts<'a>,
     pub payload: Bytes<'a>,
-    /// The payload is the first part of a longer one.
+    /// Whether the payload is only the first part of a longer one.
     pub is_fragment: bool,
-    /// The addresses stand in the line already.
+    /// Whether the addresses were already written.
     pub has_hosts: bool,
 }
 
 impl Above<'_> {
-    /// Addresses, unless the line has them.
+    /// Writes the addresses, unless they were already written.
     pub fn write_hosts(&self, line: &mut Line<'_>) {
         if !self.has_hosts {
             self.hosts.write(line);
         }
     }
 
-    /// Addresses with ports, or ports alone where the addresses stand before extension headers.
+    /// Writes addresses with ports; or only ports, if the addresses were already written.
     pub fn write_ports(&self, line: &mut Line<'_>, src: u16, dst: u16) {
         if !self.has_hosts {
             return self.hosts.write_with_ports(line, src, dst);
@@ -63,8 +64,8 @@ impl Above<'_> {
         line.out.put(": ");
     }
 
-    /// The checksum that TCP or UDP should have, taken over all but its field at `field_at`; `None` where bytes of it
-    /// are missing.
+    /// Returns the correct checksum of TCP or UDP, computed over all bytes except the checksum field at offset
+    /// `field_at`. Returns `None` if bytes are missing.
     pub fn checksum(&self, protocol: u8, field_at: usize, len: usize) -> Option<u16> {
         let bytes = self.payload.kept().get(..len)?;
         if self.is_fragment || len < field_at + 2 {

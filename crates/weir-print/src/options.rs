@@ -1,42 +1,42 @@
-//! Options for the display of a frame.
+//! Options for printing a frame.
 
-/// Parts of a frame that are shown or left out. The default is one line with the main fields.
+/// Selects what is printed of a frame. The default is one line with the main fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// TTL, id, offset, flags, protocol, lengths and checksums, too.
+    /// Also print TTL, id, offset, flags, protocol, lengths and checksums.
     pub verbose: bool,
-    /// MAC addresses, ethertype and length of the frame, too.
+    /// Also print MAC addresses, ethertype and length of the frame.
     pub link: bool,
-    /// Checksums are not looked at, as far as `verbose` would.
+    /// Do not verify the checksums that `verbose` would verify.
     pub unchecked: bool,
-    /// Bytes below the line.
+    /// Bytes to print below the line.
     pub bytes: Dump,
-    /// How those are written.
+    /// Format of these bytes.
     pub form: DumpForm,
-    /// Colours of a terminal.
+    /// Use colours.
     pub color: bool,
 }
 
-/// Which bytes are shown.
+/// Selects the bytes to print.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Dump {
-    /// None.
+    /// No bytes.
     #[default]
     None,
-    /// Those behind the link-layer header.
+    /// The bytes after the link-layer header.
     Packet,
-    /// All.
+    /// All bytes of the frame.
     Frame,
 }
 
-/// How bytes are written.
+/// Format of printed bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DumpForm {
-    /// 16 to a line, as hexadecimal numbers and as characters.
+    /// 16 bytes in a line, as hexadecimal numbers and as characters.
     #[default]
     HexAndText,
-    /// 16 to a line, as hexadecimal numbers.
+    /// 16 bytes in a line, as hexadecimal numbers.
     Hex,
-    /// As characters, with the line ends that are among them.
+    /// Characters, with the line breaks among them.
     Text,
 }

@@ -1,8 +1,8 @@
-//! Colours of a terminal. Source: ECMA-48, 8.3.117 (SGR).
+//! Terminal colours. Source: ECMA-48, 8.3.117 (SGR).
 
 use crate::text::Text;
 
-/// A colour or weight: nothing is said by it alone.
+/// A colour or weight. No information is given by it alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Paint {
@@ -15,7 +15,7 @@ pub enum Paint {
 }
 
 impl Paint {
-    /// The following text is in this colour.
+    /// Begins text in this colour.
     pub fn begin(self, out: &mut Vec<u8>) {
         out.put(match self {
             Paint::Bold => "\x1b[1m",
@@ -28,7 +28,7 @@ impl Paint {
     }
 }
 
-/// The following text has the terminal's default colour.
+/// Returns to the terminal's default colour.
 pub fn end(out: &mut Vec<u8>) {
     out.put("\x1b[0m");
 }

@@ -1,26 +1,25 @@
-//! Numbers, addresses and names as text. By hand: formatting through `core::fmt` takes three times as long.
+//! Writes numbers, addresses and names. Hand-written, because formatting through `core::fmt` takes three times as long.
 
 use std::io::Write;
 use std::net::Ipv6Addr;
 
-/// Appends to a line.
+/// Methods that append to a line.
 pub trait Text {
-    /// As it is: the program's own words.
+    /// Appends text unchanged. Only for constant text, never for bytes of a packet.
     fn put(&mut self, text: &str);
-    /// A decimal number.
+    /// Appends a decimal number.
     fn dec(&mut self, number: impl Into<u64>);
-    /// `0x` and a hexadecimal number of at least `digits` digits.
+    /// Appends `0x` and a hexadecimal number with at least `digits` digits.
     fn hex(&mut self, number: impl Into<u64>, digits: usize);
-    /// Two hexadecimal digits.
+    /// Appends two hexadecimal digits.
     fn hex_byte(&mut self, byte: u8);
-    /// `10.0.0.1`
+    /// Appends an IPv4 address: `10.0.0.1`
     fn v4(&mut self, address: [u8; 4]);
-    /// `fe80::1`
+    /// Appends an IPv6 address: `fe80::1`
     fn v6(&mut self, address: [u8; 16]);
-    /// `02:00:00:00:00:01`
+    /// Appends a MAC address: `02:00:00:00:00:01`
     fn mac(&mut self, address: [u8; 6]);
-    /// Bytes of a packet as a name: bytes that are not printable ASCII, and a backslash, are octal
-    /// escapes.
+    /// Appends bytes of a packet as a name. Backslashes, and bytes that are not printable ASCII, become octal escapes.
     fn name(&mut self, bytes: &[u8]);
 }
 

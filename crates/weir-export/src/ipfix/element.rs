@@ -1,20 +1,20 @@
-//! Information elements, of which templates consist.
+//! Information elements: the fields of templates.
 //!
 //! Source: <https://www.iana.org/assignments/ipfix/ipfix.xhtml>; RFC 7011 section 3.2.
 
-/// The enterprise number of elements that count the other direction. Source: RFC 5103 section 6.1.
+/// The enterprise number for elements of the reverse direction. Source: RFC 5103 section 6.1.
 pub(super) const REVERSE: u32 = 29305;
-/// The length in a template if each value has its own length.
+/// The length in a template of elements whose values differ in length.
 const VARIABLE: u16 = 65_535;
 
 /// A field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Element {
-    /// Its number in IANA's registry.
+    /// The element's number in IANA's registry.
     pub number: u16,
-    /// Whether it counts the other direction of a biflow.
+    /// Whether the element is for the reverse direction of a biflow.
     pub is_reverse: bool,
-    /// Length of its values in bytes.
+    /// Length of each value in bytes.
     pub bytes: u16,
 }
 
@@ -23,7 +23,7 @@ impl Element {
         Element { number, is_reverse: false, bytes }
     }
 
-    /// A text, whose values have their own lengths.
+    /// Creates an element for texts, whose values differ in length.
     pub(super) const fn text(number: u16) -> Element {
         Element::new(number, VARIABLE)
     }
@@ -32,7 +32,7 @@ impl Element {
         Element { is_reverse: true, ..self }
     }
 
-    /// Appends its field specifier.
+    /// Appends the element's field specifier.
     pub(super) fn put(self, out: &mut Vec<u8>) {
         let enterprise_bit = u16::from(self.is_reverse) << 15;
         out.extend((self.number | enterprise_bit).to_be_bytes());

@@ -1,4 +1,4 @@
-//! A flow as a data record, and the templates of such records.
+//! Encodes flows as data records, and their templates.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use weir_frame::headers::Addresses;
 
 use super::element::{self, Element};
 
-/// The templates of flows have the ids from here on.
+/// The lowest id of a template for flows.
 const FIRST_TEMPLATE: u16 = 256;
-/// Seconds from 1900, when NTP counts from, to 1970.
+/// Seconds from 1900, the epoch of NTP, to 1970.
 const NTP_EPOCH_S: u64 = 2_208_988_800;
-/// biflowDirection: who sent the first frame that was seen. Source: RFC 5103 section 6.3.
+/// biflowDirection: the initiator is the sender of the first frame that was seen. Source: RFC 5103 section 6.3.
 const INITIATOR: u8 = 1;
 
-/// Which fields a record has. Each is a template of its own, with an id that never changes.
+/// The set of fields that a record has. Each layout has its own template, with a constant id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout(u8);
 
@@ -25,11 +25,12 @@ const BIFLOW: u8 = 8;
 const LAYER2: u8 = 16;
 const LAYOUTS: u8 = 32;
 
-/// A field, and how it is appended.
+/// An element, and the function that appends its value.
 struct Field(Element, fn(&FlowRecord, &mut Vec<u8>));
 
 impl Layout {
-    /// Of this record, where both directions are one (`biflow`), and bytes are counted so.
+    /// Returns the layout for this record. With `biflow`, the record has both directions; `octets` tells how bytes are
+    /// counted.
     pub(super) fn of(record: &FlowRecord, biflow: bool, octets: Octets) -> Layout {
         let bits = [
             (V6, matches!(record.key.addresses, Addresses::V6 { .. })),
@@ -45,19 +46,19 @@ impl Layout {
         FIRST_TEMPLATE + self.0 as u16
     }
 
-    /// Appends its template record. Source: RFC 7011 section 3.4.1.
+    /// Appends the layout's template record. Source: RFC 7011 section 3.4.1.
     pub(super) fn put_template(self, out: &mut Vec<u8>) {
         out.extend(self.template_id().to_be_bytes());
         out.extend((self.fields().count() as u16).to_be_bytes());
         self.fields().for_each(|Field(element, _)| element.put(out));
     }
 
-    /// Appends a record of this layout.
+    /// Appends a data record of this layout.
     pub(super) fn put_record(self, record: &FlowRecord, out: &mut Vec<u8>) {
         self.fields().for_each(|Field(_, put)| put(record, out));
     }
 
-    // The order matters to one reader: nfdump takes reverse TCP flags for those of the flow unless these come later.
+    // The order matters to nfdump: it takes the reverse TCP flags for the flags of the flow unless they come later.
     fn fields(self) -> impl Iterator<Item = &'static Field> {
         let has = |bit| self.0 & bit != 0;
         let groups: [(bool, &'static [Field]); 11] = [
@@ -86,7 +87,7 @@ impl Layouts {
         self.0 |= 1 << layout.0;
     }
 
-    /// Those that are not in `others`.
+    /// Returns the layouts that are not in `others`.
     pub(super) fn without(self, others: Layouts) -> impl Iterator<Item = Layout> {
         let bits = self.0 & !others.0;
         (0..LAYOUTS).filter(move |bit| bits >> bit & 1 != 0).map(Layout)
@@ -144,7 +145,7 @@ const VLAN_ID: &[Field] =
     &[Field(element::VLAN, |record, out| out.extend(record.vlan.unwrap_or(0).to_be_bytes()))];
 const ICMP_V4: &[Field] = &[Field(element::ICMP_V4, put_icmp)];
 const ICMP_V6: &[Field] = &[Field(element::ICMP_V6, put_icmp)];
-// Both: nfdump 1.7.1 (Debian 12) reads milliseconds only, and nanoseconds are what Weir has.
+// Both units: nfdump 1.7.1 (Debian 12) reads only milliseconds, while Weir has nanoseconds.
 const TIMES: &[Field] = &[
     Field(element::START_MS, |record, out| out.extend((record.first_ns / 1_000_000).to_be_bytes())),
     Field(element::END_MS, |record, out| out.extend((record.last_ns / 1_000_000).to_be_bytes())),
@@ -165,14 +166,16 @@ fn put_icmp(record: &FlowRecord, out: &mut Vec<u8>) {
     out.extend([kind, code]);
 }
 
-/// An interface as collectors number it: from 1 on, as 0 is none to them (SNMP's ifIndex).
+/// Returns the number of an interface for collectors. They use ifIndex of SNMP, in which 0 means no interface, so the
+/// numbers begin at 1.
 pub(super) const fn interface_number(interface: u32) -> u32 {
     interface.saturating_add(1)
 }
 
-/// dateTimeNanoseconds: seconds since 1900, modulo 2^32, and 2^-32 parts of one. Source: RFC 7011 section 6.1.10.
+/// Encodes a time as dateTimeNanoseconds: seconds since 1900, modulo 2^32, and a fraction in units of 2^-32 s. Source:
+/// RFC 7011 section 6.1.10.
 ///
-/// Parts are rounded up, so that readers that round down, as most do, come to the nanosecond that was given.
+/// The fraction is rounded up. Most readers round it down, and so get the original nanosecond.
 fn ntp(ns: u64) -> [u8; 8] {
     let time = Duration::from_nanos(ns);
     let parts = (u64::from(time.subsec_nanos()) << 32).div_ceil(1_000_000_000);

@@ -1,27 +1,27 @@
-//! Messages, filled record by record.
+//! Builds messages, record by record.
 //!
 //! Source: RFC 7011 section 3.1 (the header), 3.3 (sets).
 
 const VERSION: u16 = 10;
 const HEADER_BYTES: usize = 16;
 const SET_HEADER_BYTES: usize = 4;
-/// Sets below are templates.
+/// Lower set ids are those of templates.
 const FIRST_DATA_SET: u16 = 256;
 
-/// A message that records are put into. Its buffer is used again and again.
+/// A message under construction. Its buffer is reused for every message.
 pub(super) struct Message {
     bytes: Vec<u8>,
     bytes_max: usize,
-    /// The last set: its id and its place.
+    /// Id and offset of the set that is still open.
     set: Option<(u16, usize)>,
-    /// Records of data sets, those of options too: sequence numbers count them.
+    /// Number of data records, options included. Sequence numbers count these records.
     pub data_records: u32,
-    /// Those of them that are flows.
+    /// Number of data records that are flows.
     pub flows: u64,
 }
 
 impl Message {
-    /// `bytes_max` is at most 65,535.
+    /// Creates an empty message. `bytes_max` is at most 65,535.
     pub(super) fn new(bytes_max: usize) -> Message {
         let mut bytes = Vec::with_capacity(bytes_max);
         bytes.resize(HEADER_BYTES, 0);
@@ -36,7 +36,8 @@ impl Message {
         self.bytes.len()
     }
 
-    /// Appends a record to the last set, if that has this id, or to a new one. False: there is no room.
+    /// Appends a record to the open set if that has this id, or else to a new set. Returns false if the record does not
+    /// fit.
     pub(super) fn put(&mut self, set_id: u16, record: &[u8]) -> bool {
         let goes_on = self.set.is_some_and(|(id, _)| id == set_id);
         let needed = record.len() + if goes_on { 0 } else { SET_HEADER_BYTES };
@@ -54,7 +55,7 @@ impl Message {
         true
     }
 
-    /// Writes the header, and gives the whole message.
+    /// Writes the header and returns the whole message.
     pub(super) fn seal(&mut self, export_time_s: u32, sequence: u32, domain: u32) -> &[u8] {
         self.close_set();
         let length = self.bytes.len() as u16;
@@ -71,7 +72,7 @@ impl Message {
         (self.set, self.data_records, self.flows) = (None, 0, 0);
     }
 
-    /// Ends the last set, by writing its length.
+    /// Closes the open set: writes its length.
     fn close_set(&mut self) {
         if let Some((_, start)) = self.set.take() {
             let length = (self.bytes.len() - start) as u16;

@@ -1,16 +1,16 @@
-//! Flows to a collector of IPFIX.
+//! Exports flows to an IPFIX collector.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`target`] | where a collector is |
-//! | `message` | messages, filled record by record |
-//! | `element`, `flow`, `options` | fields, records of flows, and other messages to a collector |
-//! | `session` | the data that a collector has received |
-//! | `pace` | how fast messages go out over UDP |
-//! | `transport`, `udp`, `tcp`, `unacked` | how messages get there, and which of them did |
+//! | [`target`] | address of a collector |
+//! | `message` | messages, built record by record |
+//! | `element`, `flow`, `options` | fields, records of flows, and options records |
+//! | `session` | state of a session: the templates and options that the collector has received |
+//! | `pace` | rate limit for messages over UDP |
+//! | `transport`, `udp`, `tcp`, `unacked` | sending of messages, and counts of those that arrived |
 //!
-//! Messages have either templates and options, or flows: so flows can still go out in another session than the one
-//! that they were encoded in. Source: RFC 7011; RFC 5103 for both directions in one record.
+//! A message has either templates and options, or flows. So a message with flows can still be sent in a later session
+//! than the one in which it was encoded. Source: RFC 7011; RFC 5103 for both directions in one record.
 
 mod element;
 mod flow;
@@ -46,32 +46,32 @@ use crate::limits::{
     NOTES_PACE_BYTES, USER_TIMEOUT,
 };
 
-/// Sets of templates. Source: RFC 7011 section 3.3.2.
+/// Set ids of templates and options templates. Source: RFC 7011 section 3.3.2.
 const TEMPLATE_SET: u16 = 2;
 const OPTIONS_TEMPLATE_SET: u16 = 3;
 
-/// How flows are exported.
+/// Settings of an IPFIX export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The observation domain, by which a collector tells several exports of one machine apart. 1.
+    /// The observation domain, by which a collector distinguishes several exports of one machine. Default: 1.
     pub domain: u32,
-    /// Records have both directions: as in [`FlowConfig`](weir_flow::FlowConfig).
+    /// Whether records have both directions, as in [`FlowConfig`](weir_flow::FlowConfig).
     pub biflow: bool,
-    /// Meaning of their bytes: as in [`FlowConfig`](weir_flow::FlowConfig).
+    /// Which bytes of a frame are counted, as in [`FlowConfig`](weir_flow::FlowConfig).
     pub octets: Octets,
-    /// Bytes of a message over UDP at most, 576 to 65,507. 1400. Over TCP it is 65,535.
+    /// Largest size of a message over UDP, from 576 to 65,507 bytes. Default: 1400. Over TCP it is always 65,535.
     pub datagram_bytes: usize,
-    /// Over UDP templates and options are sent again after so long, and over TCP statistics. 60 s.
+    /// Interval at which templates and options are sent again over UDP, and statistics over TCP. Default: 60 s.
     pub refresh_interval: Duration,
-    /// Over UDP templates are sent again after so many messages, too. 128.
+    /// Number of messages after which templates are sent again over UDP. Default: 128.
     pub refresh_messages: u32,
-    /// Whether names of interfaces and the export's own counts (options) are sent. nfdump 1.7.1 counts a sequence error
-    /// whenever they are sent again, as it does not count such records. True.
+    /// Whether to send options: names of interfaces and statistics of the export. nfdump 1.7.1 does not count such
+    /// records, so it reports a sequence error whenever they are sent again. Default: true.
     pub options: bool,
-    /// Over TCP a collector that acknowledges nothing for so long is away. 30 s.
+    /// Over TCP, the connection ends if sent data is not acknowledged for this time. Default: 30 s.
     pub user_timeout: Duration,
-    /// Flows a second at most, as they may come faster than a collector's socket is emptied. `None`. Templates and
-    /// options over UDP have a pace of their own, [`NOTES_PACE_BYTES`].
+    /// Most flows to send in a second, because they may come faster than a collector empties its socket. Default:
+    /// `None`, no limit. Templates and options over UDP have their own limit, [`NOTES_PACE_BYTES`].
     pub pace: Option<NonZeroU32>,
 }
 
@@ -93,19 +93,19 @@ impl Default for Config {
 
 /// An export to a collector of IPFIX.
 ///
-/// It never fails once it is open: a collector that is away costs flows, which are counted as unsent. Over UDP a flow
-/// is sent when the kernel took its message and no answer said that nobody listens; over TCP when the collector's
-/// machine has acknowledged it. Neither says that the collector has read it.
+/// It never fails once it is open. While the collector is unreachable, flows are counted as unsent. Over UDP a flow
+/// counts as sent if the kernel took its message and no ICMP error reported a closed port; over TCP, when the
+/// collector's machine has acknowledged the message. Neither proves that the collector has read the flow.
 pub struct Ipfix {
     name: String,
     config: Config,
     transport: Box<dyn Transport>,
     is_datagrams: bool,
-    /// Flows that wait for their message to be full, or for a tick.
+    /// Flows that wait until their message is full, or until the next tick.
     data: Message,
-    /// Templates and options.
+    /// Templates and options that wait to be sent.
     notes: Message,
-    /// A flow's record while it is encoded.
+    /// Buffer in which a flow's record is encoded.
     record: Vec<u8>,
     used: Layouts,
     origins: Arc<Vec<Origin>>,
@@ -113,15 +113,15 @@ pub struct Ipfix {
     refreshed: Instant,
     pace: Pace,
     exported: Exported,
-    /// Flows that came while there was no session, or whose template could not be told.
+    /// Flows that were dropped because there was no session, or because their template could not be sent.
     unsent: u64,
-    /// A message of templates and options did not go out.
+    /// Whether a message of templates and options could not be sent.
     notes_failed: bool,
-    /// Those, and flows whose message the transport did not take.
+    /// The flows of `unsent`, and those whose message the transport did not take.
     not_handed_over: u64,
 }
 
-/// One of the two messages.
+/// Selects one of the two messages of [`Ipfix`].
 #[derive(Clone, Copy)]
 enum Which {
     Data,
@@ -129,11 +129,11 @@ enum Which {
 }
 
 impl Ipfix {
-    /// Resolves the collector's name, once and for all, and over TCP connects.
+    /// Resolves the collector's name once, and connects if the transport is TCP.
     ///
     /// # Errors
-    /// The name has no address, there is no way to it, or over TCP nobody takes the connection, which takes 8 s at
-    /// most; a message size out of range.
+    /// The name has no address; there is no route to it; over TCP, nobody accepts the connection, which takes 8 s at
+    /// most; or the message size is out of range.
     pub fn open(target: &Target, config: Config) -> Result<Ipfix, ExportError> {
         let failed = |way_out: &str| {
             let what = format!("{target}: {way_out}");
@@ -204,7 +204,7 @@ impl Ipfix {
         self.data.flows += 1;
     }
 
-    /// Sends the flows that wait, after the data that the collector needs to read them.
+    /// Sends the waiting flows. Before them, sends the templates and options that the collector needs to read them.
     fn flush(&mut self) {
         if self.data.is_empty() {
             return;
@@ -219,7 +219,7 @@ impl Ipfix {
             Ready::No => return self.drop_data(),
         }
         if !self.tell() {
-            // Nobody could read what follows.
+            // Without its templates the collector could not read the flows.
             self.forget_what_was_told();
             return self.drop_data();
         }
@@ -250,7 +250,8 @@ impl Ipfix {
         self.refreshed = Instant::now();
     }
 
-    /// Sends templates, names of interfaces and statistics that this session has not had. Whether all of them went out.
+    /// Sends the templates, names of interfaces and statistics that this session lacks. Returns whether all of them
+    /// were sent.
     fn tell(&mut self) -> bool {
         self.notes_failed = false;
         let missing: Vec<_> = self.used.without(self.session.layouts).collect();
@@ -285,7 +286,7 @@ impl Ipfix {
             self.session.origins = origins;
         }
         if !self.session.has_statistics {
-            // A message that went out, and was refused or not acknowledged, was not exported.
+            // A message that was sent, but then refused or not acknowledged, does not count as exported.
             let (messages, unsent) = (self.exported.messages, self.counts().unsent);
             let handed_over = self.exported.flows + self.not_handed_over;
             let counts = Counts { sent: handed_over.saturating_sub(unsent), unsent };
@@ -294,7 +295,7 @@ impl Ipfix {
         (self.session.has_options, self.session.has_statistics) = (true, true);
     }
 
-    /// Puts a record into the message for templates and options, which goes out when it is full.
+    /// Puts a record into the message for templates and options. If the message is full, it is sent first.
     fn note(&mut self, set_id: u16, put: impl FnOnce(&mut Vec<u8>)) {
         let mut record = Vec::new();
         put(&mut record);
@@ -324,7 +325,8 @@ impl Ipfix {
         message.clear();
     }
 
-    /// Names of a few hundred interfaces at once would overrun the collector's socket.
+    /// Waits as the rate limits require. Names of a few hundred interfaces, sent at once, would overrun the collector's
+    /// socket buffer.
     fn wait_for_pace(&mut self, which: Which) {
         let takes = match which {
             Which::Notes if self.is_datagrams => {
@@ -354,7 +356,7 @@ impl Export for Ipfix {
     }
 
     fn tick(&mut self) -> Result<(), ExportError> {
-        // First the earlier ones: messages that go out now have until the next tick to be refused.
+        // Settle earlier messages first, so that messages sent below have until the next tick to be refused.
         self.transport.settle();
         self.flush();
         Ok(())
@@ -362,7 +364,7 @@ impl Export for Ipfix {
 
     fn finish(&mut self) -> Result<(), ExportError> {
         self.flush();
-        // Only a session that was told them before has a template for them.
+        // A session in which statistics were never sent has no template for them.
         if self.session.has_statistics {
             self.session.has_statistics = false;
             self.tell();
@@ -388,7 +390,7 @@ fn resolve(target: &Target) -> io::Result<Vec<SocketAddr>> {
     Ok(addresses)
 }
 
-/// Seconds since the Unix epoch, modulo 2^32.
+/// Returns the seconds since the Unix epoch, modulo 2^32.
 fn now_s() -> u32 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs() as u32)
 }

@@ -1,6 +1,6 @@
-//! Messages to a collector beside flows: names of interfaces, and the number of exported flows.
+//! Encodes options records: names of interfaces, and the number of exported flows.
 //!
-//! Source: RFC 7011 section 3.4.2.2 (options templates), 4.3 (flows that were not sent).
+//! Source: RFC 7011 section 3.4.2.2 (options templates), 4.3 (statistics about flows that were not sent).
 
 use std::process;
 
@@ -9,11 +9,11 @@ use super::flow::interface_number;
 use crate::export::{Counts, Origin};
 use crate::limits::TEXT_BYTES_MAX;
 
-/// Beyond the templates of flows.
+/// Template ids, above those of the templates for flows.
 pub(super) const INTERFACES: u16 = 512;
 pub(super) const STATISTICS: u16 = 513;
 
-/// An options template: its id, the subject of a record, and the fields about that.
+/// An options template: its id, its scope fields, and its other fields.
 struct Template(u16, &'static [Element], &'static [Element]);
 
 const TEMPLATES: [Template; 2] = [
@@ -29,7 +29,7 @@ const TEMPLATES: [Template; 2] = [
     ),
 ];
 
-/// Their template records.
+/// Returns the template records of all options templates.
 pub(super) fn templates() -> impl Iterator<Item = Vec<u8>> {
     TEMPLATES.iter().map(|Template(id, scope, fields)| {
         let mut out = Vec::new();
@@ -41,9 +41,10 @@ pub(super) fn templates() -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Appends a record of [`INTERFACES`]: the name, and as description whose it is, `vm web`, or else the name again.
+/// Appends a record of [`INTERFACES`]: the name, and as description the owner, such as `vm web`. Without an owner the
+/// description is the name again.
 ///
-/// There are readers that pass over a record with an empty text.
+/// It is never empty, because some readers skip a record with an empty text.
 pub(super) fn put_interface(interface: u32, origin: &Origin, out: &mut Vec<u8>) {
     out.extend(interface_number(interface).to_be_bytes());
     put_text(&origin.interface, out);
@@ -57,7 +58,7 @@ pub(super) fn put_statistics(messages: u64, counts: Counts, out: &mut Vec<u8>) {
     out.extend([messages, counts.sent, counts.unsent].into_iter().flat_map(u64::to_be_bytes));
 }
 
-/// Appends a text and its length, cut where it is too long. Source: RFC 7011 section 7.
+/// Appends a text after its length. A text that is too long is cut. Source: RFC 7011 section 7.
 fn put_text(text: &str, out: &mut Vec<u8>) {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {

@@ -1,11 +1,11 @@
-//! How fast messages go out over UDP, which has no way to hold back.
+//! Limits the rate of messages. UDP has no flow control.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::limits::PACE_CREDIT_MAX;
 
-/// When the next message may go.
+/// The time at which the next message may be sent.
 pub(super) struct Pace {
     due: Instant,
 }
@@ -15,7 +15,8 @@ impl Pace {
         Pace { due: Instant::now() }
     }
 
-    /// Sleeps until a message may go that takes so long at its pace, and moves the time of the next one.
+    /// Sleeps until the next message may be sent. `takes` is the time that this message takes at the permitted rate;
+    /// the next one is delayed by it.
     pub(super) fn wait(&mut self, takes: Duration) {
         let now = Instant::now();
         thread::sleep(self.due.saturating_duration_since(now));

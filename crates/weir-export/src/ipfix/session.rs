@@ -1,11 +1,11 @@
-//! Data that a collector has received.
+//! State of a session with a collector.
 
 use std::sync::Arc;
 
 use super::flow::Layouts;
 use crate::export::Origin;
 
-/// Data that the collector has received in this session, and its amount.
+/// Templates and options that the collector has received in this session, and counts of messages and records.
 #[derive(Default)]
 pub struct Session {
     pub sequence: u32,
@@ -16,7 +16,7 @@ pub struct Session {
     pub origins: Arc<Vec<Origin>>,
 }
 
-/// Of all sessions.
+/// Totals of all sessions.
 #[derive(Default)]
 pub struct Exported {
     pub messages: u64,

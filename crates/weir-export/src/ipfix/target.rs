@@ -1,49 +1,49 @@
-//! Where a collector is.
+//! Parses the address of a collector.
 
 use std::fmt;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-/// The port of IPFIX, over UDP and TCP. Source: RFC 7011 section 10.3.4.
+/// The registered port of IPFIX, over UDP and TCP. Source: RFC 7011 section 10.3.4.
 const PORT: u16 = 4739;
 
-/// How messages go to a collector.
+/// The transport protocol of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// `ipfix://`: messages that are lost on the way are lost, and the collector sees that by
-    /// sequence numbers.
+    /// `ipfix://`: lost messages are not sent again; the collector notices the loss by sequence numbers.
     Udp,
     /// `ipfix+tcp://`: the collector's machine acknowledges the bytes that it received.
     Tcp,
 }
 
-/// A collector: `ipfix://HOST[:PORT]` (UDP) or `ipfix+tcp://HOST[:PORT]`; an IPv6 address stands in brackets.
+/// The address of a collector: `ipfix://HOST[:PORT]` (UDP) or `ipfix+tcp://HOST[:PORT]`. An IPv6 address is written in
+/// brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// How messages go there.
+    /// The transport protocol.
     pub protocol: Protocol,
     /// A name or an address, without brackets.
     pub host: String,
-    /// Its port, 4739 if not said.
+    /// The port; 4739 if the text has none.
     pub port: u16,
 }
 
-/// Why a text names no collector.
+/// The reason why a text is not the address of a collector.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
-    /// It begins with something else.
+    /// The text begins with another scheme, or with none.
     #[error(
         "{0}: not a collector of IPFIX; give ipfix://HOST[:PORT] for UDP, or ipfix+tcp://HOST[:PORT]"
     )]
     Scheme(String),
-    /// There is no host, or it has characters that no host has.
+    /// The host is missing, or contains characters that a host cannot have.
     #[error("{0}: no host; give ipfix://HOST[:PORT], where HOST is a name or an address")]
     Host(String),
-    /// Too many colons for a port.
+    /// There are too many colons: probably an IPv6 address without brackets.
     #[error("{0}: an IPv6 address goes in brackets: ipfix://[2001:db8::1]:4739")]
     Brackets(String),
-    /// The text behind the host is not a port.
+    /// The text after the host is not a port.
     #[error("{0}: a port is a number from 1 to 65535; without one it is 4739")]
     Port(String),
 }

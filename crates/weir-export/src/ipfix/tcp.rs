@@ -1,4 +1,4 @@
-//! Messages over a connection.
+//! Sends messages over a TCP connection.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -13,25 +13,26 @@ use crate::limits::{
     CONNECT_TIME_MAX, DRAIN_TIME_MAX, RETRY_PAUSE_MAX, RETRY_PAUSE_MIN, WRITE_TIME_MAX,
 };
 
-/// How many messages are under way before it is looked which of them have arrived.
+/// From this number of unacknowledged messages on, each further message is followed by a check which of them have
+/// arrived.
 const UNDER_WAY_BEFORE_A_LOOK: usize = 16;
-/// Between two looks at the last messages.
+/// Pause between two such checks when the export ends.
 const DRAIN_PAUSE: Duration = Duration::from_millis(2);
 
-/// A collector over TCP, connected to again where it was lost.
+/// A connection to a collector. It is made again after it was lost.
 ///
-/// A flow is sent once the collector's machine has acknowledged the last byte of its message. Records that a broken
-/// connection leaves unacknowledged are unsent: they may have arrived all the same, and are never sent twice.
+/// A flow counts as sent once the collector's machine has acknowledged the last byte of its message. Flows that are
+/// unacknowledged when a connection breaks count as unsent: they may still have arrived, and are never sent twice.
 pub(super) struct Tcp {
-    /// Of the collector's name. After a failure, the next one is tried.
+    /// Addresses of the collector's name. After a failed attempt to connect, the next one is tried.
     addresses: Vec<SocketAddr>,
     next: usize,
     connection: Option<Connection>,
-    /// Made since [`Transport::prepare`] last said so.
+    /// Whether the connection was made after the last [`Transport::prepare`] that returned [`Ready::NewSession`].
     is_new: bool,
     retry_at: Instant,
     retry_pause: Duration,
-    /// Data that is not acknowledged for this time ends the connection.
+    /// The connection ends if data is not acknowledged for this time.
     user_timeout: Duration,
     counts: Counts,
 }
@@ -39,15 +40,15 @@ pub(super) struct Tcp {
 struct Connection {
     stream: TcpStream,
     written_bytes: u64,
-    /// The messages that are not acknowledged: where they end in the stream, and their flows.
+    /// Messages that are not acknowledged yet: their end in the stream, and their number of flows.
     under_way: VecDeque<(u64, u64)>,
 }
 
 impl Tcp {
-    /// Connects.
+    /// Tries each address in turn until one accepts a connection.
     ///
     /// # Errors
-    /// None of the addresses answers: the fault of the last one.
+    /// None of the addresses accepts a connection: the error of the last attempt.
     pub(super) fn open(addresses: Vec<SocketAddr>, user_timeout: Duration) -> io::Result<Tcp> {
         let mut tcp = Tcp {
             next: 0,
@@ -74,7 +75,7 @@ impl Tcp {
         let connect = || {
             let stream = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX)?;
             stream.set_nodelay(true)?;
-            // A collector whose machine has vanished is noticed by missing acknowledgements.
+            // If the collector's machine disappears, missing acknowledgements end the connection.
             rustix::net::sockopt::set_tcp_user_timeout(&stream, timeout_ms)?;
             Ok(Connection { stream, written_bytes: 0, under_way: VecDeque::new() })
         };
@@ -89,13 +90,13 @@ impl Tcp {
         Ok(())
     }
 
-    /// The collector is left alone for a while.
+    /// Sets the time of the next attempt to connect, and doubles the pause before the one after it.
     fn pause(&mut self) {
         self.retry_at = Instant::now() + self.retry_pause;
         self.retry_pause = (self.retry_pause * 2).min(RETRY_PAUSE_MAX);
     }
 
-    /// Gives the connection up.
+    /// Closes the connection, and counts the flows that it leaves unacknowledged as unsent.
     fn lose(&mut self) {
         self.count_arrived();
         let Some(connection) = self.connection.take() else { return };
@@ -128,7 +129,7 @@ impl Transport for Tcp {
 
     fn send(&mut self, message: &[u8], flows: u64) -> bool {
         let is_written = self.connection.as_mut().is_some_and(|connection| {
-            // An incomplete message ends the stream: the bytes after it could not be told apart.
+            // An incomplete message breaks the stream: a reader could not find the next message.
             connection.write(message).is_ok()
         });
         if !is_written {
@@ -169,7 +170,7 @@ impl Transport for Tcp {
 }
 
 impl Connection {
-    /// Writes all of it, in time.
+    /// Writes the whole message within [`WRITE_TIME_MAX`].
     fn write(&mut self, mut message: &[u8]) -> io::Result<()> {
         let end = Instant::now() + WRITE_TIME_MAX;
         while !message.is_empty() {
@@ -191,7 +192,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes off the messages that have arrived whole; gives their flows.
+    /// Removes the messages that are acknowledged completely. Returns their number of flows.
     fn take_arrived(&mut self) -> u64 {
         let Ok(unacked) = unacked_bytes(&self.stream) else { return 0 };
         let arrived = self.written_bytes.saturating_sub(unacked);

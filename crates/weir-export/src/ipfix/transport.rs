@@ -1,34 +1,35 @@
-//! Common parts of UDP and TCP.
+//! The trait that UDP and TCP implement.
 
 use crate::export::Counts;
 
 /// State of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ready {
-    /// It sends to the collector that it sent to before.
+    /// The transport is ready, in the same session as before.
     Yes,
-    /// It sends in a new session: of this one, the collector knows nothing.
+    /// The transport is ready, in a new session: the collector has no templates yet.
     NewSession,
-    /// It sends, in the same session, but the collector may have been away, and know no templates.
+    /// The transport is ready, in the same session. But the collector may have restarted and lost its templates.
     TemplatesLost,
-    /// The collector is away.
+    /// The collector is unreachable.
     No,
 }
 
-/// Takes messages to a collector, and counts the flows in them.
+/// Sends messages to a collector, and counts their flows.
 pub(super) trait Transport: Send {
-    /// Connects if there is no session, and a try is due. Called before each message.
+    /// Connects if there is no session and it is time for another attempt. Called before messages are sent.
     fn prepare(&mut self) -> Ready;
 
-    /// Sends a message with so many flows. False: it did not go out, and its flows are counted as unsent.
+    /// Sends a message with this number of flows. Returns false if it was not sent; its flows then count as unsent.
     fn send(&mut self, message: &[u8], flows: u64) -> bool;
 
-    /// Looks what became of the messages that were sent.
+    /// Counts the flows of messages whose fate is known by now.
     fn settle(&mut self);
 
-    /// Waits for data that is still under way; the rest is counted as unsent.
+    /// Waits for acknowledgements or errors of the last messages. Flows without the required acknowledgement count as
+    /// unsent.
     fn finish(&mut self);
 
-    /// Flows so far. Those under way are in neither count.
+    /// Returns the counts so far. Flows whose fate is still open are not counted.
     fn counts(&self) -> Counts;
 }

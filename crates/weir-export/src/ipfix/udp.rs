@@ -1,4 +1,4 @@
-//! Messages as datagrams.
+//! Sends messages over UDP.
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,30 +9,33 @@ use super::transport::{Ready, Transport};
 use crate::export::Counts;
 use crate::limits::{DATAGRAM_TIME_MAX, REFUSAL_TIME_MAX, RETRY_PAUSE_MIN};
 
-/// Between two looks for an answer to the last message.
+/// Pause between two checks for an ICMP error when the export ends.
 const FINISH_PAUSE: Duration = Duration::from_millis(5);
 
 /// A collector over UDP.
 ///
-/// A machine where nobody listens answers so (ICMP), and the kernel tells that later: it is taken as said of the last
-/// message. So each message waits for the next one, or a tick, before its flows count as sent.
+/// A machine on which the port is closed answers with an ICMP error. The kernel reports this error later, and it is
+/// assumed to be about the last message. So the flows of a message count as sent only at the next message or tick.
 pub(super) struct Udp {
-    /// Of the collector's name. The next one is tried where nobody listens.
+    /// Addresses of the collector's name. When the port is closed at one address, the next one is tried.
     addresses: Vec<SocketAddr>,
     next: usize,
     socket: Option<UdpSocket>,
-    /// A message was refused since [`Transport::prepare`] last said so.
+    /// Whether a message was refused since the last [`Transport::prepare`].
     was_refused: bool,
-    /// Until then nothing is tried: a link that is too slow would cost the longest wait for each message.
+    /// Nothing is sent before this time. Without the pause, each message over a link that is too slow would block for
+    /// [`DATAGRAM_TIME_MAX`].
     paused_until: Instant,
-    /// Flows of the last message, of which nothing bad is known yet.
+    /// Flows of the last message, for which no error is known yet.
     last_flows: u64,
     counts: Counts,
 }
 
 impl Udp {
+    /// Chooses the first address to which a socket can be connected.
+    ///
     /// # Errors
-    /// No socket, or no way to any of the addresses.
+    /// No socket can be created, or there is no route to any of the addresses.
     pub(super) fn open(addresses: Vec<SocketAddr>) -> io::Result<Udp> {
         let mut udp = Udp {
             addresses,
@@ -43,7 +46,7 @@ impl Udp {
             last_flows: 0,
             counts: Counts::default(),
         };
-        // A fault that will last is told now; the socket itself is made for the first message.
+        // Report a lasting error now. The socket itself is created for the first message.
         let mut result = connect(udp.addresses[0]);
         while result.is_err() && udp.next + 1 < udp.addresses.len() {
             udp.next += 1;
@@ -52,18 +55,18 @@ impl Udp {
         result.map(|_| udp)
     }
 
-    /// The last message did not get there.
+    /// Counts the flows of the last message as unsent.
     fn refuse_last(&mut self) {
         self.counts.unsent += std::mem::take(&mut self.last_flows);
         self.was_refused = true;
     }
 
-    /// Nothing bad became known of the last message.
+    /// Counts the flows of the last message as sent: no error has become known.
     fn pass_last(&mut self) {
         self.counts.sent += std::mem::take(&mut self.last_flows);
     }
 
-    /// Whether the kernel has got an answer that says nobody listens.
+    /// Counts the last message as refused if the kernel has received an ICMP error.
     fn look_for_refusal(&mut self) {
         if let Some(Ok(Some(_))) = self.socket.as_ref().map(UdpSocket::take_error) {
             self.refuse_last();
@@ -94,11 +97,12 @@ impl Transport for Udp {
     }
 
     fn send(&mut self, message: &[u8], flows: u64) -> bool {
-        // The kernel tells of an earlier message's refusal instead of sending this one: once more.
+        // If the kernel has an ICMP error for an earlier message, it returns that error and does not send: try a second
+        // time.
         for _ in 0..2 {
             let Some(socket) = &self.socket else { break };
             match socket.send(message) {
-                // A message without flows leaves the one before it in doubt: an ICMP error counts for both.
+                // A message without flows does not settle the message before it: a later ICMP error counts for both.
                 Ok(_) if flows == 0 => return true,
                 Ok(_) => {
                     self.pass_last();
@@ -114,7 +118,8 @@ impl Transport for Udp {
                 Err(_) => break,
             }
         }
-        // No route, no memory, no room in all that time: the collector has missed something.
+        // There was no route, no memory or no room in the socket for all that time, so the collector may lack
+        // templates.
         self.counts.unsent += flows;
         self.was_refused = true;
         false

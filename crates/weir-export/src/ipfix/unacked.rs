@@ -1,11 +1,11 @@
-//! Bytes of a TCP connection that are still under way.
+//! The number of bytes of a TCP connection that are not acknowledged.
 #![allow(unsafe_code, reason = "no safe binding of SIOCOUTQ is at hand")]
 
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// Bytes that were written and that the other machine has not acknowledged. Also known once the connection is broken.
+/// Returns the number of written bytes that the peer has not acknowledged. Also works on a broken connection.
 ///
 /// # Errors
 /// As ioctl(2).

@@ -1,4 +1,4 @@
-//! The columns: names, types, and their values of a record.
+//! The columns: names, types, and how to get their values from a record.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -17,34 +17,34 @@ use crate::export::{Origin, Owner};
 use crate::json::addresses_text;
 use crate::patient_writer::PatientWriter;
 
-/// Records that are written together.
+/// Records of a row group.
 pub(super) struct Group<'a> {
     pub records: &'a [FlowRecord],
-    /// By the interface of a record.
+    /// Origins, indexed by a record's interface.
     pub origins: &'a [Origin],
     pub is_biflow: bool,
 }
 
-/// A record, and what belongs to it.
+/// A record, with its origin.
 struct Row<'a> {
     record: &'a FlowRecord,
     origin: Option<&'a Origin>,
     is_biflow: bool,
 }
 
-/// One column.
+/// A column of the file.
 struct Column {
     name: &'static str,
-    /// Whether it may be null.
+    /// Whether values may be null.
     is_optional: bool,
     values: Values,
 }
 
-/// Values of a column.
+/// Type of a column, and the function that gets a value.
 enum Values {
     /// Nanoseconds since the Unix epoch.
     Times(fn(&Row) -> u64),
-    /// Unsigned numbers of so many bits.
+    /// Unsigned numbers with this number of bits.
     Numbers(i8, fn(&Row) -> Option<u64>),
     Texts(fn(&Row) -> Option<String>),
 }
@@ -59,7 +59,7 @@ const fn optional(name: &'static str, values: Values) -> Column {
     Column { name, is_optional: true, values }
 }
 
-/// In the order of the lines of JSON, but for the owner.
+/// The columns, in the order of the fields in the JSON lines, except for the owner.
 const COLUMNS: [Column; 22] = [
     always("start", Times(|row| row.record.first_ns)),
     always("end", Times(|row| row.record.last_ns)),
@@ -109,7 +109,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The schema of every file.
+/// Returns the schema, which is the same for every file.
 pub(super) fn schema() -> TypePtr {
     let fields = COLUMNS.iter().map(|column| Arc::new(column.schema())).collect();
     let schema = Type::group_type_builder("flow").with_fields(fields).build();
@@ -119,7 +119,7 @@ pub(super) fn schema() -> TypePtr {
 impl Column {
     fn schema(&self) -> Type {
         let (physical, logical) = match self.values {
-            // Instants, not the time of some zone: readers show them in UTC or in their own zone.
+            // Timestamps are adjusted to UTC. Readers show them in UTC or in their own time zone.
             Times(_) => (Physical::INT64, LogicalType::timestamp(true, TimeUnit::NANOS)),
             Numbers(bits @ 64, _) => (Physical::INT64, LogicalType::integer(bits, false)),
             Numbers(bits, _) => (Physical::INT32, LogicalType::integer(bits, false)),
@@ -132,14 +132,14 @@ impl Column {
         column.build().expect("the logical type fits the physical one")
     }
 
-    /// Writes this column of a group.
+    /// Writes this column of a row group.
     fn write(
         &self,
         group: &Group,
         writer: &mut SerializedColumnWriter,
     ) -> Result<(), ParquetError> {
         let is_optional = self.is_optional;
-        // Unsigned numbers stand in signed ones of the same bits: the logical type says which they are.
+        // Parquet stores unsigned numbers in signed types of the same width; the logical type marks them as unsigned.
         match self.values {
             Times(of) => {
                 let times = group.rows().map(|row| Some(of(&row).try_into().unwrap_or(i64::MAX)));
@@ -163,7 +163,7 @@ impl Column {
     }
 }
 
-/// Writes the values of one column; a null is a level of 0 without a value.
+/// Writes the values of a column. For a null, the definition level is 0 and there is no value.
 fn put<T: DataType>(
     values: impl Iterator<Item = Option<T::T>>,
     is_optional: bool,
@@ -179,9 +179,9 @@ fn put<T: DataType>(
     Ok(())
 }
 
-/// How columns are written.
+/// Returns the settings for writing.
 pub(super) fn properties() -> WriterPropertiesPtr {
-    // Values that come again stand in a dictionary. Of times and Community IDs hardly any does.
+    // Repeated values are stored in a dictionary. Start times and Community IDs rarely repeat.
     let mut properties = WriterProperties::builder()
         .set_created_by(concat!("weir version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::SNAPPY)
@@ -196,7 +196,7 @@ pub(super) fn properties() -> WriterPropertiesPtr {
 }
 
 impl<'a> Group<'a> {
-    /// Writes the records column by column: one column is in memory at a time.
+    /// Writes the records column by column, so that memory holds only one encoded column.
     pub fn write(
         &self,
         file: &mut SerializedFileWriter<PatientWriter<File>>,

@@ -1,4 +1,4 @@
-//! A file that nobody takes for a Parquet file before it is one.
+//! A file with a temporary name until it is complete.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,13 +10,13 @@ use chrono::DateTime;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-/// Files of one second.
+/// Most files that are begun in the same second.
 const SUFFIX_MAX: u32 = 10_000;
 
-/// The path of a file that is not whole yet. Dropped before [`publish`](Part::publish), the file is removed.
+/// The temporary path of an incomplete file. If dropped before [`publish`](Part::publish), the file is removed.
 pub(super) struct Part {
     directory: PathBuf,
-    /// The name that it will have, without suffix and ending.
+    /// The final name, without its suffix and file extension.
     stem: String,
     suffix: u32,
     path: PathBuf,
@@ -24,7 +24,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Makes an empty file named by this time, whose names are both free.
+    /// Creates an empty file named by this time. Neither its temporary nor its final name is taken.
     pub fn create(directory: &Path, begun: SystemTime, mode: u32) -> io::Result<(Part, File)> {
         let seconds = begun.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let time = DateTime::from_timestamp(seconds.try_into().unwrap_or(i64::MAX), 0);
@@ -40,7 +40,7 @@ impl Part {
                     let directory = directory.to_owned();
                     return Ok((Part { directory, stem, suffix, path, is_published: false }, file));
                 }
-                // Another one writes it, or was killed.
+                // Another process writes this file, or was killed while it did.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
             }
@@ -48,10 +48,10 @@ impl Part {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Gives the file its name, which another file may have taken meanwhile: then with the next suffix. May be tried
-    /// again.
+    /// Renames the file to its final name. If another file took this name meanwhile, the next suffix is used. May be
+    /// called again after a failure.
     ///
-    /// Its bytes have to be on the disk already: after a crash, a file with this name would be empty otherwise.
+    /// The caller has synced the file before. Otherwise it could be empty under its final name after a crash.
     pub fn publish(&mut self) -> io::Result<()> {
         if !self.is_published {
             self.rename()?;
@@ -76,7 +76,7 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.is_published {
-            // It may have gone with its directory.
+            // The file may be gone, with its directory.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -89,10 +89,11 @@ fn name(stem: &str, suffix: u32) -> String {
     }
 }
 
-/// Renames a file to a name that no file has.
+/// Renames a file, but never replaces an existing one.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Not every file system can do that at once (NFS, some of FUSE). Only another Weir makes such names.
+        // Some file systems (NFS, some FUSE ones) cannot do this in one step. Only another Weir process would create
+        // such a name between the two steps.
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => match fs::symlink_metadata(to) {
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
             Err(_) => fs::rename(from, to),
@@ -101,10 +102,10 @@ fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Brings new names in a directory to the disk.
+/// Syncs a directory, so that new names in it survive a crash.
 pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
     match File::open(directory)?.sync_all() {
-        // Not every file system can do that; those bring names to the disk by themselves.
+        // Some file systems cannot sync a directory; they write names to the disk on their own.
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
         result => result,
     }

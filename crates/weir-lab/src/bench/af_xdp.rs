@@ -1,10 +1,9 @@
-//! The engine `af_xdp` beside DPDK's driver of the same name, and the cost of the XDP program of
-//! each.
+//! Compares the engine `af_xdp` with DPDK's driver of the same name, and measures the cost of the XDP program of each.
 //!
-//! Both get their frames from a program at XDP, on the generator's CPU, which is the bottleneck
-//! here. DPDK's program only redirects frames. Weir's program also stamps them; with `--timestamp
-//! copy` the copier does that. The kernel times every run of the programs (`BPF_ENABLE_STATS`).
-//! This is measured in separate runs, because the timing itself takes time.
+//! Both get their frames from an XDP program on the generator's CPU, which is the bottleneck here. DPDK's program only
+//! redirects frames. Weir's program also stamps them; with `--timestamp copy` the copier does that instead. The kernel
+//! measures the time of every run of the programs (`BPF_ENABLE_STATS`). These are separate runs, because measuring the
+//! programs takes time, too.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -20,13 +19,13 @@ use crate::testbed::{End, Testbed};
 use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "af_xdp";
-/// Section of the programs' run times.
+/// Section of the rows with the programs' run times.
 pub(super) const PROGRAMS: &str = "af_xdp, programs";
 const WEIR: &str = "weir af_xdp";
 const WEIR_COPIER_STAMPS: &str = "weir af_xdp, copier stamps";
 const SIZE: u32 = 64;
 
-/// Measures the three tools in turn: first their rates, then their programs.
+/// Measures the three tools in turn: first their rates, then the run times of their programs.
 ///
 /// # Errors
 /// Only if no testbed can be made. A tool that fails gives a row with the reason.
@@ -53,7 +52,7 @@ fn at_full_rate(context: &Context, size: u32) -> Traffic {
     Traffic { size, rate: Rate::Max, seconds: context.seconds, stamp: false }
 }
 
-/// Nanoseconds per frame of each tool's XDP program.
+/// Measures the nanoseconds per frame of each tool's XDP program.
 fn programs(context: &Context, tools: &[Tool]) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut rows: Vec<Row> =
@@ -100,7 +99,7 @@ struct RunTime {
 }
 
 impl RunTime {
-    /// The run time of the program at XDP of an interface.
+    /// Returns the run time of an interface's XDP program.
     fn of_program_on(end: &End) -> Result<RunTime> {
         let program = end.run(|| program_on(end.ifindex))??;
         let found = ProgInfoIter::default().find(|info| info.id == program);
@@ -111,8 +110,8 @@ impl RunTime {
         Ok(RunTime { program, runs: found.run_cnt, ns: found.run_time_ns })
     }
 
-    /// Mean nanoseconds per run since `before`; `None` if there was no run, or the program is
-    /// another one.
+    /// Returns the mean nanoseconds per run since `before`. `None` if there was no run, or if `before` is of another
+    /// program.
     fn since(self, before: RunTime) -> Option<f64> {
         let runs = self.runs.checked_sub(before.runs).filter(|runs| *runs > 0)?;
         let ns = self.ns.checked_sub(before.ns)?;
@@ -120,8 +119,7 @@ impl RunTime {
     }
 }
 
-/// The id of the program at XDP of an interface in the calling thread's namespace; 0 if there is
-/// none.
+/// Returns the id of the XDP program of an interface in the calling thread's namespace; 0 if there is none.
 fn program_on(ifindex: u32) -> Result<u32> {
     let mut program = 0;
     // SAFETY: the kernel writes its answer to a live `u32` and keeps no pointer.
@@ -146,7 +144,7 @@ fn enable_run_times() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(_context: &Context) -> String {
     format!(
         "{SECTION}: as wire, {SIZE} B; {PROGRAMS}: the kernel's own timing of each run, a clock read included, in runs \
@@ -154,7 +152,7 @@ pub(super) fn condition(_context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let bar = |what: &str| {
         let found = ratio_of(rows, SECTION, what, Some(SIZE));

@@ -17,7 +17,7 @@ const KINDS: [(&str, &[&str]); 7] = [
     ("DPDK af_packet, rx only", &["weir af_packet"]),
     ("DPDK pcap, rx only", &["weir pcap"]),
 ];
-/// The same for the parts that capture a TCP connection.
+/// The same for the parts that measure a captured TCP connection.
 const WATCHERS: [(&str, &[&str]); 1] = [(TCPDUMP, &[iperf::PASSIVE, "weir af_packet"])];
 
 /// A peer that was faster than an engine of Weir.
@@ -37,7 +37,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// Part, frame size, peer, engine of Weir, ratio, range of the ratio.
+    /// Returns the cells of a table row: part, frame size, peer, engine of Weir, ratio, range of the ratio.
     pub(super) fn cells(&self) -> [String; 6] {
         let size = self.size_on_wire.map_or_else(String::new, |size| format!("{size} B"));
         let Spread { median, min, max, .. } = self.ratio;
@@ -50,7 +50,7 @@ impl Ahead {
     }
 }
 
-/// Every peer that was faster, however little.
+/// Returns every case in which a peer was faster, however small the difference.
 pub(super) fn ahead(rows: &[Row]) -> Vec<Ahead> {
     let mut all = Vec::new();
     for row in rows {
@@ -72,16 +72,16 @@ fn compared(peer: &Row, weir: &Row) -> Option<Ahead> {
     Some(Ahead { section, size_on_wire, peer: peer.what.clone(), weir: weir.what.clone(), ratio })
 }
 
-/// The peer's value divided by Weir's, in each round of the peer. The ratio is infinite where the
-/// peer kept frames and Weir kept none or failed. A round that Weir lacks for another reason (the
-/// bench was interrupted, or the engine is not built in) is left out.
+/// Returns the peer's value divided by Weir's for each round of the peer. The ratio is infinite if the peer kept frames
+/// and Weir kept none or failed. Rounds that Weir lacks for another reason (the bench was interrupted, or the engine is
+/// not built in) are left out.
 fn ratios(peer: &Row, weir: &Row) -> impl Iterator<Item = f64> {
     let ours = weir.values();
     let failed = weir.absent.as_ref().is_some_and(|reason| !reason.contains(NOT_BUILT));
     peer.values().into_iter().filter_map(move |(round, theirs)| {
         let ours = ours.iter().find(|(other, _)| *other == round).map(|(_, value)| *value);
         let ours = ours.or(failed.then_some(0.0))?;
-        // Neither kept anything: no ratio.
+        // If neither kept a frame, there is no ratio.
         (theirs > 0.0 || ours > 0.0).then(|| theirs / ours)
     })
 }

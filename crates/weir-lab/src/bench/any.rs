@@ -1,4 +1,4 @@
-//! One capture of all links of a machine with two hundred links, and of links that are added later.
+//! Measures one capture of all links of a machine with two hundred links, and links that are added later.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +19,7 @@ use crate::{Error, Result};
 
 pub(super) const SECTION: &str = "any";
 const ANY: &str = "weir capture any";
-/// An engine that takes patterns, so that both rows measure the memory of the same engine.
+/// An engine that supports patterns, so that both rows measure the memory of the same engine.
 const ENGINE: &str = "af_packet";
 const ONE: &str = "weir, one link";
 const START: &str = "time to start: ";
@@ -36,7 +36,7 @@ const FIRST_JOINING: u32 = 1000;
 /// Rate on a link that has just been added.
 const JOINED_PPS: f64 = 1000.0;
 const JOINED_FRAMES: u64 = 200;
-/// Time between the last frame and the signal to end, for its line to be printed.
+/// Time from the last frame to the signal to end, so that the frame's line is still printed.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// Measures the time to start, memory, exact counts, and links that are added.
@@ -113,7 +113,7 @@ fn failed(reason: &str) -> Error {
     Error::Measure { what: ANY.to_owned(), reason: reason.to_owned() }
 }
 
-/// Starts the tool. Also gives the seconds until it reported that it captures.
+/// Starts the tool. Also returns the seconds until it reported that it captures.
 fn started(context: &Context, bed: &Testbed, tool: &Tool) -> Result<(Capturing, f64)> {
     let begin = SystemTime::now();
     let capturing = tool.start(&bed.rx, context.cpus.tool)?;
@@ -122,13 +122,13 @@ fn started(context: &Context, bed: &Testbed, tool: &Tool) -> Result<(Capturing, 
     Ok((capturing, took.as_secs_f64()))
 }
 
-/// Output of a printing capture.
+/// Evaluated output of a capture that prints frames.
 struct Printed {
     /// Number of links of which each frame was printed exactly once.
     exact: usize,
-    /// One of the other links, with its counts.
+    /// One of the links with wrong counts, and these counts.
     wrong: Option<String>,
-    /// For each added link: milliseconds from the call that made it to its first frame.
+    /// For each added link, milliseconds from the call that added the link to its first frame.
     joined_ms: Vec<f64>,
     joined: String,
 }
@@ -185,7 +185,7 @@ fn printed(context: &Context, bed: &Testbed, every: &Tool, ends: &[End]) -> Resu
     Ok(Printed { exact, wrong, joined_ms, joined })
 }
 
-/// The name of the receiving end of a pair.
+/// Returns the name of the receiving end of a pair.
 fn receiving(tx: &End) -> String {
     tx.iface.replace("wtx", "wrx")
 }
@@ -200,11 +200,11 @@ fn send(tx: &End, frames: u64, rate_pps: f64) -> Result<u64> {
 #[derive(Debug, PartialEq)]
 struct Seen {
     frames: u64,
-    /// The stamp of its first frame, as a time of day.
+    /// Time stamp of the link's first frame, as a time of day.
     first: Duration,
 }
 
-/// Printed frames by the link that they came from: `12:34:56.123456789 wrx0 In ARP ...`.
+/// Groups printed frames by the link that they came from: `12:34:56.123456789 wrx0 In ARP ...`.
 fn by_link(lines: &[Line]) -> BTreeMap<&str, Seen> {
     let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
     for line in lines.iter().filter(|line| line.data) {
@@ -217,7 +217,7 @@ fn by_link(lines: &[Line]) -> BTreeMap<&str, Seen> {
     seen
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(_context: &Context) -> String {
     format!(
         "any: {LINKS} more veth pairs, their receiving ends in one namespace; engine {ENGINE}; frames are counted by \
@@ -225,7 +225,7 @@ pub(super) fn condition(_context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let named = |what: &str| format!("{what}{ANY}");
     let value = |what: &str| value_of(rows, SECTION, &named(what), None);

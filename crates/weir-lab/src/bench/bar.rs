@@ -9,13 +9,13 @@ use super::table::figure;
 pub struct Bar {
     /// The target, in words.
     pub what: String,
-    /// The median that was found; `None` if it was not measured.
+    /// The measured median; `None` if it was not measured.
     pub value: Option<f64>,
     /// The limit.
     pub limit: f64,
     /// The side of the limit on which the value must be.
     pub side: Side,
-    /// Whether the target is met; `None` if it was not measured.
+    /// Whether the target is met; `None` if the value was not measured.
     pub met: Option<bool>,
 }
 
@@ -23,11 +23,11 @@ pub struct Bar {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// The limit or more.
+    /// The value must be the limit or more.
     AtLeast,
-    /// Less than the limit.
+    /// The value must be less than the limit.
     Below,
-    /// The limit or less.
+    /// The value must be the limit or less.
     AtMost,
 }
 
@@ -43,7 +43,7 @@ impl Bar {
         Bar { what: what.into(), value, limit, side, met }
     }
 
-    /// Target, value, limit, verdict.
+    /// Returns the cells of a table row: target, value, limit, verdict.
     pub(super) fn cells(&self) -> [String; 4] {
         let sign = match self.side {
             Side::AtLeast => ">=",

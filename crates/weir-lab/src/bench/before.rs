@@ -1,7 +1,7 @@
-//! Another build of Weir beside this one, in every row that `wire` has of Weir.
+//! Compares this build of Weir with another one, in every row of Weir that `wire` has.
 //!
-//! The two builds are measured one right after the other. The first one changes from round to
-//! round, so that effects of the order are the same for both.
+//! The two builds are measured one right after the other. Which of them is first changes from round to round, so that
+//! effects of the order are the same for both.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ impl Pair {
         Pair([(now, ours), (before, theirs)])
     }
 
-    /// The row of this build, compared with that of the other one, and the other row.
+    /// Returns the row of this build, compared with that of the other build, and the other build's row.
     fn conclude(self) -> [Row; 2] {
         let [(_, mut now), (_, mut before)] = self.0;
         before.summarize();
@@ -43,7 +43,7 @@ impl Pair {
     }
 }
 
-/// Measures both builds. Gives no rows if there is no other build and the part was not requested.
+/// Measures both builds. Returns no rows if there is no other build and the part was not requested.
 ///
 /// # Errors
 /// Only if no testbed can be made. A build that fails gives a row with the reason.
@@ -72,7 +72,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(all)
 }
 
-/// Every engine of this build, paired with the same engine of the other build.
+/// Returns every engine of this build, paired with the same engine of the other build.
 fn pairs(now: &Path, before: &Path, size: u32) -> Vec<Pair> {
     let both = Tool::every_weir(now).into_iter().zip(Tool::every_weir(before));
     both.map(|both| Pair::new(both, size)).collect()
@@ -102,7 +102,7 @@ fn one(
     Ok(())
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     let before = context.options.before.as_ref();
     before.map_or_else(String::new, |before| {
@@ -113,7 +113,7 @@ pub(super) fn condition(context: &Context) -> String {
     })
 }
 
-/// A target for every row that at least one of the two builds has.
+/// Returns a target for every row that at least one of the two builds has.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let of_this = |row: &&Row| row.section == SECTION && !row.what.ends_with(BEFORE);
     let other = |row: &Row| {

@@ -31,12 +31,12 @@ type Lines = Arc<Mutex<Vec<Line>>>;
 pub(super) struct Line {
     pub(super) at: SystemTime,
     pub(super) text: String,
-    /// Whether it is from standard output, not from standard error.
+    /// Whether the line is from standard output, not from standard error.
     pub(super) data: bool,
 }
 
-/// The command line `taskset -c CPU PROGRAM ARGS`. `taskset` is part of util-linux, so every Debian
-/// has it. It executes the program in its own process, so the process id is that of the program.
+/// Returns the command line `taskset -c CPU PROGRAM ARGS`. `taskset` is part of util-linux, so every Debian system has
+/// it. It executes the program in its own process, so the process id is that of the program.
 pub(super) fn pinned(cpu: usize, program: &str, args: &[String]) -> Command {
     let mut command = Command::new("taskset");
     command.arg("-c").arg(cpu.to_string()).arg(program).args(args);
@@ -47,7 +47,7 @@ pub(super) fn pinned(cpu: usize, program: &str, args: &[String]) -> Command {
 /// Runs a command of `weir lab` to its end and parses the JSON that it prints.
 ///
 /// # Errors
-/// [`Error::Measure`] if it does not start, fails, or prints something else.
+/// [`Error::Measure`] if the command does not start, fails, or prints something else.
 pub(super) fn lab<T: DeserializeOwned>(weir: &Path, command: &str, args: &[&str]) -> Result<T> {
     let failed = |reason: String| Error::Measure { what: format!("weir lab {command}"), reason };
     let output = Command::new(weir)
@@ -91,8 +91,7 @@ impl Child {
     /// Waits for a line that reports that the child is ready.
     ///
     /// # Errors
-    /// [`Error::Measure`] with the child's last message if it ends first, or prints no such line
-    /// within `limit`.
+    /// [`Error::Measure`] with the child's last message if the child ends first, or prints no such line within `limit`.
     pub(super) fn wait_for_line(
         &mut self,
         limit: Duration,
@@ -125,7 +124,7 @@ impl Child {
         self.running.signal(signal);
     }
 
-    /// The lines so far.
+    /// Returns the lines so far.
     pub(super) fn lines(&self) -> Vec<Line> {
         lock(&self.lines).clone()
     }
@@ -133,7 +132,7 @@ impl Child {
     /// Sends SIGINT to the child, as Ctrl-C does, and returns all lines that it printed.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it does not end in time.
+    /// [`Error::Measure`] if the child does not end in time.
     pub(super) fn interrupt(mut self) -> Result<Vec<Line>> {
         self.running.signal(libc::SIGINT);
         self.wait(END_LIMIT)
@@ -142,7 +141,7 @@ impl Child {
     /// Waits until the child ends by itself, and returns all lines that it printed.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it does not end in time.
+    /// [`Error::Measure`] if the child does not end in time.
     pub(super) fn wait(mut self, limit: Duration) -> Result<Vec<Line>> {
         if !self.running.wait_for(limit) {
             return Err(self.failed(&format!("did not end within {} s; killed", limit.as_secs())));
@@ -153,21 +152,21 @@ impl Child {
         Ok(self.lines())
     }
 
-    /// An error with the child's last message.
+    /// Creates an error with the child's last message.
     fn failed(&self, what: &str) -> Error {
         let words = last_words(&lock(&self.lines));
         Error::Measure { what: self.name.clone(), reason: format!("{what}: {words}") }
     }
 }
 
-/// The last message. A program that does not know a flag prints the error before its usage text.
+/// Returns the last message. A program that does not know a flag prints the error before its usage text.
 fn last_words(lines: &[Line]) -> String {
     let refusal = lines.iter().find(|line| line.text.starts_with("error: "));
     let last = || lines.iter().rev().find(|line| !line.text.trim().is_empty());
     refusal.or_else(last).map_or("it said nothing", |line| line.text.trim()).to_owned()
 }
 
-/// CPU time of all threads of a process, nanoseconds: the first number of each `schedstat`.
+/// Returns the CPU time of all threads of a process in nanoseconds: the sum of the first numbers of each `schedstat`.
 pub(super) fn cpu_ns(id: u32) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{id}/task")).ok()?;
     let mut total = 0;
@@ -205,7 +204,7 @@ fn read(mut pipe: impl Read + Send + 'static, lines: Lines, data: bool) -> JoinH
     })
 }
 
-/// Each line is pushed whole, so the lines are valid even after another thread has panicked.
+/// Locks the lines. Each line is pushed whole, so they are valid even after another thread has panicked.
 fn lock(lines: &Lines) -> MutexGuard<'_, Vec<Line>> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }

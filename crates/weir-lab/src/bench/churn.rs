@@ -1,4 +1,4 @@
-//! A thousand feeds and a thousand consumers that come and go while a source runs at full rate.
+//! Measures a thousand feeds and a thousand consumers that come and go while a source runs at full rate.
 
 use serde::Deserialize;
 
@@ -22,8 +22,8 @@ const SOURCES: [&str; 2] = ["gen", "bpf"];
 /// Number of feeds and of consumers; fewer with `--quick`.
 const COUNT: u64 = 1000;
 const COUNT_QUICK: u64 = 20;
-/// The limit is not 0, because an allocator keeps some of the freed memory. A leak of 1 KiB for
-/// each feed would reach it.
+/// The limit is not 0, because an allocator keeps some freed memory. With 1000 feeds, a leak of 1 KiB for each would
+/// reach the limit.
 const KIB_MAX: f64 = 1000.0;
 
 #[derive(Debug, Default, Deserialize)]
@@ -50,7 +50,7 @@ struct Churned {
 /// Measures a generator in memory, and `bpf` on a veth pair.
 ///
 /// # Errors
-/// Only those that are no [`Error::Measure`]: a program that fails gives a row with the reason.
+/// Errors other than [`Error::Measure`]. A program that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for source in SOURCES {
@@ -84,7 +84,7 @@ fn name(source: &str, what: &str) -> String {
     format!("{source}: {what}")
 }
 
-/// Values of a run as displayed: name, unit, value, note.
+/// Returns the values of a run as displayed: name, unit, value, note.
 fn values(found: &Churned) -> Vec<(String, &'static str, f64, String)> {
     let mpps = found.offered as f64 / found.duration_s.max(f64::EPSILON) / 1e6;
     let of = format!("of {}, {mpps:.2} Mpps", grouped(found.offered));
@@ -110,7 +110,7 @@ fn one(context: &Context, source: &str) -> Result<Churned> {
     child::lab(&context.options.weir, "churn", &args)
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     let count = if context.options.quick { COUNT_QUICK } else { COUNT };
     format!(
@@ -119,7 +119,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let add = format!("{ADD}{LONGEST}");
     let attach = format!("{ATTACH}{LONGEST}");

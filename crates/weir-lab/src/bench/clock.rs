@@ -1,4 +1,4 @@
-//! Times of day, in the format of printed frames.
+//! Parses times of day in the format of printed frames.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ pub(super) fn of_day(time: SystemTime) -> Duration {
     Duration::new(since.as_secs() % DAY.as_secs(), since.subsec_nanos())
 }
 
-/// Time between two times of day. The later one may be after midnight.
+/// Returns the time between two times of day. The later one may be after midnight.
 pub(super) fn since(from: Duration, to: Duration) -> Duration {
     if to >= from { to - from } else { to + DAY - from }
 }

@@ -1,8 +1,8 @@
-//! A ring filled and read by the command line, `weir capture gen:`, beside the bench's own writer
-//! and reader.
+//! Measures a ring that the command line fills and reads, `weir capture gen:`, beside the bench's own writer and
+//! reader.
 //!
-//! The command line adds the generator in user space, the source's thread, its feeds, and a
-//! consumer that must keep up by itself, because its writer does not wait for readers.
+//! The command line adds the generator in user space, the source's thread, its feeds, and a consumer that must keep up,
+//! because the writer does not wait for readers.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn by_command(context: &Context, size: u32) -> Result<Frames> {
     Ok(Frames::new(report.offered, counted.kept, counted.drops, report.duration_s))
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "command: weir capture gen: for {} s by its own clock, on CPUs of its own choice and with its own rings of \
@@ -90,7 +90,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let weir = find(rows, SECTION, WEIR, Some(64));
     let lapped = weir.and_then(Row::frames).map(|frames| frames.lapped() as f64);

@@ -1,4 +1,4 @@
-//! Context of all parts of the bench: what is measured, where, and for how long.
+//! The context of all parts of the bench: what to measure, where, and for how long.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,9 +28,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(300);
 pub struct Options {
     /// The `weir` program.
     pub weir: PathBuf,
-    /// Two rounds of one second: checks that the bench works, gives no usable figures.
+    /// Two rounds of one second. They check that the bench works, but give no usable figures.
     pub quick: bool,
-    /// All frame sizes.
+    /// Whether to measure all frame sizes.
     pub full: bool,
     /// Rounds; 5 by default, 3 in a full run.
     pub rounds: Option<u32>,
@@ -38,15 +38,15 @@ pub struct Options {
     pub seconds: Option<f64>,
     /// Seconds of each trial of the search for the rate without loss; 2 by default.
     pub trial: Option<f64>,
-    /// Number of searches for that rate; 1 by default.
+    /// Number of searches for the rate without loss; 1 by default.
     pub searches: Option<u32>,
-    /// Another build of the program, to be compared with this one.
+    /// Another build of the program, to compare with this one.
     pub before: Option<PathBuf>,
     /// A folder with a root file system that has Suricata 7.
     pub suricata: Option<PathBuf>,
     /// A folder with a kernel for virtual machines: `vmlinuz` and `lib/modules`.
     pub guest_kernel: Option<PathBuf>,
-    /// A directory on a disk, to record into; by default that of `weir`.
+    /// A directory on a disk, to record into; by default that of the `weir` program.
     pub disk: Option<PathBuf>,
     /// Number of frames that are sent one by one to a sleeping consumer; 50 by default.
     pub singles: Option<u64>,
@@ -54,7 +54,7 @@ pub struct Options {
     pub only: Option<Section>,
 }
 
-/// The name of a part of the bench; made only by parsing.
+/// The name of a part of the bench. Created only by parsing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section(pub(super) &'static str);
 
@@ -75,7 +75,7 @@ impl Cpus {
         Cpus { generator: 0, tool: usize::from(all > 1), all }
     }
 
-    /// CPU for one of several readers: any but the writer's, if there is another.
+    /// Returns the CPU for one of several readers: any CPU except the writer's, if there is another.
     pub(super) fn reader(self, index: usize) -> usize {
         if self.all > 1 { 1 + index % (self.all - 1) } else { 0 }
     }
@@ -89,7 +89,7 @@ pub(super) struct Context<'a> {
     pub(super) trial: f64,
     pub(super) searches: u32,
     pub(super) cpus: Cpus,
-    /// How long the rest of the run may still wait for quiet moments, milliseconds.
+    /// How long the rest of the run may still wait for quiet moments, in milliseconds.
     patience_ms: AtomicU64,
     begin: Instant,
     pub(super) stop: &'a AtomicBool,
@@ -126,7 +126,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Waits for a quiet moment within the remaining limit, and begins a round.
+    /// Waits for a quiet moment within the remaining time, and starts the measurement of disturbances of a round.
     pub(super) fn calm(&self) -> Neighbours {
         let left = self.patience_ms.load(Ordering::Relaxed);
         let limit = Duration::from_millis(left).min(PATIENCE_ROUND);

@@ -1,4 +1,4 @@
-//! Copiers that share one RX ring which is never empty: how the copying part of `af_xdp` scales.
+//! Measures how the copying part of `af_xdp` scales: several copiers share one RX ring that is never empty.
 
 use serde::Deserialize;
 
@@ -20,10 +20,10 @@ struct Copied {
     seconds: f64,
 }
 
-/// Measures 1, 2, 4 and 8 copiers, as far as there are CPUs for them.
+/// Measures 1, 2, 4 and 8 copiers, as long as there are CPUs for them.
 ///
 /// # Errors
-/// Only those that are no [`Error::Measure`]: a program that fails gives a row with the reason.
+/// Errors other than [`Error::Measure`]. A program that fails gives a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut counts = vec![1, 2, 4, 8];
     counts.retain(|&count| count == 1 || count <= context.cpus.all);
@@ -67,14 +67,14 @@ fn one(context: &Context, size: u32, copiers: usize) -> Result<Copied> {
     child::lab(&context.options.weir, "copiers", &args)
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(_context: &Context) -> String {
     "copiers: a synthetic RX ring of 4096 slots that is always full; every frame is stamped and copied \
      into its copier's ring; the longest frames are bound by memory"
         .to_owned()
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let bar = |size| {
         let found = ratio_of(rows, SECTION, TWO, Some(size));

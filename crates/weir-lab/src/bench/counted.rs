@@ -1,4 +1,4 @@
-//! Counts that the tools report, read from their output.
+//! Parses the counts in the output of the tools.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct Counted {
     pub(super) drops: BTreeMap<String, u64>,
 }
 
-/// Final output of `weir capture --json`; only the fields that are used here.
+/// Final output of `weir capture --json`, with only the fields that are used here.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct WeirReport {
     pub(super) engine: String,
@@ -34,7 +34,7 @@ pub(super) struct WeirReport {
     pub(super) latency: Option<Percentiles>,
 }
 
-/// The last JSON object in the output of `weir capture --json`.
+/// Returns the last JSON object in the output of `weir capture --json`.
 pub(super) fn weir_report(lines: &[Line]) -> Option<WeirReport> {
     let data = lines.iter().rev().filter(|line| line.data);
     data.filter(|line| line.text.starts_with('{'))
@@ -52,8 +52,7 @@ impl WeirReport {
     }
 }
 
-/// The report of `weir flows` as text: the engine, counts as `name  1 234`, drops as `drop name
-/// 5`.
+/// Parses the text report of `weir flows`: the engine, counts as `name  1 234`, drops as `drop name 5`.
 pub(super) fn weir_flows(lines: &[Line], engine: &str) -> Option<Counted> {
     let said: Vec<&str> = lines.iter().filter(|it| it.data).map(|it| it.text.as_str()).collect();
     let answered = said.iter().any(|line| {
@@ -72,13 +71,13 @@ pub(super) fn weir_flows(lines: &[Line], engine: &str) -> Option<Counted> {
     answered.then_some(Counted { kept, drops })
 }
 
-/// `delivered      12 345 678`.
+/// Parses `delivered      12 345 678`.
 fn name_and_number(line: &str) -> Option<(&str, u64)> {
     let at = line.rfind(|letter: char| !letter.is_ascii_digit() && letter != ' ')? + 1;
     Some((line[..at].trim(), line[at..].replace(' ', "").parse().ok()?))
 }
 
-/// `N packets captured`, `N packets dropped by kernel`, `N packets dropped by interface`.
+/// Parses `N packets captured`, `N packets dropped by kernel`, `N packets dropped by interface`.
 pub(super) fn tcpdump(lines: &[Line]) -> Option<Counted> {
     let kept = number_before(lines, "packets captured")?;
     let mut drops = BTreeMap::new();
@@ -92,7 +91,7 @@ pub(super) fn tcpdump(lines: &[Line]) -> Option<Counted> {
     Some(Counted { kept, drops })
 }
 
-/// `Packets received/dropped on interface 'x': N/M (pcap:M/dumpcap:0/flushed:0/ps_ifdrop:0) (%)`.
+/// Parses `Packets received/dropped on interface 'x': N/M (pcap:M/dumpcap:0/flushed:0/ps_ifdrop:0) (%)`.
 pub(super) fn dumpcap(lines: &[Line]) -> Option<Counted> {
     let line = lines.iter().rev().find(|line| line.text.contains("received/dropped on"))?;
     let (_, counts) = line.text.split_once("': ")?;
@@ -106,8 +105,8 @@ pub(super) fn dumpcap(lines: &[Line]) -> Option<Counted> {
     Some(Counted { kept, drops: inner.split('/').map(part).collect::<Option<_>>()? })
 }
 
-/// `N  packets incoming (M unread on exit)`, `N  packets passed filter`, `N  packets failed filter (out
-/// of space)`.
+/// Parses `N  packets incoming (M unread on exit)`, `N  packets passed filter`, `N  packets failed filter (out of
+/// space)`.
 pub(super) fn netsniff_ng(lines: &[Line]) -> Option<Counted> {
     let passed = number_before(lines, "packets passed filter")?;
     let failed = number_before(lines, "packets failed filter")?;
@@ -121,7 +120,7 @@ pub(super) fn netsniff_ng(lines: &[Line]) -> Option<Counted> {
     Some(Counted { kept: passed.saturating_sub(unread), drops: drops.into() })
 }
 
-/// After `Forward statistics for port 0`: `RX-packets: N  RX-dropped: M  RX-total: T`.
+/// Parses `RX-packets: N  RX-dropped: M  RX-total: T` after `Forward statistics for port 0`.
 pub(super) fn testpmd(lines: &[Line]) -> Option<Counted> {
     let at = lines.iter().rposition(|line| line.text.contains("Forward statistics for port"))?;
     let line = lines[at..].iter().find(|line| line.text.contains("RX-packets:"))?;
@@ -133,15 +132,15 @@ pub(super) fn testpmd(lines: &[Line]) -> Option<Counted> {
     Some(Counted { kept: number("RX-packets:")?, drops: drops.into() })
 }
 
-/// `N packets captured`, `N packets dropped by perf ring`.
+/// Parses `N packets captured`, `N packets dropped by perf ring`.
 pub(super) fn xdpdump(lines: &[Line]) -> Option<Counted> {
     let kept = number_before(lines, "packets captured")?;
     let dropped = number_before(lines, "packets dropped by perf ring").unwrap_or(0);
     Some(Counted { kept, drops: [("perf_ring".to_owned(), dropped)].into() })
 }
 
-/// The number at the start of the last line that continues with `text`. A singular `packet` does
-/// not match: no measurement has a count of 1.
+/// Returns the number at the start of the last line that continues with `text`. The singular `packet` does not match,
+/// because no measurement has a count of 1.
 fn number_before(lines: &[Line], text: &str) -> Option<u64> {
     lines.iter().rev().find_map(|line| {
         let (number, rest) = line.text.trim_start().split_once(char::is_whitespace)?;

@@ -1,5 +1,5 @@
-//! Whole runs of programs that copy a trace: `weir capture file:` beside other programs, all frames
-//! of 1518 bytes.
+//! Measures whole runs of programs that copy a trace: `weir capture file:` beside other programs. All frames have 1518
+//! bytes.
 //!
 //! Both files are in memory, so that no disk limits the rate. The time from the start of the
 //! program to its end is measured.
@@ -40,7 +40,7 @@ const TCPDUMP_NULL: &str = "tcpdump -r -w - to /dev/null";
 struct TraceTool {
     row: Row,
     program: PathBuf,
-    /// Its arguments; `IN` and `OUT` are placeholders for the files.
+    /// Arguments of the program; `IN` and `OUT` are placeholders for the files.
     args: &'static [&'static str],
 }
 
@@ -57,7 +57,7 @@ impl TraceTool {
         self.args.contains(&"OUT")
     }
 
-    /// Runs the program once. Counts the frames in the new file, if it writes one.
+    /// Runs the program once, and counts the frames in the new file, if the program writes one.
     fn run(&self, folder: &Path, frames: u64) -> Result<Frames> {
         let (input, output) = (folder.join("in.pcapng"), folder.join("out.pcapng"));
         let _ = fs::remove_file(&output);
@@ -77,7 +77,7 @@ impl TraceTool {
             let said = String::from_utf8_lossy(&ended.stderr);
             return Err(failed(said.lines().last().unwrap_or("it failed").to_owned()));
         }
-        // Frames written to /dev/null are not counted: an exit status of 0 is taken as success.
+        // Frames written to /dev/null are not counted; an exit status of 0 is taken as success.
         let kept = if self.writes_a_file() { count(&output)? } else { frames };
         Ok(Frames::new(frames, kept, Default::default(), seconds))
     }
@@ -87,7 +87,7 @@ fn failed(reason: impl ToString) -> Error {
     Error::Measure { what: "a trace to copy".to_owned(), reason: reason.to_string() }
 }
 
-/// Makes the trace, in memory.
+/// Creates the trace, in memory.
 fn trace(frames: u64) -> Result<TempDir> {
     let folder = tempfile::tempdir_in("/dev/shm").map_err(failed)?;
     let mut bytes = Vec::new();
@@ -114,8 +114,8 @@ fn count(path: &Path) -> Result<u64> {
     Ok(reader.frames())
 }
 
-/// Runs every program in turn. A program that fails gives a row with the reason, and so does a trace
-/// that does not fit.
+/// Runs every program in turn. A program that fails gives a row with the reason, and so does a trace that does not fit
+/// into memory.
 ///
 /// # Errors
 /// None.
@@ -164,7 +164,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     let frames = if context.options.quick { FRAMES_QUICK } else { FRAMES };
     format!(
@@ -173,7 +173,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let bar = |ours, theirs, least| {
         let both =

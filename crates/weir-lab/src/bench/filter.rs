@@ -1,9 +1,9 @@
-//! Cost of filters: in the kernel, in a capture from a veth pair, and as machine code in user space
+//! Measures the cost of filters: in the kernel, in a capture from a veth pair, and as machine code in user space
 //! (`user`).
 //!
-//! The kernel half of a capture runs in the generator's softirq, on the generator's CPU. The time
-//! that a filter takes there is lost to the generator. So the value of a row is the rate that could
-//! be sent, not the rate that was kept: with a filter that rejects everything, no frame is kept.
+//! The kernel half of a capture runs in the generator's softirq, on the generator's CPU. So the time that a filter
+//! takes is lost to the generator, and the value of a row is the rate that could be sent. The rate that was kept would
+//! not do: a filter that rejects everything keeps no frame.
 
 mod block;
 mod drop;
@@ -35,7 +35,7 @@ const EMPTY: &str = "the same feed, block list empty";
 const STRANGE: &str = "the same feed, 10,000 entries, none met";
 const MET: &str = "the same feed, 10,000 entries, some met";
 
-/// Matches no frame: the generated frames are UDP.
+/// A filter that matches no frame: the generated frames are UDP.
 const NOTHING: &str = "tcp port 80";
 const EVERYTHING: &str = "f0: udp";
 const EVERYTHING_NAME: &str = "f0";
@@ -47,18 +47,18 @@ const PORT_MIN: u16 = 0x8000;
 
 /// The program that receives the frames of a row.
 enum Taker {
-    /// A program of two instructions.
+    /// An XDP program of two instructions that drops every frame.
     Drop,
-    /// `weir capture`, and its number of feeds.
+    /// `weir capture`, with this number of feeds.
     Weir(Tool, u16),
-    /// `weir capture` with one feed, and the block list that it gets while it runs.
+    /// `weir capture` with one feed, and the block list that is added while it runs.
     Blocking(Tool, List),
 }
 
 /// Measures filters in the kernel, then in user space.
 ///
 /// # Errors
-/// If no testbed can be made, or if machine code and its peers disagree on a frame.
+/// No testbed can be made, or machine code and the forms that it is compared with disagree on a frame.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut cases: Vec<_> = takers(&context.options.weir)
@@ -95,7 +95,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// All rows of the kernel's part, in the order of the report.
+/// Returns all rows of the kernel's part, in the order of the report.
 fn takers(weir: &Path) -> Vec<(&'static str, Taker)> {
     let with = |name, args: &[&str]| Tool::weir(weir, name, "bpf", args);
     let mut sixteen = with(SIXTEEN, &["--consume"]).with_ring(FEED_RING);
@@ -118,7 +118,7 @@ fn takers(weir: &Path) -> Vec<(&'static str, Taker)> {
     ]
 }
 
-/// Feeds that share the generator's source ports evenly, so that each frame is in exactly one feed.
+/// Returns feeds that divide the generator's source ports evenly, so that each frame is in exactly one feed.
 fn feeds() -> Vec<String> {
     let each = (u16::MAX - PORT_MIN) / FEEDS + 1;
     let feed = |n: u16| {
@@ -165,9 +165,9 @@ fn captured(
     Ok(Frames { cpu_seconds: used.map(|ns| ns as f64 / 1e9), ..frames })
 }
 
-/// Frames that were not kept, by reason. `filtered` are the frames that no feed took. In the
-/// report, each feed counts the frames that it rejects: a frame of another feed is counted there
-/// `feeds - 1` times, a frame of no feed `feeds` times. Blocked frames have passed a filter.
+/// Returns the frames that were not kept, by reason. `filtered` counts the frames that no feed took. In the report,
+/// each feed counts the frames that it rejects: `feeds - 1` feeds count a frame of another feed, and all `feeds` count
+/// a frame of no feed. Blocked frames have passed a filter.
 fn drops(report: &WeirReport, feeds: u16) -> BTreeMap<String, u64> {
     let feeds = u64::from(feeds);
     let taken = report.captured + report.blocked + report.drops.values().sum::<u64>();
@@ -181,7 +181,7 @@ fn drops(report: &WeirReport, feeds: u16) -> BTreeMap<String, u64> {
     drops
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "filter: as wire, 64 B, every frame a flow; Mpps = frames SENT / the generator's time, because a filter's \
@@ -192,7 +192,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let row = |what| find(rows, SECTION, what, Some(SIZE_MIN));
     let rejects = row(REJECTS).and_then(|row| row.ratio).map(|ratio| ratio.median);

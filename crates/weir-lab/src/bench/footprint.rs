@@ -1,11 +1,11 @@
-//! The memory of a process: its rings, and the rest.
+//! Measures the memory of a process: its rings, and the rest.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 /// Names of mappings that are rings: BPF arrays, memfds and packet sockets.
 const RINGS: [&str; 3] = ["bpf-map", "/memfd:weir", "socket:["];
-/// Those of them that are no BPF maps.
+/// Names of mappings that are rings, but not BPF maps.
 const RINGS_OF_USER: [&str; 2] = ["/memfd:weir", "socket:["];
 
 /// Memory of one process, KiB.
@@ -13,14 +13,14 @@ const RINGS_OF_USER: [&str; 2] = ["/memfd:weir", "socket:["];
 pub struct Footprint {
     /// Resident memory outside rings.
     pub own_kib: u64,
-    /// Whole size of the rings that are no BPF maps, each counted once.
+    /// Size of the rings that are not BPF maps, each counted once.
     pub rings_kib: u64,
-    /// Memory of its open BPF maps, rings included, as reported by the kernel.
+    /// Memory of the process's open BPF maps, rings included, as reported by the kernel.
     pub maps_kib: u64,
 }
 
 impl Footprint {
-    /// Reads it; `None` if the process has ended or access is denied.
+    /// Reads the memory of a process. `None` if the process has ended or access is denied.
     #[must_use]
     pub fn of(process: u32) -> Option<Footprint> {
         let smaps = fs::read_to_string(format!("/proc/{process}/smaps")).ok()?;
@@ -33,14 +33,14 @@ impl Footprint {
         })
     }
 
-    /// The sum.
+    /// Returns the sum.
     #[must_use]
     pub fn kib(self) -> u64 {
         self.own_kib + self.rings_kib + self.maps_kib
     }
 }
 
-/// The mappings of a `smaps` file: the first line of each, and the value of `field` in KiB.
+/// Returns the mappings of a `smaps` file: the first line of each, and the value of `field` in KiB.
 fn mappings<'a>(smaps: &'a str, field: &str) -> Vec<(&'a str, u64)> {
     let mut found: Vec<(&str, u64)> = Vec::new();
     for line in smaps.lines() {
@@ -56,19 +56,19 @@ fn mappings<'a>(smaps: &'a str, field: &str) -> Vec<(&'a str, u64)> {
     found
 }
 
-/// Resident KiB of mappings that are no rings.
+/// Returns the resident KiB of mappings that are not rings.
 fn beyond_rings(smaps: &str) -> u64 {
     let is_ring = |line: &str| RINGS.iter().any(|ring| line.contains(ring));
     let own = mappings(smaps, "Rss:").into_iter().filter(|(line, _)| !is_ring(line));
     own.map(|(_, kib)| kib).sum()
 }
 
-/// KiB of rings that user space writes. Mappings of the same device and inode are counted once.
+/// Returns the KiB of rings that user space writes. Mappings of the same device and inode are counted once.
 fn rings(smaps: &str) -> u64 {
     let is_ring = |line: &str| RINGS_OF_USER.iter().any(|ring| line.contains(ring));
     let mut files: BTreeMap<(String, String), u64> = BTreeMap::new();
     for (line, kib) in mappings(smaps, "Size:").into_iter().filter(|(line, _)| is_ring(line)) {
-        // Address, permissions, offset, device, inode, name.
+        // The fields are: address, permissions, offset, device, inode, name.
         let fields: Vec<_> = line.split_whitespace().collect();
         let file = |index: usize| fields.get(index).map_or_else(String::new, |&field| field.into());
         let size = files.entry((file(3), file(4))).or_default();
@@ -77,7 +77,7 @@ fn rings(smaps: &str) -> u64 {
     files.into_values().sum()
 }
 
-/// KiB of the BPF maps that these `fdinfo` files describe, each map counted once.
+/// Returns the KiB of the BPF maps that these `fdinfo` files describe, each map counted once.
 fn maps(infos: &[String]) -> u64 {
     let number = |info: &str, name: &str| {
         let line = info.lines().find(|line| line.starts_with(name))?;

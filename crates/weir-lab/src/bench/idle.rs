@@ -1,4 +1,4 @@
-//! Cost of a capture that receives no frames, and the delay of a single frame.
+//! Measures the cost of a capture that receives no frames, and the delay of a single frame.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -26,11 +26,11 @@ pub(super) const LATENCY_MAX: &str = "a single frame, longest";
 pub(super) const RSS: &str = "memory beyond the rings";
 
 const IDLE: Duration = Duration::from_secs(5);
-/// Frames sent one by one.
+/// Number of frames sent one by one.
 const SINGLES: u64 = 50;
-/// About 50 ms apart, and no multiple of an engine's sleep.
+/// Frames are about 50 ms apart; the interval is no multiple of an engine's sleep.
 const SINGLES_PPS: f64 = 19.3;
-/// Length of a run at full rate, after which the capture has touched all memory that it uses.
+/// Length of a run at full rate. After it, the capture has touched all memory that it uses.
 const WARM: Duration = Duration::from_secs(1);
 
 /// Measures each live engine once. An idle process needs no rounds.
@@ -111,9 +111,9 @@ fn one(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Quiet> {
     })
 }
 
-/// Times from a frame's stamp, taken in the kernel on arrival, to the arrival of its printed line
-/// here; sorted. The printing consumer merges rings without slack, so that only the delay of the
-/// capture is measured.
+/// Measures the times from a frame's stamp, taken in the kernel on arrival, to the arrival of its printed line here.
+/// Returns them sorted. The printing consumer merges rings without slack, so that only the delay of the capture is
+/// measured.
 fn latencies(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Duration>> {
     let printing = tool.with(&["--print", "--time", "utc", "--nano", "--merge-slack", "0ms"]);
     let capturing = printing.start(&bed.rx, context.cpus.tool)?;
@@ -132,7 +132,7 @@ fn latencies(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Durati
     Ok(latencies)
 }
 
-/// Targets for the worst engine.
+/// Returns the targets, which apply to the worst engine.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let tools = Tool::weirs(Path::new("weir"));
     let bar = |(what, unit, side, limit): (&str, &str, Side, f64)| {

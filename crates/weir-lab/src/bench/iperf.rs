@@ -1,5 +1,5 @@
-//! Cost of a capture for the captured TCP connection: TCP over the veth pair with offloads on, with
-//! and without a capture.
+//! Measures the cost of a capture for the captured TCP connection: TCP over the veth pair with offloads on, with and
+//! without a capture.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -19,7 +19,7 @@ pub(super) const BARE: &str = "bare";
 pub(super) const PASSIVE: &str = "weir, passive tc";
 pub(super) const HEADERS: &str = "weir, tc, snaplen 128";
 const TCPDUMP_HEADERS: &str = "tcpdump, snaplen 128";
-/// Section of the rate with Weir relative to that with tcpdump at the same snaplen.
+/// Section of the ratios: the rate with Weir divided by that with tcpdump at the same snaplen.
 const PAIRS: &str = "iperf3, weir / tcpdump";
 const PAIRED: [(&str, &str, &str); 2] =
     [("whole frames", PASSIVE, TCPDUMP), ("first 128 bytes", HEADERS, TCPDUMP_HEADERS)];
@@ -33,7 +33,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let mut watchers: Vec<(&str, Option<Tool>)> = vec![(BARE, None)];
     let weir = &context.options.weir;
     let tools = [
-        // The first two of Weir are compared with tcpdump, so each runs next to it.
+        // The first two tools of Weir are compared with tcpdump, so each runs next to tcpdump.
         Tool::weir(weir, PASSIVE, "bpf", &[]),
         Tool::tcpdump(),
         Tool::weir(weir, HEADERS, "bpf", &["--snaplen", "128"]),
@@ -66,7 +66,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(top)
 }
 
-/// The rate with Weir over that with tcpdump at the same snaplen, round by round.
+/// Returns the rate with Weir divided by that with tcpdump at the same snaplen, for each round.
 fn pairs(top: &[Row]) -> Vec<Row> {
     let pair = |(what, weir, tcpdump)| {
         let mut row = Row::new(PAIRS, what, "x");
@@ -174,7 +174,7 @@ fn client(context: &Context, bed: &Testbed, rate: Option<&str>) -> Result<f64> {
     received_gbps(&text).map_err(|reason| Error::Measure { what: "iperf3 -c".to_owned(), reason })
 }
 
-/// The rate that the server received, from the client's JSON.
+/// Parses the rate that the server received, from the client's JSON.
 fn received_gbps(json: &str) -> std::result::Result<f64, String> {
     let json: serde_json::Value =
         serde_json::from_str(json).map_err(|error| format!("its JSON: {error}"))?;
@@ -185,7 +185,7 @@ fn received_gbps(json: &str) -> std::result::Result<f64, String> {
     bits.map(|bits| bits / 1e9).ok_or_else(|| "no end.sum_received in its JSON".to_owned())
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     let Cpus { generator, tool, .. } = context.cpus;
     format!(
@@ -194,8 +194,8 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part. A whole copy of every super-frame costs a sender without spare CPU about
-/// 20 % of its rate (docs/decisions/0006). The target applies all the same.
+/// Returns the targets of this part. A complete copy of every super-frame costs a sender without spare CPU time about
+/// 20 % of its rate (docs/decisions/0006). The target applies nevertheless.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let cases = [(SECTION, PASSIVE), (SECTION, HEADERS), (PACED, PASSIVE)];
     let bare = cases.into_iter().map(|(section, watcher)| {

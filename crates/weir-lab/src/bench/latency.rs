@@ -1,8 +1,8 @@
-//! Time from the generator's stamp to the consumer, at rates that overload no engine.
+//! Measures the time from the generator's stamp to the consumer, at rates that overload no engine.
 //!
-//! The generator writes CLOCK_TAI into each frame when it makes it, at most 64 frames before the
-//! link has it. `weir capture --latency` reads the same clock when it reaches the frame in its own
-//! copy. Peers are left out, because none of them can run a consumer of the bench.
+//! The generator writes the time of CLOCK_TAI into each frame when it creates the frame, at most 64 frames before the
+//! link has it. `weir capture --latency` reads the same clock when it reaches the frame in its own copy. Peers are left
+//! out, because none of them can run a consumer of the bench.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -25,12 +25,12 @@ const STEADY_PPS: f64 = 100_000.0;
 const SHARE: f64 = 0.1;
 /// Length of the run that finds that highest rate.
 const PROBE_SECONDS: f64 = 1.0;
-/// Longer runs show no more: at 100 kpps they have 200 frames above p99.9.
+/// Longer runs would show no more: in this time, 200 frames at 100 kpps are above p99.9.
 const SECONDS_MAX: f64 = 2.0;
-/// Time from the last frame sent to the signal; longer than the delay of any engine.
+/// Time from the last sent frame to the signal to end; longer than the delay of any engine.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// An engine with a consumer that times frames.
+/// An engine with a consumer that measures the delay of frames.
 struct Case {
     plain: Tool,
     timing: Tool,
@@ -58,7 +58,7 @@ impl Case {
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let weirs = Tool::weirs(&context.options.weir);
-    // A polling consumer and a thread that moves frames need more than one CPU.
+    // A polling consumer beside a thread that moves frames would need more than one CPU.
     let polling = weirs.iter().filter(|tool| tool.has_no_thread_of_its_own()).cloned();
     let mut cases: Vec<Case> = polling.map(|tool| Case::new(tool, "poll")).collect();
     cases.splice(0..0, weirs.iter().cloned().map(|tool| Case::new(tool, "rest")));
@@ -123,7 +123,7 @@ fn one(context: &Context, bed: &Testbed, tool: &Tool, pps: f64) -> Result<(Frame
     Ok((Frames::new(sent.sent, counted.kept, counted.drops, seconds), percentiles))
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "latency: from the stamp that the generator puts in a 64 B frame as it makes it (up to 64 before \

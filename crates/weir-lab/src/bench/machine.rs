@@ -1,4 +1,4 @@
-//! The machine and the time of a result.
+//! Describes the machine and the time of a result.
 
 use std::fs;
 use std::process::Command;
@@ -20,8 +20,7 @@ pub struct Machine {
     pub kernel: String,
     /// Version of Weir.
     pub weir: &'static str,
-    /// Commit of the source tree in which this program was built, as the tree is now; `None`
-    /// without one.
+    /// Commit of the source tree in which this program was built, read now; `None` without a tree.
     pub commit: Option<String>,
     /// When the run began, UTC.
     pub date: String,
@@ -71,7 +70,7 @@ impl Machine {
         let Ok(output) = Command::new(program).args(args).output() else { return };
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
-        // Some programs first complain about being run as root. iperf3 calls itself iperf.
+        // Some programs first complain about being run as root. iperf3 prints its name as iperf.
         let name = program.trim_end_matches(char::is_numeric).trim_end_matches("-testpmd");
         let own = |line: &&str| line.to_lowercase().contains(name) && line.contains('.');
         if let Some(line) = text.lines().find(own) {
@@ -90,7 +89,7 @@ impl Machine {
         self.steal_percent = 100.0 * steal as f64 / all as f64;
     }
 
-    /// The data as a few lines of text.
+    /// Formats the data as a few lines of text.
     #[must_use]
     pub fn text(&self) -> String {
         let commit = self.commit.as_deref().unwrap_or("unknown");
@@ -110,8 +109,8 @@ impl Machine {
     }
 }
 
-/// Arguments that make a program print its version and end. dpdk-testpmd prints it only when it
-/// starts, so it is started without devices and asked for its help.
+/// Returns the arguments that make a program print its version and end. dpdk-testpmd prints it only when it starts, so
+/// it is started without devices to print its help.
 fn version_args(program: &str) -> &'static [&'static str] {
     match program {
         "dpdk-testpmd" => {
@@ -122,7 +121,7 @@ fn version_args(program: &str) -> &'static [&'static str] {
     }
 }
 
-/// CPUs that this process may use.
+/// Returns the number of CPUs that this process may use.
 #[must_use]
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -136,7 +135,7 @@ fn line(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
-/// The value of the first line `NAME: VALUE` in a file.
+/// Returns the value of the first line `NAME: VALUE` in a file.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.starts_with(name))?;
@@ -157,7 +156,7 @@ impl IdleTime {
         IdleTime(cpu_time())
     }
 
-    /// Share of idle time since the start, percent.
+    /// Returns the share of idle time since the start, in percent.
     pub(super) fn percent(self) -> f64 {
         cpu_time().idle_percent_since(self.0)
     }
@@ -174,7 +173,7 @@ fn cpu_time() -> CpuTime {
     parse_cpu_time(&fs::read_to_string("/proc/stat").unwrap_or_default())
 }
 
-/// proc(5): user nice system idle iowait irq softirq steal guest guest_nice. The last two are
+/// Parses the CPU times of proc(5): user nice system idle iowait irq softirq steal guest guest_nice. The last two are
 /// included in the first two.
 fn parse_cpu_time(stat: &str) -> CpuTime {
     let line = stat.lines().next().unwrap_or_default();
@@ -210,9 +209,9 @@ impl Neighbours {
         Neighbours { begin: Instant::now(), all, own, waited_us: waited_us() }
     }
 
-    /// Ends the measurement. Children count as own once they were waited for.
+    /// Ends the measurement. A child's time counts as own time once the child was waited for.
     pub(super) fn done(self) -> Disturbance {
-        /// `USER_HZ`, which is 100 wherever Linux runs today.
+        /// `USER_HZ`, which is 100 on all present Linux architectures.
         const TICKS_PER_SECOND: f64 = 100.0;
         let (all, own) = user_ticks();
         let others = all.saturating_sub(self.all).saturating_sub(own.saturating_sub(self.own));
@@ -225,8 +224,7 @@ impl Neighbours {
     }
 }
 
-/// Waits until the CPUs are at most 10 % busy, at most for `limit`. Returns the time that it
-/// waited.
+/// Waits until the CPUs are at most 10 % busy, at most for `limit`. Returns the time that it waited.
 pub(super) fn wait_for_calm(limit: Duration) -> Duration {
     const LOOK: Duration = Duration::from_millis(200);
     const BUSY_MAX: f64 = 0.1;
@@ -245,8 +243,7 @@ pub(super) fn wait_for_calm(limit: Duration) -> Duration {
     begin.elapsed()
 }
 
-/// Microseconds since boot in which some program waited for a CPU; 0 if the kernel does not count
-/// them.
+/// Returns the microseconds since boot in which some program waited for a CPU; 0 if the kernel does not count them.
 fn waited_us() -> u64 {
     parse_waited(&fs::read_to_string("/proc/pressure/cpu").unwrap_or_default()).unwrap_or(0)
 }
@@ -257,7 +254,7 @@ fn parse_waited(pressure: &str) -> Option<u64> {
     line.rsplit_once("total=")?.1.trim().parse().ok()
 }
 
-/// User time in ticks: of the machine, and of this process with the children it has waited for.
+/// Returns user time in ticks: of the machine, and of this process with the children that it has waited for.
 fn user_ticks() -> (u64, u64) {
     let number = |field: Option<&str>| field.and_then(|field| field.parse().ok()).unwrap_or(0);
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -270,8 +267,7 @@ fn user_ticks() -> (u64, u64) {
     (all, number(own) + number(children))
 }
 
-/// The commit of the tree in which the program was built, with a mark if tracked files differ from
-/// it.
+/// Returns the commit of the tree in which the program was built, with a mark if tracked files differ from the commit.
 fn commit() -> Option<String> {
     let git = |args: &[&str]| {
         let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -284,7 +280,7 @@ fn commit() -> Option<String> {
     Some(if changed.is_empty() { id } else { id + " with changes" })
 }
 
-/// UTC as `2026-01-31T23:59:59Z`.
+/// Formats a time as UTC: `2026-01-31T23:59:59Z`.
 fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (day, second) = (seconds / 86_400, seconds % 86_400);
@@ -293,8 +289,8 @@ fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of a day since 1970. Source: Hinnant, "chrono-compatible low-level date
-/// algorithms", `civil_from_days`, for days that are not negative.
+/// Converts a day since 1970 to year, month and day. Source: Hinnant, "chrono-compatible low-level date algorithms",
+/// `civil_from_days`, for days that are not negative.
 fn civil(day: u64) -> (u64, u64, u64) {
     let day = day + 719_468;
     let era = day / 146_097;

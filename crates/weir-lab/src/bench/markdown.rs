@@ -1,10 +1,10 @@
-//! The report as Markdown, for docs/figures.md: one run, one date, one commit.
+//! Formats the report as Markdown, for docs/figures.md, which has one run with its date and commit.
 
 use super::page::words;
 use super::report::{Report, Table};
 
-/// The whole report. Its headings are of the third level, because the page has it below a heading
-/// of its own.
+/// Returns the whole report. Its headings are of the third level, because docs/figures.md has the report below a
+/// heading of its own.
 #[must_use]
 pub fn markdown(report: &Report) -> String {
     let mut text = format!("```text\n{}{}```\n", report.machine.text(), report.disturbance());
@@ -48,7 +48,7 @@ fn section(title: &str, about: &str, header: &[&str], rows: &[Vec<String>]) -> S
     text
 }
 
-/// A line of a table. Markdown viewers pad a row that has fewer cells than the header.
+/// Returns a line of a table. Markdown viewers pad a row that has fewer cells than the header.
 fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
     let cells: Vec<String> = cells.map(|cell| cell.replace('|', "\\|")).collect();
     format!("| {} |\n", cells.join(" | "))

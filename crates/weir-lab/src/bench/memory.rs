@@ -148,8 +148,8 @@ fn new_ring() -> std::result::Result<Ring<Mapping>, RingError> {
     memory::create_memfd("weir-bench", &spec)
 }
 
-/// A reader with its own mapping, as in another process, which has read all frames so far. It polls, so it keeps the
-/// distance that `weir_ring::idle` recommends for polling readers.
+/// Creates a reader with its own mapping, as in another process, which has read all frames so far. It polls, so it
+/// keeps the distance that `weir_ring::idle` recommends for polling readers.
 fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingError> {
     let fd = ring.memory().as_fd().try_clone_to_owned();
     let fd = fd.map_err(|source| RingError::Os { doing: "duplicating a descriptor", source })?;
@@ -160,8 +160,7 @@ fn attach(ring: &Ring<Mapping>) -> std::result::Result<Reader<Mapping>, RingErro
     Ok(reader)
 }
 
-/// Makes the writer of a new ring and writes one lap, so that the allocation of pages is not
-/// measured.
+/// Creates the writer of a new ring and fills the ring once, so that the allocation of pages is not measured.
 fn warm(ring: Ring<Mapping>, maker: &mut Maker) -> Writer<Mapping> {
     let mut writer = Writer::new(ring);
     while writer.ring().writer_word(WriterWord::Opened) <= RING_MIB {
@@ -170,7 +169,7 @@ fn warm(ring: Ring<Mapping>, maker: &mut Maker) -> Writer<Mapping> {
     writer
 }
 
-/// Makes frames with the same bytes and increasing time stamps.
+/// Creates frames with the same bytes and increasing time stamps.
 struct Maker {
     meta: Meta,
     frame: Vec<u8>,
@@ -199,8 +198,8 @@ impl Maker {
     }
 }
 
-/// Runs the writer as fast as its reader allows without being lapped: a writer that is half a ring ahead waits, as
-/// with a replayed file. Returns the number of frames, and how often the writer waited.
+/// Runs the writer as fast as its reader allows without being lapped: the writer waits when it is half a ring ahead, as
+/// it does with a replayed file. Returns the number of frames, and how often the writer waited.
 fn flat_out(
     cpus: Cpus,
     case: &Case,
@@ -211,7 +210,7 @@ fn flat_out(
     let first = writer.frames();
     let record = u64::from(record_bytes(&maker.meta, maker.frame.len() as u32));
     let ahead_max = (RING_MIB << 20) / 2 / record;
-    // Number of frames that the reader has read. Without a reader, the writer need not check it.
+    // Number of frames that the reader has read. Without a reader, the writer must never wait.
     let seen = AtomicU64::new(if case.way.is_some() { first } else { u64::MAX });
     let reader = case.way.map(|way| attach(writer.ring()).map(|reader| (way, reader)));
     let reader = reader.transpose()?;
@@ -220,7 +219,7 @@ fn flat_out(
             let seen = &seen;
             scope.spawn(move || {
                 let result = read(reader, way, cpus.reader(0), seen);
-                seen.store(u64::MAX, Ordering::Relaxed); // so that the writer never waits for us again
+                seen.store(u64::MAX, Ordering::Relaxed); // so that the writer never waits for this reader again
                 result
             })
         });
@@ -262,7 +261,7 @@ struct Got {
     lapped: u64,
 }
 
-/// Reads to the end of the ring, and counts frames from there on.
+/// Reads to the end of the ring, and counts the frames that come after that.
 fn read(
     mut reader: Reader<Mapping>,
     way: Way,
@@ -294,7 +293,7 @@ fn read(
     Ok(Got { delivered: reader.delivered() - before, lapped: reader.lapped() })
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "memory: writer on CPU {}, readers on the others; a writer half a 64 MiB ring \
@@ -303,7 +302,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let bar = |what| {
         let found = value_of(rows, SECTION, what, Some(64));

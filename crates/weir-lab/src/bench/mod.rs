@@ -1,4 +1,4 @@
-//! `weir lab bench` and `weir lab soak`: the product measured on this machine, beside its peers.
+//! `weir lab bench` and `weir lab soak`: measures the product on this machine, beside its peers.
 //!
 //! | module | what it measures |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `latency` | the time from the generator's stamp to the consumer |
 //! | `iperf` | the cost of a capture to TCP throughput |
 //! | `memory` | the ring alone |
-//! | `command` | the same by the command line |
-//! | `files` | from a trace to a trace |
-//! | `af_xdp` | the engine `af_xdp` beside DPDK's driver, and both programs' time |
+//! | `command` | a ring that the command line fills and reads |
+//! | `files` | copying a trace to a trace |
+//! | `af_xdp` | the engine `af_xdp` beside DPDK's driver, and the run times of both XDP programs |
 //! | `copiers` | threads that share one RX ring |
 //! | `filter` | the cost of filters, in the kernel and in user space |
 //! | `idle` | a capture that receives no frames |
@@ -25,11 +25,12 @@
 //! | `churn` | feeds and consumers that come and go at full rate |
 //! | `soak` | ledgers after a long run at full rate |
 //!
-//! A part is a file, a line in [`PARTS`] and a paragraph in `page/words.rs`. Below the parts: `context` (what to
-//! measure and how long), `tool`, `counted` and `child` (other programs), `row`, `bar` and `report` (what was found),
-//! `page` (the same as HTML), `markdown` (the same for docs/figures.md).
+//! Each part has a file, an entry in [`PARTS`] and a paragraph in `page/words.rs`. The parts use `context` (what to
+//! measure, and for how long), `tool`, `counted` and `child` (other programs), `row`, `bar` and `report` (results),
+//! `page` (the report as HTML), and `markdown` (the report for docs/figures.md).
 //!
-//! Tools are compared only with tools measured in the same run and the same round: machines drift.
+//! Tools are compared only with tools that were measured in the same run and the same round, because the speed of a
+//! machine drifts.
 
 mod af_xdp;
 mod ahead;
@@ -93,14 +94,13 @@ use machine::Machine;
 
 /// A part of the bench.
 struct Part {
-    /// Its name, for `--only`, and the section of its rows.
+    /// The part's name, for `--only`; also the section of its rows.
     name: &'static str,
-    /// Runs the measurement. Only a failure of the testbed is an error; a tool that fails gives a
-    /// row that says so.
+    /// Runs the measurement. Only a failure of the testbed is an error; a tool that fails gives a row with the reason.
     measure: fn(&Context) -> Result<Vec<Row>>,
     /// Targets for its rows.
     bars: fn(&[Row]) -> Vec<Bar>,
-    /// How it is measured, in a sentence; empty if there is nothing to say.
+    /// Describes how the part is measured, in a sentence; empty if there is nothing to say.
     condition: fn(&Context) -> String,
 }
 
@@ -263,8 +263,7 @@ impl FromStr for Section {
 /// the measurements so far, when `stop` is set.
 ///
 /// # Errors
-/// If no testbed can be made, mostly for lack of root. A tool that is missing or fails gives a row
-/// that says so.
+/// No testbed can be made, mostly for lack of root. A tool that is missing or fails gives a row with the reason.
 pub fn run(options: &Options, stop: &AtomicBool, talk: &(dyn Fn(&str) + Sync)) -> Result<Report> {
     let context = Context::new(options, stop, talk);
     let mut machine = Machine::look();

@@ -1,4 +1,4 @@
-//! The report as one HTML page, without scripts and external resources, to be kept or sent.
+//! Formats the report as one HTML page without scripts and external resources, to be kept or sent.
 
 mod chart;
 mod escape;
@@ -33,7 +33,7 @@ width:1.6rem;vertical-align:middle;margin-right:.3rem}\
 dt{font-weight:600;float:left;clear:left;width:8rem}dd{margin:0 0 .3rem 8.5rem}tr.ahead td{background:#fdeff0}\
 .short{color:#b00020;font-weight:600}.met{color:#187a3a}.note{color:#555;font-size:.9rem}";
 
-/// The whole page.
+/// Returns the whole page.
 #[must_use]
 pub fn page(report: &Report) -> String {
     let machine = &report.machine;
@@ -69,7 +69,7 @@ pub fn page(report: &Report) -> String {
     html + &words::columns() + &published::published() + "</html>\n"
 }
 
-/// A section's name, its description, and its charts if it has any.
+/// Returns a section's name, its description, and its charts if it has any.
 fn heading(report: &Report, section: &str) -> String {
     let mut html = format!("<h2>{}</h2>\n<p>{}</p>\n", escape(section), words::of_section(section));
     if section == wire::SECTION {
@@ -80,7 +80,7 @@ fn heading(report: &Report, section: &str) -> String {
     html
 }
 
-/// The table of rows in which a peer was faster. It comes first.
+/// Returns the table of rows in which a peer was faster. It comes first.
 fn ahead(report: &Report) -> String {
     let mut html = "<h2>Where a peer was ahead</h2>\n".to_owned();
     if report.ahead.is_empty() {
@@ -121,7 +121,7 @@ fn bars(bars: &[Bar]) -> String {
     html + "</table>\n"
 }
 
-/// The table of the rows of one section, frame size and unit, all on one scale.
+/// Returns the table of the rows of one section, frame size and unit, all on one scale.
 fn group(rows: &[Row], ahead: &[Ahead]) -> String {
     if rows.iter().any(|row| row.latency().is_some()) {
         return latencies(rows);
@@ -178,7 +178,7 @@ fn one(row: &Row, scale: f64, ahead: &[Ahead]) -> String {
     )
 }
 
-/// The table of rows of delays, all on one logarithmic scale.
+/// Returns the table of rows with delays, all on one logarithmic scale.
 fn latencies(rows: &[Row]) -> String {
     let size =
         rows[0].size_on_wire.map_or_else(String::new, |size| format!("{size} B on the wire"));
@@ -186,7 +186,7 @@ fn latencies(rows: &[Row]) -> String {
     let (least, most) = found.fold((f64::MAX, 0.0), |(least, most): (f64, f64), latency| {
         (least.min(latency.p50_us), most.max(latency.max_us))
     });
-    // Whole powers of ten, with space for the mark at the end.
+    // The scale ends at whole powers of ten, with space for the mark at the end.
     let (from, to) = (least.max(0.1).log10().floor(), (most.max(1.0) * 1.2).log10().ceil());
     let part = |us: f64| 100.0 * ((us.max(0.1).log10() - from) / (to - from)).clamp(0.0, 1.0);
     let mut html = format!(
@@ -222,7 +222,7 @@ fn latencies(rows: &[Row]) -> String {
     html + "</table>\n"
 }
 
-/// A bar to the median, and a line from the minimum to the maximum.
+/// Draws a bar to the median, and a line from the minimum to the maximum.
 fn plot(value: Spread, scale: f64) -> String {
     let part = |value: f64| if scale > 0.0 { 100.0 * value / scale } else { 0.0 };
     let (least, most) = (part(value.min), part(value.max));

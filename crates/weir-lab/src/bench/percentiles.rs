@@ -11,11 +11,11 @@ pub struct Percentiles {
     pub frames: u64,
     /// 50 % of the frames took at most this long.
     pub p50_us: f64,
-    /// 90 % of the frames.
+    /// 90 % of the frames took at most this long.
     pub p90_us: f64,
-    /// 99 % of the frames.
+    /// 99 % of the frames took at most this long.
     pub p99_us: f64,
-    /// 99.9 % of the frames.
+    /// 99.9 % of the frames took at most this long.
     pub p999_us: f64,
     /// The longest delay.
     pub max_us: f64,
@@ -36,7 +36,7 @@ impl Percentiles {
         })
     }
 
-    /// All five values, in the order of the fields.
+    /// Returns all five values, in the order of the fields.
     #[must_use]
     pub fn all_us(&self) -> [f64; 5] {
         [self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.max_us]

@@ -1,8 +1,6 @@
-//! Frames as lines of text: the cost of printing compared with tcpdump, and the time to the first
-//! line.
+//! Measures frames as lines of text: the cost of printing compared with tcpdump, and the time to the first line.
 //!
-//! Lines are written to a file in memory. The lines of frames in it are counted: a frame without a
-//! line is lost.
+//! Lines are written to a file in memory. The lines that are frames are counted: a frame without a line is lost.
 
 use std::fs;
 use std::path::Path;
@@ -34,11 +32,11 @@ const MIXED: &str = "mixed sizes: ";
 const RATE_PPS: f64 = 200_000.0;
 const MIXED_PPS: f64 = 20_000.0;
 const MIXED_SECONDS: f64 = 60.0;
-/// Frames are sent at this rate before the tool starts, so that it captures one at once.
+/// Rate of frames, which are sent from before the start of the tool, so that it captures one at once.
 const FIRST_LINE_PPS: f64 = 2000.0;
 const FIRST_LINE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Measures costs, starts and the mixed sizes.
+/// Measures the cost of printing, the time to the first line, and mixed frame sizes.
 ///
 /// # Errors
 /// Only if no testbed can be made. A tool that fails gives a row with the reason.
@@ -74,7 +72,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(costs.into_iter().chain(starts).chain(mixed).collect())
 }
 
-/// Stores the failure of a tool in its row.
+/// Stores the failure of a tool as the reason in its row.
 fn row_or_reason(found: Result<()>, row: &mut Row) -> Result<()> {
     match found {
         Err(Error::Measure { reason, .. }) => row.absent = Some(reason),
@@ -117,7 +115,7 @@ fn add_cost(cost: &mut Row, round: u32, frames: Frames, disturbance: Disturbance
     cost.add_counted(round, percent, frames, disturbance);
 }
 
-/// Sends frames to a tool that captures. Gives what was sent, and the CPU time of the tool in seconds.
+/// Sends frames to a tool that captures. Returns the generator's report, and the CPU time of the tool in seconds.
 fn send(
     context: &Context,
     bed: &Testbed,
@@ -146,7 +144,7 @@ fn start_of_round(
     Ok(())
 }
 
-/// Once, for a minute each: printing, and captures into a file that takes no time, at the rate of a quiet link.
+/// Measures once, for a minute each, at the rate of a quiet link: printing, and captures into a file in memory.
 fn mixed_sizes(context: &Context, bed: &Testbed, printing: &Tool) -> Result<Vec<Row>> {
     let seconds = if context.options.quick { context.seconds } else { MIXED_SECONDS };
     let sizes = Sizes::mix(&IMIX).map_err(|reason| failed(MIXED, reason))?;
@@ -179,7 +177,7 @@ fn mixed_sizes(context: &Context, bed: &Testbed, printing: &Tool) -> Result<Vec<
     Ok(rows)
 }
 
-/// CPU time of a tool that writes frames to a file.
+/// Measures the CPU time of a tool that writes frames to a file.
 fn cost_of_capture(
     context: &Context,
     bed: &Testbed,
@@ -205,7 +203,7 @@ fn generating(context: &Context) -> GenOptions {
     }
 }
 
-/// Frames that became lines.
+/// Counts the frames that were printed as lines.
 fn printed(context: &Context, bed: &Testbed, tool: &Tool, options: &GenOptions) -> Result<Frames> {
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
     let folder = folder.map_err(|why| failed(tool.name, why.to_string()))?;
@@ -227,8 +225,7 @@ fn printed(context: &Context, bed: &Testbed, tool: &Tool, options: &GenOptions) 
     Ok(Frames { cpu_seconds: used, ..frames })
 }
 
-/// Number of lines that are frames, and the report that follows them. Lines of dates (`#`) are not
-/// counted.
+/// Returns the number of lines that are frames, and the report after them. Lines with dates (`#`) are not counted.
 fn lines_of_frames(text: &[u8]) -> (u64, Option<Line>) {
     let (mut frames, mut report) = (0, None);
     for line in text.split(|&byte| byte == b'\n') {
@@ -244,7 +241,7 @@ fn lines_of_frames(text: &[u8]) -> (u64, Option<Line>) {
     (frames, report)
 }
 
-/// Time from the start of the tool to its first line. Frames are sent during the whole time.
+/// Measures the time from the start of the tool to its first line. Frames are sent during the whole time.
 fn first_line(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
     tool.installed()?;
     let done = AtomicBool::new(false);
@@ -261,7 +258,7 @@ fn first_line(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration>
 }
 
 fn start_and_wait(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Duration> {
-    // `-l`: each line is written at once.
+    // With `-l`, each line is written at once.
     let line = tool.with(&["-l"]).command_line(&bed.rx.iface, context.cpus.tool);
     let (begin, at) = (Instant::now(), SystemTime::now());
     let mut child =
@@ -284,7 +281,7 @@ fn failed(what: &str, reason: String) -> Error {
     Error::Measure { what: what.to_owned(), reason }
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "print: {RATE_PPS} frames/s, lines to a file in memory, 64 MiB of buffer each; generator on CPU {}, the tool \
@@ -294,7 +291,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let lost = |what: &str, size| {
         let frames = find(rows, SECTION, what, size).and_then(Row::frames);

@@ -1,4 +1,4 @@
-//! All results of a run, and their tables.
+//! Collects all results of a run, and formats them as tables.
 
 use serde::Serialize;
 
@@ -12,22 +12,22 @@ use super::table::{figure, grouped, render};
 /// All results of one run of the bench.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Where and when.
+    /// The machine, the program and the time.
     pub machine: Machine,
-    /// How it was measured, in sentences.
+    /// How the parts were measured, in sentences.
     pub conditions: Vec<String>,
     /// The measurements.
     pub rows: Vec<Row>,
     /// The targets.
     pub bars: Vec<Bar>,
-    /// Peers that were faster than the engine of Weir that takes frames as they do.
+    /// Peers that were faster than the engine of Weir that uses the same kernel interface.
     pub ahead: Vec<Ahead>,
-    /// Ended early by a signal: rows may have fewer rounds, or be missing.
+    /// Whether a signal ended the run early. Then rows may have fewer rounds, or be missing.
     pub interrupted: bool,
 }
 
 impl Report {
-    /// A report to be filled.
+    /// Creates an empty report.
     #[must_use]
     pub fn new(machine: Machine) -> Report {
         Report {
@@ -40,7 +40,7 @@ impl Report {
         }
     }
 
-    /// Everything, for people.
+    /// Formats the whole report as text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = self.machine.text();
@@ -73,7 +73,7 @@ impl Report {
         text
     }
 
-    /// One line on how quiet the machine was.
+    /// Returns one line about how quiet the machine was.
     pub(super) fn disturbance(&self) -> String {
         let over = |what: fn(&Disturbance) -> f64| {
             let rounds = self.rows.iter().flat_map(|row| &row.rounds);
@@ -91,14 +91,14 @@ impl Report {
         )
     }
 
-    /// Everything, for machines.
+    /// Formats the whole report as JSON.
     #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and strings serialize")
     }
 }
 
-/// The table of one section.
+/// Formats the table of one section.
 fn section(rows: &[Row]) -> String {
     let table = Table::of(rows);
     let header: Vec<&str> = table.header.iter().map(String::as_str).collect();
@@ -210,7 +210,7 @@ fn absent(row: &Row) -> String {
     format!("n/a: {}", row.absent.as_deref().unwrap_or("not reached"))
 }
 
-/// Adds the row's other remarks, and its error if it failed half way.
+/// Appends the row's other remarks, and its error if it failed after some rounds.
 fn with_note(text: String, row: &Row) -> String {
     let notes = [row.note.as_str(), row.absent.as_deref().unwrap_or("")];
     let parts = std::iter::once(text.as_str()).chain(notes).filter(|part| !part.is_empty());

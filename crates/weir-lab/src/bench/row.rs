@@ -1,4 +1,4 @@
-//! Rows: measurements over some rounds.
+//! Rows of the report: measurements over several rounds.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ use super::table::grouped;
 /// A measurement over several rounds.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
-    /// The part of the bench it belongs to.
+    /// The part of the bench that the row belongs to.
     pub section: &'static str,
-    /// The measured thing.
+    /// The measured tool or quantity.
     pub what: String,
     /// Bytes of a frame on the wire, with FCS, if all frames had one size.
     pub size_on_wire: Option<u32>,
@@ -22,15 +22,15 @@ pub struct Row {
     pub unit: &'static str,
     /// Summary of the rounds' values.
     pub value: Option<Spread>,
-    /// The same in Gbit/s, FCS included, if `value` is a frame rate.
+    /// The summary in Gbit/s, FCS included, if `value` is a frame rate.
     pub gbps: Option<Spread>,
-    /// Name of the row that it is compared with.
+    /// Name of the row with which this one is compared.
     pub compared_with: Option<String>,
-    /// The value divided by that row's, round by round.
+    /// This row's value divided by that row's, for each round.
     pub ratio: Option<Spread>,
     /// The rounds in order.
     pub rounds: Vec<Round>,
-    /// The reason why it has no rounds, or fewer than others.
+    /// The reason why the row has no rounds, or fewer than others.
     pub absent: Option<String>,
     /// Further remarks.
     pub note: String,
@@ -39,7 +39,7 @@ pub struct Row {
 /// One round.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Round {
-    /// Its number. Rows that were measured in turn have the same numbers.
+    /// Number of the round. Rows that were measured in turn have the same numbers.
     pub round: u32,
     /// The value, in the row's unit.
     pub value: f64,
@@ -60,10 +60,9 @@ pub struct Frames {
     pub kept: u64,
     /// Lost frames by the place that the tool names, also if 0.
     pub drops: BTreeMap<String, u64>,
-    /// `offered - kept - drops`: frames that no counter of the tool explains. Negative if it counts
-    /// frames twice.
+    /// `offered - kept - drops`: frames that no counter of the tool explains. Negative if the tool counts frames twice.
     pub unaccounted: i64,
-    /// Time from the first frame sent to the last.
+    /// Time from the first sent frame to the last.
     #[serde(rename = "duration_s")]
     pub seconds: f64,
     /// CPU time of the tool's own process. The kernel's work in softirqs is charged to the sender.
@@ -72,7 +71,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Computes `unaccounted`.
+    /// Creates the account, and computes `unaccounted`.
     #[must_use]
     pub fn new(offered: u64, kept: u64, drops: BTreeMap<String, u64>, seconds: f64) -> Frames {
         let known = kept + drops.values().sum::<u64>();
@@ -80,31 +79,31 @@ impl Frames {
         Frames { offered, kept, drops, unaccounted, seconds, cpu_seconds: None }
     }
 
-    /// Whether frames were offered and all of them were kept.
+    /// Returns whether frames were offered and all of them were kept.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.offered > 0 && self.kept >= self.offered
     }
 
-    /// Frames that were overwritten before the consumer read them.
+    /// Returns the number of frames that were overwritten before the consumer read them.
     #[must_use]
     pub fn lapped(&self) -> u64 {
         self.drops.get("lapped").copied().unwrap_or(0)
     }
 
-    /// Offered frames per second.
+    /// Returns the offered frames per second.
     #[must_use]
     pub fn offered_pps(&self) -> f64 {
         if self.seconds > 0.0 { self.offered as f64 / self.seconds } else { 0.0 }
     }
 
-    /// CPU seconds of the tool per million kept frames.
+    /// Returns the CPU seconds of the tool per million kept frames.
     #[must_use]
     pub fn cpu_per_million(&self) -> Option<f64> {
         (self.kept > 0).then_some(self.cpu_seconds? / (self.kept as f64 / 1e6))
     }
 
-    /// Kept frames per second, in millions.
+    /// Returns the kept frames per second, in millions.
     #[must_use]
     pub fn kept_mpps(&self) -> f64 {
         if self.seconds > 0.0 { self.kept as f64 / self.seconds / 1e6 } else { 0.0 }
@@ -112,7 +111,7 @@ impl Frames {
 }
 
 impl Row {
-    /// A row to be filled.
+    /// Creates an empty row.
     #[must_use]
     pub fn new(section: &'static str, what: impl Into<String>, unit: &'static str) -> Row {
         Row {
@@ -130,14 +129,14 @@ impl Row {
         }
     }
 
-    /// Sets the size of its frames on the wire.
+    /// Sets the size of the row's frames on the wire.
     #[must_use]
     pub fn sized(mut self, size_on_wire: u32) -> Row {
         self.size_on_wire = Some(size_on_wire);
         self
     }
 
-    /// Sets its note.
+    /// Sets the row's note.
     #[must_use]
     pub fn noted(mut self, note: impl Into<String>) -> Row {
         self.note = note.into();
@@ -187,7 +186,7 @@ impl Row {
         self.rounds.push(Round { round, value, disturbance, frames, latency: Some(latency) });
     }
 
-    /// Delays of all rounds combined.
+    /// Returns the delays of all rounds combined.
     #[must_use]
     pub fn latency(&self) -> Option<Percentiles> {
         let rounds: Vec<_> = self.rounds.iter().filter_map(|round| round.latency).collect();
@@ -216,13 +215,13 @@ impl Row {
         self.ratio = paired(&self.values(), &base.values());
     }
 
-    /// The median ratio of its values to those of another row, round by round.
+    /// Returns the median of the ratios of this row's values to those of another row, paired by round.
     #[must_use]
     pub fn over(&self, base: &Row) -> Option<f64> {
         Some(paired(&self.values(), &base.values())?.median)
     }
 
-    /// The frames of all rounds added up.
+    /// Returns the sum of the frames of all rounds.
     #[must_use]
     pub fn frames(&self) -> Option<Frames> {
         let mut total: Option<Frames> = None;
@@ -244,7 +243,7 @@ impl Row {
     }
 }
 
-/// Summarizes each row, and compares it with the row called `baseline` of the same frame size.
+/// Summarizes each row, and compares it with the row named `baseline` that has the same frame size.
 pub fn conclude(rows: &mut [Row], baseline: &str) {
     let bases: Vec<Row> = rows.iter().filter(|row| row.what == baseline).cloned().collect();
     for row in rows {
@@ -258,7 +257,7 @@ pub fn conclude(rows: &mut [Row], baseline: &str) {
 /// The unit of frame rates.
 pub const MPPS: &str = "Mpps";
 
-/// Losses by name, without those that are 0.
+/// Formats the losses by name, without those that are 0. Unaccounted frames are included.
 pub fn lost(frames: &Frames) -> String {
     let named = frames.drops.iter().filter(|(_, count)| **count > 0);
     let mut parts: Vec<String> =
@@ -269,20 +268,20 @@ pub fn lost(frames: &Frames) -> String {
     if parts.is_empty() { "0".to_owned() } else { parts.join(", ") }
 }
 
-/// The row of this section, name and size.
+/// Returns the row with this section, name and size.
 #[must_use]
 pub fn find<'a>(rows: &'a [Row], section: &str, what: &str, size: Option<u32>) -> Option<&'a Row> {
     let is = |row: &&Row| row.section == section && row.what == what && row.size_on_wire == size;
     rows.iter().find(is)
 }
 
-/// The median of the ratio of the row found by [`find`].
+/// Returns the median ratio of the row found by [`find`].
 #[must_use]
 pub fn ratio_of(rows: &[Row], section: &str, what: &str, size: Option<u32>) -> Option<f64> {
     Some(find(rows, section, what, size)?.ratio?.median)
 }
 
-/// The median of the values of the row found by [`find`].
+/// Returns the median value of the row found by [`find`].
 #[must_use]
 pub fn value_of(rows: &[Row], section: &str, what: &str, size: Option<u32>) -> Option<f64> {
     Some(find(rows, section, what, size)?.value?.median)

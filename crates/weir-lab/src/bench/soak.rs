@@ -27,11 +27,11 @@ pub struct SoakOptions {
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds.
+    /// The check passed.
     Holds,
-    /// It does not.
+    /// The check failed.
     Fails,
-    /// It could not be run on this machine.
+    /// The check could not be run on this machine.
     Absent,
 }
 
@@ -53,7 +53,7 @@ impl Check {
         Check { verdict: Verdict::Absent, text }
     }
 
-    /// The result and the text on one line.
+    /// Formats the result and the text as one line.
     #[must_use]
     pub fn line(&self) -> String {
         let word = match self.verdict {
@@ -65,7 +65,7 @@ impl Check {
     }
 }
 
-/// A rate at which two captures keep up, and a stopped one is lapped.
+/// A rate at which two captures keep up, but one that is stopped is lapped.
 const STEADY_PPS: f64 = 300_000.0;
 /// How long the second capture is stopped.
 const STOPPED: Duration = Duration::from_secs(5);
@@ -76,7 +76,7 @@ const MARGIN: Duration = Duration::from_secs(2);
 /// when `stop` is set.
 ///
 /// # Errors
-/// If no testbed can be made, mostly for lack of root. A capture that fails is a failed check.
+/// No testbed can be made, mostly for lack of root. A capture that fails is a failed check.
 pub fn soak(
     options: &SoakOptions,
     stop: &AtomicBool,
@@ -113,8 +113,8 @@ pub fn soak(
     Ok(checks)
 }
 
-/// The check of a tool that could not run. An engine that is not built in is absent; any other
-/// reason is a failure.
+/// Returns the check of a tool that could not run. An engine that is not built in is absent; any other reason is a
+/// failure.
 fn not_run(tool: &Tool, error: Error) -> Result<Vec<Check>> {
     let Error::Measure { reason, .. } = error else { return Err(error) };
     let text = format!("{}: {reason}", tool.name);
@@ -142,7 +142,7 @@ fn full_rate(context: &Context, bed: &Testbed, tool: &Tool, size: u32) -> Result
     Ok(checks)
 }
 
-/// Checks the two sums of a capture's ledger.
+/// Checks the two sums in a capture's ledger.
 fn ledger(name: &str, sent: u64, report: &WeirReport) -> Vec<Check> {
     let dropped: u64 = report.drops.values().sum();
     let known = report.filtered + report.captured + dropped;
@@ -172,8 +172,8 @@ fn sign(holds: bool) -> char {
     if holds { '=' } else { '≠' }
 }
 
-/// Stops a second capture of the same interface for a while. The first must lose nothing, and the
-/// second must count every frame that it missed.
+/// Stops a second capture of the same interface for a while. The first capture must lose nothing, and the second must
+/// count every frame that it missed.
 fn beside_a_stopped_one(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Check>> {
     let run = || {
         let first = tool.start(&bed.rx, context.cpus.tool)?;

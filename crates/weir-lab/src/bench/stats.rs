@@ -7,16 +7,16 @@ use serde::Serialize;
 pub struct Spread {
     /// The middle value, or the mean of the middle two.
     pub median: f64,
-    /// The smallest.
+    /// The smallest value.
     pub min: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
     /// Number of rounds.
     pub rounds: usize,
 }
 
 impl Spread {
-    /// Summarizes values; `None` if there are none, or one of them is NaN.
+    /// Summarizes values. `None` if there are none, or if one of them is NaN.
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
@@ -35,8 +35,8 @@ impl Spread {
     }
 }
 
-/// The ratios of two measurements, round by round. Only rounds that both have count, so that a
-/// machine that slows down half way slows down both sides of each ratio.
+/// Returns the ratios of two measurements, paired by round. Only rounds that both have are used, so that a machine that
+/// slows down half way slows down both sides of each ratio.
 #[must_use]
 pub fn paired(values: &[(u32, f64)], baseline: &[(u32, f64)]) -> Option<Spread> {
     let of_round = |round| baseline.iter().find(|(other, _)| *other == round);

@@ -1,4 +1,4 @@
-//! How often the threads of a process go to sleep, as voluntary context switches of each thread.
+//! Measures how often the threads of a process go to sleep, as voluntary context switches of each thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,23 +12,23 @@ const CONSUMER: &str = "weir-consumer";
 pub(super) struct Switches {
     at: Instant,
     process: u32,
-    /// Name and count by thread id.
+    /// Name and count of each thread, by thread id.
     threads: BTreeMap<u32, (String, u64)>,
 }
 
 /// Voluntary switches a second.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct PerSecond {
-    /// Of the consumer thread with the most switches.
+    /// Rate of the consumer thread with the most switches.
     pub(super) consumer: f64,
-    /// Of all threads.
+    /// Rate of all threads together.
     pub(super) all: f64,
-    /// By thread name. Threads of one name are added up.
+    /// Rates by thread name. Threads with the same name are added up.
     pub(super) by_name: BTreeMap<String, f64>,
 }
 
 impl Switches {
-    /// Reads the counts of a process; `None` if it has ended.
+    /// Reads the counts of a process. `None` if the process has ended.
     pub(super) fn look(process: u32) -> Option<Switches> {
         let mut threads = BTreeMap::new();
         for thread in fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
@@ -42,8 +42,8 @@ impl Switches {
         (!threads.is_empty()).then(|| Switches { at: Instant::now(), process, threads })
     }
 
-    /// Rates since `before`, of the threads that existed then. New threads are left out, because
-    /// their start is not typical.
+    /// Returns the rates since `before`, for the threads that existed then. New threads are left out, because their
+    /// start is not typical.
     pub(super) fn per_second_since(&self, before: &Switches) -> PerSecond {
         let seconds = self.at.duration_since(before.at).as_secs_f64().max(f64::EPSILON);
         let mut found = PerSecond::default();
@@ -63,14 +63,14 @@ impl Switches {
 }
 
 impl PerSecond {
-    /// Rates by name, such as `weir 1.0, weir-source 20.0`.
+    /// Formats the rates by name: `weir 1.0, weir-source 20.0`.
     pub(super) fn text(&self) -> String {
         let threads = self.by_name.iter().map(|(name, rate)| format!("{name} {rate:.1}"));
         threads.collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Parses name and voluntary switches of one thread. Format: proc(5), `/proc/PID/task/TID/status`.
+/// Parses name and voluntary switches of a thread. Format: proc(5), `/proc/PID/task/TID/status`.
 fn parse(status: &str) -> Option<(String, u64)> {
     let field = |name: &str| {
         let line = status.lines().find(|line| line.starts_with(name))?;

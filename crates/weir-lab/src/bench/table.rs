@@ -1,4 +1,4 @@
-//! Tables with aligned columns.
+//! Formats tables with aligned columns.
 
 /// Formats a table. The first and the last column are aligned to the left, the others to the right, with two spaces in
 /// between. A row may be shorter than the header; then its last cell may be as long as the rest of the line.

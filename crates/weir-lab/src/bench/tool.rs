@@ -1,4 +1,4 @@
-//! The programs that capture: how each is started, when it is ready, and its own counts.
+//! Describes the programs that capture: how each is started, when it is ready, and how to parse its counts.
 
 use std::env;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::counted::{Counted, WeirReport, weir_report};
 use crate::testbed::End;
 use crate::{Error, Result};
 
-/// Size of the capture buffer, for the tools that have an option for it.
+/// Size of the capture buffer, for tools that have an option for it.
 pub(super) const BUFFER_MIB: u32 = 64;
 /// Longest wait until a tool captures. Loading BPF programs takes tens of milliseconds, and dumpcap
 /// needs a second.
@@ -30,10 +30,10 @@ pub(super) struct Tool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// `weir capture`, and the engine that its report must name.
+    /// `weir capture`, with the engine that its report must name.
     Weir(&'static str),
-    /// `weir flows`, and the engine that its report must name. Its counts are read from its text,
-    /// because its JSON has one line per flow.
+    /// `weir flows`, with the engine that its report must name. Its counts are parsed from its text report, because its
+    /// JSON has one line per flow.
     Flows(&'static str),
     Tcpdump,
     Dumpcap,
@@ -42,11 +42,11 @@ enum Kind {
     Xdpdump,
 }
 
-/// Message about a Weir that was built without the requested engine.
+/// Message of a Weir that was built without the requested engine.
 pub(super) const NOT_BUILT: &str = "this build has no engine";
 /// Placeholder for the interface in a tool's arguments.
 const IFACE: &str = "IFACE";
-/// Placeholder for the CPU.
+/// Placeholder for the CPU in a tool's arguments.
 const CPU: &str = "CPU";
 /// The peer that all tools are compared with.
 pub(super) const TCPDUMP: &str = "tcpdump";
@@ -54,7 +54,7 @@ pub(super) const TCPDUMP: &str = "tcpdump";
 pub(super) const DPDK_AF_XDP: &str = "DPDK af_xdp, rx only";
 
 impl Tool {
-    /// `weir capture` with one of its live engines.
+    /// Returns `weir capture` with one of its live engines.
     pub(super) fn weir(
         weir: &Path,
         name: &'static str,
@@ -67,7 +67,7 @@ impl Tool {
         Tool::new(name, &weir.to_string_lossy(), &all, Kind::Weir(engine))
     }
 
-    /// `weir flows` with one of its live engines.
+    /// Returns `weir flows` with one of its live engines.
     pub(super) fn weir_flows(
         weir: &Path,
         name: &'static str,
@@ -80,7 +80,7 @@ impl Tool {
         Tool::new(name, &weir.to_string_lossy(), &all, Kind::Flows(engine))
     }
 
-    /// The live engines of `weir capture` that are in every build.
+    /// Returns the live engines of `weir capture` that are in every build.
     pub(super) fn weirs(weir: &Path) -> Vec<Tool> {
         vec![
             Tool::weir(weir, "weir --consume", "bpf", &["--consume"]),
@@ -92,36 +92,36 @@ impl Tool {
         ]
     }
 
-    /// `weir capture` on DPDK's driver for AF_XDP. It polls all the time, as testpmd does.
+    /// Returns `weir capture` on DPDK's driver for AF_XDP. It polls all the time, as testpmd does.
     fn weir_dpdk(weir: &Path) -> Tool {
         let tool = Tool::weir(weir, "weir dpdk:net_af_xdp", "dpdk", &["--consume"]);
         tool.with_source(&format!("dpdk:net_af_xdp0,iface={IFACE}"))
     }
 
-    /// All live engines of `weir capture`, built in or not.
+    /// Returns all live engines of `weir capture`, built in or not.
     pub(super) fn every_weir(weir: &Path) -> Vec<Tool> {
         Tool::weirs(weir).into_iter().chain([Tool::weir_dpdk(weir)]).collect()
     }
 
-    /// All tools, installed or not.
+    /// Returns all tools, installed or not.
     pub(super) fn all(weir: &Path) -> Vec<Tool> {
         Tool::every_weir(weir).into_iter().chain(Tool::peers()).collect()
     }
 
-    /// tcpdump.
+    /// Returns tcpdump, which writes frames to /dev/null.
     pub(super) fn tcpdump() -> Tool {
         let kib = (BUFFER_MIB * 1024).to_string();
         let args = ["-i", IFACE, "-w", "/dev/null", "-B", &kib];
         Tool::new(TCPDUMP, "tcpdump", &args, Kind::Tcpdump)
     }
 
-    /// tcpdump that prints a line per frame.
+    /// Returns tcpdump that prints a line for each frame.
     pub(super) fn tcpdump_lines() -> Tool {
         let kib = (BUFFER_MIB * 1024).to_string();
         Tool::new(TCPDUMP, "tcpdump", &["-i", IFACE, "-nn", "-B", &kib], Kind::Tcpdump)
     }
 
-    /// The tools that Weir is compared with, installed or not.
+    /// Returns the tools that Weir is compared with, installed or not.
     pub(super) fn peers() -> Vec<Tool> {
         let (mib, mib_unit) = (BUFFER_MIB.to_string(), format!("{BUFFER_MIB}MiB"));
         let null = "/dev/null";
@@ -146,13 +146,13 @@ impl Tool {
         ]
     }
 
-    /// DPDK's own test program on its driver for AF_XDP.
+    /// Returns DPDK's own test program on its driver for AF_XDP.
     pub(super) fn dpdk_af_xdp() -> Tool {
         Tool::testpmd(DPDK_AF_XDP, "net_af_xdp0,iface=IFACE")
     }
 
-    /// DPDK's own test program on one of its drivers: it receives and frees, keeps no frame and stamps
-    /// none. It polls all the time; both its threads are on the one CPU that every tool has.
+    /// Returns DPDK's own test program on one of its drivers. It receives frames and frees them at once, without
+    /// stamps. It polls all the time; both its threads share the one CPU that every tool has.
     fn testpmd(name: &'static str, device: &str) -> Tool {
         let prefix = format!("--file-prefix=weir{}", std::process::id());
         let device = format!("--vdev={device}");
@@ -179,25 +179,25 @@ impl Tool {
         Tool { name, program: program.to_owned(), args, kind }
     }
 
-    /// Whether this is Weir.
+    /// Returns whether the tool is Weir.
     pub(super) fn is_weir(&self) -> bool {
         matches!(self.kind, Kind::Weir(_) | Kind::Flows(_))
     }
 
-    /// The same with more arguments.
+    /// Returns the tool with more arguments.
     pub(super) fn with(&self, more: &[&str]) -> Tool {
         let mut tool = self.clone();
         tool.args.extend(more.iter().map(|&arg| arg.to_owned()));
         tool
     }
 
-    /// The same under another name.
+    /// Returns the tool with another name.
     pub(super) fn named(mut self, name: &'static str) -> Tool {
         self.name = name;
         self
     }
 
-    /// The same with a file in place of `/dev/null`.
+    /// Returns the tool with a file in place of `/dev/null`.
     pub(super) fn writing_to(&self, path: &str) -> Tool {
         let mut tool = self.clone();
         tool.args
@@ -207,20 +207,20 @@ impl Tool {
         tool
     }
 
-    /// The same with this source instead of the interface. Only for Weir.
+    /// Returns the tool with this source instead of the interface. Only for Weir.
     pub(super) fn with_source(mut self, source: &str) -> Tool {
         let at = self.args.iter().position(|arg| arg == IFACE);
         self.args[at.expect("its source is the interface")] = source.to_owned();
         self
     }
 
-    /// The same on this interface.
+    /// Returns the tool on this interface.
     pub(super) fn on(mut self, iface: &str) -> Tool {
         self.args.iter_mut().filter(|arg| *arg == IFACE).for_each(|arg| iface.clone_into(arg));
         self
     }
 
-    /// The tool, started by another program with these arguments in front.
+    /// Returns the tool, started by another program with these arguments before the tool's command line.
     pub(super) fn behind(mut self, program: &Path, args: &[&str]) -> Tool {
         let own = std::mem::replace(&mut self.program, program.to_string_lossy().into_owned());
         let before = args.iter().map(|&arg| arg.to_owned()).chain([own]);
@@ -228,14 +228,14 @@ impl Tool {
         self
     }
 
-    /// The same without `--ring-size`, for rings that another process has made. Only for Weir.
+    /// Returns the tool without `--ring-size`, for rings that another process creates. Only for Weir.
     pub(super) fn without_ring(mut self) -> Tool {
         let at = self.args.iter().position(|arg| arg == "--ring-size").expect("Weir has one");
         self.args.drain(at..at + 2);
         self
     }
 
-    /// The same with rings of this size. Only for Weir.
+    /// Returns the tool with rings of this size. Only for Weir.
     pub(super) fn with_ring(&self, size: &str) -> Tool {
         let mut tool = self.clone();
         let at = tool.args.iter().position(|arg| arg == "--ring-size");
@@ -243,23 +243,22 @@ impl Tool {
         tool
     }
 
-    /// Whether it takes frames at XDP. Only one program can be attached there.
+    /// Returns whether the tool attaches an XDP program. Only one can be attached to an interface.
     pub(super) fn is_xdp(&self) -> bool {
         self.args.iter().any(|arg| arg == "xdp" || arg == "--consume")
     }
 
-    /// Whether a BPF program in the kernel does all the work before the consumer.
+    /// Returns whether a BPF program in the kernel does all the work before the consumer.
     pub(super) fn has_no_thread_of_its_own(&self) -> bool {
         self.kind == Kind::Weir("bpf")
     }
 
-    /// How long the tool may still read its buffer before it is told to end.
+    /// Returns how long the tool may still read its buffer before it is told to end.
     pub(super) fn flush_time(&self) -> Duration {
         match self.kind {
-            // They read the rest of their buffer when they end, or poll all the time.
+            // These tools read the rest of their buffer when they end, or poll all the time.
             Kind::Weir(_) | Kind::Flows(_) | Kind::Testpmd => Duration::from_millis(300),
-            // tcpdump gets the last frames of a partly filled block after one second, its packet buffer
-            // timeout.
+            // tcpdump gets the last frames, in a partly filled block, after its packet buffer timeout of one second.
             _ => Duration::from_millis(1200),
         }
     }
@@ -267,7 +266,7 @@ impl Tool {
     /// Checks that the program is installed.
     ///
     /// # Errors
-    /// [`Error::Measure`] naming what is missing.
+    /// [`Error::Measure`] that names the missing program.
     pub(super) fn installed(&self) -> Result<()> {
         if self.is_weir() || Path::new(&self.program).is_absolute() || on_path(&self.program) {
             return Ok(());
@@ -275,13 +274,13 @@ impl Tool {
         Err(Error::Measure { what: self.name.to_owned(), reason: "not installed".to_owned() })
     }
 
-    /// Program and arguments for that interface and CPU.
+    /// Returns program and arguments for this interface and CPU.
     pub(super) fn command_line(&self, iface: &str, cpu: usize) -> Vec<String> {
         let own = |arg: &String| arg.replace(IFACE, iface).replace(CPU, &cpu.to_string());
         std::iter::once(self.program.clone()).chain(self.args.iter().map(own)).collect()
     }
 
-    /// Starts it on the interface of `end`, bound to `cpu`, and waits until it captures.
+    /// Starts the tool on the interface of `end`, bound to `cpu`, and waits until it captures.
     ///
     /// # Errors
     /// [`Error::Measure`] with the tool's message.
@@ -292,7 +291,7 @@ impl Tool {
         child.wait_for_line(READY_LIMIT, |line| self.kind.is_ready(line))?;
         sleep(SETTLE);
         if child.has_ended() {
-            // It reported that it captures, and has ended since: `wait_for_line` finds its last
+            // The tool reported that it captures, but has ended since. `wait_for_line` returns an error with its last
             // message.
             child.wait_for_line(Duration::ZERO, |_| false)?;
         }
@@ -312,7 +311,7 @@ impl Kind {
         }
     }
 
-    /// Whether the report names the requested engine.
+    /// Returns whether the report names the requested engine.
     fn answers(self, report: &WeirReport) -> bool {
         matches!(self, Kind::Weir(engine) if engine == report.engine)
     }
@@ -341,21 +340,21 @@ pub(super) struct Capturing {
 }
 
 impl Capturing {
-    /// Time at which the tool reported that it captures.
+    /// Returns the time at which the tool reported that it captures.
     pub(super) fn ready_at(&self) -> Option<SystemTime> {
         let lines = self.child.lines();
         lines.iter().find(|line| self.kind.is_ready(&line.text)).map(|line| line.at)
     }
 
-    /// Interrupts the tool as Ctrl-C does and reads its counts.
+    /// Interrupts the tool as Ctrl-C does, and reads its counts.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it does not end, or no counts are found in its output.
+    /// [`Error::Measure`] if the tool does not end, or its output has no counts.
     pub(super) fn finish(self) -> Result<Counted> {
         Ok(self.finish_with_lines()?.0)
     }
 
-    /// The same, and also gives every line that it printed.
+    /// Interrupts the tool, and returns its counts and all lines that it printed.
     ///
     /// # Errors
     /// As [`Capturing::finish`].
@@ -366,7 +365,7 @@ impl Capturing {
         Ok((counted, lines))
     }
 
-    /// Interrupts Weir and reads its report.
+    /// Interrupts Weir, and reads its report.
     ///
     /// # Errors
     /// As [`Capturing::finish`].
@@ -391,7 +390,7 @@ fn unreadable(kind: Kind, name: &str, lines: &[Line]) -> Error {
     Error::Measure { what: name.to_owned(), reason }
 }
 
-/// Whether a program is on the PATH.
+/// Returns whether a program is on the PATH.
 pub(super) fn on_path(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|dir| dir.join(program).is_file())

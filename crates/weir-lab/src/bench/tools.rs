@@ -1,5 +1,5 @@
-//! Unchanged tools on a daemon's feed: tcpdump with libweirpcap preloaded, and tcpdump on an
-//! interface that `weir attach` feeds.
+//! Measures unmodified tools on a daemon's feed: tcpdump with libweirpcap preloaded, and tcpdump on an interface that
+//! `weir attach` feeds.
 
 use std::process::Command;
 use std::thread::sleep;
@@ -24,7 +24,7 @@ const ATTACHED: &str = "tcpdump on weir0 (weir attach)";
 /// The interface that `weir attach` feeds.
 const NETDEV: &str = "weir0";
 
-/// The way in which a program gets the frames.
+/// How a program gets the frames.
 #[derive(Clone, Copy)]
 enum Way {
     Passive,
@@ -47,7 +47,7 @@ impl Way {
         }
     }
 
-    /// The tool, and the programs that it needs to have running.
+    /// Returns the tool, and the helper programs that were started for it.
     fn tool(self, context: &Context, served: &Served, rx: &End) -> Result<(Tool, Vec<Child>)> {
         let weir = &context.options.weir;
         let socket = served.socket().display().to_string();
@@ -105,7 +105,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows.into())
 }
 
-/// One run, with a daemon that has no other clients.
+/// Makes one run, with a daemon that has no other clients.
 fn at_full_rate(context: &Context, bed: &Testbed, way: Way) -> Result<Frames> {
     let served = Served::start(context, bed)?;
     let (tool, helpers) = way.tool(context, &served, &bed.rx)?;
@@ -124,7 +124,7 @@ fn at_full_rate(context: &Context, bed: &Testbed, way: Way) -> Result<Frames> {
     let used = cpu().saturating_sub(before);
     let mut counted = capturing.finish()?;
     for helper in helpers {
-        // `weir attach`, which feeds the interface, may lose frames as well.
+        // `weir attach`, which feeds the interface, may also lose frames.
         if let Some(report) = weir_report(&helper.interrupt()?) {
             counted.drops.extend(report.counted().drops);
         }
@@ -133,7 +133,7 @@ fn at_full_rate(context: &Context, bed: &Testbed, way: Way) -> Result<Frames> {
     Ok(Frames { cpu_seconds: Some(used as f64 / 1e9), ..frames })
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "tools: one veth pair, generator and all softirq work on CPU {}, tools and what feeds their interface on CPU \
@@ -143,7 +143,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let size = Some(SIZE_MIN);
     let over = |what: &str, base: &str| {

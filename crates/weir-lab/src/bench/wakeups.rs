@@ -1,5 +1,5 @@
-//! How often a capture wakes up while few or no frames arrive, and the delay of a frame that
-//! arrives after silence. Improving one makes the other worse, so both are measured together.
+//! Measures how often a capture wakes up while few or no frames arrive, and the delay of a frame that arrives after
+//! silence. Improving one makes the other worse, so both are measured together.
 
 mod bare;
 
@@ -22,13 +22,12 @@ pub(super) const SECTION: &str = "wake-ups";
 const SILENT: &str = "silent";
 const TRICKLE: &str = "1,000 frames/s";
 const SINGLE: &str = "one frame after silence, latest";
-/// Name of the reference: a thread that is woken in the same rhythm while the tools run.
+/// Name of the reference: a thread that is woken at the same interval while the tools run.
 const BARE: &str = "a thread that only sleeps";
 /// The unit of wake-ups.
 const PER_SECOND: &str = "1/s";
 const TRICKLE_PPS: f64 = 1000.0;
-/// Default number of single frames. They come every 107 ms, which is no multiple of an engine's
-/// sleep.
+/// Default number of single frames. They are sent every 107 ms, which is no multiple of an engine's sleep.
 const SINGLES: u64 = 50;
 const SINGLES_PPS: f64 = 9.31;
 /// Time after the start, and after the first frame, in which a consumer adapts its sleep.
@@ -74,7 +73,7 @@ fn single_name(name: &str) -> String {
     format!("{SINGLE}: {name}")
 }
 
-/// Wake-ups of one tool: rounds without frames, then rounds at a low rate.
+/// Measures the wake-ups of one tool: rounds without frames, then rounds at a low rate.
 fn habits(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Row>> {
     let capturing = tool.start(&bed.rx, context.cpus.tool)?;
     let id = capturing.child.id();
@@ -93,7 +92,7 @@ fn habits(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Row>> {
     });
     let (mut trickle, sent) = (trickle?, sent?);
     sleep(tool.flush_time());
-    // Few wake-ups mean nothing if the tool lost the frames.
+    // A low number of wake-ups means nothing if the tool lost the frames.
     let kept = capturing.finish()?.kept;
     if kept < sent.sent {
         trickle[0].note = format!("kept {kept} of {} frames", sent.sent);
@@ -101,7 +100,7 @@ fn habits(context: &Context, bed: &Testbed, tool: &Tool) -> Result<Vec<Row>> {
     Ok(silent.into_iter().chain(trickle).collect())
 }
 
-/// A row of the consumer's thread, and a row of all threads with the rate of each in its note.
+/// Measures a row of the consumer's thread, and a row of all threads with the rate of each in its note.
 fn watched(context: &Context, tool: &Tool, what: &str, process: u32) -> Result<[Row; 2]> {
     let ended = || Error::Measure { what: tool.name.to_owned(), reason: "it has ended".to_owned() };
     let row = |threads| Row::new(SECTION, name(what, tool, threads), PER_SECOND);
@@ -134,8 +133,8 @@ fn send(context: &Context, end: &End, options: GenOptions) -> Result<GenReport> 
     end.run(|| generator::run(&end.iface, &options, context.stop))?
 }
 
-/// Sends single frames to all engines at the same time, each on its own link. One engine after the
-/// other would take hours for ten thousand frames. Sleeping consumers do not compete for the CPU.
+/// Sends single frames to all engines at the same time, each on its own link. One engine after the other would take
+/// hours for ten thousand frames. The consumers sleep, so they do not compete for the CPU.
 fn singles(context: &Context, tools: &[Tool]) -> Result<Vec<Row>> {
     let frames = context.options.singles.unwrap_or(SINGLES);
     let seconds = frames as f64 / SINGLES_PPS;
@@ -166,7 +165,7 @@ fn singles(context: &Context, tools: &[Tool]) -> Result<Vec<Row>> {
     names.zip(results.into_iter().chain([bare])).map(row).collect()
 }
 
-/// Result for single frames.
+/// Result of the single frames.
 struct Singles {
     sent: u64,
     delays: Percentiles,
@@ -185,7 +184,7 @@ fn single(context: &Context, bed: &Testbed, tool: &Tool, frames: u64) -> Result<
 }
 
 impl Singles {
-    /// The longest delay in milliseconds; infinite if a frame never arrived.
+    /// Returns the longest delay in milliseconds; infinite if a frame never arrived.
     fn latest_ms(&self) -> f64 {
         let all_came = self.sent > 0 && self.delays.frames >= self.sent;
         if all_came { self.delays.max_us / 1e3 } else { f64::INFINITY }
@@ -201,7 +200,7 @@ impl Singles {
     }
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "wake-ups: voluntary context switches of the consumer's thread and of all threads, on CPU {}; single frames \
@@ -214,7 +213,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets for the worst engine.
+/// Returns the targets, which apply to the worst engine.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let tools = Tool::weirs("weir".as_ref());
     let worst = |what: &str| {

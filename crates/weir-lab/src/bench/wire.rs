@@ -1,8 +1,8 @@
-//! Capture from a link: every tool in turn on the same veth pair, at the highest rate that the
-//! generator reaches.
+//! Measures capture from a link: every tool in turn on the same veth pair, at the highest rate that the generator
+//! reaches.
 //!
-//! The kernel half of a capture runs in the generator's softirq, on the generator's CPU. So a slow
-//! tool lowers the offered rate. For this reason the rate of kept frames counts, not only the loss.
+//! The kernel half of a capture runs in the generator's softirq, on the generator's CPU. So a slow tool lowers the
+//! offered rate. For this reason the value is the rate of kept frames, not the loss.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -22,17 +22,17 @@ pub(super) const SIZES: [u32; 2] = [64, 1518];
 /// Sizes of a full run: those of RFC 2544 without 1280.
 const SIZES_FULL: [u32; 6] = [64, 128, 256, 512, 1024, 1518];
 
-/// Sent traffic.
+/// Traffic to send.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Traffic {
     pub(super) size: u32,
     pub(super) rate: Rate,
     pub(super) seconds: f64,
-    /// Whether each frame contains the time at which it was made.
+    /// Whether each frame contains the time at which it was generated.
     pub(super) stamp: bool,
 }
 
-/// The frame sizes of this run.
+/// Returns the frame sizes of this run.
 pub(super) fn sizes(context: &Context) -> &'static [u32] {
     if context.options.full { &SIZES_FULL } else { &SIZES }
 }
@@ -53,7 +53,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measurements of [`in_turn`].
+/// Parameters of [`in_turn`].
 #[derive(Clone, Copy)]
 pub(super) struct Turns<'a> {
     pub(super) section: &'static str,
@@ -62,8 +62,8 @@ pub(super) struct Turns<'a> {
     pub(super) tools: &'a [Tool],
 }
 
-/// Runs every tool in turn, round by round, at each size. `take` makes one measurement and a note
-/// on it. The medians and ratios of the rows are not computed yet.
+/// Runs every tool in turn, round by round, at each size. `take` makes one measurement and returns it with a note. The
+/// medians and ratios of the rows are not computed yet.
 ///
 /// # Errors
 /// As [`measure`].
@@ -103,7 +103,7 @@ pub(super) fn in_turn(
     Ok(all)
 }
 
-/// One run of a tool. Combines the sent frames with the tool's own counts.
+/// Runs a tool once. Combines the sent frames with the tool's own counts.
 ///
 /// # Errors
 /// [`Error::Measure`] if the tool fails.
@@ -124,12 +124,12 @@ pub(super) fn one(
     Ok(Frames { cpu_seconds: used.map(|ns| ns as f64 / 1e9), ..frames })
 }
 
-/// Sends one flow out of `end` from the generator's CPU.
+/// Sends one flow from `end`, on the generator's CPU.
 pub(super) fn send(context: &Context, end: &End, traffic: Traffic) -> Result<GenReport> {
     send_flows(context, end, traffic, Flows::Single)
 }
 
-/// The same with other flows.
+/// Sends these flows from `end`, on the generator's CPU.
 pub(super) fn send_flows(
     context: &Context,
     end: &End,
@@ -149,7 +149,7 @@ pub(super) fn send_flows(
     end.run(|| generator::run(&end.iface, &options, context.stop))?
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     let Cpus { generator, tool, .. } = context.cpus;
     format!(
@@ -158,7 +158,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for (size, what, limit) in [

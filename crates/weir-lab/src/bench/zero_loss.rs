@@ -1,9 +1,8 @@
-//! The highest rate without loss: throughput as defined in RFC 2544, section 26.1.
+//! Measures the highest rate without loss: throughput as defined in RFC 2544, section 26.1.
 //!
-//! The rate is found by bisection between a rate that lost frames and one that lost none. Each
-//! trial is a separate run, compared with the generator's exact count. The RFC demands trials of 60
-//! s. Here they last [`Options::trial`](super::context::Options::trial); in short trials, a buffer
-//! can hide a slow reader.
+//! The rate is found by bisection between a rate that lost frames and one that lost none. Each trial is a separate run,
+//! compared with the generator's exact count. The RFC demands trials of 60 s. Here they last
+//! [`Options::trial`](super::context::Options::trial); in short trials, a buffer can hide a slow reader.
 
 use super::context::{Context, stopped};
 use super::row::{Frames, Row, conclude, lost};
@@ -18,14 +17,13 @@ const SIZES: [u32; 1] = [64];
 const SIZES_FULL: [u32; 2] = wire::SIZES;
 /// The search ends when the two rates differ by at most this share of the highest offered rate.
 pub(super) const RESOLUTION: f64 = 1.0 / 32.0;
-/// Trials with loss after which a rate has failed. On a shared machine, other programs may have
-/// caused a single loss.
+/// Number of trials with loss after which a rate has failed. A single loss may be the fault of other programs on a
+/// shared machine.
 pub(super) const TRIES: u32 = 2;
-/// Most trials of one rate. A trial in which the generator did not reach the rate is repeated as
-/// well.
+/// Most trials of one rate. A trial in which the generator did not reach the rate is also repeated.
 const TRIALS: u32 = 4;
 
-/// Searches the rate for every tool.
+/// Searches for the rate of every tool.
 ///
 /// # Errors
 /// Only if no testbed can be made. A tool that fails gives a row with the reason.
@@ -66,7 +64,7 @@ fn search(context: &Context, trial: impl Fn(Rate) -> Result<Frames>) -> Result<F
         let least = pps - bisection.near;
         let tried = tried(context, &trial, Rate::Pps(pps), least)?;
         let has_passed = tried.has_passed(least);
-        // A rate that was not offered has not passed. The search continues with lower rates.
+        // A rate that was not offered has not passed. The search continues at lower rates.
         bisection.tried(pps, has_passed);
         if !has_passed && tried.lossy.is_none() {
             not_offered = Some(pps);
@@ -91,7 +89,7 @@ struct Tried {
 }
 
 impl Tried {
-    /// Whether a trial without loss offered at least `least` frames per second.
+    /// Returns whether a trial without loss offered at least `least` frames per second.
     fn has_passed(&self, least: f64) -> bool {
         self.whole.as_ref().is_some_and(|frames| frames.offered_pps() >= least)
     }
@@ -133,12 +131,12 @@ struct Bisection {
 }
 
 impl Bisection {
-    /// Starts below the highest rate that could be offered, which lost frames.
+    /// Starts a bisection below the highest rate that could be offered, which lost frames.
     fn below(most: f64) -> Bisection {
         Bisection { passed: 0.0, failed: most, near: most * RESOLUTION }
     }
 
-    /// The next rate to try.
+    /// Returns the next rate to try; `None` if the two rates are close enough.
     fn next(&self) -> Option<f64> {
         let far = self.failed - self.passed > self.near;
         far.then(|| f64::midpoint(self.passed, self.failed))
@@ -153,7 +151,7 @@ impl Bisection {
     }
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "zero-loss: RFC 2544, 26.1, by halving: trials of {} s (the RFC: 60 s), a rate that lost frames is \

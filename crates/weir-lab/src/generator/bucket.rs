@@ -1,27 +1,26 @@
 //! A token bucket: decides how many frames may be sent, and when.
 //!
-//! It contains only arithmetic. The caller passes the time in nanoseconds, so tests use a clock of
-//! their own.
+//! The code is only arithmetic. The caller passes the time in nanoseconds, so tests can use a clock of their own.
 
 pub(super) use crate::limits::GRANT_MAX;
 
-/// Most time that a late sender catches up. The rest is given up, so that the receiver is not
+/// How much lateness a sender catches up. Frames that are due earlier are given up, so that the receiver is not
 /// flooded: 50 ms at 1 Mpps are 50,000 frames, about 6 MiB of ring at 60 B.
 pub(super) const DEPTH_NS: f64 = 50e6;
-/// Length of one grant: short enough for a steady rate, long enough to amortize a system call.
+/// Duration of one grant: short enough for a steady rate, long enough to amortize a system call.
 pub(super) const GRANT_NS: f64 = 200e3;
 
-/// Grants frames at a rate.
+/// Grants frames at a given rate.
 #[derive(Debug, Clone)]
 pub(super) struct Bucket {
     frames_per_ns: f64,
-    /// Frames that may be sent now. Whole frames are taken from it, and the fraction stays.
+    /// Frames that may be sent now. Only whole frames are taken; the fraction stays.
     tokens: f64,
     depth: f64,
-    /// Frames that a grant waits for, so that a system call is worth it.
+    /// Number of due frames for which a grant waits, so that a system call is worth its cost.
     grant: u64,
     last_ns: u64,
-    /// Frames that were due and will not be caught up.
+    /// Frames that were due and will not be sent.
     given_up: f64,
 }
 
@@ -30,13 +29,13 @@ pub(super) struct Bucket {
 pub(super) enum Verdict {
     /// Send this many frames now. They are taken from the bucket.
     Send(u64),
-    /// Ask again after this many nanoseconds.
+    /// Ask again after this number of nanoseconds.
     WaitNs(u64),
 }
 
 impl Bucket {
-    /// A bucket with one frame at `now_ns`, so that even at 1 frame a second the first frame is
-    /// sent at once. `frames_per_s` is above zero and finite.
+    /// Creates a bucket with one frame at `now_ns`, so that even at 1 frame a second the first frame is sent at once.
+    /// `frames_per_s` is above zero and finite.
     pub(super) fn new(frames_per_s: f64, now_ns: u64) -> Bucket {
         assert!(frames_per_s > 0.0 && frames_per_s.is_finite(), "checked with the options");
         let frames_per_ns = frames_per_s / 1e9;
@@ -45,7 +44,7 @@ impl Bucket {
         Bucket { frames_per_ns, tokens: 1.0, depth, grant, last_ns: now_ns, given_up: 0.0 }
     }
 
-    /// Asks for frames, at most `most`, which is above zero.
+    /// Asks for at most `most` frames; `most` is above zero.
     pub(super) fn ask(&mut self, now_ns: u64, most: u64) -> Verdict {
         self.fill(now_ns, most);
         let wanted = self.grant.min(most);
@@ -59,14 +58,12 @@ impl Bucket {
         Verdict::WaitNs((missing / self.frames_per_ns).ceil() as u64 + 1)
     }
 
-    /// The last grant of a run that ends at `end_ns`: all frames that were due before then, at most
-    /// `most`, and at most [`GRANT_MAX`], so that a sender far behind its rate stops soon after the
-    /// end. It may be 0. Frames that are due beyond [`GRANT_MAX`] are given up. Frames that are due
-    /// beyond `most` were not requested.
+    /// Returns the last grant of a run that ends at `end_ns`: all frames that were due before the end, but at most
+    /// `most` and at most [`GRANT_MAX`], so that a sender far behind its rate stops soon after the end. The grant may
+    /// be 0. Due frames beyond [`GRANT_MAX`] are given up. Due frames beyond `most` were not requested.
     ///
-    /// Without this grant, the frames since the last call of [`Bucket::ask`] would be missing: if
-    /// the run ends while the sender waits, those of the whole wait.
-    /// the run ended in one.
+    /// Without this grant, the frames that became due since the last call of [`Bucket::ask`] would be missing: if the
+    /// run ends while the sender waits, those of the whole wait.
     pub(super) fn last(&mut self, end_ns: u64, most: u64) -> u64 {
         // A frame that is due exactly at the end belongs to the time after it.
         self.fill(end_ns.saturating_sub(1), most);
@@ -77,13 +74,13 @@ impl Bucket {
         frames
     }
 
-    /// The time in which the given-up frames were due.
+    /// Returns the time that corresponds to the given-up frames.
     pub(super) fn given_up_ns(&self) -> u64 {
         (self.given_up / self.frames_per_ns) as u64
     }
 
-    /// Adds the frames that have become due. Of these, only frames within the limit `most` can be
-    /// given up.
+    /// Adds the frames that have become due. Those that exceed the depth are given up; frames beyond `most` do not
+    /// count as given up.
     fn fill(&mut self, now_ns: u64, most: u64) {
         let elapsed = now_ns.saturating_sub(self.last_ns);
         self.last_ns = self.last_ns.max(now_ns);

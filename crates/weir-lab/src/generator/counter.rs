@@ -1,4 +1,4 @@
-//! The link's own count of transmitted frames.
+//! Reads the link's own count of transmitted frames.
 
 use std::fs;
 use std::thread::sleep;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result, ethtool};
 
-/// Counts the frames that a link has taken since this counter was made.
+/// Counts the frames that a link has accepted since this counter was created.
 pub(super) struct Counter<'a> {
     iface: &'a str,
     kind: Kind,
@@ -15,39 +15,37 @@ pub(super) struct Counter<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A veth's count of frames accepted in `ndo_xdp_xmit`. It is exact as soon as the call
-    /// returns, and does not include frames sent by the stack.
+    /// A veth's count of frames accepted in `ndo_xdp_xmit`. It is exact as soon as the system call returns, and does
+    /// not include frames sent by the network stack.
     VethXdp,
-    /// The link's transmitted packets, of all senders. Some drivers count a packet only when the
-    /// NIC has sent it.
+    /// The link's transmitted packets, from all senders. Some drivers count a packet only when the NIC has sent it.
     Link,
 }
 
-/// Frames taken and refused.
+/// Numbers of accepted and refused frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) taken: u64,
     pub(super) refused: u64,
-    /// Bytes of the taken frames, without FCS. Always from the link's own counter, also for frames
-    /// sent by XDP.
+    /// Bytes of the accepted frames, without FCS. Always from the link's own counter, also for frames sent by XDP.
     bytes: u64,
 }
 
-/// After this time without a change, a link's counter is taken as final.
+/// A link's counter is taken as final if it has not changed for this time.
 const STILL: Duration = Duration::from_millis(60);
 /// Longest wait for a final counter.
 const SETTLE_MAX: Duration = Duration::from_secs(2);
 
 impl<'a> Counter<'a> {
-    /// Counts frames sent by XDP. With several threads, the link's counter is used: threads that
-    /// share a queue of a veth can lose updates of the veth's own count, which `veth_xdp_xmit`
-    /// increments outside the queue's lock. The link's counter is updated in one NAPI context.
+    /// Creates a counter for frames sent by XDP. With several threads, it uses the link's counter: `veth_xdp_xmit`
+    /// increments the veth's own count outside the queue's lock, so threads that share a queue can lose updates. The
+    /// link's counter is updated in one NAPI context.
     pub(super) fn of_xdp(iface: &'a str, threads: usize) -> Result<Counter<'a>> {
         let veth = threads == 1 && ethtool::driver(iface).is_ok_and(|driver| driver == "veth");
         Counter::new(iface, if veth { Kind::VethXdp } else { Kind::Link })
     }
 
-    /// Counts frames sent through the stack.
+    /// Creates a counter for frames sent through the network stack.
     pub(super) fn of_link(iface: &'a str) -> Result<Counter<'a>> {
         Counter::new(iface, Kind::Link)
     }
@@ -61,7 +59,7 @@ impl<'a> Counter<'a> {
         self.kind == Kind::VethXdp
     }
 
-    /// The text for [`super::Totals::counted_by`].
+    /// Returns the text for [`super::Totals::counted_by`].
     pub(super) fn name(&self) -> &'static str {
         match self.kind {
             Kind::VethXdp => "veth tx_queue_*_xdp_xmit",
@@ -69,7 +67,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Frames and bytes since the start.
+    /// Returns frames and bytes since the start.
     pub(super) fn now(&self) -> Result<Reading> {
         let now = self.kind.read(self.iface)?;
         Ok(Reading {
@@ -79,7 +77,7 @@ impl<'a> Counter<'a> {
         })
     }
 
-    /// Bytes that the link has taken since the start, without FCS, once the counter is final.
+    /// Waits until the counter is final. Returns the bytes that the link has accepted since the start, without FCS.
     pub(super) fn settled_bytes(&self) -> Result<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (self.now()?.bytes, start);
@@ -93,7 +91,7 @@ impl<'a> Counter<'a> {
         Ok(last)
     }
 
-    /// Frames since the start, once the counter has reached `attempted` or is final.
+    /// Waits until the counter has reached `attempted` or is final. Returns the frames since the start.
     pub(super) fn settled(&self, attempted: u64) -> Result<u64> {
         let start = Instant::now();
         let (mut last, mut since) = (self.now()?, start);
@@ -107,7 +105,7 @@ impl<'a> Counter<'a> {
                 (last, since) = (now, Instant::now());
             }
         }
-        // More than attempted: the others are from other senders, which the counter does not
+        // If the count is higher than the attempts, the rest is from other senders, which the counter does not
         // distinguish.
         Ok(last.taken.min(attempted))
     }
@@ -123,7 +121,7 @@ impl Kind {
 }
 
 fn read_veth(iface: &str) -> Result<Reading> {
-    // The names are read each time, because the number of queues may change during a run.
+    // The names are read every time, because the number of queues may change during a run.
     let (names, values) = (ethtool::stat_names(iface)?, ethtool::stats(iface)?);
     let mut reading = Reading { bytes: read_link(iface)?.bytes, ..Reading::default() };
     for (name, value) in names.iter().zip(values) {
@@ -148,7 +146,8 @@ fn read_link(iface: &str) -> Result<Reading> {
     parse_link(&text, iface).ok_or_else(|| Error::NoInterface { iface: iface.to_owned() })
 }
 
-/// Columns after the name: 8 for reception, then bytes, packets, errs, drop, ... for transmission.
+/// Parses a line. After the name there are 8 columns for reception, then bytes, packets, errs, drop, ... for
+/// transmission.
 fn parse_link(text: &str, iface: &str) -> Option<Reading> {
     let line =
         text.lines().find_map(|line| line.trim_start().strip_prefix(iface)?.strip_prefix(':'));

@@ -1,8 +1,8 @@
 //! Generates and sends frames inside the kernel: `BPF_PROG_TEST_RUN` with live frames.
 //!
-//! One call runs the program for thousands of frames, in batches of 64. Each frame is redirected to
-//! the interface and sent by the driver's `ndo_xdp_xmit`, without a system call or a socket buffer
-//! for each frame. Since Linux 5.18.
+//! One call runs the program for thousands of frames, in batches of 64. Each frame is redirected to the interface and
+//! sent by the driver's `ndo_xdp_xmit`, without a system call or a socket buffer for each frame. Linux has this since
+//! version 5.18.
 
 use std::fs;
 use std::io;
@@ -28,11 +28,11 @@ mod skel {
 }
 pub(super) use skel::WireGeneratorSkelBuilder;
 
-/// Frames that the kernel makes before it sends them: the kernel's default, which is a NAPI budget.
+/// Number of frames that the kernel generates before it sends them: the kernel's default, which is a NAPI budget.
 const BATCH: u32 = 64;
-/// `linux/bpf.h`.
+/// Flag of BPF_PROG_TEST_RUN, from `linux/bpf.h`.
 const BPF_F_TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
-/// Frames of the first call, which shows whether the interface takes frames.
+/// Frames of the first call, which shows whether the interface accepts frames.
 const PROBE: u32 = 64;
 
 /// A size on the wire that fits a live frame's page in every kernel, and its bytes in memory.
@@ -57,7 +57,7 @@ pub(super) fn run(job: &Job, options: &GenOptions, stop: &AtomicBool) -> Result<
     job.report(paced, How::LiveFrames, &counter)
 }
 
-/// Runs one thread. It has its own program, because each program has its own frame number.
+/// Runs one thread. Each thread has its own program, because each program has its own frame number.
 fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Result<()> {
     let refused = |reason: String| Error::LiveFrames { iface: job.iface.to_owned(), reason };
     let mut storage = MaybeUninit::uninit();
@@ -71,7 +71,7 @@ fn work(job: &Job, options: &GenOptions, counter: &Counter, turns: &Turns) -> Re
         Some(_) => skel.progs.weir_gen_addressed.as_fd(),
         None => skel.progs.weir_gen.as_fd(),
     };
-    // Without parking, runs only start more slowly.
+    // A failure to park the program only makes runs start more slowly.
     let _parked = parking::park(program).ok();
     turns.serve(&mut Live {
         job,
@@ -92,7 +92,7 @@ pub fn load_check() -> Result<()> {
     let mut storage = MaybeUninit::uninit();
     let mut open = WireGeneratorSkelBuilder::default().open(&mut storage).map_err(failed)?;
     let config = open.maps.rodata_data.as_deref_mut().expect("the program has a .rodata");
-    // The form needs the offsets of some frame: all zero would be invalid.
+    // Loading the program with addresses needs the offsets of some valid frame; zeros would be invalid.
     let example = Addressing {
         source_mac: SOURCE_MAC,
         destination_mac: DESTINATION_MAC,
@@ -172,7 +172,7 @@ fn configure_form(config: &mut skel::types::rodata, form: &Form, blank: &[u8]) {
     };
 }
 
-/// Copies as many whole words as both have.
+/// Copies whole words, as many as both slices have.
 fn copy_words(words: &mut [u64], bytes: &[u8]) {
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_ne_bytes(*bytes);
@@ -205,8 +205,8 @@ impl Wire for Live<'_> {
 }
 
 impl Live<'_> {
-    /// Runs the program until it has made `frames` frames or a signal arrives. Gives the number of
-    /// frames made.
+    /// Runs the program until it has generated `frames` frames or a signal arrives. Returns the number of generated
+    /// frames.
     fn call(&mut self, frames: u32) -> Result<u64> {
         let first = self.number();
         let mut stuck = 0;
@@ -218,9 +218,9 @@ impl Live<'_> {
             let Err(error) = self.test_run(left as i32) else { continue };
             let made = self.number() - first;
             match error.raw_os_error() {
-                // A signal: the caller checks its stop flag.
+                // A signal has arrived; the caller checks its stop flag.
                 Some(libc::EINTR) => return Ok(made),
-                // All pages are in use at receivers, which will free them.
+                // Receivers have all pages and will free them.
                 Some(libc::ENOMEM) if stuck < 1000 => {
                     stuck += 1;
                     sleep(Duration::from_millis(1));
@@ -228,8 +228,8 @@ impl Live<'_> {
                 _ if !self.proven && made == 0 => {
                     let iface = self.job.iface.to_owned();
                     let mut reason = format!("the kernel refused to run the program: {error}");
-                    // Linux 6.1 keeps more data of its own in a frame's page than later kernels,
-                    // and gives no other error.
+                    // Linux 6.1 reserves more bytes of a frame's page than later kernels, and reports a frame that is
+                    // too large only by this error.
                     if self.job.largest().blank().len() > SURE_BYTES {
                         reason += &format!("; try a --size of at most {SURE_SIZE}");
                     }
@@ -248,7 +248,7 @@ impl Live<'_> {
         unsafe { self.next_number.write_volatile(number) }
     }
 
-    /// The number of the next frame, as stored by the program.
+    /// Returns the number of the next frame, which the program has stored.
     fn number(&self) -> u64 {
         // SAFETY: `next_number` points into the skeleton's mapping of .bss, which `work` keeps
         // alive longer than this value, and is aligned as the C program's u64. Its only writers are
@@ -278,8 +278,7 @@ impl Live<'_> {
         }
     }
 
-    /// After the first call: checks that the interface has taken a frame, or has at least counted
-    /// one.
+    /// Checks, after the first call, that the interface has accepted a frame, or has at least counted one.
     fn prove(&mut self, attempted: u64) -> Result<()> {
         if attempted == 0 {
             return Ok(()); // interrupted; the next call counts as the first
@@ -291,8 +290,7 @@ impl Live<'_> {
                 self.proven = true;
                 return Ok(());
             }
-            // A veth counts before the call returns. Other drivers count when the NIC has sent the
-            // frame.
+            // A veth counts a frame before the call returns. Other drivers count it when the NIC has sent it.
             if self.counter.is_veth_xdp() || start.elapsed() > Duration::from_millis(300) {
                 break;
             }

@@ -1,5 +1,5 @@
-//! Realistic traffic for the demo: a short conversation on a small network with common protocols,
-//! sent repeatedly from fixed templates.
+//! Sends realistic traffic for the demo: a short conversation on a small network with common protocols, repeated from
+//! fixed templates.
 //!
 //! Every call sends the same bytes. Checksums are correct, so that protocol analysers report no
 //! errors. Addresses are those for documentation (RFC 5737, RFC 3849).
@@ -21,14 +21,14 @@ use crate::{Error, Result};
 pub struct MixOptions {
     /// Frames a second.
     pub rate_pps: f64,
-    /// Stop after this many frames. The conversation is repeated as often as needed.
+    /// Stop after this number of frames. The conversation is repeated as often as needed.
     pub frames: Option<u64>,
     /// Stop after this time.
     pub duration: Option<Duration>,
 }
 
 impl Default for MixOptions {
-    /// The conversation once, at 1000 frames a second.
+    /// Sends the conversation once, at 1000 frames a second.
     fn default() -> Self {
         MixOptions { rate_pps: 1000.0, frames: Some(frames().len() as u64), duration: None }
     }
@@ -37,11 +37,11 @@ impl Default for MixOptions {
 /// Result of sending the mix.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixReport {
-    /// Frames that the link took, by its own count.
+    /// Frames that the link accepted, by its own count.
     pub sent: u64,
     /// Frames handed to the kernel: those of [`frames`] in order, repeatedly.
     pub attempted: u64,
-    /// From before the first frame to after the last.
+    /// Time from before the first frame to after the last one.
     pub duration: Duration,
 }
 
@@ -100,7 +100,7 @@ impl Wire for Mix<'_> {
 pub struct MixFrame {
     /// A short description.
     pub what: &'static str,
-    /// Its bytes, at least 60, without FCS.
+    /// Bytes of the frame, at least 60, without FCS.
     pub bytes: Vec<u8>,
 }
 
@@ -117,7 +117,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 
-/// The whole conversation, in sending order. The same interface sends both sides.
+/// Returns the whole conversation, in the order of sending. The same interface sends both sides.
 pub fn frames() -> Vec<MixFrame> {
     let mut talk = Vec::new();
     let mut say = |what, bytes: Vec<u8>| talk.push(MixFrame { what, bytes: padded(bytes) });
@@ -175,7 +175,7 @@ pub fn frames() -> Vec<MixFrame> {
     talk
 }
 
-/// An address of 2001:db8::/32.
+/// Returns an address of 2001:db8::/32.
 fn v6(last: u8) -> [u8; 16] {
     let mut address = [0; 16];
     address[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
@@ -206,7 +206,7 @@ fn arp(operation: u8, mac: [u8; 6], ip: [u8; 4], to_mac: [u8; 6], to_ip: [u8; 4]
     ethernet(destination, mac, 0x0806, &packet)
 }
 
-/// Destination and source Ethernet address for this direction.
+/// Returns destination and source Ethernet address for this direction.
 fn macs(from_client: bool) -> ([u8; 6], [u8; 6]) {
     if from_client { (SERVER_MAC, CLIENT_MAC) } else { (CLIENT_MAC, SERVER_MAC) }
 }
@@ -239,12 +239,12 @@ fn ipv6(from: [u8; 16], to: [u8; 16], kind: u8, hops: u8, payload: &[u8]) -> Vec
     ethernet(destination, source, 0x86dd, &packet)
 }
 
-/// Sum of the pseudo-header. RFC 9293 section 3.1 and RFC 8200 section 8.1 sum the same words.
+/// Returns the sum of the pseudo-header. RFC 9293 section 3.1 and RFC 8200 section 8.1 sum the same words.
 fn pseudo_sum(from: &[u8], to: &[u8], kind: u8, bytes: usize) -> u64 {
     word_sum(from) + word_sum(to) + u64::from(kind) + bytes as u64
 }
 
-/// The payload with its checksum filled in.
+/// Returns the payload with its checksum filled in.
 fn checked(kind: u8, payload: &[u8], pseudo: u64) -> Vec<u8> {
     let at = match kind {
         UDP => 6,
@@ -289,14 +289,14 @@ fn tcp(from: u16, to: u16, seq: u32, ack: u32, flags: u8, data: &[u8]) -> Vec<u8
     segment
 }
 
-/// A query for the address of weir.example, or the answer to it.
+/// Returns a query for the address of weir.example, or its answer.
 fn dns(answer: bool) -> Vec<u8> {
     let mut message =
         vec![0x57, 0x45, if answer { 0x81 } else { 0x01 }, if answer { 0x80 } else { 0 }];
     message.extend([0, 1, 0, u8::from(answer), 0, 0, 0, 0]);
     message.extend(b"\x04weir\x07example\x00\x00\x01\x00\x01");
     if answer {
-        // The name as a pointer, type A, class IN, 300 s, 4 bytes.
+        // The answer: the name as a pointer, type A, class IN, 300 s, 4 bytes.
         message.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 1, 44, 0, 4]);
         message.extend(SERVER);
     }

@@ -1,9 +1,8 @@
-//! The wire generator of `weir gen IFACE`: sends numbered frames at a rate, and counts them at the
-//! link.
+//! The generator of `weir gen IFACE`: sends numbered frames at a given rate, and counts them at the link.
 //!
-//! Two engines make the same frames (`template`): live frames in the kernel (`live`, about 6 Mpps
-//! on one core) and, where these are not possible, `AF_PACKET` (`packet`). The reported number of
-//! sent frames is the link's own count (`counter`), never the number of attempts.
+//! Two engines send the same frames (`template`): live frames in the kernel (`live`, about 6 Mpps on one core) or, if
+//! these are not possible, `AF_PACKET` (`packet`). The reported number of sent frames is the link's own count
+//! (`counter`), never the number of attempts.
 
 pub(crate) mod affinity;
 mod bucket;
@@ -42,36 +41,36 @@ pub use crate::limits::{LIVE_SIZE_MAX, SIZE_MIN, THREADS_MAX};
 /// Options of the generator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenOptions {
-    /// Sizes of the frames on the wire, with FCS, without preamble and gap: 64 means 60 bytes in
-    /// memory. At most the MTU + 18; for live frames also at most [`LIVE_SIZE_MAX`].
+    /// Sizes of the frames on the wire, with FCS, without preamble and gap: 64 means 60 bytes in memory. A size is at
+    /// most the MTU + 18; for live frames also at most [`LIVE_SIZE_MAX`].
     pub sizes: Sizes,
     /// Number of different 5-tuples.
     pub flows: Flows,
-    /// The rate.
+    /// The rate of sending.
     pub rate: Rate,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Stop after this many attempts, whether the frame was taken or refused.
+    /// Stop after this number of attempts, whether the link accepted or refused the frames.
     pub frames: Option<u64>,
     /// Number of sending threads, 1 or more. Numbers, rate and limits apply to all of them
     /// together.
     pub threads: usize,
-    /// A CPU for each thread. On a veth, it also processes the frames at the receiving end. Empty:
-    /// any.
+    /// A CPU for each thread. On a veth, this CPU also processes the frames at the receiving end. If empty, threads run
+    /// on any CPU.
     pub cpus: Vec<usize>,
-    /// Number in the first frame; each further frame has the next one.
+    /// Number in the first frame; each further frame has the next number.
     pub first_number: u64,
     /// Write the time into each frame (`template::STAMP_AT`). A clock read costs about 40 ns per
     /// frame.
     pub stamp: bool,
-    /// The engine.
+    /// Selects the engine.
     pub engine: GenEngine,
     /// Addresses and payload of the frames; `None` selects those of the template.
     pub addressing: Option<Addressing>,
 }
 
 impl Default for GenOptions {
-    /// 64-byte frames of one flow as fast as possible, until stopped.
+    /// Sends 64-byte frames of one flow as fast as possible, until stopped.
     fn default() -> Self {
         GenOptions {
             sizes: SIZE_MIN.into(),
@@ -96,7 +95,7 @@ pub enum Flows {
     Single,
     /// Each frame has its own flow. Flows repeat after 2^32 frames.
     Multi,
-    /// This many flows (above zero), in turn.
+    /// This number of flows (above zero), in turn.
     N(u32),
 }
 
@@ -107,8 +106,8 @@ pub enum Rate {
     Max,
     /// Frames a second.
     Pps(f64),
-    /// Bits a second of frames with FCS, by the mean of a mix. Preamble and inter-frame gap (20
-    /// bytes a frame) do not count, so 10 Gbit/s here is more than a 10 Gbit/s link carries.
+    /// Bits a second, counted with FCS. For a mix of sizes the mean size applies. Preamble and inter-frame gap (20
+    /// bytes a frame) do not count, so 10 Gbit/s here is more than a 10 Gbit/s link can carry.
     Bps(f64),
 }
 
@@ -118,9 +117,9 @@ pub enum GenEngine {
     /// Live frames if possible, else AF_PACKET. The report names the engine and the reason.
     #[default]
     Auto,
-    /// Live frames, or an error.
+    /// Live frames; an error if they are not possible.
     LiveFrames,
-    /// AF_PACKET.
+    /// Always AF_PACKET.
     AfPacket,
 }
 
@@ -133,21 +132,19 @@ pub enum How {
     AfPacket,
 }
 
-/// Result of the generator, for the frames with numbers `first_number` to `first_number + attempted
-/// - 1`. The numbers of refused frames are missing at the receiver.
+/// Result of the generator. The attempted frames have the numbers `first_number` to `first_number + attempted - 1`. The
+/// numbers of refused frames are missing at the receiver.
 ///
-/// If there is a [`Rate`] and a duration, and no number of frames ends the run earlier, then
-/// `attempted` is the rate times the duration less [`Totals::given_up`]. At the end of the
-/// duration, at most 16,384 late frames are still sent. The time of the others is part of
-/// `given_up`.
+/// With a [`Rate`] and a duration, and unless a number of frames ends the run earlier, `attempted` is the rate times
+/// the duration less [`Totals::given_up`]. At the end of the duration, at most 16,384 late frames are still sent; the
+/// time of further late frames is part of `given_up`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenReport {
     /// Counts and duration.
     pub totals: Totals,
     /// The engine that sent the frames.
     pub how: How,
-    /// Why live frames were not used, and a remedy. `None` if they were used, or AF_PACKET was
-    /// requested.
+    /// The reason why live frames were not used, and a remedy. `None` if they were used, or if AF_PACKET was requested.
     pub why: Option<String>,
 }
 
@@ -162,15 +159,13 @@ impl Deref for GenReport {
 /// Sends frames out of `iface`, in the calling thread's network namespace, until the duration or
 /// the number of frames is reached or `stop` is set. `stop` is checked every 16,384 frames and,
 /// while waiting, every 5 ms.
-///
-/// With [`GenEngine::Auto`], an interface that takes no live frames is served by AF_PACKET, and
-/// [`GenReport::why`] gives the remedy. An example is a veth whose other end has neither GRO nor an
-/// XDP program. [`GenOptions::frames`] is exact: that many frames are attempted, and
-/// [`Totals::sent`] of them are taken.
+/// With [`GenEngine::Auto`], frames go through AF_PACKET if the interface accepts no live frames, and
+/// [`GenReport::why`] gives the remedy. An example is a veth whose other end has neither GRO nor an XDP program.
+/// [`GenOptions::frames`] is exact: this number of frames is attempted, and [`Totals::sent`] of them are accepted.
 ///
 /// # Errors
-/// The interface is missing or down, a size, rate or CPU is impossible, or rights are missing. Each
-/// text gives a remedy. If the interface goes away while sending, this is detected within a second.
+/// The interface is missing or down; a size, rate or CPU is impossible; or capabilities are missing. Each text gives a
+/// remedy. If the interface goes away while sending, this is detected within a second.
 pub fn run(iface: &str, options: &GenOptions, stop: &AtomicBool) -> Result<GenReport> {
     let job = Job::new(iface, options)?;
     match options.engine {
@@ -178,8 +173,7 @@ pub fn run(iface: &str, options: &GenOptions, stop: &AtomicBool) -> Result<GenRe
         GenEngine::AfPacket => packet::run(&job, options, stop, None),
         GenEngine::Auto => match live::run(&job, options, stop) {
             Err(error @ (Error::LiveFrames { .. } | Error::PeerNotReady { .. })) => {
-                // Neither error occurs after a frame has been taken, so the numbers can start
-                // again.
+                // Neither of these errors occurs after a frame has been accepted, so the numbers can start again.
                 packet::run(&job, options, stop, Some(error.to_string()))
             }
             other => other,
@@ -187,7 +181,7 @@ pub fn run(iface: &str, options: &GenOptions, stop: &AtomicBool) -> Result<GenRe
     }
 }
 
-/// A request that has been checked against its interface.
+/// Options that have been checked against the interface.
 struct Job<'a> {
     iface: &'a str,
     ifindex: u32,
@@ -229,18 +223,18 @@ impl<'a> Job<'a> {
         Ok(Job { iface, ifindex, sizes, templates, first_number: options.first_number })
     }
 
-    /// The template of frame `number`.
+    /// Returns the template of frame `number`.
     fn template(&self, number: u64) -> &Template {
         &self.templates[self.sizes.index(number)]
     }
 
-    /// The template of the largest frames.
+    /// Returns the template of the largest frames.
     fn largest(&self) -> &Template {
         let largest = self.templates.iter().max_by_key(|template| template.blank().len());
         largest.expect("there is no mix without a size")
     }
 
-    /// The report of a finished run.
+    /// Returns the report of a finished run.
     fn report(
         &self,
         paced: pace::Paced,
@@ -254,7 +248,7 @@ impl<'a> Job<'a> {
         } else if self.sizes.is_one() {
             sent * u64::from(self.sizes.largest())
         } else {
-            // Which frames were refused is unknown.
+            // It is unknown which frames were refused, so the bytes are read from the link's counter.
             (counter.settled_bytes()? + sent * u64::from(FCS_BYTES)).min(all)
         };
         let totals = Totals {
@@ -270,7 +264,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Checks that an interface exists, is up and has a carrier. Gives its index.
+/// Checks that an interface exists, is up and has a carrier. Returns its index.
 ///
 /// # Errors
 /// [`Error::NoInterface`], [`Error::Down`], [`Error::NoCarrier`].
@@ -286,8 +280,7 @@ pub fn checked_link(iface: &str) -> Result<u32> {
     Ok(ifindex)
 }
 
-/// Size on the wire of the smallest frame with these addresses and payload, with or without a
-/// stamp.
+/// Returns the size on the wire of the smallest frame with these addresses and payload, with or without a stamp.
 pub fn size_min(addressing: &Addressing, stamp: bool) -> u32 {
     (addressing.frame_bytes_min(stamp) as u32 + FCS_BYTES).max(SIZE_MIN)
 }

@@ -1,4 +1,4 @@
-//! The sending loop: threads take grants of frame numbers from a shared bucket, and stop in time.
+//! The sending loop: threads get grants of frame numbers from a shared bucket, and stop in time.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use crate::Result;
 
 /// An engine that sends frames; each thread has its own.
 pub(super) trait Wire {
-    /// Attempts the frames with numbers `first` to `first + frames - 1` in order; `frames` is 1 to
-    /// [`GRANT_MAX`]. Gives the number attempted, which is lower only after an interruption.
+    /// Attempts the frames with numbers `first` to `first + frames - 1` in order; `frames` is 1 to [`GRANT_MAX`].
+    /// Returns the number of attempted frames, which may be lower in the first call and after an interruption.
     fn send(&mut self, first: u64, frames: u32) -> Result<u64>;
 
-    /// Checks that the link still exists; called once a second.
+    /// Checks that the link still exists. Called once a second.
     fn check(&mut self) -> Result<()>;
 }
 
@@ -26,19 +26,17 @@ pub(super) trait Wire {
 pub(super) struct Paced {
     pub(super) attempted: u64,
     pub(super) duration: Duration,
-    /// The time whose frames were given up; see [`super::Totals::given_up`].
+    /// The time that corresponds to the given-up frames; see [`super::Totals::given_up`].
     pub(super) given_up: Duration,
 }
 
-/// Waits up to this time spin, because a sleep could end too late: the kernel's timer slack alone
-/// is 50 us.
+/// Waits up to this time are busy waits, because a sleep could end too late: the kernel's timer slack alone is 50 us.
 const SPIN_NS: u64 = 80_000;
 /// Longest sleep, so that the stop flag is checked often enough.
 const SLEEP_MAX_NS: u64 = 5_000_000;
 
-/// Runs `worker` in as many threads as requested, one of them the caller's, until the duration or
-/// the number of frames is reached or `stop` is set. A worker makes its [`Wire`] and passes it to
-/// [`Turns::serve`].
+/// Runs `worker` in the requested number of threads, one of which is the caller's, until the duration or the number of
+/// frames is reached or `stop` is set. A worker creates its [`Wire`] and passes it to [`Turns::serve`].
 ///
 /// # Errors
 /// The first error of a worker. The others end after their current grant.
@@ -75,21 +73,20 @@ pub(super) struct Turns<'a> {
     first_number: u64,
     end_ns: u64,
     row: Mutex<Row>,
-    /// Threads whose wire is ready. The clock starts when all are.
+    /// Number of threads whose wire is ready. The clock starts when all are ready.
     ready: AtomicUsize,
     start: OnceLock<Instant>,
-    /// Time at which the last thread had sent its last frame. The threads end later, because they
-    /// then unload their programs.
+    /// Time at which the last thread had sent its last frame. The threads end later, because they then still unload
+    /// their programs.
     end_of_last_ns: AtomicU64,
-    /// A grant has been served, so the interface takes frames, or at least counts them.
+    /// Whether a grant has been served, which shows that the interface accepts frames, or at least counts them.
     proven: AtomicBool,
-    /// A worker has failed, so the others must end.
+    /// Whether a worker has failed, so that the others must end.
     aborted: AtomicBool,
     failed: Mutex<Option<crate::Error>>,
 }
 
-/// The frame numbers not granted yet. A thread attempts all numbers of its grant, so that there is
-/// no gap.
+/// The frame numbers that are not granted yet. A thread attempts all numbers of its grant, so that there is no gap.
 struct Row {
     bucket: Option<Bucket>,
     granted: u64,
@@ -139,8 +136,7 @@ impl<'a> Turns<'a> {
         self.sleep_until(|| self.ready.load(Ordering::Acquire) == self.threads);
         self.start.get_or_init(Instant::now);
         if place > 0 {
-            // An interface that takes no frames is detected by the first grant, before the others
-            // begin.
+            // The first grant shows whether the interface accepts frames. The other threads wait for its result.
             self.sleep_until(|| self.proven.load(Ordering::Acquire));
         }
         let mut check_at_ns = 1_000_000_000;
@@ -163,12 +159,12 @@ impl<'a> Turns<'a> {
             }
         }
         self.end_of_last_ns.fetch_max(self.now_ns(), Ordering::AcqRel);
-        // Also without a frame to send, other threads must not wait.
+        // Even if this thread had no frame to send, the other threads must not wait forever.
         self.proven.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// The next grant with its first number, or the time to wait for it; `None` if all are granted.
+    /// Returns the next grant with its first number, or the time to wait for it. `None` if all frames are granted.
     fn ask(&self, now_ns: u64) -> Option<(u64, Verdict)> {
         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
         let left = row.frames_max - row.granted;
@@ -184,8 +180,8 @@ impl<'a> Turns<'a> {
         Some((first, verdict))
     }
 
-    /// Frames that were due before the end and were not granted yet. The first thread that asks
-    /// gets them.
+    /// Returns first number and count of the frames that were due before the end but are not granted yet. The first
+    /// thread that asks gets them.
     fn ask_last(&self) -> Option<(u64, u64)> {
         let mut row = self.row.lock().unwrap_or_else(PoisonError::into_inner);
         let left = row.frames_max - row.granted;
@@ -200,7 +196,7 @@ impl<'a> Turns<'a> {
         (frames > 0).then_some((first, frames))
     }
 
-    /// Attempts all granted numbers: one left out would be a gap.
+    /// Attempts all granted numbers. A number that is left out would be a gap.
     fn turn(&self, wire: &mut impl Wire, first: u64, frames: u64) -> Result<()> {
         let mut tried = 0;
         while tried < frames {
@@ -229,7 +225,7 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// Waits exactly if the time is short, else a little less than `ns`. The caller asks again.
+/// Waits exactly if the time is short, otherwise a little less than `ns`. The caller asks again afterwards.
 pub(super) fn wait(ns: u64) {
     if ns > SPIN_NS {
         return sleep(Duration::from_nanos((ns - SPIN_NS).min(SLEEP_MAX_NS)));

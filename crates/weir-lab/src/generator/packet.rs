@@ -1,5 +1,5 @@
-//! Sends frames from user space: a packet socket that bypasses the queueing discipline, 64 frames a
-//! system call. Used where live frames are not possible, and for the demo's mix.
+//! Sends frames from user space: by a packet socket that bypasses the queueing discipline, 64 frames in each system
+//! call. Used if live frames are not possible, and for the demo's mix.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -11,7 +11,7 @@ use super::pace::{self, Wire};
 use super::{GenOptions, GenReport, How, Job};
 use crate::{Error, Result};
 
-/// Frames of one system call: enough to make the cost of the call small.
+/// Frames of one system call: enough to make the cost of the call for each frame small.
 pub(super) const BATCH: usize = 64;
 
 pub(super) fn run(
@@ -64,7 +64,7 @@ impl Wire for Packets<'_> {
 }
 
 impl Packets<'_> {
-    /// Turns the first `batch` buffers into frames numbered from `first`.
+    /// Fills the first `batch` buffers with frames whose numbers begin at `first`.
     fn make(&mut self, first: u64, batch: usize) {
         for (frame, ahead) in self.frames[..batch].iter_mut().zip(0..) {
             let number = first.wrapping_add(ahead);
@@ -122,8 +122,8 @@ impl Socket {
         if bound == 0 { Ok(socket) } else { Err(failed("bind a packet socket to it")) }
     }
 
-    /// Passes all frames to the kernel once; there are at most [`BATCH`]. A frame that a full queue
-    /// refuses (ENOBUFS) is not attempted again: the link counts the frames that it took.
+    /// Passes all frames to the kernel once; there are at most [`BATCH`]. A frame that a full queue refuses (ENOBUFS)
+    /// is not attempted again, because the link counts the frames that it accepted.
     pub(super) fn send_all(&self, frames: &[impl AsRef<[u8]>]) -> io::Result<()> {
         assert!(frames.len() <= BATCH);
         // SAFETY: iovec and mmsghdr are made of raw pointers and integers: all zero is a value.
@@ -160,9 +160,8 @@ impl Socket {
     }
 }
 
-/// CLOCK_TAI in nanoseconds, the clock of stamps
-/// ([`template::stamp_of`](super::template::stamp_of)). In the kernel, `bpf_ktime_get_tai_ns` gives
-/// the same.
+/// Returns the time of CLOCK_TAI in nanoseconds, the clock of stamps
+/// ([`template::stamp_of`](super::template::stamp_of)). In the kernel, `bpf_ktime_get_tai_ns` returns the same time.
 pub fn tai_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a timespec, writable during the call. The clock exists since Linux 3.10, so

@@ -1,12 +1,11 @@
 //! Keeps the generator program in the kernel's XDP dispatcher, so that its runs start at once.
 //!
-//! `BPF_PROG_TEST_RUN` adds the program to the dispatcher, which avoids an indirect call, and
-//! removes it afterwards. Each of these steps waits for an RCU grace period. On the reference
-//! machine this costs about 20 ms a call: 0.6 Mpps instead of 6.9 with 16,384 frames a call. A
-//! program that is attached somewhere is in the dispatcher already. So the program is attached
-//! where no frame can reach it: to the loopback device, which is down, of a network namespace
-//! without a name. Kernel: `bpf_prog_test_run_xdp`, `bpf_dispatcher_change_prog`. Where there is no
-//! dispatcher (arm64), this makes no difference.
+//! `BPF_PROG_TEST_RUN` adds the program to the dispatcher, which avoids an indirect call, and removes it afterwards.
+//! Each of these steps waits for an RCU grace period. On the reference machine this costs about 20 ms a call: 0.6 Mpps
+//! instead of 6.9 with 16,384 frames a call. A program that is attached somewhere is in the dispatcher already. So the
+//! program is attached to an interface that no frame can reach: the loopback device, which is down, of a network
+//! namespace without a name. Kernel: `bpf_prog_test_run_xdp`, `bpf_dispatcher_change_prog`. Architectures without a
+//! dispatcher (arm64) gain nothing by this.
 
 use std::fs::File;
 use std::io;
@@ -14,16 +13,16 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null;
 use std::thread;
 
-/// The attachment, and the namespace that it keeps alive. Fields drop in this order.
+/// The attachment, and the namespace that it needs. Fields are dropped in this order.
 pub(super) struct Parked {
     _link: OwnedFd,
     _netns: File,
 }
 
-/// Index of the loopback device: always the first of a namespace.
+/// Index of the loopback device, which is always the first device of a namespace.
 const LOOPBACK: i32 = 1;
 
-/// Attaches the program. An error only means slower runs. Needs CAP_SYS_ADMIN for the namespace.
+/// Attaches the program. Needs CAP_SYS_ADMIN for the namespace. After an error, runs only start more slowly.
 pub(super) fn park(program: BorrowedFd) -> io::Result<Parked> {
     thread::scope(|scope| {
         let made = scope.spawn(|| {

@@ -1,20 +1,19 @@
-//! Finds the other end of a veth for a remedy text, with `ip`, which knows namespaces by their
-//! names.
+//! Finds the other end of a veth, for a remedy in an error message. Uses `ip`, which knows the names of namespaces.
 
 use std::process::{Command, Stdio};
 
-/// The command that makes the other end take frames sent by XDP. `PEER` stands for a name that was
-/// not found.
+/// Returns the command after which the other end accepts frames sent by XDP. `PEER` stands for a name that was not
+/// found.
 pub(super) fn gro_command(iface: &str) -> String {
     let PeerName { netns, name } = find(iface).unwrap_or_default();
     let enter = netns.map_or(String::new(), |netns| format!("ip netns exec {netns} "));
     format!("{enter}ethtool -K {} gro on", name.as_deref().unwrap_or("PEER"))
 }
 
-/// The other end, as far as it is known.
+/// The other end of the veth, as far as it is known.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct PeerName {
-    /// Its namespace, if it is another one.
+    /// Name of its namespace, if it is another one.
     netns: Option<String>,
     name: Option<String>,
 }
@@ -30,16 +29,15 @@ fn find(iface: &str) -> Option<PeerName> {
     }
 }
 
-/// The other end, parsed from `ip -o link show dev IFACE`.
+/// Location of the other end, parsed from `ip -o link show dev IFACE`.
 #[derive(Debug, PartialEq, Eq)]
 enum Link {
     Here(String),
     There(String, u32),
 }
 
-/// Parses `5: tx0@rx0: <...` of a pair in one namespace, or `5: tx0@if2: <... link-netns NAME`. A
-/// namespace without a name is shown by a number, `link-netnsid 0`, which gives no way to enter it:
-/// `None`.
+/// Parses `5: tx0@rx0: <...` of a pair in one namespace, or `5: tx0@if2: <... link-netns NAME`. For a namespace without
+/// a name, `ip` prints a number, `link-netnsid 0`, by which the namespace cannot be entered; the result is then `None`.
 fn parse(line: &str) -> Option<Link> {
     let mut words = line.split_whitespace();
     let (_, peer) = words.nth(1)?.trim_end_matches(':').split_once('@')?;
@@ -50,13 +48,13 @@ fn parse(line: &str) -> Option<Link> {
     (!elsewhere).then(|| Link::Here(peer.to_owned()))
 }
 
-/// The name in a line of `ip -o link`, if the line is for this index.
+/// Returns the name in a line of `ip -o link`, if the line is for this index.
 fn named(line: &str, index: u32) -> Option<&str> {
     let name = line.strip_prefix(&format!("{index}: "))?;
     name.split(['@', ':']).next()
 }
 
-/// Output of `ip`; `None` if it is missing or fails, because it only improves a message.
+/// Returns the output of `ip`; `None` if it is missing or fails, because the output only improves a message.
 fn ip(args: &[&str]) -> Option<String> {
     let output = Command::new("ip").args(args).stdin(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

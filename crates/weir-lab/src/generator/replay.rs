@@ -1,9 +1,9 @@
-//! The replay of `weir gen IFACE --file TRACE`: sends the frames of a pcap or pcapng file out of an
-//! interface, unchanged and in the order of the file.
+//! Replays a trace, `weir gen IFACE --file TRACE`: sends the frames of a pcap or pcapng file out of an interface,
+//! unchanged and in the order of the file.
 //!
-//! It uses `AF_PACKET`, because frames that differ in length and content must come from user space.
-//! TCP super-frames, which no link carries, are segmented. Other frames that cannot be sent as they
-//! were recorded are skipped, and counted by reason.
+//! The replay uses `AF_PACKET`, because frames that differ in length and content must come from user space. TCP
+//! super-frames, which no link carries, are segmented. Other frames that cannot be sent as recorded are skipped, and
+//! counted by reason.
 
 mod even;
 mod trace;
@@ -31,20 +31,20 @@ pub struct ReplayOptions {
     pub path: PathBuf,
     /// The speed, relative to the stamps in the file.
     pub speed: Speed,
-    /// A rate that replaces the stamps; not together with a speed.
+    /// A rate that replaces the stamps. It cannot be combined with a speed.
     pub rate: Rate,
     /// Number of passes over the file, 1 or more. A pass begins when the previous one has ended.
     pub loops: u32,
     /// Stop after this time.
     pub duration: Option<Duration>,
-    /// Stop after this many attempted frames.
+    /// Stop after this number of attempted frames.
     pub frames: Option<u64>,
     /// CPU for the sending thread.
     pub cpu: Option<usize>,
 }
 
 impl ReplayOptions {
-    /// The file once, as fast as possible.
+    /// Sends the file once, as fast as possible.
     pub fn new(path: impl Into<PathBuf>) -> ReplayOptions {
         let path = path.into();
         ReplayOptions {
@@ -69,14 +69,13 @@ pub struct ReplayReport {
     pub read: u64,
     /// TCP super-frames that were segmented.
     pub segmented: u64,
-    /// The segments that were attempted in their place.
+    /// Segments that were attempted in place of these super-frames.
     pub segments: u64,
     /// Frames that were not attempted, by reason.
     pub skipped: Skipped,
     /// Number of complete passes.
     pub loops: u32,
-    /// The place where the file is damaged, if it is. Frames before it were sent, and no frames
-    /// after it.
+    /// The place where the file is damaged, if it is. Frames before this place were sent, those after it were not.
     pub damage: Option<String>,
 }
 
@@ -94,8 +93,8 @@ impl Deref for ReplayReport {
 /// Damage within the file is not an error: [`ReplayReport::damage`] gives the place.
 ///
 /// # Errors
-/// The interface is missing or down, rights are missing, the file is no capture file, or the speed,
-/// the rate or the number of passes is invalid. Each text gives a remedy.
+/// The interface is missing or down; capabilities are missing; the file is no capture file; or the speed, the rate or
+/// the number of passes is invalid. Each text gives a remedy.
 pub fn run(iface: &str, options: &ReplayOptions, stop: &AtomicBool) -> Result<ReplayReport> {
     check(options)?;
     let ifindex = checked_link(iface)?;
@@ -174,7 +173,7 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Makes one pass over the file. True if another pass follows.
+    /// Makes one pass over the file. Returns true if another pass follows.
     fn pass(&mut self, trace: &mut Trace) -> Result<bool> {
         let (began, tried_before) = (self.start.elapsed(), self.tried());
         loop {
@@ -207,7 +206,7 @@ impl Sender<'_> {
             }
             let bytes = frame.data.len() + FCS_BYTES as usize;
             if !self.await_turn(frame.ts_ns, bytes, began)? {
-                // It was read but its time did not come, so it counts as not read.
+                // The frame was read, but was not due before the end, so it counts as not read.
                 self.report.read -= 1;
                 return Ok(false);
             }
@@ -222,8 +221,8 @@ impl Sender<'_> {
         Ok(self.report.loops < self.options.loops && self.tried() > tried_before)
     }
 
-    /// Waits until a frame with this stamp and size is due. Stamps count from `began`, the start of
-    /// this pass. False if the run ends earlier; then all frames that were due are sent.
+    /// Waits until a frame with this stamp and size is due. Stamps count from `began`, the start of this pass. Returns
+    /// false if the run ends earlier; then all frames that were due have been sent.
     fn await_turn(&mut self, ts_ns: u64, wire_bytes: usize, began: Duration) -> Result<bool> {
         let (due, wake) = match &mut self.clock {
             Clock::None => return Ok(true),
@@ -233,8 +232,8 @@ impl Sender<'_> {
             }
             Clock::Rate(even) => {
                 let due = even.next(wire_bytes, self.start.elapsed());
-                // Frames that are close together are sent in one call, a little late, instead of
-                // one call each.
+                // Frames that are close together are sent in one system call, a little late, instead of one call for
+                // each.
                 (due, due.saturating_add(even.gather(wire_bytes)))
             }
         };
@@ -257,8 +256,8 @@ impl Sender<'_> {
         Ok(due < end)
     }
 
-    /// Sends the segments of a frame with this stamp, each when it is due. False if the run ends
-    /// before the last one.
+    /// Sends the segments of a frame with this stamp, each when it is due. Returns false if the run ends before the
+    /// last segment.
     fn push_segments(
         &mut self,
         mut segments: Segments<'_>,

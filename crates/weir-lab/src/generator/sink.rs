@@ -1,7 +1,7 @@
 //! The receiving end for tests and benches: an XDP program that counts generated frames exactly,
 //! checks their numbers, and drops them.
 //!
-//! Attached to the receiving end of a veth, it also enables that end to take frames sent by XDP.
+//! Attached to the receiving end of a veth, it also makes this end accept frames sent by XDP.
 
 use std::mem::MaybeUninit;
 
@@ -12,7 +12,7 @@ use super::live::WireGeneratorSkelBuilder;
 use crate::testbed::ifindex;
 use crate::{Error, Result};
 
-/// The attached program; detached on drop.
+/// The attached program. Dropping this value detaches it.
 #[derive(Debug)]
 pub struct Sink {
     counts: MapHandle,
@@ -24,7 +24,7 @@ pub struct Sink {
 pub struct SinkCounts {
     /// Generated frames.
     pub frames: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of the generated frames, without FCS.
     pub bytes: u64,
     /// Frames that were not generated. They are in none of the other counts.
     pub foreign: u64,
@@ -34,12 +34,12 @@ pub struct SinkCounts {
     pub number_lowest: u64,
     /// Highest frame number; 0 if there was no frame.
     pub number_highest: u64,
-    /// Frames whose number is not that of the previous frame on the same CPU plus one; the first
-    /// frame of a CPU is not counted.
+    /// Frames whose number is not that of the previous frame on the same CPU plus one. The first frame on a CPU is not
+    /// counted.
     pub jumps: u64,
     /// Number of 5-tuples, if requested.
     pub flows: u64,
-    /// New 5-tuples for which the table had no space.
+    /// Frames with new 5-tuples for which the table had no space.
     pub flows_full: u64,
 }
 
@@ -47,12 +47,11 @@ pub struct SinkCounts {
 const COUNTS_BYTES: usize = 80;
 
 impl Sink {
-    /// Attaches to an interface of the calling thread's network namespace. `flows_max` is the
-    /// number of 5-tuples that can be distinguished; 0 does not count them, which is faster.
+    /// Attaches the program to an interface of the calling thread's network namespace. `flows_max` is the number of
+    /// 5-tuples that can be distinguished; with 0 they are not counted, which is faster.
     ///
     /// # Errors
-    /// [`Error::NoInterface`], or [`Error::Bpf`] if rights are missing or another XDP program is
-    /// attached.
+    /// [`Error::NoInterface`], or [`Error::Bpf`] if capabilities are missing or another XDP program is attached.
     pub fn attach(iface: &str, flows_max: u32) -> Result<Sink> {
         let failed = |what| move |source| Error::Bpf { what, source };
         let ifindex = ifindex(iface)?;
@@ -80,7 +79,7 @@ impl Sink {
         Ok(Sink { counts, _link: link })
     }
 
-    /// Counts so far. Exact once traffic has stopped.
+    /// Returns the counts so far. They are exact once traffic has stopped.
     ///
     /// # Errors
     /// [`Error::Bpf`] if the kernel refuses to read the map.

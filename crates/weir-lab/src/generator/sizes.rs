@@ -1,7 +1,7 @@
 //! Frame sizes: one for all frames, or a mix in a fixed order.
 //!
-//! A frame's number determines its size, as it does its flow. So the shares and the bytes of a
-//! range of numbers do not depend on which thread sends which frame.
+//! A frame's number determines its size, as it determines its flow. So the shares and the bytes of a range of numbers
+//! do not depend on which thread sends which frame.
 
 pub use crate::limits::TURN_MAX;
 
@@ -16,26 +16,24 @@ pub const IMIX: [(u32, u32); 3] = [(64, 7), (594, 4), (1518, 1)];
 /// Sizes on the wire, FCS included, by frame number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sizes {
-    /// Every size once, in the given order, with its number of frames in a turn.
+    /// Every size once, in the given order, with its number of frames in each turn.
     shares: Vec<(u32, u32)>,
     /// One turn, as indexes into `shares`.
     turn: Vec<u16>,
 }
 
 impl From<u32> for Sizes {
-    /// One size for all frames.
+    /// Creates one size for all frames.
     fn from(size_on_wire: u32) -> Sizes {
         Sizes { shares: vec![(size_on_wire, 1)], turn: vec![0] }
     }
 }
 
 impl Sizes {
-    /// A mix of sizes, each with its number of frames in a turn. Shares are reduced: 14:8:2 is
-    /// 7:4:1.
+    /// Creates a mix of sizes, each with its number of frames in a turn. Shares are reduced: 14:8:2 is 7:4:1.
     ///
     /// # Errors
-    /// A text: there is no size, a size occurs twice, a share is 0, or a turn has more than
-    /// [`TURN_MAX`] frames.
+    /// A message if there is no size, a size occurs twice, a share is 0, or a turn has more than [`TURN_MAX`] frames.
     pub fn mix(shares: &[(u32, u32)]) -> Result<Sizes, String> {
         let twice = |at: usize| shares[..at].iter().any(|share| share.0 == shares[at].0);
         if shares.is_empty() || shares.iter().any(|share| share.1 == 0) {
@@ -54,12 +52,12 @@ impl Sizes {
         Ok(Sizes { shares, turn })
     }
 
-    /// The size of frame `number`.
+    /// Returns the size of frame `number`.
     pub fn of(&self, number: u64) -> u32 {
         self.shares[self.index(number)].0
     }
 
-    /// Bytes on the wire of `frames` frames, beginning with number `first`. At 2^64 the numbers
+    /// Returns the bytes on the wire of `frames` frames, beginning with number `first`. After 2^64 - 1 the numbers
     /// continue with 0.
     pub fn bytes(&self, first: u64, frames: u64) -> u64 {
         let turn = self.turn.len() as u64;
@@ -67,37 +65,37 @@ impl Sizes {
         frames / turn * self.turn_bytes() + rest.sum::<u64>()
     }
 
-    /// Mean size of a turn.
+    /// Returns the mean size of a turn.
     pub fn mean(&self) -> f64 {
         self.turn_bytes() as f64 / self.turn.len() as f64
     }
 
-    /// The largest size.
+    /// Returns the largest size.
     pub fn largest(&self) -> u32 {
         self.shares.iter().map(|share| share.0).max().unwrap_or(0)
     }
 
-    /// The smallest size.
+    /// Returns the smallest size.
     pub fn smallest(&self) -> u32 {
         self.shares.iter().map(|share| share.0).min().unwrap_or(0)
     }
 
-    /// Every size with its share.
+    /// Returns every size with its share.
     pub fn shares(&self) -> &[(u32, u32)] {
         &self.shares
     }
 
-    /// Whether all frames have the same size.
+    /// Returns whether all frames have the same size.
     pub fn is_one(&self) -> bool {
         self.shares.len() == 1
     }
 
-    /// Sizes of one turn, in order. Frame `number` has the size at `number % turn`.
+    /// Returns the sizes of one turn, in order. Frame `number` has the size at `number % turn`.
     pub(super) fn turn(&self) -> impl ExactSizeIterator<Item = u32> + '_ {
         self.turn.iter().map(|&index| self.shares[usize::from(index)].0)
     }
 
-    /// Index into [`Sizes::shares`] of frame `number`'s size.
+    /// Returns the index into [`Sizes::shares`] of frame `number`'s size.
     pub(super) fn index(&self, number: u64) -> usize {
         usize::from(self.turn[(number % self.turn.len() as u64) as usize])
     }

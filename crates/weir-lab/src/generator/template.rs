@@ -1,4 +1,4 @@
-//! The generated frame: its layout, its flows, its checksum.
+//! The template of generated frames: layout, flows, checksum.
 //!
 //! ```text
 //!  0  destination, source MAC; EtherType 0x0800
@@ -29,27 +29,27 @@ const CHECK_AT: usize = 24;
 const SADDR_AT: usize = 26;
 const SPORT_AT: usize = 34;
 
-/// The source address and port of a frame number.
+/// Returns the source address and port of a frame number.
 ///
-/// A `flow_count` of 0 gives each of 2^32 frames its own flow; then they repeat.
+/// A `flow_count` of 0 gives each of 2^32 frames its own flow; after that, flows repeat.
 pub fn flow_of(number: u64, flow_count: u64) -> (u32, u16) {
     let flow = if flow_count == 0 { number } else { number % flow_count };
     datagram::flow_of(flow as u32)
 }
 
-/// Makes the frames of one size.
+/// Generates the frames of one size.
 #[derive(Debug, Clone)]
 pub struct Template {
     frame: Vec<u8>,
     flow_count: u64,
     check_base: u32,
-    /// For frames to addresses of the user's choice.
+    /// Set for frames to addresses of the user's choice.
     datagrams: Option<Datagrams>,
 }
 
 impl Template {
-    /// A template for frames of `frame_bytes`, without FCS: at least 60, which holds number and
-    /// stamp, and at most 65535 + 14.
+    /// Creates a template for frames of `frame_bytes`, without FCS: at least 60, which have room for number and stamp,
+    /// and at most 65535 + 14.
     pub fn new(
         frame_bytes: usize,
         flow_count: u64,
@@ -74,26 +74,26 @@ impl Template {
         Template { frame, flow_count, check_base, datagrams: None }
     }
 
-    /// A template for frames of `frame_bytes` to addresses of the user's choice.
+    /// Creates a template for frames of `frame_bytes` to addresses of the user's choice.
     pub fn addressed(addressing: &Addressing, frame_bytes: usize, flow_count: u64) -> Template {
         let datagrams = Datagrams::new(addressing, frame_bytes);
         let frame = datagrams.blank().to_vec();
         Template { frame, flow_count, check_base: 0, datagrams: Some(datagrams) }
     }
 
-    /// The whole frame `number`, without a stamp.
+    /// Returns the whole frame `number`, without a stamp.
     pub fn frame(&self, number: u64) -> Vec<u8> {
         let mut frame = self.frame.clone();
         self.number(&mut frame, number);
         frame
     }
 
-    /// Turns a frame of this template into frame `number`. Other fields are not changed.
+    /// Turns a frame of this template into frame `number`. Fields that are the same in all frames are not written.
     pub(crate) fn number(&self, frame: &mut [u8], number: u64) {
         self.stamp(frame, number, 0);
     }
 
-    /// The same with a stamp; 0 means none.
+    /// Turns a frame of this template into frame `number` with this stamp; 0 means no stamp.
     pub(super) fn stamp(&self, frame: &mut [u8], number: u64, stamp: u64) {
         if let Some(datagrams) = &self.datagrams {
             let flow = if self.flow_count == 0 { number } else { number % self.flow_count };
@@ -126,28 +126,28 @@ impl Template {
         }
     }
 
-    /// The frame from which all others are made. Its varying fields are zero.
+    /// Returns the frame from which all others are made. Its varying fields are zero.
     pub(super) fn blank(&self) -> &[u8] {
         &self.frame
     }
 
-    /// Offsets in frames to addresses of the user's choice.
+    /// Returns the offsets in frames to addresses of the user's choice.
     pub(super) fn form(&self) -> Option<Form> {
         self.datagrams.as_ref().map(Datagrams::form)
     }
 
-    /// Number of flows; 0 means 2^32.
+    /// Returns the number of flows; 0 means 2^32.
     pub(super) fn flow_count(&self) -> u64 {
         self.flow_count
     }
 
-    /// Sum of the IP header's words without source address and checksum.
+    /// Returns the sum of the IP header's words without source address and checksum.
     pub(super) fn check_base(&self) -> u32 {
         self.check_base
     }
 }
 
-/// The number in a generated frame; `None` if the frame is not one.
+/// Returns the number in a generated frame; `None` if the frame was not generated.
 pub fn number_of(frame: &[u8]) -> Option<u64> {
     let ours = frame.get(12..15)? == [0x08, 0x00, 0x45]
         && frame.get(23)? == &17
@@ -157,8 +157,7 @@ pub fn number_of(frame: &[u8]) -> Option<u64> {
     ours.then(|| u64::from_be_bytes(number))
 }
 
-/// The time in a generated frame, CLOCK_TAI in ns; `None` if it is no generated frame, or has no
-/// stamp.
+/// Returns the stamp of a generated frame, CLOCK_TAI in ns; `None` if the frame was not generated, or has no stamp.
 pub fn stamp_of(frame: &[u8]) -> Option<u64> {
     number_of(frame)?;
     let stamp = frame.get(STAMP_AT..STAMP_AT + 8)?.try_into().ok()?;

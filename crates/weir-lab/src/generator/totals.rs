@@ -5,17 +5,17 @@ use std::time::Duration;
 /// Totals of sent frames, from any source.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Totals {
-    /// Frames that the link took, by its own count.
+    /// Frames that the link accepted, by its own count.
     pub sent: u64,
     /// Bytes of these frames with FCS, without preamble, gap and padding by a NIC. If frames of
     /// several sizes were attempted and some were refused, the value is from the link's own count
     /// of bytes.
     pub bytes: u64,
-    /// From before the first frame to after the last.
+    /// Time from before the first frame to after the last one.
     pub duration: Duration,
     /// Frames handed to the kernel.
     pub attempted: u64,
-    /// `attempted - sent`: frames that the link did not take.
+    /// `attempted - sent`: frames that the link did not accept.
     pub refused: u64,
     /// Time that the sender was late beyond the 50 ms that it may catch up; zero without a rate.
     pub given_up: Duration,
@@ -24,12 +24,12 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Million sent frames a second.
+    /// Returns the sent frames a second, in millions.
     pub fn mpps(&self) -> f64 {
         self.per_second(self.sent as f64) / 1e6
     }
 
-    /// Gbit/s of the sent frames, FCS included.
+    /// Returns the Gbit/s of the sent frames, FCS included.
     pub fn gbps(&self) -> f64 {
         self.per_second(self.bytes as f64 * 8.0) / 1e9
     }

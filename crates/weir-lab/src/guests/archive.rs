@@ -1,4 +1,4 @@
-//! An initramfs: a cpio archive in `newc` format.
+//! Writes an initramfs: a cpio archive in `newc` format.
 //!
 //! Source: the kernel's Documentation/driver-api/early-userspace/buffer-format.rst.
 
@@ -17,7 +17,7 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Adds a folder and its parents, unless they are there.
+    /// Adds a folder and its parents, unless they exist.
     pub(super) fn folder(&mut self, name: &str) {
         if name.is_empty() || self.folders.iter().any(|known| known == name) {
             return;
@@ -40,7 +40,7 @@ impl Archive {
         self.entry(name, LINK | 0o777, target.as_bytes());
     }
 
-    /// The whole archive.
+    /// Returns the whole archive.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes

@@ -1,4 +1,4 @@
-//! Boot files of a guest: a kernel, and an initramfs with busybox, weir and the modules for its
+//! Creates the boot files of a guest: a kernel, and an initramfs with busybox, weir and the modules for the guest's
 //! devices.
 
 use std::collections::BTreeSet;
@@ -12,10 +12,9 @@ use crate::{Error, Result};
 /// Drivers of the PCI bus, the ports, the network interface and the disk.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virtio_blk"];
 
-/// The first process. It loads drivers, starts the broker, and runs the commands that arrive on the
-/// second port; a serial line would lose characters while the host is busy. Each command is a line.
-/// After its output, a line gives its number and its exit status. The interface is promiscuous, as
-/// one that is captured.
+/// The first process. It loads drivers, starts the broker, and runs the commands that arrive on the second port; a
+/// serial line would lose characters while the host is busy. Each command is a line. After a command's output, a line
+/// gives the command's number and its exit status. The interface is promiscuous, as during a capture.
 const INIT: &str = r#"#!/bin/busybox sh
 export PATH=/bin HOME=/
 /bin/busybox --install -s /bin
@@ -59,8 +58,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 impl Image {
-    /// Makes an image of this program, with the kernel of a folder with `vmlinuz` and
-    /// `lib/modules`. tests/guest/kernel.sh makes such a folder.
+    /// Creates an image of this program, with the kernel of a folder with `vmlinuz` and `lib/modules`.
+    /// tests/guest/kernel.sh creates such a folder.
     ///
     /// # Errors
     /// [`Error::Measure`] that names the missing part.
@@ -89,32 +88,32 @@ impl Image {
         add_modules(&mut archive, kernel)?;
         let initramfs = folder.path().join("initramfs");
         fs::write(&initramfs, archive.finish()).map_err(failed)?;
-        // It is not needed any more, and is as large as the rest.
+        // The stripped copy is not needed any more, and is as large as the rest.
         let _ = fs::remove_file(&stripped);
         Ok(Image { kernel: kernel.join("vmlinuz"), initramfs, _folder: folder })
     }
 }
 
-/// The path of a program.
+/// Returns the path of a program.
 fn on_path(program: &str) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// The shared libraries of a program. A static program has none, and `ldd` refuses it.
+/// Returns the shared libraries of a program. A static program has none, and `ldd` refuses it.
 fn libraries(program: &Path) -> Vec<String> {
     let Ok(output) = Command::new("ldd").arg(program).output() else { return Vec::new() };
     parse_libraries(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// Parses lines of `NAME => PATH (ADDRESS)`; that of the loader is `PATH (ADDRESS)`.
+/// Parses lines of `NAME => PATH (ADDRESS)`; the line of the dynamic loader is `PATH (ADDRESS)`.
 fn parse_libraries(ldd: &str) -> Vec<String> {
     let path =
         |line: &str| line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned);
     ldd.lines().filter_map(path).collect()
 }
 
-/// Adds the modules, those that they depend on, and the lists that modprobe reads.
+/// Adds the modules, their dependencies, and the lists that modprobe reads.
 fn add_modules(archive: &mut Archive, kernel: &Path) -> Result<()> {
     let all = kernel.join("lib/modules");
     let missing = |_| failed(format!("{}: no kernel is there", kernel.display()));
@@ -139,8 +138,8 @@ fn add_modules(archive: &mut Archive, kernel: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files of these modules and of those that they depend on. A module's line in modules.dep
-/// names all of them. A module without a line is built in.
+/// Returns the files of these modules and of their dependencies. A module's line in modules.dep names all of them. A
+/// module without a line is built in.
 fn needed(dependencies: &str, modules: &[&str]) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for line in dependencies.lines() {

@@ -1,4 +1,4 @@
-//! A guest: QEMU as a child process, and commands that run in the guest.
+//! Runs a guest: QEMU as a child process, and commands in the guest.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write as _};
@@ -14,26 +14,26 @@ use crate::{Error, Result};
 use super::Image;
 
 const QEMU: &str = "qemu-system-x86_64";
-/// An emulated guest alone boots in 2.5 s. Several at the same time share the CPUs.
+/// Time limit for booting. An emulated guest alone boots in 2.5 s; several at the same time share the CPUs.
 const BOOTS_WITHIN: Duration = Duration::from_secs(90);
-/// A guest boots with KVM in less than 2 s, or KVM does not work.
+/// Time limit for booting with KVM. A guest boots with KVM in less than 2 s if KVM works.
 const KVM_BOOTS_WITHIN: Duration = Duration::from_secs(10);
 const MEMORY_MIB: u64 = 512;
-/// Interval at which the caller is asked whether to stop a command.
+/// Interval at which the caller's `is_stopped` is called during a command.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// Executor of a guest's instructions.
+/// How a guest's instructions are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accelerator {
-    /// The processor.
+    /// By the processor (KVM).
     Kvm,
-    /// QEMU's emulation.
+    /// By QEMU's emulation (TCG).
     Tcg,
 }
 
 impl Accelerator {
-    /// KVM if it boots a guest. This needs a trial: in virtual machines, a `/dev/kvm` that can be
-    /// opened but boots no guest is common.
+    /// Returns KVM if it boots a guest. This needs a trial: in virtual machines, it is common that `/dev/kvm` can be
+    /// opened but boots no guest.
     pub(crate) fn find(image: &Image, end: Option<&End>, folder: &Path) -> Accelerator {
         let opened = OpenOptions::new().read(true).write(true).open("/dev/kvm");
         if opened.is_err() {
@@ -47,7 +47,7 @@ impl Accelerator {
         }
     }
 
-    /// The name that QEMU uses.
+    /// Returns the name that QEMU uses.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Accelerator::Kvm => "kvm",
@@ -56,18 +56,18 @@ impl Accelerator {
     }
 }
 
-/// Sockets on which QEMU listens.
+/// Unix sockets on which QEMU listens.
 #[derive(Debug, Clone)]
 pub(crate) struct Sockets {
-    /// Port of `weir guest`.
+    /// Socket of the port of `weir guest`.
     pub(crate) port: PathBuf,
-    /// QEMU's monitor.
+    /// Socket of QEMU's monitor.
     pub(crate) qmp: PathBuf,
     console: PathBuf,
 }
 
 impl Sockets {
-    /// The sockets in this folder, for the guest of this name.
+    /// Returns the sockets in this folder for the guest with this name.
     pub(crate) fn new(folder: &Path, name: &str) -> Sockets {
         let path = |what: &str| folder.join(format!("{name}.{what}"));
         Sockets { port: path("port"), qmp: path("qmp"), console: path("console") }
@@ -139,7 +139,7 @@ impl Guest {
         command.args(["-device", "virtio-serial"]);
         command.args(["-chardev", &format!("socket,id=weir,{}", listen(&sockets.port))]);
         command.args(["-device", "virtserialport,chardev=weir,name=org.weir.0"]);
-        // On a separate device, so that the bench's commands are no traffic of the first one.
+        // On a separate device, so that the bench's commands cause no traffic on the first one.
         command.args([
             "-chardev",
             "stdio,id=commands,signal=off",
@@ -151,7 +151,7 @@ impl Guest {
         command.args(["-qmp", &format!("unix:{},server=on,wait=off", sockets.qmp.display())]);
         if let Some(disk) = hardware.disk {
             let options = "format=raw,if=none,id=disk,cache=none,aio=native";
-            // QEMU's notation for a comma in a value.
+            // In a value, QEMU needs two commas for one.
             let file = disk.display().to_string().replace(',', ",,");
             command.args(["-drive", &format!("{options},file={file}")]);
             command.args(["-object", "iothread,id=disks"]);
@@ -177,7 +177,7 @@ impl Guest {
         let errors = qemu.stderr.take().expect("it was piped");
         let forward = |reader: Box<dyn std::io::Read + Send>,
                        send: std::sync::mpsc::Sender<String>| {
-            // The thread ends with the pipe, which ends with QEMU.
+            // The thread ends when the pipe is closed, at the latest when QEMU ends.
             thread::spawn(move || {
                 let lines = BufReader::new(reader).split(b'\n').map_while(std::result::Result::ok);
                 for line in lines {
@@ -203,7 +203,7 @@ impl Guest {
         self.read_until(limit, "booting", is_ready, &|| false).map(|_| ())
     }
 
-    /// [`wait_until_ready`](Guest::wait_until_ready) with a limit that suffices for emulation.
+    /// Waits as [`wait_until_ready`](Guest::wait_until_ready) does, with a limit that suffices for emulation.
     ///
     /// # Errors
     /// As [`wait_until_ready`](Guest::wait_until_ready).
@@ -211,16 +211,16 @@ impl Guest {
         self.wait_until_ready(BOOTS_WITHIN)
     }
 
-    /// Runs a line of shell in the guest, and gives its output.
+    /// Runs a line of shell in the guest, and returns its output.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it fails, or takes longer than `limit`. After a time-out, later
-    /// commands fail as well.
+    /// [`Error::Measure`] if the command fails, or takes longer than `limit`. After a time-out, later commands fail as
+    /// well.
     pub(crate) fn run(&mut self, command: &str, limit: Duration) -> Result<String> {
         self.run_unless(command, limit, &|| false)
     }
 
-    /// The same, but ends with an error as soon as `is_stopped`.
+    /// Runs a line of shell as [`run`](Guest::run) does, but ends with an error as soon as `is_stopped` returns true.
     ///
     /// # Errors
     /// As [`run`](Guest::run).
@@ -246,12 +246,12 @@ impl Guest {
         }
     }
 
-    /// QEMU's process.
+    /// Returns the process id of QEMU.
     pub(crate) fn id(&self) -> u32 {
         self.qemu.id()
     }
 
-    /// The lines before the first one for which `wanted` gives a value, and that value.
+    /// Reads lines until `wanted` returns a value for one. Returns the lines before this one, and the value.
     fn read_until<T>(
         &mut self,
         limit: Duration,

@@ -2,13 +2,12 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `archive` | an initramfs in memory |
+//! | `archive` | writes an initramfs in memory |
 //! | `image` | the contents of a guest's initramfs |
 //! | `machine` | QEMU, and commands that run in the guest |
 //!
-//! A guest has the port of `weir guest` and a monitor for the daemon, and a second port over which
-//! the bench runs commands in it. Everything has a time limit: a guest that does not boot is an
-//! error, not a hang.
+//! A guest has the port of `weir guest`, a QEMU monitor for the daemon, and a second port over which the bench runs
+//! commands in the guest. Every wait has a time limit: a guest that does not boot is an error, not a hang.
 
 mod archive;
 mod image;

@@ -1,4 +1,4 @@
-//! Set-up commands with a time limit, and child processes that end with their handle.
+//! Runs set-up commands with a time limit, and child processes that end with their handle.
 
 use std::io::Read;
 use std::ops::{Deref, DerefMut};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// An `ip` command takes milliseconds. One that takes longer than this waits for a lock that is not
+/// An `ip` command takes milliseconds. A command that takes longer than this limit waits for a lock that is not
 /// released.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -26,7 +26,7 @@ pub(crate) fn ip(args: &[&str]) -> Result<()> {
     if !child.wait_for(LIMIT) {
         return Err(Error::Timeout { command: text(), seconds: LIMIT.as_secs() });
     }
-    // It has ended, so this does not block. It prints one line, so the pipe cannot have been full.
+    // The command has ended, so reading does not block. It prints only one line, so the pipe was never full.
     let mut stderr = String::new();
     if let Some(pipe) = child.stderr.as_mut() {
         _ = pipe.read_to_string(&mut stderr);
@@ -38,13 +38,13 @@ pub(crate) fn ip(args: &[&str]) -> Result<()> {
     }
 }
 
-/// A child process. Dropping the handle kills it and waits for it, so that a failed test leaves no
-/// capture tool that holds its namespace open.
+/// A child process. Dropping the handle kills the child and waits for it, so that a failed test leaves no capture tool
+/// that keeps its namespace in use.
 #[derive(Debug)]
 pub struct Running(pub(crate) Child);
 
 impl Running {
-    /// Waits until the child has ended, at most for `limit`. Gives whether it has ended.
+    /// Waits at most `limit` for the child to end. Returns whether it has ended.
     pub fn wait_for(&mut self, limit: Duration) -> bool {
         let start = Instant::now();
         let mut nap = Duration::from_micros(200);
@@ -61,7 +61,7 @@ impl Running {
 
     /// Sends a signal to the child, such as `libc::SIGINT`, as Ctrl-C does.
     pub fn signal(&mut self, signal: i32) {
-        // The process id of a child that has been waited for may belong to another process.
+        // The process id of a child that was already waited for may belong to another process.
         if let (Ok(None), Ok(pid)) = (self.0.try_wait(), libc::pid_t::try_from(self.0.id())) {
             // SAFETY: takes no pointers. The process is the handle's child: `try_wait` has just
             // found that it is not reaped, and only this handle reaps it, so the id cannot belong

@@ -1,19 +1,19 @@
-//! Huge pages reserved for a test.
+//! Reserves huge pages for a test.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// Directory of the kernel's 2 MiB pages. Source: Documentation/admin-guide/mm/hugetlbpage.rst.
+/// Directory of the settings for huge pages of 2 MiB. Source: Documentation/admin-guide/mm/hugetlbpage.rst.
 const FOLDER: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 const SETTING: &str = "nr_hugepages";
 
-/// Additional huge pages of 2 MiB, reserved until this is dropped. The setting applies to the whole
-/// machine, so a reservation waits until no other test has one.
+/// Additional huge pages of 2 MiB, reserved until this value is dropped. The setting applies to the whole machine, so a
+/// reservation first waits until no other test has one.
 #[derive(Debug)]
 pub struct HugePages {
     before: u64,
-    /// Holds the lock.
+    /// The file whose lock is held.
     _setting: File,
 }
 
@@ -21,7 +21,7 @@ impl HugePages {
     /// Reserves the pages.
     ///
     /// # Errors
-    /// The reason why there are none, as a text for a skipped test.
+    /// The reason why the pages cannot be reserved, as a text for a skipped test.
     pub fn reserve(pages: u64) -> Result<HugePages, &'static str> {
         let setting = File::open(file(SETTING)).map_err(|_| "the kernel has no pages of 2 MiB")?;
         // SAFETY: no pointers are passed. The descriptor lives as long as the returned value.
@@ -30,14 +30,14 @@ impl HugePages {
         let own = HugePages { before, _setting: setting };
         let wanted = before + pages;
         fs::write(file(SETTING), wanted.to_string()).map_err(|_| "needs root, to reserve pages")?;
-        // The kernel reserves only as many pages as it finds.
+        // The kernel reserves fewer pages if it does not find enough memory.
         match count(SETTING) {
             Some(have) if have >= wanted => Ok(own),
             _ => Err("memory is in pieces smaller than huge pages"),
         }
     }
 
-    /// Number of huge pages that are not in use.
+    /// Returns the number of huge pages that are not in use.
     #[must_use]
     pub fn free(&self) -> u64 {
         count("free_hugepages").unwrap_or(0)

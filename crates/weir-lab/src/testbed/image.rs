@@ -1,4 +1,4 @@
-//! Makes a container image of one program and its libraries, without downloading anything.
+//! Creates a container image of one program and its libraries, without downloading anything.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -30,6 +30,6 @@ pub fn pack_image(program: &Path, name: &str, dir: &Path) -> io::Result<PathBuf>
 fn place(file: &Path, at: &Path) -> io::Result<()> {
     fs::create_dir_all(at.parent().unwrap_or(Path::new("/")))?;
     fs::copy(file, at)?;
-    // The container's user must be able to read and run it.
+    // The container's user must be able to read and execute the file.
     fs::set_permissions(at, Permissions::from_mode(0o755))
 }

@@ -1,7 +1,7 @@
-//! Two network namespaces joined by one veth pair, for tests, the demo and benches.
+//! Creates two network namespaces joined by a veth pair, for tests, the demo and benches.
 //!
-//! Traffic is made at `tx` and captured at `rx`; the link works both ways. By default there is no
-//! IPv6 and there are no addresses, so the link is silent and a test can count frames exactly.
+//! Traffic is sent at `tx` and captured at `rx`; the link works in both directions. By default there is no IPv6 and
+//! there are no addresses, so the link is silent and a test can count frames exactly.
 
 mod command;
 mod huge_pages;
@@ -27,10 +27,10 @@ pub use pairs::Pair;
 pub use skip::{require_root, require_tool, skip};
 pub use volume::volume;
 
-/// Two namespaces and the veth pair between them. Drop removes all of it, also after a panic.
+/// Two namespaces and the veth pair between them. Dropping this value removes them, also after a panic.
 ///
-/// A killed process leaves its namespaces behind. Their names contain its process id.
-/// [`Testbed::sweep`], which also runs before a process's first testbed, removes them.
+/// A killed process leaves its namespaces behind. Their names contain its process id. [`Testbed::sweep`], which also
+/// runs before a process creates its first testbed, removes them.
 #[derive(Debug)]
 pub struct Testbed {
     /// The sending end.
@@ -46,13 +46,13 @@ pub struct End {
     pub netns: String,
     /// Interface name inside that namespace.
     pub iface: String,
-    /// Its index inside that namespace. The two ends often have the same one.
+    /// Interface index inside that namespace. The two ends often have the same index.
     pub ifindex: u32,
-    /// Its Ethernet address.
+    /// Ethernet address.
     pub mac: [u8; 6],
 }
 
-/// Properties of a testbed; [`Builder::build`] makes it.
+/// Properties of a testbed; [`Builder::build`] creates it.
 #[derive(Debug, Clone)]
 pub struct Builder {
     mtu: u32,
@@ -69,55 +69,52 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// MTU of both ends; 1500 by default. A veth takes up to 65535; with a native XDP program about
-    /// 3500, unless the program supports fragments.
+    /// Sets the MTU of both ends; 1500 by default. A veth supports up to 65535; with a native XDP program about 3500,
+    /// unless the program supports fragments.
     pub fn mtu(mut self, mtu: u32) -> Self {
         self.mtu = mtu;
         self
     }
 
-    /// RX and TX queues of each end; 1 by default. Frames sent by XDP arrive in queue `cpu %
+    /// Sets the number of RX and TX queues of each end; 1 by default. Frames sent by XDP arrive in queue `cpu %
     /// queues`.
     pub fn queues(mut self, queues: u32) -> Self {
         self.queues = queues;
         self
     }
 
-    /// GRO at the receiving end; off by default. A veth drops frames sent to it by XDP (the kernel
-    /// generator) unless its NAPI runs, which needs GRO or an XDP program. With GRO, the stack may
-    /// join consecutive TCP segments.
+    /// Switches GRO at the receiving end; off by default. A veth drops frames sent to it by XDP (the kernel generator)
+    /// unless its NAPI runs, which needs GRO or an XDP program. With GRO, the stack may join consecutive TCP segments.
     pub fn gro(mut self, on: bool) -> Self {
         self.gro = on;
         self
     }
 
-    /// IPv6 in the namespaces; off by default. With IPv6, the kernel sends frames of its own:
-    /// neighbour discovery, router solicitations, multicast reports.
+    /// Switches IPv6 in the namespaces; off by default. With IPv6, the kernel sends frames of its own: neighbour
+    /// discovery, router solicitations, multicast reports.
     pub fn ipv6(mut self, on: bool) -> Self {
         self.ipv6 = on;
         self
     }
 
-    /// Addresses [`TX_IPV4`] and [`RX_IPV4`], and with [`Builder::ipv6`] also [`TX_IPV6`] and
-    /// [`RX_IPV6`]; none by default. With addresses, the ends answer ARP.
+    /// Assigns addresses: [`TX_IPV4`] and [`RX_IPV4`], and with [`Builder::ipv6`] also [`TX_IPV6`] and [`RX_IPV6`].
+    /// None by default. With addresses, the ends answer ARP.
     pub fn addresses(mut self, on: bool) -> Self {
         self.addresses = on;
         self
     }
 
-    /// Makes the namespaces and the pair. Returns when both ends are up and have a carrier.
+    /// Creates the namespaces and the pair. Returns when both ends are up and have a carrier.
     ///
     /// # Errors
-    /// If `ip` is missing or refuses, mostly for lack of root. Parts that were made before are
-    /// removed.
+    /// `ip` is missing or fails, mostly for lack of root. Parts that were already created are removed.
     pub fn build(&self) -> Result<Testbed> {
         static SWEEP: Once = Once::new();
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         SWEEP.call_once(|| _ = sweep());
 
         let serial = SERIAL.fetch_add(1, Relaxed);
-        // The testbed exists before its first namespace, so that an error half way removes
-        // everything.
+        // The value exists before its first namespace, so that an error half way removes everything.
         let mut bed = Testbed {
             tx: End::unmade(netns::owned_name(serial, "tx"), "wtx0"),
             rx: End::unmade(netns::owned_name(serial, "rx"), "wrx0"),
@@ -177,7 +174,7 @@ pub const TX_IPV6: &str = "fd77::1";
 pub const RX_IPV6: &str = "fd77::2";
 
 impl Testbed {
-    /// A silent pair: MTU 1500, one queue, no GRO, no IPv6, no addresses.
+    /// Creates a silent pair: MTU 1500, one queue, no GRO, no IPv6, no addresses.
     ///
     /// # Errors
     /// As [`Builder::build`].
@@ -185,12 +182,12 @@ impl Testbed {
         Builder::default().build()
     }
 
-    /// Starts the description of a pair.
+    /// Returns a builder with the default properties.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Removes the namespaces of processes that have ended. Gives their number. See [`sweep`].
+    /// Removes the namespaces of processes that have ended. Returns their number. See [`sweep`].
     pub fn sweep() -> usize {
         sweep()
     }
@@ -199,8 +196,7 @@ impl Testbed {
 impl Drop for Testbed {
     fn drop(&mut self) {
         for end in [&self.tx, &self.rx] {
-            // An error has no receiver here, and a half-made testbed lacks namespaces. The next
-            // sweep removes the rest.
+            // Drop cannot return an error, and a half-made testbed lacks namespaces. The next sweep removes the rest.
             _ = command::ip(&["netns", "delete", &end.netns]);
         }
     }
@@ -211,7 +207,7 @@ impl End {
         End { netns, iface: iface.to_owned(), ifindex: 0, mac: [0; 6] }
     }
 
-    /// Reads index and address from the kernel, once the interface exists.
+    /// Reads index and Ethernet address from the kernel, once the interface exists.
     fn learn(&mut self) -> Result<()> {
         let (ifindex, mac) = in_netns(&self.netns, || {
             Ok::<_, Error>((ifindex(&self.iface)?, ethtool::mac(&self.iface)?))
@@ -231,12 +227,12 @@ impl End {
     /// Sets the namespace's loopback device up, so that 127.0.0.1 works.
     ///
     /// # Errors
-    /// If `ip` refuses.
+    /// `ip` fails.
     pub fn set_loopback_up(&self) -> Result<()> {
         command::ip(&["-n", &self.netns, "link", "set", "lo", "up"])
     }
 
-    /// Waits until the interface is up and has a carrier. Frames that it sends from then on arrive.
+    /// Waits until the interface is up and has a carrier. Frames sent after that arrive at the other end.
     ///
     /// # Errors
     /// [`Error::Timeout`] after five seconds.
@@ -253,7 +249,7 @@ impl End {
     }
 }
 
-/// The index of an interface of the calling thread's network namespace.
+/// Returns the index of an interface of the calling thread's network namespace.
 ///
 /// # Errors
 /// [`Error::NoInterface`].

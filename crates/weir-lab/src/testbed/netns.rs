@@ -1,4 +1,4 @@
-//! Entering network namespaces, naming them after their owner, and removing orphans.
+//! Runs code in network namespaces, names namespaces after their owner, and removes orphaned ones.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -38,10 +38,10 @@ pub fn in_netns<T: Send>(netns: &str, work: impl FnOnce() -> T + Send) -> Result
     })
 }
 
-/// Starts a command inside the named network namespace. Dropping the handle kills it.
+/// Starts a command inside the named network namespace. Dropping the handle kills the command.
 ///
-/// A child inherits the namespace of the thread that starts it, and that thread ends at once. Do
-/// not combine this with `PR_SET_PDEATHSIG`, which would send its signal when the thread ends.
+/// A child inherits the namespace of the thread that starts it, and that thread ends at once. Do not combine this with
+/// `PR_SET_PDEATHSIG`, whose signal would be sent when the thread ends.
 ///
 /// # Errors
 /// [`Error::EnterNetns`], or [`Error::Spawn`] if the command cannot be started.
@@ -52,15 +52,15 @@ pub fn spawn_in_netns(netns: &str, mut command: Command) -> Result<Running> {
     }
 }
 
-/// The name `weir-PID-START-SERIAL-ROLE`. Process id and start time together are unique until the
-/// next boot, and `/run` is empty after a boot.
+/// Returns the name `weir-PID-START-SERIAL-ROLE`. Process id and start time together are unique until the next boot,
+/// and `/run` is empty after a boot.
 pub(super) fn owned_name(serial: u32, role: &str) -> String {
     let pid = std::process::id();
     let start = start_time(pid).unwrap_or(0);
     format!("weir-{pid}-{start}-{serial}-{role}")
 }
 
-/// Process id and start time in a namespace's name; `None` if the name is not a testbed's.
+/// Parses process id and start time in a namespace's name. `None` if the name is not that of a testbed.
 fn owner(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix("weir-")?.split('-');
     let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -68,7 +68,7 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     matches!(parts.next()?, "tx" | "rx").then_some((pid, start))
 }
 
-/// Start time of a process in clock ticks since boot; `None` if there is no such process.
+/// Returns the start time of a process in clock ticks since boot; `None` if there is no such process.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the program's name in brackets, and may itself contain spaces and
@@ -76,9 +76,9 @@ fn start_time(pid: u32) -> Option<u64> {
     stat.get(stat.rfind(')')? + 1..)?.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// Removes the testbeds of processes that have ended. Gives the number of namespaces removed.
+/// Removes the testbeds of processes that have ended. Returns the number of removed namespaces.
 ///
-/// A zombie counts as alive. Other names are not touched. Processes are looked up in this process's
+/// A zombie counts as alive. Namespaces with other names are not touched. Processes are looked up in this process's
 /// `/proc`, so `/run/netns` must not be shared between PID namespaces.
 pub fn sweep() -> usize {
     let Ok(names) = fs::read_dir(NETNS_DIR) else { return 0 };
@@ -96,7 +96,7 @@ pub(super) fn set_ipv6(on: bool) -> Result<()> {
     for scope in ["all", "default"] {
         let path = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
         match fs::write(&path, value) {
-            // A kernel without IPv6 has nothing to switch off.
+            // On a kernel without IPv6 there is nothing to switch off.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !on => {}
             Err(source) => return Err(Error::Sysctl { path, source }),
             Ok(()) => {}
@@ -120,8 +120,8 @@ pub(super) fn wait_for_carrier(end: &End) -> Result<()> {
             }
             thread::sleep(Duration::from_millis(1));
         }
-        // The kernel first sets the flag and then activates the interface's queue, both under the
-        // same lock, and drops frames that are sent in between. This request waits for that lock.
+        // The kernel sets the flag before it activates the interface's queue, both under the same lock, and drops
+        // frames that are sent in between. This request waits for that lock.
         crate::ethtool::has_link(&end.iface).map(|_| ())
     })?
 }

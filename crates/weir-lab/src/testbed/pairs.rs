@@ -1,11 +1,11 @@
-//! More veth pairs between the two namespaces of a testbed.
+//! Adds veth pairs between the two namespaces of a testbed.
 
 use std::io::Write;
 
 use super::{End, Testbed, command};
 use crate::{Error, Result};
 
-/// An additional pair between the namespaces of a [`Testbed`]. It is removed with them.
+/// An additional pair between the namespaces of a [`Testbed`]. It is removed with the namespaces.
 #[derive(Debug, Clone)]
 pub struct Pair {
     /// The sending end, `wtxN`.
@@ -15,11 +15,11 @@ pub struct Pair {
 }
 
 impl Testbed {
-    /// Makes pairs with numbers from `first` on, all at once, and sets them up. The testbed's own
-    /// pair has number 0. The new pairs may not have a carrier yet; see [`Pair::wait_for_carrier`].
+    /// Creates pairs with numbers from `first` on, all at once, and sets them up. The testbed's own pair has number 0.
+    /// The new pairs may not have a carrier yet; see [`Pair::wait_for_carrier`].
     ///
     /// # Errors
-    /// If `ip` refuses, for instance because a pair of that number exists.
+    /// `ip` fails, for instance because a pair with that number exists.
     pub fn add_pairs(&self, first: u32, count: u32) -> Result<Vec<Pair>> {
         let numbers = first..first + count;
         let (mut links, mut ups) = (String::new(), String::new());

@@ -10,7 +10,7 @@ pub fn skip(test: &str, reason: &str) {
     let line = format!("SKIPPED {test}: {reason}\n");
     eprint!("{line}");
     if let Some(path) = env::var_os("WEIR_SKIP_LOG") {
-        // One write of one line: several test processes may append to the same file.
+        // The line is written by one call, because several test processes may append to the same file.
         let log = OpenOptions::new().create(true).append(true).open(path);
         if let Err(error) = log.and_then(|mut log| log.write_all(line.as_bytes())) {
             eprintln!("WEIR_SKIP_LOG: {error}");
@@ -18,7 +18,7 @@ pub fn skip(test: &str, reason: &str) {
     }
 }
 
-/// Whether the test runs as root. If not, reports the test as skipped.
+/// Returns whether the test runs as root. If not, reports the test as skipped.
 pub fn require_root(test: &str) -> bool {
     // SAFETY: takes no arguments and cannot fail.
     let root = unsafe { libc::geteuid() } == 0;
@@ -28,7 +28,7 @@ pub fn require_root(test: &str) -> bool {
     root
 }
 
-/// Whether this program is on the PATH. If not, reports the test as skipped.
+/// Returns whether this program is on the PATH. If not, reports the test as skipped.
 pub fn require_tool(test: &str, tool: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let found = env::split_paths(&path).any(|dir| dir.join(tool).is_file());

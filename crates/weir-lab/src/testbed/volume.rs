@@ -1,12 +1,12 @@
-//! Amount of traffic that a test sends.
+//! Scales the amount of traffic that a test sends.
 
 use std::env;
 
-/// `count`, or a fifth of it, rounded up, with `WEIR_REPEATED=1`: tests/repeat.sh runs every test
-/// many times, and the number of runs matters there, not the length of one.
+/// Returns `count`, or with `WEIR_REPEATED=1` a fifth of it, rounded up. tests/repeat.sh sets this variable. It runs
+/// every test many times, and the number of runs matters there, not the length of one run.
 ///
-/// Use it only for amounts (frames, milliseconds of traffic, turns), and only where the assertions
-/// of the test hold for a fifth as well.
+/// Use this function only for amounts (frames, milliseconds of traffic, turns), and only if the assertions of the test
+/// also hold for a fifth.
 pub fn volume(count: u64) -> u64 {
     let is_repeated = env::var_os("WEIR_REPEATED").is_some_and(|value| value == "1");
     volume_of(count, is_repeated)

@@ -9,7 +9,7 @@ use crate::view::View;
 
 /// Number of views that are kept: five minutes with one view a second.
 const MOMENTS_MAX: usize = 300;
-/// The most protocols of a view that are kept. The page computes the rest from the view's whole rate.
+/// The most protocols that are kept of a view. The page computes the rate of all others from the view's total rate.
 const PROTOCOLS_MAX: usize = 8;
 
 /// Rates of the last views.
@@ -55,7 +55,7 @@ impl History {
         });
     }
 
-    /// All views as a JSON array, the oldest first.
+    /// Returns all views as a JSON array, the oldest first.
     pub fn text(&self) -> String {
         // Numbers and strings can always be serialized.
         serde_json::to_string(&self.moments).unwrap_or_default()

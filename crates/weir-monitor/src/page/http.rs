@@ -1,7 +1,8 @@
 //! A small HTTP server: one thread, a bounded number of connections, one request each.
 //!
-//! It answers GET and HEAD, and only requests whose `Host` is an address or `localhost`. Otherwise a web site that
-//! points its own name at this machine (DNS rebinding) could read all answers through its visitor's browser.
+//! The server answers only GET and HEAD, and only if the `Host` is an IP address or `localhost`. Otherwise a web site
+//! that makes its own name resolve to this machine (DNS rebinding) could read all answers through its visitor's
+//! browser.
 //!
 //! Source: RFC 9112 for requests and responses. No library is used: the examined ones wait forever for a silent client,
 //! or use a thread for each client.
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The most connections at a time. For another one, the oldest is closed: a normal request is answered within a
-/// millisecond, so the oldest connection is that of a client that does not send or does not read.
+/// The most connections at a time. If another one comes, the oldest is closed: a normal request is answered within a
+/// millisecond, so the oldest connection belongs to a client that does not send or does not read.
 const CONNECTIONS_MAX: usize = 64;
 /// The longest time in which a client must send its request.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(2);
@@ -38,10 +39,11 @@ const HEADERS: &str = "Cache-Control: no-store\r\n\
 
 /// The served contents. The thread of the server calls its methods, which must not block.
 pub trait Site: Send + 'static {
-    /// The answer for a path, which begins with `/` and has no query. `None`: the path does not exist.
+    /// Returns the answer for a path, which begins with `/` and has no query. Returns `None` if the path does not
+    /// exist.
     fn answer(&mut self, path: &str) -> Option<Answer>;
 
-    /// Called at least four times a second.
+    /// Does periodic work. Called at least four times a second.
     fn tick(&mut self) {}
 }
 
@@ -54,7 +56,7 @@ pub struct Answer {
     pub body: Arc<[u8]>,
 }
 
-/// The server. Dropping it closes it.
+/// The server. Dropping it closes its socket and ends its thread.
 pub struct Server {
     listener: TcpListener,
     is_over: Arc<AtomicBool>,
@@ -62,7 +64,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves a site at this address, by a thread with the name `name`.
+    /// Starts a server for a site at this address, in a thread with the name `name`.
     ///
     /// # Errors
     /// The address is in use or does not belong to this machine, or the thread cannot be started.
@@ -77,7 +79,7 @@ impl Server {
         Ok(Server { listener: own, is_over, thread: Some(thread) })
     }
 
-    /// The address on which it listens; for port 0, with the port that the kernel chose.
+    /// Returns the address on which the server listens, with the port that the kernel chose for port 0.
     ///
     /// # Errors
     /// The kernel's error.
@@ -138,15 +140,15 @@ fn wait(listener: &TcpListener, connections: &[Connection], until: Instant) -> V
         };
         all.push(PollFd::new(&connection.stream, flags));
     }
-    // Rounded up, because otherwise poll would return at once again and again in the last millisecond.
+    // Round up: otherwise poll would return at once again and again in the last millisecond.
     let left = until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
     let left = Timespec::try_from(left).ok();
-    // After an interrupt nothing is ready.
+    // If a signal interrupted the call, nothing is ready.
     let _ = poll(&mut all, left.as_ref());
     all.iter().map(|one| !one.revents().is_empty()).collect()
 }
 
-/// Accepts waiting connections, a limited number in each call.
+/// Accepts waiting connections, but only a limited number in each call.
 fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> io::Result<()> {
     // The limit makes sure that accepted connections are served even if new ones come all the time.
     for _ in 0..CONNECTIONS_MAX / 2 {
@@ -170,23 +172,23 @@ fn accept(listener: &TcpListener, connections: &mut Vec<Connection>) -> io::Resu
 /// The connection of a client.
 struct Connection {
     stream: TcpStream,
-    /// The connection is closed at this time in any state.
+    /// The connection is closed at this time, whatever its state.
     end: Instant,
     state: State,
 }
 
 enum State {
-    /// The request so far.
+    /// Receives the request: its bytes so far.
     Reads(Vec<u8>),
-    /// The answer, and the number of bytes of it that were written.
+    /// Sends the answer: the answer, and how many of its bytes were written.
     Writes { answer: Vec<u8>, written: usize },
-    /// The answer is written, and the client's FIN is awaited. If the socket were closed with unread bytes, the kernel
-    /// would reset the connection, and the client might lose the answer.
+    /// The whole answer is written, and the client's FIN is awaited. If the socket were closed with unread bytes, the
+    /// kernel would reset the connection, and the client could lose the answer.
     Closes,
 }
 
 impl Connection {
-    /// Reads or writes as much as possible. Returns false once the connection is done.
+    /// Reads or writes as much as possible without blocking. Returns false once the connection is done.
     fn advance(&mut self, site: &mut impl Site) -> io::Result<bool> {
         loop {
             let result = match &mut self.state {
@@ -221,7 +223,7 @@ impl Connection {
                     Err(error) => Err(error),
                 },
                 State::Closes => {
-                    // One read in each call, so that a client that sends endlessly does not block the thread.
+                    // Only one read in each call, so that a client that sends endlessly does not occupy the thread.
                     let mut bytes = [0; 2048];
                     match self.stream.read(&mut bytes) {
                         Ok(0) => return Ok(false),
@@ -240,7 +242,7 @@ impl Connection {
     }
 }
 
-/// The whole answer to a request whose headers were received. Invalid bytes get an answer too.
+/// Returns the whole answer to a request whose headers were received. Malformed requests get an answer, too.
 pub fn respond(request: &[u8], site: &mut impl Site) -> Vec<u8> {
     let said = |text: &'static str| Answer {
         kind: "text/plain; charset=utf-8",
@@ -271,7 +273,7 @@ pub fn respond(request: &[u8], site: &mut impl Site) -> Vec<u8> {
     whole
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Debug, PartialEq, Eq)]
 enum Refusal {
     Malformed,
@@ -279,12 +281,12 @@ enum Refusal {
     Host,
 }
 
-/// The requested path.
+/// Returns the requested path.
 fn read(request: &[u8]) -> Result<&str, Refusal> {
     let text = std::str::from_utf8(request).map_err(|_| Refusal::Malformed)?;
     let (head, _) = text.split_once("\r\n\r\n").ok_or(Refusal::Malformed)?;
     let mut lines = head.split("\r\n");
-    // A bare CR or LF in a line could be taken for the end of a line elsewhere. Source: RFC 9112 section 2.2.
+    // Other software could take a bare CR or LF within a line for the end of the line. Source: RFC 9112 section 2.2.
     let is_text = |line: &str| line.chars().all(|letter| !letter.is_control() || letter == '\t');
     if !lines.clone().all(is_text) {
         return Err(Refusal::Malformed);
@@ -309,7 +311,8 @@ fn read(request: &[u8]) -> Result<&str, Refusal> {
     if path.starts_with('/') { Ok(path) } else { Err(Refusal::Malformed) }
 }
 
-/// Whether a `Host` is an address or `localhost`. Any other name could be pointed at this machine by its owner.
+/// Returns whether a `Host` is an IP address or `localhost`. The owner of any other name could make it resolve to this
+/// machine.
 fn is_this_machine(host: &str) -> bool {
     let (name, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((name, port)) if name.parse::<Ipv6Addr>().is_ok() => ("localhost", port),

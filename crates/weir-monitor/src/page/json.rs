@@ -17,19 +17,19 @@ const FLOWS_MAX: usize = 200;
 /// The most talkers in the JSON text.
 const TALKERS_MAX: usize = 50;
 
-/// The view as a JSON object. `is_over`: no other view will follow.
+/// Formats the view as a JSON object. `is_over` tells that no other view will follow.
 #[must_use]
 pub fn text(view: &View, is_over: bool) -> String {
     // Numbers and strings can always be serialized.
     serde_json::to_string(&Shape::new(view, is_over)).unwrap_or_default()
 }
 
-/// The rate, or 0 if JSON has no number for it.
+/// Returns the rate, or 0 for NaN and infinities, which JSON cannot express.
 pub(super) fn finite(rate: f64) -> f64 {
     if rate.is_finite() { rate } else { 0.0 }
 }
 
-/// The name of a protocol; its number if it has no usual name.
+/// Returns the name of a protocol, or its number if it has no usual name.
 pub(super) fn protocol_text(number: u8) -> String {
     protocol_name(number).map_or_else(|| number.to_string(), str::to_owned)
 }
@@ -268,7 +268,7 @@ impl From<Rates> for Speed {
     }
 }
 
-/// Frames without a flow, by reason.
+/// Returns counts of frames without a flow, by reason.
 pub(super) fn not_flows(counts: &NotFlows) -> [(&'static str, u64); 6] {
     let NotFlows { arp, other_protocol, cut_off, malformed, too_many_vlans, other_link_type } =
         *counts;

@@ -8,7 +8,7 @@ use crate::view::{SourceView, View};
 /// The `Content-Type` of the text.
 pub use weir_metrics::TEXT_FORMAT;
 
-/// The metrics of this view.
+/// Returns the metrics of this view as text.
 #[must_use]
 pub fn text(view: &View) -> String {
     let mut all = of_sources(&view.sources);
@@ -18,7 +18,7 @@ pub fn text(view: &View) -> String {
     encoded(all)
 }
 
-/// Reads a count from the ledger of a source.
+/// A function that reads a count from the ledger of a source.
 type Count = fn(&SourceView) -> Option<u64>;
 
 fn of_sources(sources: &[SourceView]) -> Vec<MetricFamily> {

@@ -1,4 +1,4 @@
-//! All fields of a flow.
+//! Formats all fields of a flow.
 
 use weir_flow::{FlowRecord, Totals, community_id};
 use weir_frame::flow::has_ports;
@@ -7,7 +7,7 @@ use weir_frame::headers::protocol;
 use super::text;
 use crate::view::{FlowView, View};
 
-/// Names and values, in the order of docs/flows.md.
+/// Returns names and values of the fields, in the order of docs/flows.md.
 pub fn fields(flow: &FlowView, view: &View) -> Vec<(&'static str, String)> {
     let FlowRecord { key, vlan, interface, first_ns, last_ns, forward, reverse, icmp, .. } =
         &flow.record;

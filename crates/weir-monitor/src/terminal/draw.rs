@@ -17,7 +17,8 @@ use super::state::{OverlayKind, State};
 use super::text::{escaped, grouped};
 use crate::view::View;
 
-/// Draws a view by the state of the display. It fits any size; parts without room are left out.
+/// Draws a view as the state of the display requires. Works for any size of the screen; parts without room are left
+/// out.
 pub fn draw(frame: &mut Frame<'_>, state: &State, view: &View) {
     let areas = Areas::of(frame.area());
     header::draw(frame, &areas, &state.history, view, state.look);
@@ -43,7 +44,7 @@ pub fn draw(frame: &mut Frame<'_>, state: &State, view: &View) {
     frame.render_widget(foot(state, &rows, view, areas.pane.height), areas.foot);
 }
 
-/// Panes, the user's choices, and the last message.
+/// Returns the line with the panes, the user's choices, and the last message.
 fn tabs(state: &State, view: &View) -> Line<'static> {
     let look = state.look;
     let mut spans = Vec::new();
@@ -64,7 +65,7 @@ fn tabs(state: &State, view: &View) -> Line<'static> {
     Line::from(spans)
 }
 
-/// The shown rows and the number of rows; keys.
+/// Returns the line with the range of the displayed rows, and keys.
 fn foot(state: &State, rows: &[Row], view: &View, pane_lines: u16) -> Line<'static> {
     let mut text = String::new();
     if state.overlay.is_none() && state.pane != Pane::Losses {
@@ -110,7 +111,7 @@ fn foot(state: &State, rows: &[Row], view: &View, pane_lines: u16) -> Line<'stat
     Line::from(spans)
 }
 
-/// The lines from `top` on; or, if they would not fill the area, the last lines.
+/// Draws the lines from `top` on. If they would not fill the area, draws the last lines.
 fn draw_lines(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, top: usize) {
     let top = top.min(lines.len().saturating_sub(area.height.into()));
     for (line, row) in lines.into_iter().skip(top).zip(area.rows()) {
@@ -123,7 +124,7 @@ fn help_lines(look: Look) -> Vec<Line<'static>> {
     pairs("keys", &lines.collect::<Vec<_>>(), look)
 }
 
-/// A title, and names with their values.
+/// Returns lines with a title, and with names and their values.
 fn pairs(title: &str, pairs: &[(&'static str, String)], look: Look) -> Vec<Line<'static>> {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let pair = |(name, value): &(&'static str, String)| {

@@ -10,19 +10,19 @@ use super::look::Look;
 /// Cells between two columns.
 const GAP: usize = 2;
 
-/// Least width of a column that may be cut if there is no room.
+/// Least width of a column that may be cut.
 const LEAST_WIDTH: usize = 5;
 
 /// A column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Its heading.
+    /// The heading.
     pub head: String,
-    /// Whether it is aligned to the right, as numbers are.
+    /// Whether the cells are aligned to the right, as numbers are.
     pub is_number: bool,
-    /// Its least width, so that columns do not move when values change.
+    /// The least width. It keeps columns in place when values change.
     pub width_min: usize,
-    /// It may be cut to [`width_min`](Column::width_min).
+    /// Whether the column may be cut to [`width_min`](Column::width_min).
     pub is_elastic: bool,
     /// If there is no room for all columns, those with the highest rank are left out first. 0: never.
     pub rank: u8,
@@ -31,11 +31,11 @@ pub struct Column {
 /// A table of text.
 #[derive(Clone, Debug)]
 pub struct Grid {
-    /// From left to right.
+    /// The columns, from left to right.
     pub columns: Vec<Column>,
     /// The rows that are on the screen, with a cell for each column.
     pub rows: Vec<Vec<String>>,
-    /// The selected one of them.
+    /// Index in `rows` of the selected row.
     pub selected: Option<usize>,
 }
 
@@ -52,7 +52,7 @@ impl Grid {
         let rows = self.rows.iter().enumerate().map(row);
         for ((cells, style), y) in heads.chain(rows).zip(area.top()..area.bottom()) {
             let line = self.line(cells, &columns, look);
-            // To the edge, so that a selected row is one bar.
+            // Pad to the edge, so that the whole line of a selected row is highlighted.
             let line = format!("{line:<width$}", width = usize::from(area.width));
             buffer.set_stringn(area.x, y, line, area.width.into(), style);
         }
@@ -75,7 +75,7 @@ impl Grid {
         line
     }
 
-    /// The columns that are shown, with their widths.
+    /// Returns the indexes of the columns that are displayed, with their widths.
     fn fitting(&self, room: usize) -> Vec<(usize, usize)> {
         let wanted = |(place, column): (usize, &Column)| {
             let cells = self.rows.iter().filter_map(|row| row.get(place));
@@ -116,13 +116,13 @@ impl Grid {
     }
 }
 
-/// The width of a text in cells.
+/// Returns the width of a text in cells.
 pub fn width_of(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { Span::raw(text).width() }
 }
 
-/// A text in at most `width` cells. If it is longer, its middle is omitted, because addresses begin with their network
-/// and end with their port.
+/// Shortens a text to at most `width` cells. It omits the middle, because addresses begin with their network and end
+/// with their port.
 pub fn fitted(text: &str, width: usize, look: Look) -> String {
     if width_of(text) <= width {
         return text.to_owned();
@@ -134,7 +134,7 @@ pub fn fitted(text: &str, width: usize, look: Look) -> String {
     head.into_iter().chain(ellipsis).chain(tail.into_iter().rev()).collect()
 }
 
-/// The first letters of a text that fit into `room` cells.
+/// Returns the first letters of a text, as many as fit into `room` cells.
 fn first_letters(letters: impl Iterator<Item = char>, mut room: usize) -> Vec<char> {
     let mut shown = Vec::new();
     for letter in letters {

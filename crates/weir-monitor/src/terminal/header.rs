@@ -1,4 +1,4 @@
-//! The lines above the pane: sources, rates, losses, the rate over the last minutes.
+//! Draws the lines above the pane: sources, rates, losses, and a sparkline of the rate over the last minutes.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,7 +13,7 @@ use super::look::Look;
 use super::text::{bit_rate, escaped, grouped, packet_rate, per_second, span};
 use crate::view::View;
 
-/// Cells of the words before the sparkline.
+/// Width of the text before the sparkline, in cells.
 const PEAK_WIDTH: u16 = 16;
 
 /// Draws these lines.
@@ -107,7 +107,7 @@ fn draw_history(frame: &mut Frame<'_>, area: Rect, history: &History, view: &Vie
         frame.render_widget(line, row);
     }
     let samples = history.samples(right.width.into(), view.number);
-    // The latest first, at the right edge.
+    // The latest sample comes first, at the right edge.
     let bar = |sample: &super::history::Sample| {
         let style = if sample.has_lost { look.lost() } else { Style::new() };
         SparklineBar::from(sample.bits as u64).style(Some(style))

@@ -1,6 +1,6 @@
 //! The help text about keys.
 
-/// A key, and its action.
+/// Keys and their actions.
 pub const LINES: &[(&str, &str)] = &[
     ("1-4, Tab", "flows, talkers, protocols, losses"),
     ("arrows, PgUp, PgDn, End", "select a row: it stays selected wherever its flow moves"),

@@ -35,8 +35,8 @@ impl History {
         self.0.push_back(Sample { number: view.number, bits, has_lost });
     }
 
-    /// At most `most` samples, the latest last, up to the view with this number. If there are more views, several are
-    /// combined to one sample. The grouping does not change with time, so old samples keep their heights.
+    /// Returns at most `most` samples up to the view with the number `until`, the latest last. If there are more views,
+    /// several are combined into one sample. The grouping does not change with time, so old samples keep their heights.
     pub fn samples(&self, most: usize, until: u64) -> Vec<Sample> {
         let views_each = HISTORY_VIEWS.div_ceil(most.max(1)) as u64;
         let mut samples: Vec<Sample> = Vec::new();
@@ -52,7 +52,7 @@ impl History {
         samples.split_off(samples.len().saturating_sub(most))
     }
 
-    /// The highest rate up to the view with the number `until`, in bits per second.
+    /// Returns the highest rate up to the view with the number `until`, in bits per second.
     pub fn peak(&self, until: u64) -> f64 {
         let shown = self.0.iter().filter(|sample| sample.number <= until);
         shown.map(|sample| sample.bits).fold(0.0, f64::max)

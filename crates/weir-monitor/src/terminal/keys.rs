@@ -12,12 +12,12 @@ use super::state::{Overlay, OverlayKind, State};
 use super::text;
 use crate::view::View;
 
-/// A request of a key to the caller.
+/// What the caller has to do after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Draw the state.
     Draw,
-    /// Draw every cell: another program has written to the terminal.
+    /// Draw every cell, because another program has written to the terminal.
     Redraw,
     /// End the run.
     Quit,
@@ -47,7 +47,7 @@ impl Move {
         })
     }
 
-    /// The new place of a cursor at `place`, in a list of `length`, with pages of `page` rows.
+    /// Returns the new place of a cursor at `place`, in a list of `length` rows, with pages of `page` rows.
     fn from(self, place: usize, length: usize, page: usize) -> usize {
         let place = match self {
             Move::Up => place.saturating_sub(1),
@@ -62,7 +62,7 @@ impl Move {
 }
 
 impl State {
-    /// Changes the state by a key. `view` is the displayed view.
+    /// Changes the state as this key requires. `view` is the displayed view.
     pub fn press(&mut self, key: KeyEvent, view: &View) -> Outcome {
         if key.kind == KeyEventKind::Release {
             return Outcome::Draw;
@@ -109,11 +109,11 @@ impl State {
         }
     }
 
-    /// Scrolls text with this many lines.
+    /// Scrolls an overlay that has this many lines.
     fn scroll(&mut self, to: Move, lines: usize) {
         let height = Areas::pane_lines(self.height);
         let top = self.overlay.as_mut().map_or(&mut self.ledger_top, |overlay| &mut overlay.top);
-        // At most until the last line is at the bottom.
+        // Scroll at most until the last line is at the bottom.
         let tops = lines.saturating_sub(height) + 1;
         *top = to.from((*top).min(tops - 1), tops, height.saturating_sub(1).max(1));
     }

@@ -5,19 +5,19 @@ use ratatui::layout::{Constraint, Layout, Rect};
 /// The areas of the screen, from top to bottom. Areas for which a small screen has no lines are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Areas {
-    /// Sources.
+    /// Names of the sources.
     pub title: Rect,
     /// Rates and the flow table's counts.
     pub rates: Rect,
-    /// Frames lost.
+    /// Lost frames.
     pub losses: Rect,
     /// The sparkline.
     pub history: Rect,
-    /// Panes, and the search.
+    /// The panes' names, and the search.
     pub tabs: Rect,
     /// The open pane.
     pub pane: Rect,
-    /// The range of the shown rows, and keys.
+    /// The range of the displayed rows, and keys.
     pub foot: Rect,
 }
 
@@ -39,12 +39,12 @@ impl Areas {
         Areas { title, rates, losses, history, tabs, pane, foot }
     }
 
-    /// Lines of the pane on a screen of this height.
+    /// Returns the number of lines of the pane on a screen of this height.
     pub fn pane_lines(height: u16) -> usize {
         Areas::of(Rect::new(0, 0, 1, height)).pane.height.into()
     }
 
-    /// Rows of the pane: its lines without the headings, at least one.
+    /// Returns the number of rows of the pane: its lines without the headings, at least one.
     pub fn page_lines(height: u16) -> usize {
         Areas::pane_lines(height).saturating_sub(1).max(1)
     }

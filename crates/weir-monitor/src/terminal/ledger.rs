@@ -1,4 +1,4 @@
-//! Account of frames, flows and records, line by line.
+//! Lists the counts of frames, flows and records, line by line.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::view::{ExportView, SourceView, View};
 /// A line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// The name of the counts that follow.
+    /// A title of the counts after it.
     Title(String),
-    /// A name, its value, and whether the value counts losses.
+    /// A name, its value, and whether the value tells of losses: it counts them and is not 0.
     Count(String, String, bool),
     /// A message.
     Line(String),
@@ -18,7 +18,7 @@ pub enum Entry {
     Gap,
 }
 
-/// Makes the lines, with the names of docs/ledger.md.
+/// Creates the lines. Names are those of docs/ledger.md.
 pub fn entries(view: &View) -> Vec<Entry> {
     let mut entries = Vec::new();
     for source in &view.sources {
@@ -110,7 +110,7 @@ fn drops(source: &SourceView) -> u64 {
 pub struct Losses {
     /// Lost frames, except those that were missed before the hook.
     pub frames: u64,
-    /// The same by place, without places that lost none.
+    /// Lost frames by place, without places that lost none.
     pub places: BTreeMap<String, u64>,
     /// Frames that the NIC or its driver lost before the hook.
     pub missed_before: u64,
@@ -121,7 +121,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Adds up the losses of a view.
+    /// Adds up the losses in a view.
     pub fn of(view: &View) -> Losses {
         let mut losses = Losses::default();
         let drops = view.sources.iter().flat_map(|source| &source.drops);
@@ -139,7 +139,7 @@ impl Losses {
         losses
     }
 
-    /// Whether nothing was lost.
+    /// Returns whether nothing was lost.
     pub fn is_none(&self) -> bool {
         *self == Losses::default()
     }

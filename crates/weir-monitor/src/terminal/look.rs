@@ -1,7 +1,7 @@
 //! Colours and symbols.
 //!
-//! Of the terminal's sixteen colours, red and magenta are readable on light and on dark backgrounds. So only these
-//! two are used, for losses and for the user's choices. Nothing is shown by colour alone.
+//! Of the terminal's sixteen colours, red and magenta are readable on both light and dark backgrounds. So only these
+//! two are used: red for losses, magenta for the user's choices. No information is given by colour alone.
 
 use std::env;
 
@@ -11,9 +11,9 @@ use ratatui::symbols::bar;
 /// Abilities of the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Colours. Without them: bold, underlined and reversed text.
+    /// Whether colours are used. If not, text is bold, underlined or reversed instead.
     pub has_colors: bool,
-    /// Symbols beyond ASCII.
+    /// Whether symbols beyond ASCII are used.
     pub is_unicode: bool,
 }
 
@@ -45,47 +45,47 @@ impl Look {
         if self.has_colors { Style::new().fg(color) } else { Style::new() }
     }
 
-    /// Style for losses that are happening now.
+    /// Returns the style for losses that are happening now.
     pub(super) fn losing(self) -> Style {
         self.lost().add_modifier(Modifier::REVERSED)
     }
 
-    /// Style for earlier losses.
+    /// Returns the style for earlier losses.
     pub(super) fn lost(self) -> Style {
         self.colored(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// Style for a choice of the user that changes the display: a search, a pause.
+    /// Returns the style for a choice of the user that changes the display: a search, a pause.
     pub(super) fn chosen(self) -> Style {
         self.colored(Color::Magenta).add_modifier(Modifier::BOLD)
     }
 
-    /// Style for the most important figures, and for keys.
+    /// Returns the style for the most important figures, and for keys.
     pub(super) fn strong(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    /// The label of a figure.
+    /// Returns the style for labels of figures.
     pub(super) fn faint(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// Style for headings of columns and lines.
+    /// Returns the style for headings of columns and lines.
     pub(super) fn head(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED)
     }
 
-    /// The selected row, the open pane.
+    /// Returns the style for the selected row and the open pane.
     pub(super) fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Symbol for omitted text.
+    /// Returns the symbol for omitted text.
     pub(super) fn ellipsis(self) -> char {
         if self.is_unicode { '…' } else { '~' }
     }
 
-    /// Symbol for a sorted column: largest or smallest first.
+    /// Returns the symbol of a sorted column: for the largest or the smallest value first.
     pub(super) fn order(self, is_descending: bool) -> &'static str {
         match (self.is_unicode, is_descending) {
             (true, true) => "▼",
@@ -95,12 +95,12 @@ impl Look {
         }
     }
 
-    /// A cell of a bar.
+    /// Returns the symbol for a cell of a bar.
     pub(super) fn block(self) -> &'static str {
         if self.is_unicode { bar::FULL } else { "#" }
     }
 
-    /// The steps of a sparkline.
+    /// Returns the symbols of a sparkline.
     pub(super) fn steps(self) -> bar::Set<'static> {
         if self.is_unicode {
             return bar::NINE_LEVELS;

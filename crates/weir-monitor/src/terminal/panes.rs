@@ -1,4 +1,4 @@
-//! The panes that are tables: flows, talkers, protocols.
+//! Draws the panes that are tables: flows, talkers, protocols.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -37,8 +37,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State, rows: &[Row], view
 fn flow_columns(state: &State, view: &View) -> Vec<Column> {
     use sort::Column::*;
     let column = |column: sort::Column| {
-        // Least width, elastic, rank. The widths are enough for nearly all values, so that columns do not appear and
-        // disappear with the rows.
+        // The three values: least width, whether the column is elastic, rank. The widths are enough for nearly all
+        // values, so that columns do not appear and disappear as rows change.
         let (width_min, is_elastic, rank) = match column {
             Bits => (9, false, 0),
             Packets => (9, false, 5),
@@ -153,7 +153,7 @@ fn protocol_rows(
 ) -> Vec<Vec<String>> {
     let sum: f64 = view.protocols.iter().map(|protocol| protocol.rates.bits.max(0.0)).sum();
     let cells = |one: &crate::view::Protocol| {
-        // If nothing is sent, the share is 0 / 0.
+        // If nothing is sent, the share would be 0 / 0.
         let share = one.rates.bits.max(0.0) / sum;
         let share = if share.is_finite() { share } else { 0.0 };
         let blocks = (share * BAR_WIDTH as f64).round() as usize;

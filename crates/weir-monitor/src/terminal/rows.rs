@@ -11,22 +11,22 @@ use crate::view::{FlowView, View};
 /// A pane of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pane {
-    /// Flows that have not ended.
+    /// The pane with the flows in the table.
     #[default]
     Flows,
-    /// Addresses.
+    /// The pane with the addresses.
     Talkers,
-    /// Protocols above IP.
+    /// The pane with the protocols above IP.
     Protocols,
-    /// The account of frames and records.
+    /// The pane with the ledger: counts of frames, flows and records.
     Losses,
 }
 
 impl Pane {
-    /// In the order of their keys, `1` to `4`.
+    /// All panes, in the order of their keys, `1` to `4`.
     pub const ALL: [Pane; 4] = [Pane::Flows, Pane::Talkers, Pane::Protocols, Pane::Losses];
 
-    /// The text of its tab.
+    /// Returns the name of the pane.
     pub const fn name(self) -> &'static str {
         match self {
             Pane::Flows => "Flows",
@@ -37,7 +37,7 @@ impl Pane {
     }
 }
 
-/// The identity of a row, independent of its place.
+/// The identity of a row, whatever its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowId {
     /// A flow: key, VLAN, interface.
@@ -49,22 +49,22 @@ pub enum RowId {
 }
 
 impl RowId {
-    /// The identity of a flow.
+    /// Returns the identity of a flow's row.
     pub fn of(flow: &FlowView) -> RowId {
         RowId::Flow(flow.record.key, flow.record.vlan, flow.record.interface)
     }
 }
 
-/// A row that is shown.
+/// A displayed row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its place in the view.
+    /// Index in the view.
     pub index: usize,
-    /// Its identity.
+    /// Identity of the row.
     pub id: RowId,
 }
 
-/// The rows of a pane that match the search, in order. [`Pane::Losses`] has lines instead of rows.
+/// Returns the rows of a pane that match the search, sorted. [`Pane::Losses`] has lines instead of rows.
 pub fn rows(pane: Pane, query: &Query, sort: Sort, view: &View) -> Vec<Row> {
     match pane {
         Pane::Flows => flows(query, sort, view),
@@ -100,13 +100,13 @@ fn flows(query: &Query, sort: Sort, view: &View) -> Vec<Row> {
 /// The selected row of a pane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// The selected row. `None`: the place itself is selected, whichever row is there.
+    /// The selected row. `None`: the place is selected, whichever row is there.
     id: Option<RowId>,
     place: usize,
 }
 
 impl Cursor {
-    /// The place of the selected row, or its last place if the row is gone.
+    /// Returns the place of the selected row, or its last place if the row is gone.
     pub fn place(&self, rows: &[Row]) -> usize {
         let found = self.id.and_then(|id| rows.iter().position(|row| row.id == id));
         found.unwrap_or(self.place.min(rows.len().saturating_sub(1)))
@@ -129,7 +129,8 @@ impl Cursor {
     }
 }
 
-/// The first shown row, if `length` rows are shown on `height` lines. The selected one is in the middle, if possible.
+/// Returns the first displayed row, if `length` rows are displayed on `height` lines. The selected row is in the
+/// middle, if possible.
 pub fn first_shown(place: usize, length: usize, height: usize) -> usize {
     place.saturating_sub(height / 2).min(length.saturating_sub(height))
 }

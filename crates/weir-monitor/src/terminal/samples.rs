@@ -1,4 +1,4 @@
-//! Made-up views, for tests.
+//! Sample views for tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::view::{ExportView, FlowView, Protocol, Rates, SourceView, Talker, Tra
 /// 2017-07-14 02:40:00 UTC.
 pub const NOW_NS: u64 = 1_500_000_000_000_000_000;
 
-/// TCP flow `n`: the larger `n`, the more packets, the earlier its start.
+/// Returns TCP flow `n`. A larger `n` means more packets and an earlier start.
 pub fn flow(n: u8) -> FlowView {
     let addresses = Addresses::V4 { src: [10, 0, 0, n].into(), dst: [192, 0, 2, n].into() };
     let key = FlowKey { addresses, src_port: 40_000 + u16::from(n), dst_port: 443, protocol: 6 };
@@ -34,7 +34,7 @@ pub fn flow(n: u8) -> FlowView {
     FlowView { record, rates }
 }
 
-/// As `flow`, over IPv6 and UDP, on the second interface.
+/// Returns `flow` over IPv6 and UDP, on the second interface.
 pub fn flow_v6(n: u8) -> FlowView {
     let mut flow = flow(n);
     let address = |text: &str| format!("{text}{n:x}").parse().expect("an address");
@@ -44,7 +44,7 @@ pub fn flow_v6(n: u8) -> FlowView {
     flow
 }
 
-/// `eth0` of a container, and `eth1` with a name that tries to clear the screen.
+/// Returns `eth0` of a container, and an interface whose name tries to clear the screen.
 pub fn origins() -> Vec<Origin> {
     let owner = Owner { kind: "container".into(), name: "web".into(), id: Some("5f3a".into()) };
     vec![
@@ -53,7 +53,7 @@ pub fn origins() -> Vec<Origin> {
     ]
 }
 
-/// A view of this number with flows 1 to `flows`.
+/// Returns a view with this number and the flows 1 to `flows`.
 pub fn view(number: u64, flows: u8) -> View {
     let rates = Rates { packets: 1_230_000.0, bits: 4.56e9 };
     let source = SourceView {
@@ -101,7 +101,7 @@ pub fn view(number: u64, flows: u8) -> View {
     }
 }
 
-/// As `view`, with losses in every place.
+/// Returns `view` with losses at every place.
 pub fn view_with_losses(number: u64) -> View {
     let mut view = view(number, 3);
     view.sources[0].drops = BTreeMap::from([("kernel".into(), 12_000), ("relay".into(), 0)]);

@@ -17,18 +17,19 @@ use ratatui::crossterm::terminal::{
 
 type Hook = Box<dyn Fn(&panic::PanicHookInfo<'_>) + Sync + Send>;
 
-/// A terminal in raw mode, on its alternate screen. It is restored when this is dropped.
+/// A terminal in raw mode, on its alternate screen. Dropping this value restores the terminal.
 ///
-/// It is also restored before the message of a panic is printed, which would be lost on the alternate screen.
+/// A panic restores it before its message is printed, which would be lost on the alternate screen.
 pub struct Screen {
-    /// For drawing. Never dropped: if the terminal has hung up, its `Drop` prints an error, and that panics.
+    /// The terminal for drawing. Never dropped: if the terminal has hung up, its `Drop` prints an error, and that
+    /// panics.
     pub terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     has_panicked: Arc<AtomicBool>,
     hook: Arc<Hook>,
 }
 
 impl Screen {
-    /// Sets up the terminal of standard output.
+    /// Sets up the terminal that is standard output.
     pub fn enter() -> io::Result<Screen> {
         let has_panicked = Arc::new(AtomicBool::new(false));
         let hook = Arc::new(panic::take_hook());
@@ -57,13 +58,13 @@ impl Screen {
     }
 
     /// Forgets the contents of the screen, so that the next drawing is complete. `Terminal::clear` would ask the
-    /// terminal for the place of its cursor, which not every terminal answers.
+    /// terminal for the place of its cursor, and some terminals do not answer.
     pub fn clear(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
         self.terminal.resize(size.into())
     }
 
-    /// Whether a thread of this process has panicked. The terminal is restored then.
+    /// Returns whether a thread of this process has panicked. The terminal is restored in that case.
     pub fn has_panicked(&self) -> bool {
         self.has_panicked.load(SeqCst)
     }
@@ -74,7 +75,7 @@ impl Drop for Screen {
         if !self.has_panicked() {
             restore();
         }
-        // The former hook cannot be set while this thread unwinds. Ours then stays, which does no harm.
+        // A thread that unwinds cannot set the former hook. Our hook then stays, which does no harm.
         if !thread::panicking() {
             set_hook(Arc::clone(&self.hook));
         }
@@ -85,7 +86,7 @@ fn set_hook(hook: Arc<Hook>) {
     panic::set_hook(Box::new(move |info| hook(info)));
 }
 
-/// Restores the terminal. Every step is tried, even if another one fails, because errors cannot be shown.
+/// Restores the terminal. Every step is tried, even if another one fails, because errors could not be shown.
 fn restore() {
     let _ = disable_raw_mode();
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);

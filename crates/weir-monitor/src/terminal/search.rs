@@ -1,4 +1,4 @@
-//! The search: which flows are shown.
+//! Searches for rows by text.
 
 use std::net::IpAddr;
 
@@ -7,12 +7,13 @@ use weir_flow::FlowRecord;
 
 use super::text;
 
-/// Characters that a search may have.
+/// The most characters of a search.
 pub const SEARCH_LETTERS: usize = 100;
 
-/// Words that must all be in the text of a flow, in upper or lower case.
+/// Words that must all occur in the text of a row; case is ignored.
 ///
-/// `!udp`: the text must not have this word. `=80`: a whole address, port or name, not a part of one. `!=80`: both.
+/// `!udp`: this word must not occur. `=80`: the word must be a whole address, port or name, not a part of one. `!=80`:
+/// both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     text: String,
@@ -27,7 +28,7 @@ struct Word {
 }
 
 impl Query {
-    /// The typed text; beyond [`SEARCH_LETTERS`] it is cut off.
+    /// Parses the typed text. Text beyond [`SEARCH_LETTERS`] characters is cut off.
     pub fn new(text: &str) -> Query {
         let text: String = text.chars().take(SEARCH_LETTERS).collect();
         let word = |word: &str| {
@@ -35,23 +36,23 @@ impl Query {
             let (is_whole, word) = after('=', word);
             Word { text: word.to_lowercase(), is_unwanted, is_whole }
         };
-        // A single `!` is a word that is still being typed.
+        // A word that is only `!` is still being typed, and is ignored.
         let words =
             text.split_whitespace().map(word).filter(|word| !word.text.is_empty()).collect();
         Query { text, words }
     }
 
-    /// The search as it was typed.
+    /// Returns the search as it was typed.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether every flow matches.
+    /// Returns whether the search is empty, so that everything matches.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Whether text in lower case has all words.
+    /// Returns whether text in lower case matches all words.
     pub fn matches(&self, text: &str) -> bool {
         let is_in = |word: &Word| match word.is_whole {
             true => text.split(' ').any(|part| part == word.text),
@@ -61,12 +62,13 @@ impl Query {
     }
 }
 
-/// Whether the word begins with this character, and the rest of the word.
+/// Returns whether the word begins with this character, and the rest of the word.
 fn after(mark: char, word: &str) -> (bool, &str) {
     word.strip_prefix(mark).map_or((false, word), |rest| (true, rest))
 }
 
-/// The text of a flow in lower case: addresses with ports, addresses, ports, protocol, interface with VLAN, owner.
+/// Returns the text of a flow in lower case: addresses with ports, addresses, ports, protocol, interface with VLAN,
+/// owner.
 pub fn of_flow(record: &FlowRecord, origin: Option<&Origin>) -> String {
     let key = &record.key;
     let [source, destination] = text::ends(key);
@@ -85,12 +87,12 @@ pub fn of_flow(record: &FlowRecord, origin: Option<&Origin>) -> String {
     all.to_lowercase()
 }
 
-/// The text of an address.
+/// Returns the text of an address.
 pub fn of_address(address: IpAddr) -> String {
     address.to_string()
 }
 
-/// The text of a protocol: its name and its number.
+/// Returns the text of a protocol: its name and its number.
 pub fn of_protocol(number: u8) -> String {
     format!("{} {number}", text::protocol(number))
 }

@@ -14,13 +14,13 @@ pub enum Column {
     Bits,
     /// Frames per second.
     Packets,
-    /// Bytes so far.
+    /// Bytes of the flow so far.
     TotalBytes,
-    /// Frames so far.
+    /// Frames of the flow so far.
     TotalPackets,
-    /// The first frame.
+    /// Time of the first frame.
     Start,
-    /// From the first frame to the last one.
+    /// Time from the first frame to the last one.
     Duration,
     /// The protocol's number.
     Protocol,
@@ -33,7 +33,7 @@ pub enum Column {
 }
 
 impl Column {
-    /// From left to right.
+    /// All columns, from left to right.
     pub const ALL: [Column; 10] = [
         Column::Bits,
         Column::Packets,
@@ -47,7 +47,7 @@ impl Column {
         Column::Interface,
     ];
 
-    /// Its heading.
+    /// Returns the heading.
     pub const fn name(self) -> &'static str {
         match self {
             Column::Bits => "rate",
@@ -63,13 +63,13 @@ impl Column {
         }
     }
 
-    /// Whether the usual order is the largest first.
+    /// Returns whether the column's usual order is the largest first.
     pub const fn is_descending(self) -> bool {
         use Column::*;
         matches!(self, Bits | Packets | TotalBytes | TotalPackets | Start | Duration)
     }
 
-    /// The column `by` places to the right. The first column follows the last one.
+    /// Returns the column `by` places to the right. The first column follows the last one.
     fn moved(self, by: isize) -> Column {
         let all = Column::ALL;
         let place = all.iter().position(|&column| column == self).unwrap_or_default();
@@ -77,37 +77,37 @@ impl Column {
     }
 }
 
-/// The order of flows.
+/// An order of flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sort {
-    /// The column.
+    /// The column to sort by.
     pub column: Column,
     /// Whether the column's usual order is reversed.
     pub is_reversed: bool,
 }
 
 impl Sort {
-    /// Sorts by the next column, in its usual order.
+    /// Returns the order by the next column, in its usual direction.
     pub fn next(self) -> Sort {
         Sort { column: self.column.moved(1), is_reversed: false }
     }
 
-    /// Sorts by the previous column, in its usual order.
+    /// Returns the order by the previous column, in its usual direction.
     pub fn previous(self) -> Sort {
         Sort { column: self.column.moved(-1), is_reversed: false }
     }
 
-    /// Reverses the order.
+    /// Returns the reversed order.
     pub fn reversed(self) -> Sort {
         Sort { is_reversed: !self.is_reversed, ..self }
     }
 
-    /// Whether the largest is first.
+    /// Returns whether the largest value is first.
     pub fn is_descending(self) -> bool {
         self.column.is_descending() != self.is_reversed
     }
 
-    /// The order of two flows. Equal flows are sorted by key, so that they do not change places.
+    /// Compares two flows. Flows with equal values are ordered by their keys, so that they do not change places.
     pub fn compare(self, a: &FlowView, b: &FlowView) -> Ordering {
         let order = match self.column {
             Column::Bits => a.rates.bits.total_cmp(&b.rates.bits),
@@ -131,7 +131,7 @@ fn duration(flow: &FlowView) -> u64 {
     flow.record.last_ns.saturating_sub(flow.record.first_ns)
 }
 
-/// IPv4 before IPv6, then by number.
+/// Returns a sort key: IPv4 before IPv6, then by the address as a number.
 fn source(flow: &FlowView) -> (bool, u128, u16) {
     let key = &flow.record.key;
     match key.addresses {

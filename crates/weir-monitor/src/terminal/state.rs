@@ -1,4 +1,4 @@
-//! The user's choices for the display.
+//! State of the display.
 
 use super::history::History;
 use super::look::Look;
@@ -7,9 +7,10 @@ use super::search::Query;
 use super::sort::Sort;
 use crate::view::{FlowView, View};
 
-/// The user's choices for the display.
+/// State of the display: the user's choices, and the history of rates.
 ///
-/// [`press`](State::press) changes it by keys, [`advance`](State::advance) by views; [`draw`](super::draw) shows it.
+/// [`press`](State::press) changes it on a key press, [`advance`](State::advance) on a new view; [`draw`](super::draw)
+/// displays it.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     pub(super) look: Look,
@@ -25,7 +26,7 @@ pub struct State {
     /// Number of lines of the ledger that are scrolled out at the top.
     pub(super) ledger_top: usize,
     pub(super) history: History,
-    /// Lines of the screen.
+    /// Number of lines of the screen.
     pub(super) height: u16,
 }
 
@@ -33,19 +34,19 @@ pub struct State {
 #[derive(Clone, Debug)]
 pub(super) struct Overlay {
     pub kind: OverlayKind,
-    /// Number of its lines that are scrolled out at the top.
+    /// Number of lines of the text that are scrolled out at the top.
     pub top: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum OverlayKind {
     Help,
-    /// All fields of a flow, as it was seen last, and whether it still exists.
+    /// All fields of a flow, as it was in the last view that had it, and whether it still exists.
     Flow(Box<FlowView>, bool),
 }
 
 impl State {
-    /// The first pane, without a selection.
+    /// Creates the state for the first pane, without a selection.
     #[must_use]
     pub fn new(look: Look) -> State {
         State { look, ..State::default() }
@@ -56,7 +57,7 @@ impl State {
         self.height = height;
     }
 
-    /// Whether the display is paused. New views must still be given to [`remember`](State::remember).
+    /// Returns whether the display is paused. New views must still be passed to [`remember`](State::remember).
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.is_paused
@@ -67,7 +68,7 @@ impl State {
         self.history.push(view);
     }
 
-    /// Shows this view from now on.
+    /// Displays this view from now on.
     pub fn advance(&mut self, view: &View) {
         self.remember(view);
         for pane in [Pane::Flows, Pane::Talkers, Pane::Protocols] {
@@ -84,17 +85,17 @@ impl State {
         }
     }
 
-    /// The rows of the open pane.
+    /// Returns the rows of the open pane.
     pub(super) fn rows(&self, view: &View) -> Vec<Row> {
         rows(self.pane, &self.query, self.sort, view)
     }
 
-    /// The cursor of the open pane.
+    /// Returns the cursor of the open pane.
     pub(super) fn cursor(&mut self) -> &mut Cursor {
         &mut self.cursors[self.pane as usize]
     }
 
-    /// The place of the selected row of the open pane.
+    /// Returns the place of the selected row in the open pane.
     pub(super) fn place(&self, rows: &[Row]) -> usize {
         self.cursors[self.pane as usize].place(rows)
     }

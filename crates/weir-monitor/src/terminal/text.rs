@@ -1,20 +1,20 @@
-//! Numbers, times and names as text for people.
+//! Formats numbers, times and names for people.
 
 use chrono::{DateTime, Utc};
 use weir_frame::flow::{FlowKey, protocol_name};
 use weir_frame::headers::Addresses;
 
-/// `1.23 Mpps`: frames per second.
+/// Formats frames per second: `1.23 Mpps`.
 pub fn packet_rate(rate: f64) -> String {
     scaled(rate, ["pps", "kpps", "Mpps", "Gpps", "Tpps"])
 }
 
-/// `4.56 Gb/s`: bits per second.
+/// Formats bits per second: `4.56 Gb/s`.
 pub fn bit_rate(rate: f64) -> String {
     scaled(rate, ["b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s"])
 }
 
-/// `7.89 GB`: bytes, in powers of 1000 as for rates.
+/// Formats bytes, in powers of 1000 as for rates: `7.89 GB`.
 pub fn bytes(count: u64) -> String {
     match count {
         0..1000 => format!("{count} B"),
@@ -22,7 +22,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// `1,234/s`: a rate of events, without a unit prefix.
+/// Formats a rate of events, without a unit prefix: `1,234/s`.
 pub fn per_second(rate: f64) -> String {
     match rate {
         rate if !is_rate(rate) => "0/s".to_owned(),
@@ -32,7 +32,7 @@ pub fn per_second(rate: f64) -> String {
     }
 }
 
-/// `12,345`.
+/// Formats a number with a comma between groups of three digits: `12,345`.
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -45,7 +45,7 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
-/// Three digits, in the largest unit in which the value is at least 1.
+/// Formats a value with three digits, in the largest unit in which it is at least 1.
 fn scaled(rate: f64, units: [&str; 5]) -> String {
     let (mut value, mut unit) = (if is_rate(rate) { rate } else { 0.0 }, 0);
     // Values from 999.5 on would be rounded to 1000, which has four digits.
@@ -63,12 +63,13 @@ fn scaled(rate: f64, units: [&str; 5]) -> String {
     }
 }
 
-/// Rates are computed with clocks of other processes, so they may be NaN or infinite.
+/// Returns whether a rate is finite and above 0. Rates are computed with clocks of other processes, so they may be NaN
+/// or infinite.
 fn is_rate(rate: f64) -> bool {
     rate.is_finite() && rate > 0.0
 }
 
-/// `0.123s`, `12.3s`, `1m2s`, `3h4m`, `5d6h`: nanoseconds.
+/// Formats a duration in nanoseconds: `0.123s`, `12.3s`, `1m2s`, `3h4m`, `5d6h`.
 pub fn span(ns: u64) -> String {
     let tenths = ns / 100_000_000;
     let seconds = tenths / 10;
@@ -81,12 +82,12 @@ pub fn span(ns: u64) -> String {
     }
 }
 
-/// `02:40:00`: the time of day in UTC, for nanoseconds since the Unix epoch.
+/// Formats nanoseconds since the Unix epoch as time of day in UTC: `02:40:00`.
 pub fn clock(ns: u64) -> String {
     date_time(ns).format("%H:%M:%S").to_string()
 }
 
-/// `2017-07-14 02:40:00.123456789 UTC`.
+/// Formats nanoseconds since the Unix epoch: `2017-07-14 02:40:00.123456789 UTC`.
 pub fn date(ns: u64) -> String {
     date_time(ns).format("%Y-%m-%d %H:%M:%S%.9f UTC").to_string()
 }
@@ -95,12 +96,12 @@ fn date_time(ns: u64) -> DateTime<Utc> {
     DateTime::from_timestamp_nanos(ns.try_into().unwrap_or(i64::MAX))
 }
 
-/// `tcp`; the number if the protocol has no usual name.
+/// Returns the name of a protocol, such as `tcp`, or its number if it has no usual name.
 pub fn protocol(number: u8) -> String {
     protocol_name(number).map_or_else(|| number.to_string(), str::to_owned)
 }
 
-/// Source and destination, with their ports if these are not 0: `10.0.0.1:80`, `[::1]:80`.
+/// Formats source and destination, with their ports if these are not 0: `10.0.0.1:80`, `[::1]:80`.
 pub fn ends(key: &FlowKey) -> [String; 2] {
     let v4 = |address, port| match port {
         0 => format!("{address}"),
@@ -116,7 +117,7 @@ pub fn ends(key: &FlowKey) -> [String; 2] {
     }
 }
 
-/// Source and destination without ports.
+/// Formats source and destination without ports.
 pub fn addresses(key: &FlowKey) -> [String; 2] {
     match key.addresses {
         Addresses::V4 { src, dst } => [src.to_string(), dst.to_string()],
@@ -124,7 +125,7 @@ pub fn addresses(key: &FlowKey) -> [String; 2] {
     }
 }
 
-/// TCP flags as tools write them, of `CEUAPRSF`; `-` if none was set.
+/// Formats TCP flags as letters, in the order `CEUAPRSF`; `-` if none was set.
 pub fn tcp_flags(flags: u8) -> String {
     let letters = (0..8).rev().zip("CEUAPRSF".chars());
     let set: String =
@@ -132,8 +133,8 @@ pub fn tcp_flags(flags: u8) -> String {
     if set.is_empty() { "-".to_owned() } else { set }
 }
 
-/// A name from outside. Control characters are escaped, because terminals act on them, and so are characters that would
-/// move or hide the text around them.
+/// Escapes a name from outside. Terminals act on control characters, and some other characters move or hide the text
+/// around them.
 pub fn escaped(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for letter in name.chars() {

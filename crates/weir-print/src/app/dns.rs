@@ -1,6 +1,7 @@
-//! DNS and multicast DNS: header, questions and answers. Source: RFC 1035, 6762, 6891.
+//! Prints DNS and multicast DNS: header, questions and answers. Source: RFC 1035, 6762, 6891.
 //!
-//! Messages are taken apart by `simple-dns`: names that point at names are where parsers of DNS go wrong.
+//! Messages are parsed by `simple-dns`. Compressed names, which point at other names, are a common source of errors in
+//! DNS parsers.
 
 use simple_dns::rdata::RData;
 use simple_dns::{Name, Packet, QTYPE, Question, ResourceRecord, TYPE};
@@ -22,9 +23,10 @@ const RECURSION_OFFERED: u16 = 0x0080;
 const AUTHENTIC: u16 = 0x0020;
 const CHECKING_DISABLED: u16 = 0x0010;
 
-/// `4660+ A? example.com. (29)` or `4660 1/0/0 A 10.0.0.1 (45)`
+/// Writes a message: `4660+ A? example.com. (29)` or `4660 1/0/0 A 10.0.0.1 (45)`.
 ///
-/// `is_multicast`: the class has a bit for where the answer goes. `is_part`: the rest is in other fragments.
+/// With `is_multicast`, the top bit of the class is a flag, as in multicast DNS. With `is_part`, the rest of the
+/// message is in other fragments.
 pub fn write(line: &mut Line<'_>, message: Bytes<'_>, is_multicast: bool, is_part: bool) {
     let Some(head) = message.head::<HEADER_BYTES>() else { return line.cut_off("domain") };
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
@@ -64,7 +66,8 @@ pub fn write(line: &mut Line<'_>, message: Bytes<'_>, is_multicast: bool, is_par
     line.out.put(")");
 }
 
-/// ` A? example.com.`, and with multicast whether the answer shall come to one (QU) or to all (QM).
+/// Writes the questions: ` A? example.com.`. With multicast DNS also whether a unicast (QU) or a multicast answer (QM)
+/// is wanted.
 fn write_questions(out: &mut Vec<u8>, questions: &[Question<'_>], is_multicast: bool) {
     for question in questions.iter().take(RECORDS_MAX) {
         out.put(" ");
@@ -114,7 +117,7 @@ fn write_operation(out: &mut Vec<u8>, flags: u16) {
     }
 }
 
-/// `[1au]`: sections of a question that questions do not usually have.
+/// Writes counts of sections that a query does not usually have: `[1au]`.
 fn write_counts(out: &mut Vec<u8>, counts: [u16; 4]) {
     for (count, usual, name) in
         [(counts[1], 0, "a"), (counts[0], 1, "q"), (counts[2], 0, "n"), (counts[3], 0, "au")]
@@ -128,7 +131,7 @@ fn write_counts(out: &mut Vec<u8>, counts: [u16; 4]) {
     }
 }
 
-/// `NXDomain*-`: response code and flags of an answer.
+/// Writes response code and flags of an answer: `NXDomain*-`.
 fn write_outcome(out: &mut Vec<u8>, flags: u16) {
     const CODES: [&str; 11] = [
         "",
@@ -192,7 +195,7 @@ fn write_type(out: &mut Vec<u8>, kind: TYPE) {
     }
 }
 
-/// `A 10.0.0.1`, `CNAME example.com.`, `MX mail.example.com. 10`
+/// Writes a record: `A 10.0.0.1`, `CNAME example.com.`, `MX mail.example.com. 10`.
 fn write_record(out: &mut Vec<u8>, record: &ResourceRecord<'_>) {
     if record.cache_flush {
         out.put("(Cache flush) ");

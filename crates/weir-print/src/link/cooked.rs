@@ -1,5 +1,5 @@
-//! Linux cooked headers, which other tools write for a capture on "any". Source: LINKTYPE_LINUX_SLL,
-//! _SLL2.
+//! Prints Linux cooked headers, which other tools write when they capture on "any". Source: LINKTYPE_LINUX_SLL,
+//! LINKTYPE_LINUX_SLL2.
 
 use super::{ethernet, llc};
 use crate::bytes::Bytes;
@@ -7,7 +7,7 @@ use crate::line::Line;
 use crate::next::Next;
 use crate::text::Text;
 
-// Kernel numbers for frames without an ethertype: 802.3 "raw" of Novell, and 802.2.
+// Protocol numbers of Linux for frames without an ethertype: "raw" 802.3 of Novell, and 802.2.
 const NOVELL: u16 = 1;
 const LLC: u16 = 4;
 
@@ -18,7 +18,7 @@ pub fn write<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     };
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     if line.options.link {
-        // To the right in three columns, as tcpdump has it; of the second version to the left.
+        // Right-aligned in three columns, as tcpdump does. In version 2 the text is left-aligned.
         let way = way(be16(0)).trim_end();
         line.out.put(&"   "[way.len()..]);
         line.out.put(way);
@@ -44,7 +44,7 @@ pub fn write_2<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     write_payload(line, protocol, frame.after(20))
 }
 
-/// `02:00:00:00:00:01 ethertype IPv4 (0x0800), length 56: `
+/// Writes the sender's address and the protocol: `02:00:00:00:00:01 ethertype IPv4 (0x0800), length 56: `
 fn write_link(line: &mut Line<'_>, address: (u16, &[u8]), protocol: u16, len: usize) {
     if let (6, Some(mac)) = (address.0, address.1.first_chunk()) {
         line.out.mac(*mac);
@@ -71,7 +71,7 @@ fn write_payload<'a>(line: &mut Line<'_>, protocol: u16, packet: Bytes<'a>) -> O
     }
 }
 
-/// The receiver, in tcpdump's words.
+/// Returns tcpdump's word for the packet type: the receiver, or the direction.
 fn way(kind: u16) -> &'static str {
     match kind {
         0 => "In  ",

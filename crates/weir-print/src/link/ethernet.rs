@@ -1,4 +1,4 @@
-//! Ethernet II, its tags, and the header that the ethertype names. Source: IEEE 802.1Q-2022, IEEE's
+//! Prints Ethernet II and VLAN tags, and selects the next header by ethertype. Source: IEEE 802.1Q-2022, IEEE's
 //! ethertype registry.
 
 use weir_frame::headers::{VlanTag, ether_type};
@@ -10,13 +10,13 @@ use crate::net::{arp, lldp};
 use crate::next::Next;
 use crate::text::Text;
 
-/// Ethertype of a bridged Ethernet frame in a tunnel.
+/// Ethertype of an Ethernet frame in a tunnel (Transparent Ethernet Bridging).
 pub const BRIDGED: u16 = 0x6558;
 const PPPOE_SESSION: u16 = 0x8864;
 const LLDP: u16 = 0x88cc;
 const MPLS: [u16; 2] = [0x8847, 0x8848];
 const REVERSE_ARP: u16 = 0x8035;
-/// Of a tag: dropped first where there is too much.
+/// The drop eligible indicator (DEI) of a tag: the frame may be dropped first during congestion.
 const DROP_ELIGIBLE: u16 = 0x1000;
 
 pub fn write<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
@@ -37,7 +37,7 @@ pub fn write<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     Some(Next::TypeOrLength(kind, frame.after(14)))
 }
 
-/// Bytes before what an ethertype names.
+/// Returns the length of the link-layer headers, with tags and 802.2.
 pub fn header_bytes(frame: &[u8]) -> usize {
     let frame = Bytes::new(frame, frame.len());
     let mut at = 14;
@@ -61,7 +61,7 @@ fn write_kind(line: &mut Line<'_>, kind: u16) {
     write_named_kind(line, kind);
 }
 
-/// `ethertype IPv4 (0x0800)`: the header behind it leaves out its name.
+/// Writes the ethertype, `ethertype IPv4 (0x0800)`, after which the next header leaves out its name.
 pub fn write_named_kind(line: &mut Line<'_>, kind: u16) {
     line.out.put("ethertype ");
     line.out.put(name(kind).unwrap_or("Unknown"));
@@ -71,7 +71,7 @@ pub fn write_named_kind(line: &mut Line<'_>, kind: u16) {
     line.named();
 }
 
-/// Writes the part that follows an ethertype or an 802.3 length.
+/// Writes or returns the header that follows an ethertype or an 802.3 length.
 pub fn write_payload<'a>(line: &mut Line<'_>, kind: u16, rest: Bytes<'a>) -> Option<Next<'a>> {
     if kind < ether_type::LOWEST {
         return llc::write(line, rest.up_to(usize::from(kind)));
@@ -79,7 +79,7 @@ pub fn write_payload<'a>(line: &mut Line<'_>, kind: u16, rest: Bytes<'a>) -> Opt
     write_ethertype(line, kind, rest)
 }
 
-/// Writes the part that follows a number that is an ethertype and never a length.
+/// Writes or returns the header that follows an ethertype; `kind` is never a length.
 pub fn write_ethertype<'a>(line: &mut Line<'_>, kind: u16, rest: Bytes<'a>) -> Option<Next<'a>> {
     match kind {
         ether_type::IPV4 => return Some(Next::V4(rest)),
@@ -109,7 +109,7 @@ pub fn write_ethertype<'a>(line: &mut Line<'_>, kind: u16, rest: Bytes<'a>) -> O
     None
 }
 
-/// `vlan 100, p 3, `
+/// Writes a tag: `vlan 100, p 3, `
 fn write_tag<'a>(line: &mut Line<'_>, tpid: u16, rest: Bytes<'a>) -> Option<Next<'a>> {
     let Some((tci, next)) = rest.be16(0).zip(rest.be16(2)) else {
         line.cut_off("vlan");
@@ -143,7 +143,7 @@ fn write_pppoe<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Next<'a>> {
     Some(Next::Ppp(rest.after(6).up_to(usize::from(len))))
 }
 
-/// Names of ethertypes that are met on real links.
+/// Returns the name of an ethertype, if it is common on real links.
 fn name(kind: u16) -> Option<&'static str> {
     Some(match kind {
         ether_type::IPV4 => "IPv4",

@@ -1,4 +1,4 @@
-//! IEEE 802.2 behind an 802.3 length: STP, SNAP, or the numbers of the service.
+//! Prints IEEE 802.2 (LLC) after an 802.3 length: STP, SNAP, or the numbers of the service access points.
 
 use crate::bytes::Bytes;
 use crate::line::Line;
@@ -31,11 +31,11 @@ pub fn write<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Next<'a>> {
     None
 }
 
-/// Bytes of this header, with SNAP's behind it.
+/// Returns the length of the LLC header, with the SNAP header after it.
 pub fn header_bytes(rest: Bytes<'_>) -> usize {
     match rest.head::<3>() {
         Some(&[SNAP_SAP, SNAP_SAP, 3]) => 8,
-        // Frames without sequence numbers have one control byte, the others two. Source: IEEE 802.2, 5.4.
+        // Unnumbered frames have one control byte, the others two. Source: IEEE 802.2, 5.4.
         Some(&[.., control]) if control & 3 == 3 => 3,
         Some(_) => 4,
         None => 0,
@@ -48,7 +48,7 @@ fn write_snap<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Next<'a>> {
         return None;
     };
     let (oui, kind) = (u32::from_be_bytes([0, a, b, c]), u16::from_be_bytes([k0, k1]));
-    // RFC 1042: the number is an ethertype.
+    // With OUI 0 the number is an ethertype (RFC 1042).
     if oui == 0 {
         return Some(Next::EtherType(kind, rest.after(5)));
     }

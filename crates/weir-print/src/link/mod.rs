@@ -1,4 +1,4 @@
-//! The link layer: where the first packet of a frame begins.
+//! Prints the link-layer header and finds the packet after it.
 
 mod cooked;
 pub mod ethernet;
@@ -11,7 +11,7 @@ use crate::next::Next;
 use crate::options::Options;
 use crate::text::Text;
 
-/// Link types that are taken apart. Source: tcpdump.org/linktypes.html.
+/// Supported link types. Source: tcpdump.org/linktypes.html.
 mod link_type {
     pub use weir_frame::pcapng::{
         LINKTYPE_ETHERNET as ETHERNET, LINKTYPE_IPV4 as IPV4, LINKTYPE_IPV6 as IPV6,
@@ -20,7 +20,7 @@ mod link_type {
 
     pub const NULL: u16 = 0;
     pub const PPP: u16 = 9;
-    /// Numbers of DLT_RAW on the systems that wrote it into files.
+    /// Numbers of DLT_RAW on some systems, which wrote them into files.
     pub const OLD_RAW: [u16; 2] = [12, 14];
     pub const PPP_HDLC: u16 = 50;
     pub const C_HDLC: u16 = 104;
@@ -50,7 +50,7 @@ pub fn write<'a>(line: &mut Line<'_>, link_type: u16, frame: Bytes<'a>) -> Optio
     }
 }
 
-/// An address family of the system that captured, in 4 bytes, then the packet.
+/// Prints the loopback header: an address family of the capturing system, in 4 bytes.
 fn loopback<'a>(
     line: &mut Line<'_>,
     frame: Bytes<'a>,
@@ -69,7 +69,7 @@ fn loopback<'a>(
     }
     match family {
         2 => Some(Next::V4(packet)),
-        // Linux 10; NetBSD and OpenBSD 24, FreeBSD 28, macOS 30.
+        // AF_INET6: 10 on Linux, 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on macOS.
         10 | 24 | 28 | 30 => Some(Next::V6(packet)),
         other => {
             line.out.put("AF ");
@@ -80,7 +80,7 @@ fn loopback<'a>(
     }
 }
 
-/// Whether a line has the direction that the link layer itself says.
+/// Returns whether the printed line has the direction from the link-layer header.
 #[must_use]
 pub fn has_direction(link_type: u16, options: &Options) -> bool {
     match link_type {
@@ -90,7 +90,7 @@ pub fn has_direction(link_type: u16, options: &Options) -> bool {
     }
 }
 
-/// Bytes of the link layer before the packet, as tcpdump counts them: with tags and with 802.2.
+/// Returns the length of the link-layer headers as tcpdump counts it: with tags and 802.2.
 pub fn header_bytes(link_type: u16, frame: &[u8]) -> usize {
     use link_type::*;
     match link_type {

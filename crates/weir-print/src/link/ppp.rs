@@ -1,4 +1,4 @@
-//! PPP: a protocol number, then its packet. Source: RFC 1661, 1662; IANA, "PPP Numbers".
+//! Prints PPP: a protocol number and its packet. Source: RFC 1661, 1662; IANA, "PPP Numbers".
 
 use crate::bytes::Bytes;
 use crate::line::Line;
@@ -8,20 +8,20 @@ use crate::text::Text;
 const ADDRESS: u8 = 0xff;
 const CONTROL: u8 = 0x03;
 const CISCO_UNICAST: u8 = 0x0f;
-/// Keepalives of Cisco HDLC.
+/// Protocol number of the keepalives of Cisco HDLC.
 const SLARP: u16 = 0x8035;
 
-/// A frame of a serial line: with address and control, or without if they are compressed.
+/// Prints a frame of a serial line, with address and control fields, or without them if they are compressed.
 pub fn write_framed<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     match frame.head::<2>() {
         Some(&[ADDRESS, CONTROL]) => write(line, frame.after(2)),
-        // Cisco HDLC shares the link type.
+        // Cisco HDLC uses the same link type.
         Some(&[CISCO_UNICAST, 0]) => write_cisco(line, frame),
         _ => write(line, frame),
     }
 }
 
-/// Cisco HDLC: address, control and an ethertype.
+/// Prints a Cisco HDLC frame: address, control and an ethertype.
 pub fn write_cisco<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     let Some(kind) = frame.be16(2) else {
         line.cut_off("chdlc");
@@ -35,9 +35,9 @@ pub fn write_cisco<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>
     Some(Next::EtherType(kind, frame.after(4)))
 }
 
-/// From the protocol number on.
+/// Prints PPP from the protocol number on.
 pub fn write<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
-    // An odd first byte is the whole number (RFC 1661, section 6.5).
+    // If the first byte is odd, it is the whole protocol number (RFC 1661, section 6.5).
     let (protocol, packet) = match (frame.u8(0), frame.be16(0)) {
         (Some(byte), _) if byte & 1 == 1 => (u16::from(byte), frame.after(1)),
         (_, Some(protocol)) => (protocol, frame.after(2)),
@@ -76,7 +76,7 @@ pub fn write<'a>(line: &mut Line<'_>, frame: Bytes<'a>) -> Option<Next<'a>> {
     None
 }
 
-/// `, Conf-Request (0x01), id 1`
+/// Writes code and identifier of a control packet: `, Conf-Request (0x01), id 1`
 fn write_control(line: &mut Line<'_>, packet: Bytes<'_>) {
     let Some(&[code, id]) = packet.head::<2>() else { return };
     const CODES: [&str; 11] = [

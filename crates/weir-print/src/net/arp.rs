@@ -1,4 +1,4 @@
-//! ARP and RARP. Source: RFC 826, 903.
+//! Prints ARP and RARP. Source: RFC 826, 903.
 
 use crate::bytes::Bytes;
 use crate::line::Line;

@@ -1,4 +1,4 @@
-//! IPv4. Source: RFC 791; RFC 3168 (ECN).
+//! Prints IPv4. Source: RFC 791; RFC 3168 (ECN).
 
 use weir_frame::checksum::{fold, word_sum};
 
@@ -54,8 +54,7 @@ pub fn write<'a>(line: &mut Line<'_>, packet: Bytes<'a>) -> Option<Next<'a>> {
         src: head[12..].first_chunk().expect("8 bytes"),
         dst: head[16..].first_chunk().expect("4 bytes"),
     };
-    // The length that the packet states, so that lengths are those of the wire though the capture has
-    // less.
+    // Use the length in the header, so that printed lengths are those on the wire even if the capture has fewer bytes.
     let payload = Bytes::new(packet.kept(), total).after(header_bytes);
     let protocol = head[9];
     if offset > 0 {
@@ -68,7 +67,7 @@ pub fn write<'a>(line: &mut Line<'_>, packet: Bytes<'a>) -> Option<Next<'a>> {
     Some(Next::Above(protocol, Above { hosts, payload, is_fragment, has_hosts: false }))
 }
 
-/// `udp fragment, offset 1480, length 520`
+/// Writes the line of a later fragment: `udp fragment, offset 1480, length 520`
 pub fn write_fragment(line: &mut Line<'_>, protocol: u8, offset: usize, len: usize) {
     transport::write_plain(line.out, protocol);
     line.out.put(" fragment, offset ");
@@ -76,7 +75,7 @@ pub fn write_fragment(line: &mut Line<'_>, protocol: u8, offset: usize, len: usi
     line.length(len);
 }
 
-/// `(tos 0x0, ttl 64, id 1, offset 0, flags [DF], proto TCP (6), length 60) `
+/// Writes the fields of the header: `(tos 0x0, ttl 64, id 1, offset 0, flags [DF], proto TCP (6), length 60) `
 fn write_header(line: &mut Line<'_>, packet: &[u8], head: &[u8; 20], total: usize) {
     let be16 = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
     let is_checked = !line.options.unchecked;

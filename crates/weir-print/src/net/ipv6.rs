@@ -1,4 +1,4 @@
-//! IPv6 and its extension headers. Source: RFC 8200, 4302 (AH), 2675 (jumbograms).
+//! Prints IPv6 and its extension headers. Source: RFC 8200, 4302 (AH), 2675 (jumbograms).
 
 use weir_frame::headers::protocol::{
     AH, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING, TCP, UDP,
@@ -30,8 +30,8 @@ pub fn write<'a>(line: &mut Line<'_>, packet: Bytes<'a>) -> Option<Next<'a>> {
     let mut protocol = head[6];
     let payload_bytes = usize::from(u16::from_be_bytes([head[4], head[5]]));
     let len = if payload_bytes == 0 && packet.len() > 40 {
-        // A jumbogram says its length in a hop-by-hop option.
-        // Frames of the least size have padding behind a header without payload.
+        // A jumbogram has its length in a hop-by-hop option. A short Ethernet frame may have padding after a header
+        // without payload. Otherwise the NIC will set the length.
         line.has_ip_length_0 |= protocol != HOP_BY_HOP && packet.len() > PADDED_BYTES_MAX;
         packet.len() - 40
     } else {
@@ -50,7 +50,8 @@ pub fn write<'a>(line: &mut Line<'_>, packet: Bytes<'a>) -> Option<Next<'a>> {
         dst: head[24..].first_chunk().expect("16 bytes"),
     };
     let mut payload = Bytes::new(packet.kept(), len + 40).after(40);
-    // As tcpdump: the addresses stand with the ports where these follow at once, else before the extensions.
+    // As in tcpdump: if TCP or UDP follows at once, the addresses are printed with the ports, otherwise before the
+    // extension headers.
     let has_hosts = !matches!(protocol, TCP | UDP);
     if has_hosts {
         hosts.write(line);
@@ -105,7 +106,7 @@ fn extension(protocol: u8) -> Option<&'static str> {
     })
 }
 
-/// `(flowlabel 0x12345, hlim 64, next-header TCP (6) payload length: 20) `
+/// Writes the fields of the header: `(flowlabel 0x12345, hlim 64, next-header TCP (6) payload length: 20) `
 fn write_header(line: &mut Line<'_>, head: &[u8; 40], payload_bytes: usize) {
     let word = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
     let out = &mut *line.out;

@@ -1,4 +1,4 @@
-//! LLDP: the name of the system that speaks. Source: IEEE 802.1AB-2016, section 8.
+//! Prints LLDP: the name of the sending system. Source: IEEE 802.1AB-2016, section 8.
 
 use crate::bytes::Bytes;
 use crate::limits::FIELDS_MAX;

@@ -1,4 +1,4 @@
-//! Layer 3, and what stands directly on a link.
+//! Protocols of layer 3, and others directly on the link layer.
 
 pub mod arp;
 pub mod ipv4;

@@ -1,5 +1,5 @@
-//! MPLS labels and the header below the last. Source: RFC 3032, 5462; the first nibble tells what follows, RFC
-//! 4928.
+//! Prints MPLS labels, and finds the header after the last label. Source: RFC 3032, 5462; RFC 4928 for the first
+//! nibble, by which the next header is recognized.
 
 use crate::bytes::Bytes;
 use crate::limits::LABELS_MAX;

@@ -1,4 +1,4 @@
-//! Spanning tree. Source: IEEE 802.1D-2004, section 9; 802.1Q-2018, section 14.
+//! Prints spanning tree protocols. Source: IEEE 802.1D-2004, section 9; 802.1Q-2018, section 14.
 
 use std::io::Write;
 
@@ -41,7 +41,7 @@ pub fn write(line: &mut Line<'_>, rest: Bytes<'_>) {
     line.length(rest.len());
 }
 
-/// `, Flags [Proposal, Learn, Forward]`
+/// Writes the flags: `, Flags [Proposal, Learn, Forward]`
 fn write_flags(line: &mut Line<'_>, flags: u8) {
     const NAMES: [(u8, &str); 6] = [
         (0x01, "Topology change"),
@@ -62,7 +62,7 @@ fn write_flags(line: &mut Line<'_>, flags: u8) {
     line.out.put(if separator.is_empty() { "none]" } else { "]" });
 }
 
-/// `, bridge-id 8000.00:11:22:33:44:55.8001`: priority, address, port.
+/// Writes priority, address and port of a bridge: `, bridge-id 8000.00:11:22:33:44:55.8001`
 fn write_bridge(line: &mut Line<'_>, body: &[u8; 27]) {
     let digits = |bytes: &[u8]| u16::from_be_bytes([bytes[0], bytes[1]]);
     let _ = write!(line.out, ", bridge-id {:04x}.", digits(&body[17..]));

@@ -1,4 +1,4 @@
-//! GENEVE. Source: RFC 8926.
+//! Prints GENEVE. Source: RFC 8926.
 
 use crate::bytes::Bytes;
 use crate::line::Line;
@@ -8,7 +8,7 @@ use crate::text::Text;
 pub const PORT: u16 = 6081;
 const HEADER_BYTES: usize = 8;
 
-/// Version 0 is the only one.
+/// Returns whether the data can be GENEVE: version 0 is the only version.
 pub fn is_it(data: Bytes<'_>) -> bool {
     data.u8(0).is_some_and(|first| first >> 6 == 0) && data.len() >= HEADER_BYTES
 }

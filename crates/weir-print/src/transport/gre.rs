@@ -1,4 +1,4 @@
-//! GRE. Source: RFC 2784, 2890, 2637 (version 1: PPTP).
+//! Prints GRE. Source: RFC 2784, 2890, 2637 (version 1: PPTP).
 
 use crate::bytes::Bytes;
 use crate::line::Line;
@@ -9,7 +9,7 @@ const CHECKSUM: u16 = 0x8000;
 const ROUTING: u16 = 0x4000;
 const KEY: u16 = 0x2000;
 const SEQUENCE: u16 = 0x1000;
-/// Of version 1.
+/// Flag of version 1: an acknowledgment number is present.
 const ACKNOWLEDGMENT: u16 = 0x0080;
 const PPP: u16 = 0x880b;
 
@@ -21,7 +21,7 @@ pub fn write<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Next<'a>> {
     next?
 }
 
-/// `None`: cut off.
+/// Writes the header and returns the next one. The outer `Option` is `None` if the header is cut off.
 fn walk<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Option<Next<'a>>> {
     let (flags, kind) = rest.be16(0).zip(rest.be16(2))?;
     let version = flags & 7;
@@ -38,7 +38,7 @@ fn walk<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Option<Next<'a>>> {
             line.out.put(", key=");
             line.out.hex(key, 1);
         } else {
-            // Length of the payload, and the call.
+            // In version 1 the key has the length of the payload and the call ID.
             line.out.put(", call ");
             line.out.dec(key & 0xffff);
         }
@@ -58,7 +58,7 @@ fn walk<'a>(line: &mut Line<'_>, rest: Bytes<'a>) -> Option<Option<Next<'a>>> {
     line.length(rest.len());
     line.out.put(": ");
     Some(match kind {
-        // Source routes have no use, and their length is only known by walking them.
+        // Source routes are obsolete. Their length is known only after parsing all of them.
         _ if flags & ROUTING != 0 => {
             line.out.put("source routes");
             None

@@ -1,4 +1,4 @@
-//! ICMP. Source: RFC 792, 950, 1191, 1256; IANA, "ICMP Parameters".
+//! Prints ICMP. Source: RFC 792, 950, 1191, 1256; IANA, "ICMP Parameters".
 
 use weir_frame::headers::protocol;
 

@@ -1,4 +1,4 @@
-//! ICMPv6. Source: RFC 4443, 4861, 2710, 3810; IANA, "ICMPv6 Parameters".
+//! Prints ICMPv6. Source: RFC 4443, 4861, 2710, 3810; IANA, "ICMPv6 Parameters".
 
 use weir_frame::headers::protocol;
 

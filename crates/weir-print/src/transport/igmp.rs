@@ -1,4 +1,4 @@
-//! IGMP. Source: RFC 2236, 3376.
+//! Prints IGMP. Source: RFC 2236, 3376.
 
 use crate::bytes::Bytes;
 use crate::line::Line;

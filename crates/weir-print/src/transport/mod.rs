@@ -1,4 +1,4 @@
-//! Protocols above IP.
+//! Prints the protocols above IP.
 
 mod geneve;
 mod gre;
@@ -16,7 +16,7 @@ use crate::line::Line;
 use crate::next::{Above, Next};
 use crate::text::Text;
 
-/// The addresses, then what `protocol` carries.
+/// Writes the addresses, and then the header of `protocol`.
 pub fn write<'a>(line: &mut Line<'_>, protocol: u8, above: Above<'a>) -> Option<Next<'a>> {
     match protocol {
         number::TCP => {
@@ -52,7 +52,7 @@ pub fn write<'a>(line: &mut Line<'_>, protocol: u8, above: Above<'a>) -> Option<
     None
 }
 
-/// `ospf`, or `ip-proto-200`.
+/// Writes the name of a protocol, or its number: `ospf`, `ip-proto-200`.
 pub fn write_plain(out: &mut Vec<u8>, protocol: u8) {
     match name(protocol) {
         Some(name) => out.put(name),
@@ -65,7 +65,7 @@ pub fn write_plain(out: &mut Vec<u8>, protocol: u8) {
 
 const IP_IN_IP: u8 = 4;
 
-/// Source: RFC 4303.
+/// Writes an ESP header. Source: RFC 4303.
 fn write_esp(line: &mut Line<'_>, payload: Bytes<'_>) {
     let Some((spi, sequence)) = payload.be32(0).zip(payload.be32(4)) else {
         return line.cut_off("esp");
@@ -78,7 +78,7 @@ fn write_esp(line: &mut Line<'_>, payload: Bytes<'_>) {
     line.length(payload.len());
 }
 
-/// `TCP (6)`, as `-v` has it.
+/// Writes name and number of a protocol as `tcpdump -v` does: `TCP (6)`.
 pub fn write_name(out: &mut Vec<u8>, protocol: u8) {
     match name(protocol) {
         Some(name) => out.extend(name.bytes().map(|byte| byte.to_ascii_uppercase())),
@@ -89,7 +89,7 @@ pub fn write_name(out: &mut Vec<u8>, protocol: u8) {
     out.put(")");
 }
 
-/// Names of protocols above IP. Source: IANA, "Assigned Internet Protocol Numbers".
+/// Returns the name of a protocol above IP. Source: IANA, "Assigned Internet Protocol Numbers".
 fn name(protocol: u8) -> Option<&'static str> {
     Some(match protocol {
         number::HOP_BY_HOP => "options",

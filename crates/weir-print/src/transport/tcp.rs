@@ -1,4 +1,4 @@
-//! TCP. Source: RFC 9293; options: RFC 7323, 2018, 7413, 5925, 8684; IANA, "TCP Parameters".
+//! Prints TCP. Source: RFC 9293; options: RFC 7323, 2018, 7413, 5925, 8684; IANA, "TCP Parameters".
 
 use weir_frame::headers::protocol;
 use weir_frame::record::Flags;
@@ -69,7 +69,8 @@ pub fn write(line: &mut Line<'_>, above: Above<'_>) {
     }
 }
 
-/// A segment that begins with the length of a message that is whole in it. Source: RFC 1035, section 4.2.2.
+/// Writes the DNS message of a segment, if the segment has exactly one whole message after its length field. Source:
+/// RFC 1035, section 4.2.2.
 fn write_dns(line: &mut Line<'_>, data: Bytes<'_>) {
     if data.be16(0).is_some_and(|len| usize::from(len) + 2 == data.len()) {
         line.out.put(": ");
@@ -110,7 +111,7 @@ fn write_checksum(line: &mut Line<'_>, above: &Above<'_>, found: u16) {
     }
 }
 
-/// `, options [mss 1460,sackOK,TS val 1 ecr 0,nop,wscale 7]`
+/// Writes the options: `, options [mss 1460,sackOK,TS val 1 ecr 0,nop,wscale 7]`
 fn write_options(out: &mut Vec<u8>, mut options: &[u8], is_cut: bool) {
     out.put(", options [");
     let mut separator = "";

@@ -1,4 +1,4 @@
-//! UDP, and the tunnels and DNS that are known by its port. Source: RFC 768; IANA, "Port Numbers".
+//! Prints UDP. DNS and tunnels are recognized by their ports. Source: RFC 768; IANA, "Port Numbers".
 
 use weir_frame::headers::protocol;
 use weir_frame::record::Flags;
@@ -24,11 +24,11 @@ pub fn write<'a>(line: &mut Line<'_>, above: Above<'a>) -> Option<Next<'a>> {
         return None;
     };
     let len = match usize::from(len) {
-        // A jumbogram's, or a super-frame's.
+        // A jumbogram, or a packet that the NIC will segment.
         0 => datagram.len(),
         len => len,
     };
-    // In a first fragment the length is the whole packet's.
+    // In a first fragment, the length is that of the whole datagram.
     if len < HEADER_BYTES || (len > datagram.len() && !above.is_fragment) {
         line.out.put("UDP, bad length ");
         line.out.dec(len.saturating_sub(HEADER_BYTES) as u64);
@@ -57,12 +57,12 @@ pub fn write<'a>(line: &mut Line<'_>, above: Above<'a>) -> Option<Next<'a>> {
     }
 }
 
-/// `[udp sum ok] `
+/// Writes the result of verifying the checksum: `[udp sum ok] `
 fn write_checksum(line: &mut Line<'_>, above: &Above<'_>, len: usize, found: u16) {
     if found == 0 {
         return line.out.put("[no cksum] ");
     }
-    // A sum of 0 is sent as 0xffff.
+    // A checksum of 0 is transmitted as 0xffff.
     let Some(wanted) =
         above.checksum(protocol::UDP, 6, len).map(|sum| if sum == 0 { !0 } else { sum })
     else {

@@ -1,4 +1,4 @@
-//! VXLAN. Source: RFC 7348; Linux used port 8472 before 4789 was assigned.
+//! Prints VXLAN. Source: RFC 7348; Linux used port 8472 before 4789 was assigned.
 
 use crate::bytes::Bytes;
 use crate::line::Line;
@@ -9,7 +9,7 @@ pub const PORT: u16 = 4789;
 pub const OLD_PORT: u16 = 8472;
 const HEADER_BYTES: usize = 8;
 
-/// Whether the flag that the network number is valid is set, as it always is.
+/// Returns whether the data can be VXLAN: the flag for a valid VNI is always set.
 pub fn is_it(data: Bytes<'_>) -> bool {
     data.u8(0).is_some_and(|flags| flags & 0x08 != 0) && data.len() >= HEADER_BYTES
 }

@@ -1,4 +1,4 @@
-//! Block lists of ten thousand entries, added to a running capture.
+//! Block lists of ten thousand entries for a running capture.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::{Error, Result};
 
 /// Number of entries of a list.
 const ENTRIES: u32 = 10_000;
-/// Entries of [`Met::Some`] that match frames: this prefix, and so many addresses.
+/// Entries of [`Met::Some`] that match frames: this prefix, and this number of addresses.
 const MET_PREFIX: &str = "198.18.0.0/18";
 const MET_ADDRESSES: u32 = 2000;
 
 /// The frames that the entries of a list match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Met {
-    /// No frame of the generator: only the cost of the lookup is measured.
+    /// No frame of the generator, so that only the cost of the lookup is measured.
     None,
     /// A seventh of the frames: an eighth by one prefix, the rest by single addresses.
     Some,
@@ -33,13 +33,15 @@ pub(super) enum List {
     Full(Met),
 }
 
-/// The control socket of a running capture, and the list to be sent to it.
+/// The control socket of a running capture, and the list to send to it.
 pub(super) struct Control {
     dir: TempDir,
     list: List,
 }
 
 impl Control {
+    /// Creates the control socket's directory, and writes the list to a file.
+    ///
     /// # Errors
     /// [`Error::Measure`] if the list cannot be written to a file.
     pub(super) fn new(list: List) -> Result<Control> {
@@ -52,12 +54,12 @@ impl Control {
         Ok(control)
     }
 
-    /// The tool, with the control socket.
+    /// Returns the tool with the control socket as an argument.
     pub(super) fn heard_by(&self, tool: &Tool) -> Tool {
         tool.with(&["--control", &self.path("socket")])
     }
 
-    /// Adds the entries with `weir block`. They are in effect when this returns.
+    /// Adds the entries with `weir block`. They are in effect when this function returns.
     ///
     /// # Errors
     /// [`Error::Measure`] with the message of `weir block`.
@@ -84,8 +86,8 @@ fn failed(reason: &dyn std::fmt::Display) -> Error {
     Error::Measure { what: "weir block".to_owned(), reason: reason.to_string() }
 }
 
-/// The entries of a list. Of every ten, four are flows, four addresses and two prefixes; one of
-/// each kind is IPv6.
+/// Returns the entries of a list. Of every ten, four are flows, four addresses and two prefixes; one of each kind is
+/// IPv6.
 fn entries(met: Met) -> Vec<String> {
     let met_addresses = (0..MET_ADDRESSES).map(|n| format!("198.19.{}", low_half(spread(n))));
     let wanted = match met {
@@ -96,7 +98,7 @@ fn entries(met: Met) -> Vec<String> {
     wanted.into_iter().chain(rest).collect()
 }
 
-/// Entry `n` of those that match no frame. Each `n` gives a different entry.
+/// Returns entry `n` of those that match no frame. Each `n` gives a different entry.
 fn strange(n: u32) -> String {
     let number = spread(n);
     let six = format!("2001:db8::{:x}:{:x}", number >> 16, number & 0xffff);
@@ -110,13 +112,12 @@ fn strange(n: u32) -> String {
     }
 }
 
-/// Scatters consecutive numbers. It is a bijection, also of the lower 16 bits and of the lower 24
-/// bits.
+/// Scatters consecutive numbers. The function is a bijection, also when only the lower 16 or 24 bits are used.
 fn spread(n: u32) -> u32 {
     n.wrapping_mul(0x9e37_79b1)
 }
 
-/// The lower 16 bits as the last two numbers of an IPv4 address.
+/// Formats the lower 16 bits as the last two numbers of an IPv4 address.
 fn low_half(number: u32) -> String {
     format!("{}.{}", number >> 8 & 0xff, number & 0xff)
 }

@@ -1,4 +1,4 @@
-//! The smallest XDP program: it drops every frame.
+//! The smallest useful XDP program: it drops every frame.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
@@ -8,12 +8,10 @@ use std::time::Duration;
 use crate::testbed::End;
 use crate::{Error, Result, ethtool};
 
-/// `r0 = XDP_DROP (1); exit`. Source: the kernel's
-/// Documentation/bpf/standardization/instruction-set.rst. A word has, from the low end: opcode,
-/// registers, 16 bits of offset, 32 bits of immediate value.
+/// `r0 = XDP_DROP (1); exit`. Source: the kernel's Documentation/bpf/standardization/instruction-set.rst. From the low
+/// end, a word has: opcode, registers, 16 bits of offset, 32 bits of immediate value.
 const CODE: [u64; 2] = [1 << 32 | 0xb7, 0x95];
-/// The device updates its counters at the end of a NAPI poll, which may come after the sender's
-/// last call.
+/// The device updates its counters at the end of a NAPI poll, which may come after the sender's last system call.
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// The program, attached to an interface until this value is dropped.
@@ -24,6 +22,8 @@ pub(super) struct XdpDrop<'a> {
 }
 
 impl XdpDrop<'_> {
+    /// Loads the program and attaches it to the interface.
+    ///
     /// # Errors
     /// [`Error::Bpf`] if rights are missing, or a program is attached already.
     pub(super) fn attach(end: &End) -> Result<XdpDrop<'_>> {
@@ -31,7 +31,7 @@ impl XdpDrop<'_> {
         Ok(XdpDrop { end, _link: link, before: drops(end)? })
     }
 
-    /// Detaches the program. Gives the number of dropped frames, as counted by the device.
+    /// Detaches the program. Returns the number of dropped frames, as counted by the device.
     ///
     /// # Errors
     /// [`Error::Ethtool`] if the device has no such counters.
@@ -41,7 +41,7 @@ impl XdpDrop<'_> {
     }
 }
 
-/// Frames that XDP programs have dropped on all queues of a veth: `rx_queue_N_xdp_drops`.
+/// Returns the frames that XDP programs have dropped on all queues of a veth: `rx_queue_N_xdp_drops`.
 fn drops(end: &End) -> Result<u64> {
     let iface = &end.iface;
     let (names, values) =
@@ -66,8 +66,7 @@ fn load() -> Result<OwnedFd> {
     owned(fd, "load a program of two instructions")
 }
 
-/// Attaches the program in the calling thread's network namespace. The link keeps the program
-/// loaded.
+/// Attaches the program to an interface in the calling thread's network namespace. The link keeps the program loaded.
 fn link(program: &OwnedFd, ifindex: u32) -> Result<OwnedFd> {
     // SAFETY: the descriptor is borrowed for longer than the call. Null options select the
     // defaults.

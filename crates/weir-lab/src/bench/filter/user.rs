@@ -1,5 +1,5 @@
-//! Time of one verdict in user space: by machine code, the same question in Rust, libpcap's
-//! interpreter, and Weir's interpreter.
+//! Measures the time of one verdict in user space: of machine code, of the same condition in Rust, of libpcap's
+//! interpreter, and of Weir's interpreter.
 
 use weir_filter::{Frame, Program, UserFilter, interpret};
 
@@ -15,16 +15,15 @@ const NATIVE: &str = "native Rust";
 const LIBPCAP: &str = "libpcap's interpreter";
 const OURS: &str = "weir's interpreter";
 
-/// Passes over all frames in a round. They are 5 million verdicts and take some tens of
-/// milliseconds.
+/// Passes over all frames in a round: 5 million verdicts, which take some tens of milliseconds.
 const TURNS: u32 = 20_000;
-/// Passes of the interpreters, which are five to fifteen times slower.
+/// Passes over all frames for the interpreters, which are five to fifteen times slower.
 const TURNS_INTERPRETED: u32 = TURNS / 5;
 
-/// A filter expression in its compared forms.
+/// A filter expression in all compared forms.
 struct Case {
     section: &'static str,
-    /// Output of `tcpdump -ddd -y EN10MB -s 262144` of tcpdump 4.99.3 with libpcap 1.10.3.
+    /// Output of `tcpdump -ddd -y EN10MB -s 262144` (tcpdump 4.99.3 with libpcap 1.10.3).
     bytecode: &'static str,
     native: fn(&[u8]) -> bool,
 }
@@ -114,7 +113,7 @@ fn failed(case: &Case, reason: &dyn std::fmt::Display) -> Error {
     Error::Measure { what: case.section.to_owned(), reason: reason.to_string() }
 }
 
-/// Targets for machine code, expression by expression.
+/// Returns targets for machine code, for each expression.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for Case { section, .. } in CASES {

@@ -1,8 +1,8 @@
-//! The flow monitor beside the null monitor, softflowd and Suricata's flow log. The 64 B frames
-//! belong to one flow, to a thousand flows, or each to its own flow.
+//! Measures the flow monitor beside the null monitor, softflowd and Suricata's flow log. The 64 B frames belong to one
+//! flow, to a thousand flows, or each to a flow of its own.
 //!
-//! Each round measures all monitors in turn for a kind of traffic, and every other round in reverse
-//! order. The rate of a machine drifts by more than the 5 % that the target allows.
+//! Each round measures all monitors in turn with one kind of traffic; every other round has the reverse order. The
+//! reason is drift: the rate of a machine changes by more than the 5 % that the target allows.
 
 mod softflowd;
 
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 use softflowd::Softflowd;
 
 pub(super) const SECTION: &str = "flows";
-/// Address of the exports. Nothing listens there.
+/// Address to which the exports are sent. Nothing listens there.
 const COLLECTOR: &str = "127.0.0.1:9995";
 
 /// The name of the base rows.
@@ -96,7 +96,7 @@ impl Monitor {
         }
     }
 
-    /// The null monitor that this monitor is compared with.
+    /// Returns the null monitor that this monitor is compared with.
     fn base(self) -> Monitor {
         match self {
             Monitor::Null | Monitor::Flow | Monitor::Softflowd | Monitor::Suricata => Monitor::Null,
@@ -104,8 +104,8 @@ impl Monitor {
         }
     }
 
-    /// Exports are measured only where flows end while frames arrive. In two seconds, flows end
-    /// only to make room for new ones.
+    /// Returns whether the monitor is measured with this traffic. Exports are measured only if flows end while frames
+    /// arrive; within two seconds, flows end only to make room for new ones.
     fn is_measured(self, shape: Shape) -> bool {
         shape == Shape::New || !matches!(self, Monitor::Json | Monitor::Ipfix)
     }
@@ -128,7 +128,7 @@ impl Monitor {
     }
 }
 
-/// A measurement, and remarks on it.
+/// A measurement, with remarks.
 struct Taken {
     frames: Frames,
     note: String,
@@ -150,8 +150,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
             for at in 0..monitors.len() {
                 let at = if round % 2 == 0 { at } else { monitors.len() - 1 - at };
                 let (monitor, row) = (monitors[at], &mut rows[at]);
-                // A monitor that failed is not started again, because it would use up its time-outs
-                // in every round.
+                // A monitor that failed is not started again, because it could use up its time-outs in every round.
                 if stopped(context.stop) || row.absent.is_some() {
                     continue;
                 }
@@ -193,7 +192,7 @@ fn conclude(shape: Shape, monitors: &[Monitor], rows: &mut [Row]) {
         let base = find(&bases, SECTION, &what(shape, monitor.base()), Some(SIZE_MIN));
         if let Some(base) = base {
             row.compare(base);
-            // The base depends on traffic and hook, but the column has only one heading.
+            // Each kind of traffic and each hook has its own base, but the column has only one heading.
             row.compared_with = Some(NULL.to_owned());
         }
     }
@@ -205,7 +204,7 @@ fn send(context: &Context, bed: &Testbed, shape: Shape) -> Result<GenReport> {
     send_flows(context, &bed.tx, traffic, shape.flows())
 }
 
-/// The account of the frames. `cpu` is the CPU time of the process before and after, nanoseconds.
+/// Returns the account of the frames. `cpu` is the CPU time of the process before and after, in nanoseconds.
 fn frames_of(sent: &GenReport, counted: Counted, cpu: [Option<u64>; 2]) -> Frames {
     let Counted { kept, drops } = counted;
     let [before, after] = cpu;
@@ -225,7 +224,7 @@ fn by_weir(context: &Context, bed: &Testbed, tool: &Tool, shape: Shape) -> Resul
     Ok(Taken { frames: frames_of(&sent, counted, [before, after]), note: flows_told(&lines) })
 }
 
-/// The flow monitor's counts of flows and exports; empty for the null monitor.
+/// Returns the flow monitor's counts of flows and exports; empty for the null monitor.
 fn flows_told(lines: &[Line]) -> String {
     let told = lines.iter().filter(|line| line.data).map(|line| line.text.trim());
     let is_told = |line: &&str| line.contains(" record");
@@ -269,7 +268,7 @@ fn by_suricata(context: &Context, bed: &Testbed, shape: Shape) -> Result<Taken> 
     Ok(Taken { frames: frames_of(&sent, counted, [before, after]), note })
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "flows: one veth pair, generator and all softirq work on CPU {}, the monitor on CPU {}; 64 B, UDP; 64 MiB of \
@@ -280,7 +279,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part: counting by flow costs at most 5 % of the rate of the null monitor.
+/// Returns the targets of this part: counting by flow costs at most 5 % of the rate of the null monitor.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for shape in Shape::ALL {

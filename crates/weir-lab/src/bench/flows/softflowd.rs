@@ -1,6 +1,6 @@
 //! Starts softflowd and reads its counts.
 //!
-//! softflowd prints no counts when it ends, so softflowctl asks for them before.
+//! softflowd prints no counts when it ends, so softflowctl requests them before.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,10 +18,10 @@ use crate::{Error, Result};
 
 pub(super) const NAME: &str = "softflowd";
 const CONTROL: &str = "softflowctl";
-/// Most flows that it keeps at once, the same number as in `weir flows`.
+/// Most flows that softflowd keeps at once, the same number as in `weir flows`.
 const FLOWS_MAX: u32 = 1_000_000;
 const READY: Duration = Duration::from_secs(15);
-/// libpcap's packet buffer timeout of a partly filled block, and time to read the rest.
+/// Time for libpcap's packet buffer timeout, after which a partly filled block is delivered, and for reading the rest.
 pub(super) const GRACE: Duration = Duration::from_millis(1200);
 
 /// A running softflowd.
@@ -38,7 +38,7 @@ fn failed(reason: impl ToString) -> Error {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
     pub(super) counted: Counted,
-    /// Flows that it keeps at present.
+    /// Flows in softflowd's table at present.
     pub(super) active: u64,
     /// Flows that have ended. `forced` of them were ended to make room for others.
     pub(super) expired: u64,
@@ -48,11 +48,10 @@ pub(super) struct Statistics {
 }
 
 impl Softflowd {
-    /// Starts softflowd at `end`, bound to the tool's CPU, and waits until it reads. It exports to
-    /// `collector`.
+    /// Starts softflowd at `end`, bound to the tool's CPU, and waits until it captures. It exports to `collector`.
     ///
     /// # Errors
-    /// [`Error::Measure`] with its message.
+    /// [`Error::Measure`] with softflowd's message.
     pub(super) fn start(context: &Context, end: &End, collector: &str) -> Result<Softflowd> {
         if !on_path(NAME) || !on_path(CONTROL) {
             return Err(failed("not installed"));
@@ -68,16 +67,16 @@ impl Softflowd {
         let command = pinned(context.cpus.tool, NAME, &words.map(str::to_owned));
         let mut child = Child::start(NAME, end, command)?;
         child.wait_for_line(READY, |line| line.contains("Exporting flows from"))?;
-        // softflowd is ready within milliseconds, when the kernel may still be detaching the XDP
-        // program of the previous tool.
+        // softflowd is ready within milliseconds. At that time the kernel may still be detaching the XDP program of the
+        // previous tool.
         sleep(SETTLE);
         Ok(Softflowd { child, folder })
     }
 
-    /// Asks for its counts, and ends it.
+    /// Requests the counts of softflowd, and ends it.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it does not answer, or does not end.
+    /// [`Error::Measure`] if softflowd does not answer, or does not end.
     pub(super) fn finish(self) -> Result<Statistics> {
         let control: PathBuf = self.folder.path().join("control");
         let mut command = Command::new(CONTROL);
@@ -98,7 +97,7 @@ fn statistics(text: &str) -> Option<Statistics> {
     let rest =
         |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     let number = |name: &str| rest(name)?.split(' ').next()?.parse::<u64>().ok();
-    // `FIRST (N forced)`, `... (N failures)`.
+    // Parses `FIRST (N forced)` or `... (N failures)`.
     let inside = |name: &str, what: &str| {
         let (before, _) = rest(name)?.split_once(what)?;
         before.rsplit(['(', ' ']).find(|word| !word.is_empty())?.parse::<u64>().ok()
@@ -108,7 +107,7 @@ fn statistics(text: &str) -> Option<Statistics> {
     let by_libpcap = number("Packets dropped by libpcap")?;
     let by_interface = number("Packets dropped by interface")?;
     let ignored = number("Ignored packets")?;
-    // Frames that libpcap has received, without its drops, and that softflowd has not read.
+    // Frames that libpcap has received, without its drops, but that softflowd has not read.
     let unread = received.saturating_sub(by_libpcap + processed + ignored);
     let drops = [
         ("libpcap", by_libpcap),

@@ -1,4 +1,4 @@
-//! Consumers in guests: starts them, and reads their counts.
+//! Starts consumers in guests, and reads their counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl Shape {
         Ok(consumers)
     }
 
-    /// The account of the consumer that kept the fewest frames, or of all shards together.
+    /// Returns the account of the consumer that kept the fewest frames; for shards, that of all shards together.
     pub(super) fn frames(&self, sent: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
         if self.is_sharded {
             return together(sent, seconds, reports);
@@ -79,15 +79,14 @@ impl Shape {
         Frames::new(sent, counted.kept, counted.drops, seconds)
     }
 
-    /// The rate of all consumers: the sum of their frames by their common time.
+    /// Returns the account of all consumers together: the sum of their frames, over their common time.
     pub(super) fn all_frames(&self, sent: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
         let times = if self.is_sharded { 1 } else { self.guests.len() as u64 };
         together(sent * times, seconds * times as f64, reports)
     }
 }
 
-/// The sum of all accounts. Filtered frames are left out: for a shard, they are the frames of the
-/// other shards.
+/// Adds up all accounts. Filtered frames are left out: for a shard, they are the frames of the other shards.
 fn together(offered: u64, seconds: f64, reports: &[WeirReport]) -> Frames {
     let kept = reports.iter().map(|report| report.delivered).sum();
     let mut drops = BTreeMap::new();
@@ -110,7 +109,7 @@ impl Program {
         number: usize,
         command: &str,
     ) -> Result<Program> {
-        // The exit status is written to a file last. When this file exists, the output is complete.
+        // The exit status is written to a file last, so if this file exists, the output is complete.
         let script = format!(
             "cd /tmp; rm -f {number}.*; {{ sh -c 'echo $$ >{number}.pid; exec \"$@\"' sh {command} >{number}.out \
              2>{number}.err; echo $? >{number}.rc; }} >/dev/null &"
@@ -119,11 +118,10 @@ impl Program {
         Ok(Program { guest, number })
     }
 
-    /// Waits until it ends by itself, and returns its output. If it failed, its output is the
-    /// error.
+    /// Waits until the program ends by itself, and returns its output. If the program failed, its output is the error.
     ///
     /// # Errors
-    /// [`crate::Error::Measure`] if it failed, or has not ended within `limit`.
+    /// [`crate::Error::Measure`] if the program failed, or has not ended within `limit`.
     pub(super) fn wait(&self, host: &mut Host, limit: Duration) -> Result<String> {
         let (number, vm) = (self.number, &mut host.guests[self.guest]);
         until(vm, &format!("test -e /tmp/{number}.rc"), limit)?;
@@ -133,11 +131,10 @@ impl Program {
 }
 
 impl Consumer {
-    /// Starts `weir capture` in a guest, where it counts frames. Its feed is open when this
-    /// returns.
+    /// Starts `weir capture` in a guest, where it counts frames. When this function returns, its feed is open.
     ///
     /// # Errors
-    /// [`crate::Error::Measure`] with its message.
+    /// [`crate::Error::Measure`] with the message of the consumer.
     pub(super) fn start(
         host: &mut Host,
         guest: usize,
@@ -147,7 +144,7 @@ impl Consumer {
         let command = format!("weir capture --json {arguments}");
         let program = Program::start(host, guest, number, &command)?;
         let vm = &mut host.guests[guest];
-        // Once the feed is open, it prints the engine.
+        // Once the feed is open, the consumer prints the engine.
         let engine = "' (host|bpf|af_packet)( at [a-z]+)?: '";
         let ready = format!("test -e /tmp/{number}.rc || grep -qE {engine} /tmp/{number}.err");
         until(vm, &ready, READY)?;
@@ -158,10 +155,10 @@ impl Consumer {
         Ok(Consumer(program))
     }
 
-    /// Interrupts it, and reads its counts.
+    /// Interrupts the consumer, and reads its counts.
     ///
     /// # Errors
-    /// [`crate::Error::Measure`] if it does not print them.
+    /// [`crate::Error::Measure`] if the consumer does not print its counts.
     pub(super) fn finish(&self, host: &mut Host) -> Result<WeirReport> {
         let Program { guest, number } = self.0;
         host.guests[guest].run(&format!("kill -INT $(cat /tmp/{number}.pid)"), ASKING)?;
@@ -170,7 +167,7 @@ impl Consumer {
     }
 }
 
-/// The JSON object at the end of a program's output.
+/// Parses the JSON object at the end of a program's output.
 ///
 /// # Errors
 /// [`crate::Error::Measure`] with the last line of output, if there is no such object.

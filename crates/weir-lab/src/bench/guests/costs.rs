@@ -1,5 +1,4 @@
-//! Measurements in guests other than frame rates: reading a ring that does not change, opening,
-//! filtering, idling.
+//! Measures costs in guests other than frame rates: reading a ring that does not change, opening, filtering, idling.
 
 use std::fs;
 use std::thread::{self, sleep};
@@ -21,22 +20,22 @@ const RESIDENT: &str = "null read of a resident ring, Mpps";
 const BANDWIDTH: &str = "words of that ring, GB/s";
 const ANEW: &str = "first frame, devices plugged anew, ms";
 const PLUGGED: &str = "first frame, devices plugged already, ms";
-/// Matches no frame: all frames are UDP.
+/// A filter that matches no frame: all frames are UDP.
 const NOTHING: &str = "tcp port 80";
 const FILTERED: &str = "bytes in rings of a filter that nothing meets";
 const BELLS: &str = "idle guest: interrupts of its port a second, frames flowing less not";
 const BROKER: &str = "idle guest: switches a second of its broker, frames flowing";
-/// There is no target for it, because the consumer requests its ledger over the same port.
+/// This row has no target, because the consumer requests its ledger over the same port.
 const SILENT: &str =
     "guest with a feed that no frame meets: interrupts of its port a second, less those of no feed";
-/// Time of sending that fills the rings once, so that the reader has most of 64 MiB to read.
+/// Duration of sending that fills the rings once, so that the reader has most of 64 MiB to read.
 const FILL_SECONDS: f64 = 1.0;
-/// Rate while a feed is opened: a frame every 10 us.
+/// Rate of frames while a feed is opened: a frame every 10 us.
 const FLOWING: Rate = Rate::Pps(100e3);
-/// Longer than a process in an emulated guest takes to start, to open a feed and to end.
+/// Longer than a process in an emulated guest takes to start, open a feed and end.
 const OPENING: f64 = 3.0;
 const IDLE: Duration = Duration::from_secs(5);
-/// Longest run of `weir lab reread`.
+/// Time limit of `weir lab reread`.
 const READING: Duration = Duration::from_secs(60);
 
 /// Measures all costs. A failure gives a row with the reason.
@@ -106,7 +105,7 @@ fn traffic(rate: Rate, seconds: f64) -> Traffic {
     Traffic { size: SIZE_MIN, rate, seconds, stamp: false }
 }
 
-/// Number of frames that an interface has received.
+/// Returns the number of frames that an interface has received.
 fn received(end: &End) -> Result<u64> {
     let text = end.run(|| fs::read_to_string("/proc/thread-self/net/dev"))?.map_err(failed)?;
     let line =
@@ -116,7 +115,7 @@ fn received(end: &End) -> Result<u64> {
     packets.ok_or_else(|| failed(format!("no counter of {}", end.iface)))
 }
 
-/// Runs `work` while frames are sent. It begins when the first frame has arrived.
+/// Runs `work` while frames are sent. `work` begins when the first frame has arrived.
 fn while_sending<T>(
     context: &Context,
     bed: &Testbed,
@@ -141,7 +140,7 @@ fn reread_command(seconds: f64) -> String {
     format!("weir lab reread lan --json --seconds {seconds}s")
 }
 
-/// Null read of a ring in a guest. The ring is filled after the reader has opened its feed.
+/// Measures how fast a guest reads rings that no longer change. They are filled after the reader has opened its feed.
 fn resident(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 2]> {
     let program = Program::start(host, 0, 0, &reread_command(context.seconds))?;
     host.wait_for_feeds(1)?;
@@ -157,7 +156,7 @@ fn first_frame(context: &Context, bed: &Testbed, host: &mut Host) -> Result<f64>
     Ok(found.first_ms)
 }
 
-/// Bytes in the rings of the host and of the guest, for a filter that no frame passes.
+/// Returns the bytes in the rings of the host and of the guest, with a filter that no frame passes.
 fn filtered(context: &Context, bed: &Testbed, host: &mut Host) -> Result<f64> {
     let consumer = Consumer::start(host, 0, 0, &format!("host:lan --filter '{NOTHING}'"))?;
     let sent = send_flows(context, &bed.tx, traffic(Rate::Max, context.seconds), Flows::N(1000))?;
@@ -181,8 +180,7 @@ fn filtered(context: &Context, bed: &Testbed, host: &mut Host) -> Result<f64> {
     Ok((bytes + report.delivered) as f64)
 }
 
-/// Counts in the first guest: the interrupts of its port, and the voluntary context switches of its
-/// broker.
+/// Returns counts in the first guest: the interrupts of its port, and the voluntary context switches of its broker.
 fn seen_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     // The port is on the first of the guest's virtio devices.
     let interrupts = "awk '/virtio0-/ {sum += $2} END {print sum + 0}' /proc/interrupts";
@@ -194,7 +192,7 @@ fn seen_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     Ok([number(interrupts)?, number(switches)?])
 }
 
-/// The same per second, averaged over some seconds.
+/// Returns the same counts per second, averaged over some seconds.
 fn per_second_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     let (begin, before) = (Instant::now(), seen_in_guest(host)?);
     sleep(IDLE);
@@ -202,12 +200,12 @@ fn per_second_in_guest(host: &mut Host) -> Result<[f64; 2]> {
     Ok([0, 1].map(|index| (after[index] - before[index]) / seconds))
 }
 
-/// Activity of the first guest, without feeds and with a feed that gets no frames, while a consumer
-/// in another guest gets frames.
+/// Measures the activity of the first guest: without any feeds, then while a consumer in another guest gets frames, and
+/// then also with a feed of its own that gets no frames.
 fn idle(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 3]> {
     let [still, _] = per_second_in_guest(host)?;
     let consumer = Consumer::start(host, 1, 0, "host:lan")?;
-    // The time includes the requests to the guest.
+    // The measured time includes the requests to the guest.
     let seconds = IDLE.as_secs_f64() + 2.0;
     let [flowing, broker] =
         while_sending(context, bed, traffic(FLOWING, seconds), || per_second_in_guest(host))?;
@@ -219,7 +217,7 @@ fn idle(context: &Context, bed: &Testbed, host: &mut Host) -> Result<[f64; 3]> {
     Ok([(flowing - still).max(0.0), broker, (waited - still).max(0.0)])
 }
 
-/// Targets for these measurements.
+/// Returns the targets for these measurements.
 pub(super) fn bars(value: &dyn Fn(&str) -> Option<f64>) -> Vec<Bar> {
     vec![
         Bar::new(RESIDENT, value(RESIDENT), Side::AtLeast, 40.0),

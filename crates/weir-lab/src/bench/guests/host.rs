@@ -1,4 +1,4 @@
-//! The host: a daemon, guests that may read its source, and a bridge for virtio-net.
+//! Starts a daemon, guests that may read its source, and a bridge for virtio-net.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,18 +21,17 @@ pub(super) const GUESTS: usize = 4;
 pub(super) const ASKING: Duration = Duration::from_secs(30);
 const BRIDGE: &str = "wbr0";
 const TAP: &str = "wtap0";
-/// Names that guests use for the captured interface: as passive source, and as source whose frames
-/// end at XDP.
+/// Names that guests use for the captured interface: as passive source, and as source whose frames are consumed at XDP.
 pub(super) const SOURCE: &str = "lan";
 pub(super) const CONSUMED_SOURCE: &str = "port";
-/// Two feeds of 64 MiB at a time, with their headers.
+/// Room for two feeds of 64 MiB at a time, with their headers.
 const REGION_MIB: u32 = 256;
 /// Longer than the 5 s for which devices stay plugged after the last feed.
 const UNPLUGGED_WITHIN: Duration = Duration::from_secs(20);
 
 /// A daemon in the receiver's namespace, and the guests, which have booted.
 pub(super) struct Host {
-    /// The first field, so that guests end before the daemon.
+    /// Declared first, so that the guests are dropped before the daemon.
     pub(super) guests: Vec<Guest>,
     pub(super) daemon: Child,
     pub(super) accelerator: Accelerator,
@@ -45,7 +44,7 @@ pub(super) fn failed(reason: impl ToString) -> Error {
     Error::Measure { what: "guests".to_owned(), reason: reason.to_string() }
 }
 
-/// The daemon's configuration file.
+/// Returns the daemon's configuration file.
 fn config(iface: &str, sockets: &[Sockets]) -> String {
     let names: Vec<String> = (0..sockets.len()).map(|index| format!("\"g{index}\"")).collect();
     let names = names.join(", ");
@@ -70,7 +69,7 @@ impl Host {
     /// Starts all programs, and waits until the broker of every guest serves the source.
     ///
     /// # Errors
-    /// [`Error::Measure`] with the part that is missing or has failed.
+    /// [`Error::Measure`] that names the part that is missing or has failed.
     pub(super) fn start(context: &Context, bed: &Testbed) -> Result<Host> {
         let kernel = context.options.guest_kernel.as_ref();
         let kernel = kernel.ok_or_else(|| {
@@ -122,10 +121,10 @@ impl Host {
         self.folder.path().join("s")
     }
 
-    /// Status of the daemon.
+    /// Requests the status of the daemon.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it does not answer.
+    /// [`Error::Measure`] if the daemon does not answer.
     pub(super) fn status(&self) -> Result<Status> {
         let refused = |error: weir_client::ClientError| failed(weir_client::error_text(&error));
         Connection::open(&self.socket()).map_err(refused)?.status().map_err(refused)
@@ -154,10 +153,10 @@ impl Host {
         Ok(())
     }
 
-    /// Waits until guests have `count` open feeds.
+    /// Waits until the guests have `count` open feeds.
     ///
     /// # Errors
-    /// [`Error::Measure`] if they have fewer after [`READY`].
+    /// [`Error::Measure`] if there are fewer feeds after [`READY`].
     pub(super) fn wait_for_feeds(&self, count: usize) -> Result<()> {
         let begin = Instant::now();
         loop {
@@ -173,8 +172,7 @@ impl Host {
         }
     }
 
-    /// After a failure, kills all programs in guests except the brokers. If this fails, the next
-    /// row fails.
+    /// Kills all programs in guests except the brokers, after a failure. If this fails, the next row fails.
     pub(super) fn clear(&mut self) {
         for guest in &mut self.guests {
             let _ = guest
@@ -182,7 +180,7 @@ impl Host {
         }
     }
 
-    /// Waits until the first guest has no shared-memory device of the host any more.
+    /// Waits until the first guest no longer has a shared-memory device of the host.
     ///
     /// # Errors
     /// [`Error::Measure`] if the devices stay.

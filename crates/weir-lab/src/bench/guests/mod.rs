@@ -1,13 +1,13 @@
-//! Guests that read frames captured by their host, compared with virtio-net in the same guest.
+//! Measures guests that read frames captured by their host, beside virtio-net in the same guest.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `host` | the daemon and the guests |
-//! | `consumers` | consumers in guests, in the combinations of those papers |
+//! | `consumers` | consumers in guests, in the combinations of the papers on vPF_RING |
 //! | `costs` | reading alone, opening, filtering, idling |
 //!
-//! Where KVM does not work, guests are emulated. Then the figures say nothing about real guests,
-//! but both sides of a ratio come from the same emulation.
+//! Where KVM does not work, guests are emulated. Then absolute figures say nothing about guests on KVM, but both sides
+//! of a ratio come from the same emulation.
 
 mod consumers;
 mod costs;
@@ -33,11 +33,11 @@ use consumers::{CONSUMED, Consumer, ONE, SHAPES, Shape};
 use host::{ASKING, Host, failed};
 
 pub(super) const SECTION: &str = "guests";
-/// Rows that are not rates of frames.
+/// Name of the section for rows that are not rates of frames.
 pub(super) const COSTS: &str = "guests-costs";
 const LONG: &str = "1 guest, at length";
 const VIRTIO: &str = "virtio-net on a tap, weir capture";
-/// Without a consumer in the guest, which favours virtio-net.
+/// Row of virtio-net without a consumer in the guest, which favours virtio-net.
 const VIRTIO_ALONE: &str = "virtio-net on a tap, nobody reads";
 /// Length of the measurement of [`LONG`], unless `--seconds` is given.
 const LONG_SECONDS: f64 = 30.0;
@@ -171,7 +171,7 @@ fn at_1_mpps(context: &Context, bed: &Testbed, host: &mut Host) -> Result<Vec<Ro
     Ok(rows)
 }
 
-/// Whether the generator has offered 1 Mpps. A shortfall of 1/32 is allowed, as in `zero_loss`.
+/// Returns whether the generator offered 1 Mpps. A shortfall of 1/32 is allowed, as in `zero_loss`.
 fn is_1_mpps(frames: &Frames) -> bool {
     frames.offered_pps() >= ONE_MILLION * (1.0 - 1.0 / 32.0)
 }
@@ -211,7 +211,7 @@ impl Sent {
     }
 }
 
-/// CPU time of the daemon and of all guests.
+/// Returns the CPU time of the daemon and of all guests.
 fn cpu(host: &Host) -> u64 {
     let ids = host.guests.iter().map(Guest::id).chain([host.daemon.id()]);
     ids.filter_map(cpu_ns).sum()
@@ -238,7 +238,7 @@ fn run(
     Ok(Sent { frames: sent.sent, seconds, reports, cpu_seconds, idle })
 }
 
-/// The frames that the guest's interface counts are the kept ones. Also gives the host's idle time,
+/// Measures virtio-net: the kept frames are those that the guest's interface counts. Also returns the host's idle time,
 /// and that count.
 fn by_virtio(context: &Context, bed: &Testbed, host: &mut Host) -> Result<(Frames, f64, u64)> {
     let received = |host: &mut Host| -> Result<u64> {
@@ -254,7 +254,7 @@ fn by_virtio(context: &Context, bed: &Testbed, host: &mut Host) -> Result<(Frame
         let sent = send_flows(context, &bed.tx, traffic, Flows::N(1000))?;
         let idle = idle.percent();
         let used = cpu(host).saturating_sub(used);
-        // Waits for the frames in the tap's queue.
+        // Wait for the frames in the tap's queue.
         let mut kept = received(host)?;
         loop {
             let now = received(host)?;
@@ -264,7 +264,7 @@ fn by_virtio(context: &Context, bed: &Testbed, host: &mut Host) -> Result<(Frame
             kept = now;
         }
         let kept = kept - before;
-        // The tap loses frames at its queue, where no counter of this run counts them.
+        // The tap loses frames at its queue, which no counter of this run shows.
         let drops: BTreeMap<String, u64> =
             [("tap".to_owned(), sent.sent.saturating_sub(kept))].into();
         let frames = Frames::new(sent.sent, kept, drops, sent.duration.as_secs_f64());
@@ -274,7 +274,7 @@ fn by_virtio(context: &Context, bed: &Testbed, host: &mut Host) -> Result<(Frame
     measured
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "guests: Debian's kernel with 1 vCPU, by KVM where it boots a guest, else emulated; generator and all softirq \
@@ -287,7 +287,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let size = Some(SIZE_MIN);
     let row = |what: &str| find(rows, SECTION, what, size);
@@ -312,7 +312,7 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     ];
     for shape in &SHAPES {
         let what = name_at_1_mpps(shape);
-        // Without the offered rate, the target is not measured.
+        // If the rate was not offered, the target counts as not measured.
         let is_offered = row(&what).and_then(Row::frames).is_some_and(|frames| is_1_mpps(&frames));
         let lost = lost(&what).filter(|_| is_offered);
         bars.push(Bar::new(format!("{what}, frames lost"), lost, Side::AtMost, 0.0));
@@ -326,7 +326,7 @@ pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     bars
 }
 
-/// Frames that the host captured, also those that were lost after its rings.
+/// Returns the number of frames that the host captured, including those that were lost after its rings.
 fn captured(frames: &Frames) -> u64 {
     frames.kept + frames.lapped() + frames.drops.get("relay").copied().unwrap_or(0)
 }

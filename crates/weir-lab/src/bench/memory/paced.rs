@@ -1,4 +1,4 @@
-//! CPU time of the writer at a fixed rate that its readers keep up with.
+//! Measures the CPU time of the writer at a fixed rate that its readers keep up with.
 
 use std::hint::spin_loop;
 use std::sync::atomic::AtomicU64;
@@ -13,9 +13,9 @@ use crate::generator::affinity::Pinned;
 
 /// A fixed rate that readers keep up with.
 const PACED_PPS: f64 = 5e6;
-/// Frames of one timed burst. Compared with them, a clock read costs nothing.
+/// Frames of one timed burst: enough that the time of reading the clock is negligible.
 const PACED_FRAMES: u64 = 256;
-/// A burst that takes this long was interrupted by another program; about 4 us are usual.
+/// A burst that takes this long was interrupted by another program; it usually takes about 4 us.
 const INTERRUPTED: Duration = Duration::from_micros(50);
 
 /// Result of a measurement.
@@ -26,7 +26,7 @@ pub(super) struct Work {
     pub(super) interrupted: u64,
 }
 
-/// Writer's time per 60-byte frame, at a rate at which it is idle most of the time.
+/// Measures the writer's time per 60-byte frame, at a rate at which it is idle most of the time.
 pub(super) fn at_fixed_rate(cpus: Cpus, readers: usize, seconds: f64) -> Result<Work, RingError> {
     let mut maker = Maker::new(64, false);
     let mut writer = warm(new_ring()?, &mut maker);

@@ -1,14 +1,14 @@
-// A ring of the same layout in C, to hold Weir's against: one writer, one reader that copies.
+// A ring of the same layout in C, for comparison with Weir's: one writer, and one reader that copies.
 //
 //     peer FRAME_BYTES SECONDS WRITER_CPU READER_CPU
 //
-// prints `written delivered lapped held seconds`. The records, blocks and index are those of weir_ring::geometry (a
-// pcapng Enhanced Packet Block a frame, blocks of 1 MiB, an index entry of eight words a block); what a ring says of
-// itself is left out. Writer and reader do what Weir's bench does: frames are published 64 at a time, a writer that is
-// half a ring ahead of its reader waits, the reader stays 16 KiB behind a writer that moves, copies up to 16 KiB at a
-// time, asks whether the block was still the same, and only then walks its copy. Bytes are moved by memcpy, which the C
-// library picks by the processor. That is a data race by the letter of C, which compilers have not minded so far: it is
-// why Weir does not do so.
+// prints `written delivered lapped held seconds`. Records, blocks and index are those of weir_ring::geometry: a pcapng
+// Enhanced Packet Block for each frame, blocks of 1 MiB, an index entry of eight words for each block. The header of a
+// ring is left out. Writer and reader work as in Weir's bench: frames are published 64 at a time; the writer waits when
+// it is half a ring ahead of its reader; the reader stays 16 KiB behind a moving writer, copies up to 16 KiB at a time,
+// checks that the block has not changed meanwhile, and only then parses its copy. Bytes are copied by memcpy, whose
+// implementation the C library selects for the processor. By the C standard that is a data race, which compilers have
+// tolerated so far; therefore Weir does not use memcpy.
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -28,7 +28,7 @@
 
 enum { BLOCK = 1 << 20, BLOCKS = 64, BURST = 64, LOOK = 4096, CHUNK = 16384, DISTANCE = 16384 };
 enum { EPB = 6, PADDING = (int)0x80005745, HEADER = 28 };
-// The smallest size class of weir_ring::geometry, with options and a padding block: nothing longer is written here.
+// The smallest size class of weir_ring::geometry, with options and a padding block. No longer frame is written here.
 enum { CAPLEN_MAX = 2048, ROOM = CAPLEN_MAX + 52 + 12 };
 
 struct entry {
@@ -43,7 +43,7 @@ struct ring {
 };
 
 static struct ring *ring;
-// Frames that the reader has had, and whether it has come to its end.
+// `seen`: frames that the reader has read, or the maximum once it has ended.
 static _Alignas(64) _Atomic uint64_t seen;
 static uint64_t delivered, lapped;
 static int reader_cpu;
@@ -158,7 +158,7 @@ static void burst(struct writer *w, const uint8_t *frame, uint32_t caplen)
 	publish(w);
 }
 
-// Walks what was copied: the frames in it, and the bytes of those that are whole.
+// Walks the copied records: counts the frames that are complete, and their bytes.
 static uint32_t walk(const uint8_t *copy, uint32_t bytes, uint32_t *used)
 {
 	uint32_t at = 0, frames = 0, head[7], tail;
@@ -177,7 +177,7 @@ static uint32_t walk(const uint8_t *copy, uint32_t bytes, uint32_t *used)
 	return frames;
 }
 
-// Reads from where this writer is to the end.
+// Reads from the writer's present position to the end.
 static void *read_all(void *writer)
 {
 	static _Alignas(64) uint8_t copy[CHUNK];
@@ -214,7 +214,7 @@ static void *read_all(void *writer)
 			goto lapped;
 		frames = walk(copy, bytes, &used);
 		if (frames == 0) {
-			// The padding at the end of a closed block, or a record that ends too near to the writer.
+			// The padding at the end of a closed block, or a record that ends too close to the writer.
 			if (committed == BLOCK) {
 				block++;
 				at = 0;
@@ -248,7 +248,7 @@ static uint64_t ahead(const struct writer *w)
 	return w->frames > had ? w->frames - had : 0;
 }
 
-// In huge pages where the machine has them, as Weir's rings are.
+// Maps the ring in huge pages if the machine has them, as Weir does.
 static void map_ring(void)
 {
 	const size_t huge = 2 << 20, bytes = sizeof(struct ring);
@@ -264,7 +264,7 @@ static void map_ring(void)
 		die("memory");
 	for (size_t offset = 0; offset < bytes; offset += huge)
 		*(volatile char *)(at + offset) = 0;
-	// Where the kernel refuses, ordinary pages do.
+	// If the kernel refuses huge pages, ordinary pages are used.
 	madvise(at, bytes / huge * huge, MADV_COLLAPSE);
 	ring = (struct ring *)at;
 	memset(ring, 0, bytes);
@@ -296,7 +296,7 @@ int main(int count, char **arguments)
 		die("memory");
 	memset(frame, 0x5a, caplen);
 	pin(atoi(arguments[3]));
-	// Once around: every page is there.
+	// Fill the ring once, so that every page is allocated.
 	while (w.block <= BLOCKS)
 		burst(&w, frame, caplen);
 	begun = w;
@@ -308,7 +308,7 @@ int main(int count, char **arguments)
 	begin = now();
 	while (now() - begin < seconds) {
 		for (int i = 0; i < LOOK / BURST; i++) {
-			// The compiler is not to know what is in the frame.
+			// The compiler must not make assumptions about the contents of the frame.
 			__asm__ volatile("" : "+r"(frame) : : "memory");
 			burst(&w, frame, caplen);
 		}

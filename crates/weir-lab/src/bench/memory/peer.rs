@@ -1,5 +1,5 @@
-//! A ring of the same layout in C, with its own writer and reader, as a programmer who knows the
-//! layout would write them.
+//! Measures a ring of the same layout in C, with its own writer and reader, as a programmer who knows the layout would
+//! write them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,11 +11,11 @@ use crate::bench::row::{Frames, Row};
 use crate::generator::FCS_BYTES;
 use crate::{Error, Result};
 
-/// The name of its row.
+/// The name of the row.
 pub(in crate::bench) const IN_C: &str = "in C: one reader polls";
 const SOURCE: &str = include_str!("peer.c");
 
-/// The compiled program.
+/// The compiled program, in a temporary folder.
 pub(in crate::bench) struct Peer {
     program: PathBuf,
     _folder: TempDir,
@@ -26,10 +26,10 @@ fn failed(reason: impl ToString) -> Error {
 }
 
 impl Peer {
-    /// Compiles it as a distribution would: optimized, for any x86-64.
+    /// Compiles the program as a distribution would: optimized, for any x86-64.
     ///
     /// # Errors
-    /// [`Error::Measure`] without a compiler.
+    /// [`Error::Measure`] if there is no compiler, or compiling fails.
     pub(in crate::bench) fn build() -> Result<Peer> {
         let folder = tempfile::tempdir().map_err(failed)?;
         let (source, program) = (folder.path().join("peer.c"), folder.path().join("peer"));
@@ -44,10 +44,10 @@ impl Peer {
         Ok(Peer { program, _folder: folder })
     }
 
-    /// Runs its writer and its reader for `seconds`, on the same CPUs as Weir's.
+    /// Runs the program's writer and reader for `seconds`, on the same CPUs as Weir's.
     ///
     /// # Errors
-    /// [`Error::Measure`] with its message.
+    /// [`Error::Measure`] with the program's message.
     pub(in crate::bench) fn run(
         &self,
         context: &Context,

@@ -1,4 +1,4 @@
-//! Curves over the frame size, as inline SVG.
+//! Draws curves over the frame size, as inline SVG.
 
 use super::super::row::Row;
 use super::super::stats::Spread;
@@ -11,8 +11,8 @@ const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 330.0;
 /// Space for the labels: left, right, top, bottom.
 const MARGINS: [f64; 4] = [66.0, 16.0, 12.0, 40.0];
-/// Curves of Weir are solid, those of peers dashed. The colours of Weir's curves are by Okabe and
-/// Ito, for readers with colour blindness.
+/// Curves of Weir are solid, those of peers dashed. The colours of Weir's curves are from the palette of Okabe and Ito,
+/// which readers with colour blindness can distinguish.
 const OURS: [&str; 6] = ["#0072b2", "#009e73", "#56b4e9", "#cc79a7", "#e69f00", "#000000"];
 const PEERS: [&str; 7] =
     ["#d55e00", "#999999", "#b8860b", "#8b0000", "#4b0082", "#2f4f4f", "#c71585"];
@@ -24,7 +24,7 @@ struct Curve {
     points: Vec<(u32, Spread)>,
 }
 
-/// Kind of a chart's values.
+/// The kind of values that a chart has.
 #[derive(Clone, Copy)]
 pub(super) enum Values {
     /// The values of the rows.
@@ -32,7 +32,7 @@ pub(super) enum Values {
     Gbps,
 }
 
-/// A chart of a section's rows if they have at least three sizes; else an empty text.
+/// Returns a chart of a section's rows if they have at least three sizes; otherwise an empty text.
 pub(super) fn chart(rows: &[&Row], values: Values, unit: &str) -> String {
     let mut sizes: Vec<u32> = rows.iter().filter_map(|row| row.size_on_wire).collect();
     sizes.sort_unstable();
@@ -83,8 +83,7 @@ fn curves(rows: &[&Row], values: Values) -> Vec<Curve> {
     curves
 }
 
-/// The smallest number of 1, 2 or 5 times a power of ten that is at least `value`. `value` is above
-/// 0.
+/// Returns the smallest number of 1, 2 or 5 times a power of ten that is at least `value`. `value` is above 0.
 fn round_up(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= value);
@@ -97,7 +96,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// Sizes are spaced equally.
+    /// Returns the horizontal position of a frame size. Sizes are spaced equally.
     fn x(&self, size: u32) -> f64 {
         let [left, right, ..] = MARGINS;
         let at = self.sizes.iter().position(|&other| other == size).unwrap_or(0);
@@ -137,7 +136,7 @@ impl Scale {
         )
     }
 
-    /// A line through the medians, and at each point a line from the minimum to the maximum.
+    /// Draws a line through the medians, and at each point a line from the minimum to the maximum.
     fn curve(&self, curve: &Curve) -> String {
         let Curve { name, colour, is_ours, points } = curve;
         let dash = if *is_ours { "" } else { " stroke-dasharray=\"5 4\"" };

@@ -1,4 +1,4 @@
-//! Text in HTML.
+//! Escapes text for HTML.
 
 /// Replaces the characters that HTML would read as markup.
 pub(super) fn escape(text: &str) -> String {

@@ -1,5 +1,5 @@
-//! Figures from papers about other systems on their machines. They show the order of magnitude and
-//! are never compared with measured rows.
+//! Figures from papers about other systems, on the machines of their authors. They show the order of magnitude and are
+//! never compared with measured rows.
 
 use super::escape::escape;
 

@@ -200,13 +200,13 @@ const COLUMNS: [(&str, &str); 9] = [
     ("n/a", "the tool is not installed or failed, and how."),
 ];
 
-/// The text below the heading of a section.
+/// Returns the text below the heading of a section.
 pub(in crate::bench) fn of_section(name: &str) -> &'static str {
     let found = SECTIONS.iter().find(|(section, _)| name.starts_with(section));
     found.map_or("", |(_, text)| text)
 }
 
-/// The list of columns.
+/// Returns the list of columns.
 pub(super) fn columns() -> String {
     let mut html = "<h2 id=columns>How to read the tables</h2>\n<dl>\n".to_owned();
     for (name, text) in COLUMNS {

@@ -1,9 +1,8 @@
-//! Recording generated frames to disk: bytes a second that can be extracted again, beside `fio` in
-//! the same rounds.
+//! Measures the recording of generated frames to disk: bytes a second that can be extracted again, beside `fio` in the
+//! same rounds.
 //!
-//! The generator in the process offers a little more than `fio` has just written, so that the disk
-//! is the limit. At the generator's full rate, most blocks would be lapped while they are written,
-//! and the writes would be wasted.
+//! The generator in the process offers a little more than `fio` has just written, so that the disk is the limit. At the
+//! generator's full rate, most blocks would be lapped while they are being written, which would waste these writes.
 
 use super::fio::{self, BLOCK_BYTES, FIO, Written};
 use super::place::Place;
@@ -21,17 +20,17 @@ const GBPS: &str = "GB/s";
 pub(super) const OFFERED: f64 = 1.05;
 /// Offered rate of a row in which the disk must keep up, relative to the slower run of `fio`.
 const BELOW: f64 = 0.9;
-/// Name of that row.
+/// Name of the row in which the disk must keep up.
 const WEIR_BELOW: &str = "the same, offered 0.9 x fio";
 /// Most bytes that one measurement writes.
 const BYTES_MAX: u64 = 16_000_000_000;
-/// Shortest run, except with `--quick`. At the end of a run the recorder writes what is in its rings, and completes its
-/// files. That takes some 0.2 s, an eighth of the usual round.
+/// Shortest run, except with `--quick`. At the end of a run the recorder writes the contents of its rings and completes
+/// its files. That takes about 0.2 s, an eighth of a usual round.
 const SECONDS_MIN: f64 = 4.0;
 /// Free space required before the rate of the disk is known.
 const BYTES_LEAST: u64 = 8_000_000_000;
 
-/// A traffic of frames of one size, or of two sizes in equal numbers, one source for each size.
+/// Traffic of frames of one size, or of two sizes in equal numbers, with one source for each size.
 pub(super) struct Trace {
     pub(super) sizes: &'static [u32],
     /// Mean size on the wire.
@@ -45,13 +44,13 @@ pub(super) const TRACES: [Trace; 3] = [
     Trace { sizes: &[64, 1518], mean: 791, asked: 0.95 },
     Trace { sizes: &[64], mean: 64, asked: 0.9 },
 ];
-/// Target for CPU seconds of the recorder per GB, for mean sizes from [`CPU_FROM`] on. So it
-/// includes the mixed traffic, whose mean is 791.
+/// Target for CPU seconds of the recorder per GB, for mean sizes from [`CPU_FROM`] on, which include the mixed traffic
+/// with a mean of 791.
 const CPU_ASKED: f64 = 0.15;
 const CPU_FROM: u32 = 791;
 
 impl Trace {
-    /// Sources that together make so many bytes of records a second.
+    /// Returns sources that together generate this many bytes of records a second.
     pub(super) fn sources(&self, bytes_per_second: f64) -> Vec<String> {
         let turn: u64 = self.sizes.iter().map(|size| record_bytes(*size)).sum();
         let pps = (bytes_per_second / turn as f64).round();
@@ -59,7 +58,7 @@ impl Trace {
     }
 }
 
-/// Length of a run.
+/// Returns the length of a run.
 fn seconds(context: &Context) -> f64 {
     if context.options.quick { context.seconds } else { context.seconds.max(SECONDS_MIN) }
 }
@@ -106,8 +105,8 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Runs the recorder with more than `fio` wrote, between two runs of `fio`, and then with less than
-/// the slower of them wrote. The speed of a shared disk varies, and is highest after idle time.
+/// Runs the recorder with more than `fio` wrote, between two runs of `fio`, and then with less than the slower run of
+/// `fio` wrote. The speed of a shared disk varies, and is highest after idle time.
 fn both(
     context: &Context,
     place: &Place,
@@ -131,7 +130,7 @@ fn both(
     recorded(context, place, trace, round, (&slower, BELOW), below)
 }
 
-/// One run of the recorder at this share of the rate of `fio`.
+/// Runs the recorder once, at this share of the rate of `fio`.
 fn recorded(
     context: &Context,
     place: &Place,
@@ -182,7 +181,7 @@ fn recorded(
     Ok(())
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(in super::super) fn condition(context: &Context) -> String {
     format!(
         "recorder: fio, weir capture gen: --write DIR/ --ring-size 256MiB, fio and weir again in the same \
@@ -196,7 +195,7 @@ pub(in super::super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let mut bars = Vec::new();
     for trace in &TRACES {
@@ -225,7 +224,7 @@ pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
     bars
 }
 
-/// The median over the rounds of CPU seconds per GB.
+/// Returns the median over the rounds of CPU seconds per GB.
 fn cpu_per_gb(row: &Row) -> Option<f64> {
     let of = |round: &crate::bench::row::Round| {
         let frames = round.frames.as_ref()?;

@@ -1,4 +1,4 @@
-//! `fio`: the write rate of the file system without a capture.
+//! Runs `fio`: measures the write rate of the file system without a capture.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,7 +20,7 @@ struct Output {
 struct Job {
     error: i32,
     write: Write,
-    /// Percent of the run time.
+    /// CPU time in percent of the run time.
     usr_cpu: f64,
     sys_cpu: f64,
 }
@@ -28,20 +28,19 @@ struct Job {
 #[derive(Deserialize)]
 struct Write {
     io_bytes: u64,
-    /// Milliseconds.
+    /// Run time in milliseconds.
     runtime: u64,
 }
 
-/// Result of a run.
+/// Result of a run of `fio`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Written {
     pub(super) bytes_per_second: f64,
     pub(super) cpu_seconds_per_gb: f64,
 }
 
-/// Sequential writes of `block_bytes` by io_uring with O_DIRECT: one job with 16 writes in flight,
-/// into a new file. At `bytes_max` it starts again at the beginning of the file. The file is
-/// deleted afterwards.
+/// Writes blocks of `block_bytes` in sequence by io_uring with O_DIRECT: one job with 16 writes in flight, into a new
+/// file. At `bytes_max` it starts again at the beginning of the file. The file is deleted afterwards.
 ///
 /// # Errors
 /// [`Error::Measure`] with fio's message.
@@ -69,9 +68,8 @@ pub(super) fn write(
     said(output)
 }
 
-/// The same by two jobs with eight writes in flight each, into files of 1 GiB that are deleted once
-/// they are written, as by a recorder with a quota. A file system that discards deleted blocks is
-/// slower then.
+/// Writes in the same way by two jobs with eight writes in flight each, into files of 1 GiB that are deleted once they
+/// are written, as by a recorder with a quota. A file system that discards deleted blocks is slower then.
 ///
 /// # Errors
 /// [`Error::Measure`] with fio's message.

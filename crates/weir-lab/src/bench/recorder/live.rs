@@ -1,4 +1,4 @@
-//! From a link to the disk: the recorder beside tcpdump, dumpcap and netsniff-ng, just below the
+//! Measures recording from a link to the disk: the recorder beside tcpdump, dumpcap and netsniff-ng, just below the
 //! rate of the disk. Then the recorder alone for a minute, below that rate and above it.
 
 use std::path::Path;
@@ -37,14 +37,14 @@ const FIO_SECONDS: f64 = 20.0;
 /// Most bytes that a tool writes in one round.
 const BYTES_MAX: u64 = 16_000_000_000;
 
-/// The tools, each writing into `folder`.
+/// Returns the tools, each of which writes into `folder`.
 fn tools(weir: &Path, folder: &Path) -> [Tool; 4] {
     let to = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let own = Tool::weir(weir, WEIR, "bpf", &["--consume", "--write", &to("")]);
     let [tcpdump, dumpcap, netsniff, ..] = &Tool::peers()[..] else { unreachable!("more than 3") };
     [
         own,
-        // Without `-Z root`, tcpdump gives up the rights that it needs to write there.
+        // Without `-Z root`, tcpdump gives up the privileges that it needs to write to the folder.
         tcpdump.writing_to(&to("tcpdump")).with(&["-Z", "root"]).named(TCPDUMP),
         dumpcap.writing_to(&to("dumpcap")).named("dumpcap -w FILE"),
         netsniff.writing_to(&to("netsniff.pcap")).named("netsniff-ng --out FILE"),
@@ -68,7 +68,7 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let mut rows: Vec<Row> =
         tools(&context.options.weir, place.path()).map(|tool| named(tool.name)).into();
-    // For short times, a shared disk can be faster than it is for a minute.
+    // For a short time, a shared disk can be faster than over a minute.
     let mut slowest = f64::INFINITY;
     for round in 0..context.rounds {
         for (number, row) in rows.iter_mut().enumerate() {
@@ -93,7 +93,7 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     }
     rows[0].note.clone_from(&place.on);
     conclude(&mut rows, TCPDUMP);
-    // The quota deletes files, which can make a file system slower.
+    // The recorder's quota deletes files, which can make a file system slower.
     let seconds = if context.options.quick { SECONDS_QUICK } else { FIO_SECONDS };
     let with_deletions = fio::write_and_delete(place.path(), seconds).map(frames_of);
     place.settle();
@@ -117,14 +117,14 @@ pub(in super::super) fn measure(context: &Context) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The current rate of `fio`, in frames a second.
+/// Measures the current rate of `fio`, in frames a second.
 fn limit(context: &Context, place: &Place) -> Result<f64> {
     let written = fio::write(place.path(), fio::BLOCK_BYTES, context.seconds, BYTES_MAX)?;
     place.settle();
     Ok(frames_of(written))
 }
 
-/// Frames a second that make this rate of bytes in a file.
+/// Returns the frames a second that give this rate of bytes in a file.
 fn frames_of(written: fio::Written) -> f64 {
     written.bytes_per_second / f64::from(SIZE - FCS_BYTES + RECORD_BYTES)
 }
@@ -132,8 +132,7 @@ fn frames_of(written: fio::Written) -> f64 {
 /// Bytes of a file in addition to each frame: 16 in pcap, and twice as many in pcapng.
 const RECORD_BYTES: u32 = 32;
 
-/// Runs a tool once, into a new directory. Also gives the rate of `fio` just before, in frames a
-/// second.
+/// Runs a tool once, into a new directory. Also returns the rate of `fio` just before, in frames a second.
 fn one(context: &Context, bed: &Testbed, place: &Place, number: usize) -> Result<(Frames, f64)> {
     let limit = limit(context, place)?;
     let pps = limit * SHARE_BELOW;
@@ -148,7 +147,7 @@ fn one(context: &Context, bed: &Testbed, place: &Place, number: usize) -> Result
     Ok((frames?, limit))
 }
 
-/// A long run with a quota, and with a second consumer beside the recorder.
+/// Makes a long run with a quota, and with a second consumer beside the recorder.
 fn minute(
     context: &Context,
     bed: &Testbed,
@@ -192,7 +191,7 @@ fn minute(
     Ok(())
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(in super::super) fn condition(context: &Context) -> String {
     let seconds = if context.options.quick { SECONDS_QUICK } else { SECONDS };
     format!(
@@ -204,7 +203,7 @@ pub(in super::super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let frames = |what| find(rows, SECTION, what, Some(SIZE)).and_then(Row::frames);
     let lost = |frames: Frames| frames.offered.abs_diff(frames.kept) as f64;

@@ -4,13 +4,11 @@
 //! |---|---|
 //! | `place` | the directory: on a disk, with enough space, and idle |
 //! | `fio` | the rate of the disk |
-//! | `run` | a run of the recorder: its report, the frames in its files, the CPU time of its
-//! threads |
+//! | `run` | a run of the recorder: its report, the frames in its files, the CPU time of its threads |
 //! | `disk` | generated frames to the disk |
 //! | `live` | frames from a link to the disk, beside other tools |
 //! | `store` | extraction of one flow from recorded files |
-//! | [`sizing`] | `weir lab disk`: the disk, the capture and both, measured; needs of a link,
-//! computed |
+//! | [`sizing`] | `weir lab disk`: measures the disk, the capture and both; computes the needs of a link |
 
 mod disk;
 mod fio;

@@ -1,5 +1,4 @@
-//! The directory that the bench records into: on a real disk, with enough space, and idle before
-//! each measurement.
+//! The directory into which the bench records: on a real disk, with enough space, and idle before each measurement.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -30,10 +29,10 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Makes the directory below `--disk DIR`; by default beside the program, else below `$TMPDIR`.
+    /// Creates the directory below `--disk DIR`; by default beside the program, else below `$TMPDIR`.
     ///
     /// # Errors
-    /// [`Error::Measure`] if none of them is on a disk.
+    /// [`Error::Measure`] if none of these is on a disk.
     pub(super) fn new(context: &Context) -> Result<Place> {
         let beside = context.options.weir.parent().map(Path::to_owned);
         let parents: Vec<PathBuf> = match &context.options.disk {
@@ -67,10 +66,10 @@ impl Place {
         self.folder.path()
     }
 
-    /// Makes a new directory in it, which is deleted when the handle is dropped.
+    /// Creates a directory in this one, which is deleted when the handle is dropped.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it cannot be made.
+    /// [`Error::Measure`] if the directory cannot be created.
     pub(super) fn folder(&self) -> Result<TempDir> {
         tempfile::tempdir_in(self.path()).map_err(|error| failed(error.to_string()))
     }
@@ -78,7 +77,7 @@ impl Place {
     /// Checks that `bytes` and a quarter more fit.
     ///
     /// # Errors
-    /// [`Error::Measure`] if they do not.
+    /// [`Error::Measure`] if there is not enough space.
     pub(super) fn needs(&self, bytes: u64) -> Result<()> {
         let space = KernelFiles.space(self.path()).map_err(|error| failed(error.to_string()))?;
         let free = space.free;
@@ -93,7 +92,7 @@ impl Place {
     /// Writes cached data and waits until the disk is idle, at most for [`IDLE_LIMIT`]. Some file
     /// systems discard the blocks of deleted files later.
     pub(super) fn settle(&self) {
-        // The short option: busybox has no other.
+        // `-f` is the short option: busybox has no long one.
         _ = Command::new("sync").arg("-f").arg(self.path()).status();
         let (begun, mut since) = (Instant::now(), Instant::now());
         let mut before = self.work();
@@ -112,7 +111,7 @@ impl Place {
     }
 }
 
-/// Finished writes and discards, and requests in flight, of a device in `/proc/diskstats`.
+/// Returns the number of finished writes and discards, and the requests in flight, of a device in `/proc/diskstats`.
 fn work_of(stats: &str, device: &str) -> Option<(u64, u64)> {
     let (major, minor) = device.split_once(':')?;
     let line = stats.lines().find(|line| {
@@ -124,7 +123,7 @@ fn work_of(stats: &str, device: &str) -> Option<(u64, u64)> {
     Some((number(7)? + number(14).unwrap_or(0), number(11)?))
 }
 
-/// The file system type, and a description in one line, of the device with this number in
+/// Returns the file system type, and a description in one line, of the device with this number in
 /// `/proc/self/mountinfo`.
 fn mount_of(mounts: &str, device: &str) -> Option<(String, String)> {
     let line = mounts.lines().find(|line| line.split_whitespace().nth(2) == Some(device))?;

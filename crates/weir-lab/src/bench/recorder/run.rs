@@ -19,12 +19,11 @@ use crate::generator::FCS_BYTES;
 use crate::{Error, Result};
 
 pub(super) const WEIR: &str = "weir capture gen: --write DIR/";
-/// Longest time from the end of the duration to the end of the program, which first writes the rest
-/// of the ring.
+/// Longest time from the end of the duration to the end of the program, which first writes the contents of the ring.
 const END_LIMIT: Duration = Duration::from_secs(40);
 /// Interval at which the CPU time of threads is read.
 const LOOK: Duration = Duration::from_millis(10);
-/// The thread that generates the frames here. All other threads belong to the recorder.
+/// The thread that generates the frames. All other threads belong to the recorder.
 const SOURCE_THREAD: &str = "weir-source";
 
 /// The fields of `weir capture --json` that are used here.
@@ -34,7 +33,7 @@ pub(super) struct Said {
     pub(super) offered: u64,
     pub(super) filtered: u64,
     pub(super) drops: BTreeMap<String, u64>,
-    /// Only in a run that records.
+    /// Present only in a run that records.
     #[serde(default)]
     pub(super) recorder: Recorder,
     pub(super) consumers: Vec<Consumer>,
@@ -69,10 +68,10 @@ pub(super) struct Feed {
 }
 
 impl Said {
-    /// Parses the object at the end of the output.
+    /// Parses the JSON object at the end of the output.
     ///
     /// # Errors
-    /// [`Error::Measure`] with the last message if there is none.
+    /// [`Error::Measure`] with the last message if there is no object.
     pub(super) fn of(lines: &[Line]) -> Result<Said> {
         let objects = lines.iter().rev().filter(|line| line.data && line.text.starts_with('{'));
         let said = objects.filter_map(|line| serde_json::from_str(&line.text).ok()).next();
@@ -82,8 +81,8 @@ impl Said {
         })
     }
 
-    /// The account of one consumer. `offered` replaces the source's count if a generator has its
-    /// own.
+    /// Returns the account of one consumer. `offered` replaces the source's count if the frames come from a generator
+    /// that counts them itself.
     pub(super) fn frames(&self, consumer: &str, offered: Option<u64>, seconds: f64) -> Frames {
         let found = self.consumers.iter().find(|one| one.name == consumer).cloned();
         let Consumer { delivered, lapped, drops: behind, .. } = found.unwrap_or_default();
@@ -110,7 +109,7 @@ pub(super) struct RunResult {
 /// counted without it.
 ///
 /// # Errors
-/// [`Error::Measure`] with its message.
+/// [`Error::Measure`] with the program's message.
 pub(super) fn run(
     weir: &Path,
     sources: &[String],
@@ -131,7 +130,7 @@ pub(super) fn run(
     let (id, begun) = (child.id(), Instant::now());
     let mut interrupted = false;
     let mut threads = BTreeMap::new();
-    // The times of a thread vanish when it ends, so the last ones read count.
+    // The times of a thread vanish when it ends, so the last values that were read count.
     while !child.has_ended() && begun.elapsed().as_secs_f64() < seconds + END_LIMIT.as_secs_f64() {
         threads.extend(threads_of(id));
         if stopped(stop) && !interrupted {
@@ -145,7 +144,7 @@ pub(super) fn run(
     Ok(RunResult { said, cpu_seconds: cpu_ns as f64 / 1e9 })
 }
 
-/// CPU time of each thread except those that generate frames, nanoseconds, by thread id.
+/// Returns the CPU time of each thread except those that generate frames, in nanoseconds, by thread id.
 pub(super) fn threads_of(id: u32) -> Vec<(String, u64)> {
     let Ok(threads) = fs::read_dir(format!("/proc/{id}/task")) else { return Vec::new() };
     let time_of = |thread: fs::DirEntry| {
@@ -160,10 +159,10 @@ pub(super) fn threads_of(id: u32) -> Vec<(String, u64)> {
     threads.flatten().filter_map(time_of).collect()
 }
 
-/// Number of frames that `weir extract` reads from a directory.
+/// Returns the number of frames that `weir extract` reads from a directory.
 ///
 /// # Errors
-/// [`Error::Measure`] with its message.
+/// [`Error::Measure`] with the program's message.
 pub(super) fn extractable(weir: &Path, folder: &Path) -> Result<u64> {
     let output = Command::new(weir)
         .arg("extract")
@@ -178,7 +177,7 @@ pub(super) fn extractable(weir: &Path, folder: &Path) -> Result<u64> {
     })
 }
 
-/// Bytes of the pcapng record of a generated frame, by the frame's size on the wire.
+/// Returns the bytes of a generated frame's pcapng record, by the frame's size on the wire.
 pub(super) fn record_bytes(size_on_wire: u32) -> u64 {
     let frame = vec![0; (size_on_wire - FCS_BYTES) as usize];
     let mut record = Vec::new();

@@ -1,5 +1,5 @@
-//! Extraction of one flow from a large store: `weir extract` with its index, beside `tcpdump -r`
-//! with the same filter.
+//! Measures the extraction of one flow from a large store: `weir extract` with its index, beside `tcpdump -r` with the
+//! same filter.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -37,7 +37,7 @@ const SOUGHT: [u8; 4] = [203, 0, 113, 7];
 const FILTER: &str = "udp and host 203.0.113.7 and host 192.0.2.1 and port 7 and port 9";
 /// Time span of the store, nanoseconds.
 const SPAN_NS: u64 = 100_000_000_000;
-/// Frames of each size in a turn, 800 B in the mean. Notation: RFC 6985.
+/// Frames of each size in a turn; the mean is 800 B. Notation: RFC 6985.
 const MIX: [(u32, u32); 3] = [(64, 6), (576, 4), (1518, 8)];
 
 /// The fields of `weir extract --json` that are used here.
@@ -49,7 +49,7 @@ struct Found {
     duration_s: f64,
 }
 
-/// Makes a store, and extracts one flow from it with both programs.
+/// Creates a store, and extracts one flow from it with both programs.
 ///
 /// # Errors
 /// None. A failure gives a row with the reason.
@@ -83,7 +83,7 @@ fn all(context: &Context, rows: &mut [Row; 3]) -> Result<()> {
         .filter(|path| path.extension().is_some_and(|ending| ending == "pcapng"))
         .collect();
     files.sort();
-    // Reads all files into the page cache, for both programs.
+    // Read all files into the page cache, for both programs.
     for file in &files {
         _ = File::open(file).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
     }
@@ -110,8 +110,7 @@ fn all(context: &Context, rows: &mut [Row; 3]) -> Result<()> {
     Ok(())
 }
 
-/// Records at least `bytes` of a mix of flows and sizes with the recorder. Gives the number of
-/// frames.
+/// Records at least `bytes` of a mix of flows and sizes with the recorder. Returns the number of frames.
 fn make(context: &Context, folder: &Path, store: &Path, bytes: u64) -> Result<u64> {
     let fifo = folder.join("fifo");
     let made = Command::new("mkfifo").arg(&fifo).status();
@@ -134,7 +133,8 @@ fn make(context: &Context, folder: &Path, store: &Path, bytes: u64) -> Result<u6
             Err(error) => return Err(failed(error.to_string())),
         }
     };
-    // If the recorder ended before it opened its input, the writer still waits for a reader.
+    // If the recorder ended before it opened its input, the writer still waits for a reader. This opens and closes the
+    // other end, so that the writer no longer blocks.
     let reader = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo);
     drop(reader);
     let written = writer.join().map_err(|_| failed("the frames' writer panicked".to_owned()))?;
@@ -148,8 +148,7 @@ fn make(context: &Context, folder: &Path, store: &Path, bytes: u64) -> Result<u6
     Ok(written)
 }
 
-/// Writes a pcap trace with nanosecond stamps of at least `bytes` bytes. Gives the number of
-/// frames.
+/// Writes a pcap trace of at least `bytes` bytes, with nanosecond stamps. Returns the number of frames.
 fn write(path: &Path, bytes: u64) -> io::Result<u64> {
     let mut out = BufWriter::with_capacity(1 << 20, File::options().write(true).open(path)?);
     for word in [0xa1b2_3c4d, 2 | 4 << 16, 0, 0, 65_535, u32::from(LINKTYPE_ETHERNET)] {
@@ -169,7 +168,7 @@ fn write(path: &Path, bytes: u64) -> io::Result<u64> {
     let every = frames / SOUGHT_FRAMES;
     let (mut number, mut sought) = (0, 0);
     while number < frames {
-        // The shift makes every flow have frames of all sizes.
+        // Without the shift, all frames of a flow could have the same size.
         let size = sizes.of(number + number / FLOWS);
         let own = templates.iter_mut().find(|(own, ..)| *own == size).expect("one of the mix");
         let (_, frame, template) = own;
@@ -191,7 +190,7 @@ fn write(path: &Path, bytes: u64) -> io::Result<u64> {
     Ok(frames)
 }
 
-/// Turns a frame into one of the searched flow.
+/// Turns a frame into one of the flow to be searched for.
 fn seek(frame: &mut [u8]) {
     frame[26..30].copy_from_slice(&SOUGHT);
     frame[34..36].copy_from_slice(&7_u16.to_be_bytes());
@@ -209,7 +208,7 @@ fn extract(weir: &Path, store: &Path) -> Result<Found> {
         .map_err(|_| failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
-/// Seconds that tcpdump takes for all files, one after the other.
+/// Returns the seconds that tcpdump takes for all files, one after the other.
 fn tcpdump(files: &[PathBuf]) -> Result<f64> {
     let begun = Instant::now();
     for file in files {
@@ -224,7 +223,7 @@ fn tcpdump(files: &[PathBuf]) -> Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(in super::super) fn condition(context: &Context) -> String {
     let bytes = if context.options.quick { BYTES_QUICK } else { BYTES };
     format!(
@@ -235,7 +234,7 @@ pub(in super::super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(in super::super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let row = |what| find(rows, SECTION, what, None);
     let median = |what| Some(row(what)?.value?.median);

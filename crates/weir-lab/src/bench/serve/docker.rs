@@ -1,4 +1,4 @@
-//! Consumers in Docker containers, if a Docker daemon answers.
+//! Runs consumers in Docker containers, if a Docker daemon answers.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::bench::child::Child;
 use crate::testbed::{End, pack_image};
 use crate::{Error, Result};
 
-/// Name of the image and of the container. Both are removed.
+/// Name of the image and of the container. Both are removed at the end.
 const NAME: &str = "weir-bench";
 
 /// A Docker image with weir, removed on drop.
@@ -38,10 +38,10 @@ fn docker(args: &[&str]) -> Result<String> {
 }
 
 impl Image {
-    /// Makes an image of this program.
+    /// Creates an image of this program.
     ///
     /// # Errors
-    /// [`Error::Measure`] if no Docker daemon answers, or it refuses the image.
+    /// [`Error::Measure`] if no Docker daemon answers, or if it refuses the image.
     pub(super) fn new(weir: &Path) -> Result<Image> {
         docker(&["version", "--format", "{{.Server.Version}}"])?;
         let folder = tempfile::tempdir().map_err(failed)?;
@@ -50,11 +50,11 @@ impl Image {
         Ok(Image(folder))
     }
 
-    /// Starts a consumer on this CPU, in a container without capabilities and network. Of the
-    /// host's files, it sees only the folder of the daemon's socket.
+    /// Starts a consumer on this CPU, in a container without capabilities and without network. Of the host's files, the
+    /// container has only the folder of the daemon's socket.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it does not start, or reads nothing.
+    /// [`Error::Measure`] if the consumer does not start, or reads nothing.
     pub(super) fn consumer(&self, end: &End, cpu: usize, run: &Path) -> Result<Container> {
         let volume = format!("{}:/run/weir", run.display());
         let mut command = Command::new("docker");
@@ -65,8 +65,7 @@ impl Image {
         let mut child = Child::start("docker run", end, command)?;
         child.wait_for_line(READY, |line| line.contains("read from the daemon"))?;
         let pid = docker(&["inspect", "--format", "{{.State.Pid}}", NAME])?;
-        // The CPU is set from outside, because `--cpuset-cpus` needs a control group that some
-        // machines lack.
+        // The CPU is set from outside, because `--cpuset-cpus` needs a cgroup controller that some machines lack.
         let pinned = Command::new("taskset")
             .args(["--all-tasks", "--cpu-list", "--pid", &cpu.to_string(), &pid])
             .stdout(Stdio::null())

@@ -1,8 +1,7 @@
-//! The daemon and its clients: one capture that many processes read, beside as many captures with
-//! tcpdump.
+//! Measures the daemon and its clients: one capture that many processes read, beside as many captures with tcpdump.
 //!
-//! Consumers count frames. The compared value is the rate that the slowest consumer keeps, because
-//! each must receive every frame.
+//! Consumers count frames. The compared value is the rate that the slowest consumer keeps, because each consumer must
+//! receive every frame.
 
 mod docker;
 mod served;
@@ -28,7 +27,7 @@ use served::CONTAINER;
 pub(super) use served::Served;
 
 pub(super) const SECTION: &str = "serve";
-/// Rows that are not frame rates.
+/// Name of the section for rows that are not frame rates.
 pub(super) const COSTS: &str = "serve-costs";
 const COUNTS: [usize; 4] = [1, 2, 4, 8];
 const MANY: usize = 16;
@@ -54,8 +53,7 @@ fn tcpdumps(count: usize) -> String {
 /// Measures all rows.
 ///
 /// # Errors
-/// Only if no testbed can be made or the daemon does not start. Other failures of a rate give a row
-/// that says so.
+/// Only if no testbed can be made or the daemon does not start. Other failures give a row with the reason.
 pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
     let bed = Testbed::builder().gro(true).build()?;
     let served = Served::start(context, &bed)?;
@@ -186,8 +184,8 @@ fn traffic(context: &Context, rate: Rate) -> Traffic {
     Traffic { size: SIZE_MIN, rate, seconds: context.seconds, stamp: false }
 }
 
-/// Sends traffic. Gives the number of frames sent, the seconds, each consumer's counts, and the CPU
-/// time of all processes.
+/// Sends traffic. Returns the number of sent frames, the seconds, each consumer's counts, and the CPU time of all
+/// processes.
 fn run(
     context: &Context,
     bed: &Testbed,
@@ -214,7 +212,7 @@ fn run(
     Ok((sent.sent, sent.duration.as_secs_f64(), counted, Some(used as f64 / 1e9)))
 }
 
-/// The same, for the consumer that kept the fewest frames.
+/// Sends traffic. Returns the account of the consumer that kept the fewest frames.
 fn slowest(
     context: &Context,
     bed: &Testbed,
@@ -249,7 +247,7 @@ fn at_1_mpps(context: &Context, bed: &Testbed, served: &Served) -> Result<Row> {
     Ok(row)
 }
 
-/// Duration of `capture.open`, called without a consumer program.
+/// Measures the duration of `capture.open`, called without a consumer program.
 fn opens(context: &Context, served: &Served) -> Result<Vec<Row>> {
     let failed = |error: weir_client::ClientError| Error::Measure {
         what: "capture.open".to_owned(),
@@ -292,7 +290,7 @@ fn idle(context: &Context, bed: &Testbed, served: &Served) -> Result<Row> {
     Ok(row)
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "serve: one veth pair, generator and all softirq work on CPU {}, all consumers on CPU {}; 1,000 flows of 64 B; \
@@ -302,7 +300,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let size = Some(SIZE_MIN);
     let over = |what: &str, base: &str| {

@@ -1,4 +1,4 @@
-//! The measured daemon, and its consumers.
+//! Starts the measured daemon and its consumers.
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 
 /// A daemon in the receiver's namespace.
 pub(in super::super) struct Served {
-    /// The folder of its configuration file and socket.
+    /// The folder with the daemon's configuration file and socket.
     pub(in super::super) folder: tempfile::TempDir,
     pub(in super::super) daemon: Child,
 }
@@ -46,10 +46,10 @@ impl Served {
         self.folder.path().join("s")
     }
 
-    /// The daemon's status of its only client.
+    /// Requests the daemon's status of its only client.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it has no client with a ledger.
+    /// [`Error::Measure`] if the daemon has no client with a ledger.
     pub(in super::super) fn client(&self) -> Result<ClientStatus> {
         let failed = |reason: String| Error::Measure { what: "weir serve".to_owned(), reason };
         let connection =
@@ -59,11 +59,11 @@ impl Served {
         client.ok_or_else(|| failed("nobody reads its feed".to_owned()))
     }
 
-    /// Waits until a client reads. A tool with libweirpcap opens its feed with its first call that
-    /// reads, after it has reported that it captures.
+    /// Waits until a client has an open feed. A tool with libweirpcap opens its feed in the first call that reads,
+    /// after it has reported that it captures.
     ///
     /// # Errors
-    /// As [`client`](Served::client), after [`READY`].
+    /// As [`client`](Served::client), if there is no such client after [`READY`].
     pub(in super::super) fn wait_for_client(&self) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -75,8 +75,7 @@ impl Served {
         }
     }
 
-    /// Starts a consumer that counts frames, on the tool's CPU. The words of `before` precede its
-    /// command line.
+    /// Starts a consumer that counts frames, on the tool's CPU. The arguments `before` precede its command line.
     pub(super) fn consumer(
         &self,
         context: &Context,
@@ -107,8 +106,7 @@ impl Served {
     }
 }
 
-/// Start of a command line that runs a program in separate namespaces and without rights, as in a
-/// container.
+/// Start of a command line that runs a program in namespaces of its own and without capabilities, as in a container.
 pub(super) const CONTAINER: [&str; 13] = [
     "unshare",
     "--mount",

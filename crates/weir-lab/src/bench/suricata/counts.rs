@@ -1,4 +1,4 @@
-//! Suricata's counts: the last line of its `eve.json` with statistics.
+//! Parses Suricata's counts: the last line with statistics of its `eve.json`.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use serde::Deserialize;
 /// Counts since Suricata's start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::bench) struct Counts {
-    /// Frames that it has decoded.
+    /// Frames that Suricata has decoded.
     pub(in crate::bench) decoded: u64,
     /// Frames for which its socket had no space, or that libpcap reports as dropped.
     pub(in crate::bench) kernel_drops: u64,
     /// Frames that libpcap reports as dropped by the interface.
     pub(in crate::bench) interface_drops: u64,
-    /// Alerts.
+    /// Number of alerts.
     pub(in crate::bench) alerts: u64,
-    /// Flows that it has seen.
+    /// Number of flows.
     pub(in crate::bench) flows: u64,
     /// Frames for which Suricata had no memory for a flow.
     pub(in crate::bench) without_flow: u64,
@@ -63,7 +63,7 @@ struct Flow {
     memcap: u64,
 }
 
-/// The last statistics in the text of an `eve.json`; `None` if there are none.
+/// Parses the last statistics in the text of an `eve.json`. `None` if there are none.
 pub(in crate::bench) fn last(eve: &str) -> Option<Counts> {
     let events = eve.lines().rev().filter_map(|line| serde_json::from_str::<Event>(line).ok());
     let mut stats = events.filter(|event| event.event_type == "stats").filter_map(|it| it.stats);
@@ -78,7 +78,7 @@ pub(in crate::bench) fn last(eve: &str) -> Option<Counts> {
 }
 
 impl Counts {
-    /// Frames lost by its own socket or by libpcap, by place.
+    /// Returns the frames lost by Suricata's socket or by libpcap, by place.
     pub(in crate::bench) fn drops(&self) -> BTreeMap<String, u64> {
         [("kernel", self.kernel_drops), ("interface", self.interface_drops)]
             .map(|(name, count)| (name.to_owned(), count))

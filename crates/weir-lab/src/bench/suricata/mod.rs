@@ -1,8 +1,8 @@
-//! Suricata 7 on one thread, with four inputs: its own `AF_PACKET` socket, libpcap, and a daemon's
-//! feed through libweirpcap or through an interface that `weir attach` feeds.
+//! Measures Suricata 7 on one thread, with four inputs: its own `AF_PACKET` socket, libpcap, and a daemon's feed
+//! through libweirpcap or through an interface that `weir attach` feeds.
 //!
-//! Suricata is slower than the link, so the ledger matters most here: every frame must be decoded,
-//! or counted as lost under a name.
+//! Suricata is slower than the link, so the ledger matters most here: every frame must be decoded, or be counted as
+//! lost at a named place.
 
 mod counts;
 pub(super) mod program;
@@ -35,8 +35,7 @@ const PRELOADED: &str = "Suricata on host:lan (libweirpcap)";
 const ATTACHED: &str = "Suricata on weir0 (weir attach)";
 /// The interface that `weir attach` feeds.
 const NETDEV: &str = "weir0";
-/// Frames of the trace per second of sending. This is more than the generator sends on any machine
-/// tested so far.
+/// Frames of the trace per second of sending. This is more than the generator has sent on any machine tested so far.
 const FRAMES_PER_SECOND: f64 = 800_000.0;
 /// Most frames of the trace: 2 GB.
 const FRAMES: f64 = 3e6;
@@ -114,7 +113,7 @@ pub(super) fn measure(context: &Context) -> Result<Vec<Row>> {
 /// File name of the trace.
 const TRACE: &str = "trace.pcapng";
 
-/// Writes the trace, in memory.
+/// Writes the trace to memory.
 fn make_trace(context: &Context) -> Result<(tempfile::TempDir, Trace)> {
     let failed = |error: std::io::Error| Error::Measure {
         what: "a trace".to_owned(),
@@ -126,7 +125,7 @@ fn make_trace(context: &Context) -> Result<(tempfile::TempDir, Trace)> {
     Ok((folder, trace))
 }
 
-/// One run, with its own daemon if the input needs one. Also gives a note.
+/// Makes one run, with its own daemon if the input needs one. Also returns a note.
 fn one(
     context: &Context,
     bed: &Testbed,
@@ -187,12 +186,12 @@ fn one(
 /// Sent frames.
 struct Sent {
     frames: u64,
-    /// From the first frame to the last, without the late frame.
+    /// Time from the first frame to the last, without the additional frame at the end.
     seconds: f64,
 }
 
-/// Sends the trace, waits while Suricata reads its buffer, and sends one more frame: Suricata
-/// updates its count of libpcap's drops when it receives a frame, at most once a second.
+/// Sends the trace, waits while Suricata reads its buffer, and sends one more frame. Suricata needs it to update its
+/// count of libpcap's drops: it does so when it receives a frame, at most once a second.
 fn send(context: &Context, bed: &Testbed, trace: &Path) -> Result<Sent> {
     let tx = &bed.tx;
     let all = ReplayOptions {
@@ -219,9 +218,9 @@ fn attach(context: &Context, bed: &Testbed, served: &Served) -> Result<Child> {
     Ok(attached)
 }
 
-/// Drops of a feed. libpcap's single count contains the frames that the daemon lost, which are
-/// listed by their names, and those that were overwritten before Suricata read them (`lapped`).
-/// `unread` are the frames that Suricata had still to read at the end.
+/// Returns the drops of a feed. libpcap's single count contains the frames that the daemon lost, which are listed by
+/// their own names, and those that were overwritten before Suricata read them (`lapped`). `unread` are the frames that
+/// Suricata had not read at the end.
 fn of_feed(counts: &Counts, client: &ClientStatus) -> BTreeMap<String, u64> {
     let mut drops = client.ledger.clone().unwrap_or_default().drops;
     let at_the_host: u64 = drops.values().sum();
@@ -231,7 +230,7 @@ fn of_feed(counts: &Counts, client: &ClientStatus) -> BTreeMap<String, u64> {
     drops
 }
 
-/// Losses of `weir attach`, and of Suricata's socket on the interface that it feeds.
+/// Returns the losses of `weir attach`, and those of Suricata's socket on the interface that it feeds.
 fn of_netdev(counts: &Counts, attached: Child) -> Result<BTreeMap<String, u64>> {
     let lines = attached.interrupt()?;
     let report = weir_report(&lines).ok_or_else(|| {
@@ -245,7 +244,7 @@ fn of_netdev(counts: &Counts, attached: Child) -> Result<BTreeMap<String, u64>> 
     Ok(drops)
 }
 
-/// How it is measured.
+/// Describes how this part is measured.
 pub(super) fn condition(context: &Context) -> String {
     format!(
         "suricata: one veth pair without GRO, generator and all softirq work on CPU {}, Suricata and what feeds it on \
@@ -260,7 +259,7 @@ pub(super) fn condition(context: &Context) -> String {
     )
 }
 
-/// Targets of this part.
+/// Returns the targets of this part.
 pub(super) fn bars(rows: &[Row]) -> Vec<Bar> {
     let row = |what: &str| find(rows, SECTION, what, None);
     let over = row(PRELOADED).zip(row(OWN)).and_then(|(ours, own)| ours.over(own));

@@ -1,4 +1,4 @@
-//! Starts Suricata from a folder with a root file system, waits until it reads, and ends it.
+//! Starts Suricata from a folder with a root file system, waits until it captures, and ends it.
 
 use std::fs;
 use std::io;
@@ -18,7 +18,7 @@ const NAME: &str = "Suricata";
 const PROGRAM: &str = "usr/bin/suricata";
 /// The file of libweirpcap, in the folder of the program `weir`.
 const LIBRARY: &str = "libweirpcap.so";
-/// Mount point of the folder of a run: an empty folder that every system has (FHS, 3.12).
+/// Mount point of the folder of a run: a directory that every system has (FHS, 3.12).
 const SEEN_AT: &str = "/mnt";
 const READY: Duration = Duration::from_secs(60);
 /// Time for Suricata to read its buffer of at most 100,000 frames, and for its next interval of
@@ -32,8 +32,7 @@ const CONFIG: &str = include_str!("suricata.yaml");
 /// The line of [`CONFIG`] after which further outputs are inserted.
 const OUTPUTS: &str = "outputs:\n";
 
-/// Without this, Suricata switches off GRO permanently, and a veth without GRO drops frames that
-/// are sent by XDP.
+/// Without this line, Suricata switches off GRO permanently, and a veth without GRO drops frames that are sent by XDP.
 const KEEP_OFFLOADS: &str = "capture: { disable-offloading: no }\n";
 
 /// Suricata's task.
@@ -46,7 +45,7 @@ pub(in crate::bench) enum Task {
 }
 
 impl Task {
-    /// The rules of the task.
+    /// Returns the rules of the task.
     fn rules(self) -> &'static str {
         match self {
             Task::Alerts => include_str!("weir.rules"),
@@ -54,7 +53,7 @@ impl Task {
         }
     }
 
-    /// The configuration: the output of statistics, and the output of the task.
+    /// Returns the configuration of the outputs: for statistics, and for the task.
     fn config(self) -> String {
         match self {
             Task::Alerts => CONFIG.to_owned(),
@@ -66,8 +65,7 @@ impl Task {
     }
 }
 
-/// Script that enters the root. It runs in a separate mount namespace, so its mounts end with
-/// Suricata.
+/// Script that changes to the root file system. It runs in a separate mount namespace, so its mounts end with Suricata.
 const ENTER: &str = r#"
 set -e
 root=$1 folder=$2
@@ -84,9 +82,9 @@ exec chroot "$root" env "$@"
 pub(in crate::bench) enum Input {
     /// An `AF_PACKET` socket on an interface.
     AfPacket(String),
-    /// libpcap.
+    /// libpcap on an interface.
     Libpcap(String),
-    /// libweirpcap, preloaded before libpcap; `socket` is the daemon's.
+    /// libweirpcap, preloaded before libpcap; `socket` is the daemon's socket.
     Preloaded { source: String, socket: PathBuf },
 }
 
@@ -119,6 +117,8 @@ fn failed(reason: impl ToString) -> Error {
 }
 
 impl Installed {
+    /// Finds Suricata and libweirpcap.
+    ///
     /// # Errors
     /// [`Error::Measure`] that names the missing part.
     pub(in crate::bench) fn find(context: &Context) -> Result<Installed> {
@@ -141,7 +141,7 @@ impl Installed {
         Ok(Installed { root, library })
     }
 
-    /// Starts Suricata at `end`, on the CPU for tools, and waits until it reads.
+    /// Starts Suricata at `end`, on the CPU for tools, and waits until it captures.
     ///
     /// # Errors
     /// [`Error::Measure`] with Suricata's message.
@@ -174,7 +174,7 @@ impl Installed {
         Ok(Running { child, folder })
     }
 
-    /// Makes the folder with the input files. Suricata writes its logs into it.
+    /// Creates the folder with the input files. Suricata writes its logs to this folder.
     fn fill_folder(&self, input: &Input, task: Task) -> io::Result<TempDir> {
         let folder = tempfile::tempdir()?;
         fs::write(folder.path().join("suricata.yaml"), task.config())?;
@@ -193,7 +193,7 @@ impl Running {
     /// Interrupts Suricata, and reads its counts.
     ///
     /// # Errors
-    /// [`Error::Measure`] if it does not end, or has written no counts.
+    /// [`Error::Measure`] if Suricata does not end, or has written no counts.
     pub(in crate::bench) fn finish(self) -> Result<Counts> {
         let lines = self.child.interrupt()?;
         let eve = fs::read_to_string(self.folder.path().join("log/eve.json")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The trace: HTTP over TCP connections with handshake and end, many at the same time.
+//! Generates the trace: HTTP over TCP connections with handshake and end, many at the same time.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,7 +12,7 @@ use crate::generator::template::{DESTINATION_MAC, SOURCE_MAC};
 
 /// Number of connections that are open at the same time.
 const OPEN: usize = 64;
-/// Most full segments of a response; the least is one.
+/// Most full segments of a response; the smallest number is one.
 pub(super) const SEGMENTS: u64 = 16;
 /// Payload of a segment in a full frame.
 const SEGMENT_BYTES: usize = 1460;
@@ -44,7 +44,7 @@ impl Connection {
         Connection { number, step: 0, client, server }
     }
 
-    /// Full segments of the response. All numbers up to [`SEGMENTS`] occur equally often.
+    /// Returns the number of full segments of the response. All numbers up to [`SEGMENTS`] occur equally often.
     fn segments(&self) -> u64 {
         1 + self.number * 7 % SEGMENTS
     }
@@ -59,7 +59,7 @@ impl Connection {
         .into_bytes()
     }
 
-    /// Full segment number `at` of the response.
+    /// Returns full segment number `at` of the response.
     fn answer(&self, at: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SEGMENT_BYTES);
         if at == 0 {
@@ -76,11 +76,11 @@ impl Connection {
         bytes
     }
 
-    /// The next frame; `None` after the last one.
+    /// Returns the next frame; `None` after the last one.
     fn next(&mut self) -> Option<Vec<u8>> {
         let step = self.step;
         self.step += 1;
-        // After each two full segments, the client acknowledges both.
+        // After every two full segments, the client acknowledges both.
         let answer = self.segments() + self.segments().div_ceil(2);
         let mut flags = TcpHeader { ack: true, ..TcpHeader::default() };
         let (from, payload) = match step {
@@ -121,7 +121,8 @@ impl Connection {
     }
 
     fn frame(&mut self, from: From, flags: &TcpHeader, payload: &[u8]) -> Vec<u8> {
-        // Client ports count from 1024, then the address changes: no two connections share both.
+        // Client ports count up from 1024, then the address changes, so no two connections have the same address and
+        // port.
         let (host, port) = (self.number / 60_000, 1024 + (self.number % 60_000) as u16);
         let (client, server) = ([10, 1, (host >> 8) as u8, host as u8], [10, 2, 0, 1]);
         let (sequence, seen) = match from {
@@ -162,16 +163,16 @@ pub(super) struct Trace {
 }
 
 impl Trace {
-    /// Mean length of a frame, without FCS.
+    /// Returns the mean length of a frame, without FCS.
     pub(super) fn mean_bytes(&self) -> u64 {
         self.bytes / self.frames.max(1)
     }
 }
 
-/// Writes a trace of `frames` frames. Connections that are open at its end stay open.
+/// Writes a trace of `frames` frames. Connections that are open at the end of the trace stay open.
 ///
 /// # Errors
-/// As for files, mostly for lack of space.
+/// The errors of writing a file, mostly for lack of space.
 pub(super) fn write(path: &Path, frames: u64) -> io::Result<Trace> {
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut block = Vec::new();

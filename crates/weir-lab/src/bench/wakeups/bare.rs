@@ -1,5 +1,5 @@
-//! The time that the machine takes to wake a sleeping thread. It is part of a single frame's delay
-//! in every capture.
+//! Measures the time that the machine takes to wake a sleeping thread. It is part of a single frame's delay in every
+//! capture.
 
 use std::sync::mpsc::channel;
 use std::thread::{self, sleep};
@@ -10,11 +10,11 @@ use super::super::percentiles::Percentiles;
 use crate::generator::affinity::Pinned;
 use crate::{Error, Result};
 
-/// A thread on the generator's CPU wakes a thread that sleeps on the tool's CPU, `times` times.
-/// Each delay is measured from just before the waking call until the woken thread reads the clock.
+/// Wakes a thread that sleeps on the tool's CPU, `times` times, from a thread on the generator's CPU. Each delay is
+/// measured from just before the waking call until the woken thread reads the clock.
 ///
 /// # Errors
-/// [`Error::Cpu`], or [`Error::Measure`] if it was stopped before the first wake-up.
+/// [`Error::Cpu`], or [`Error::Measure`] if the run was stopped before the first wake-up.
 pub(super) fn wake_ups(context: &Context, times: u64, every: Duration) -> Result<Percentiles> {
     let (wake, woken) = channel::<Instant>();
     let delays = thread::scope(|scope| {

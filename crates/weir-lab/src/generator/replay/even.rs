@@ -1,28 +1,28 @@
-//! A rate for frames of different sizes: each frame is due when the time of the frames before it
-//! has passed. It contains only arithmetic; the caller passes the time.
+//! Sends frames of different sizes at a given rate: each frame is due when the time of the frames before it has passed.
+//! The code is only arithmetic; the caller passes the time.
 
 use std::time::Duration;
 
 use super::super::Rate;
 use super::super::bucket::{DEPTH_NS, GRANT_NS};
 
-/// Computes when frames are due at a rate.
+/// Computes when frames are due at a given rate.
 pub(super) struct Even {
     rate: Rate,
-    /// Time at which the next frame is due, nanoseconds since the start.
+    /// Time at which the next frame is due, in nanoseconds since the start.
     due_ns: f64,
     given_up_ns: f64,
 }
 
 impl Even {
-    /// The first frame is due at once. A rate is above zero. At [`Rate::Max`], all frames are due
-    /// at once.
+    /// Creates the schedule. The first frame is due at once. The rate is above zero. At [`Rate::Max`], all frames are
+    /// due at once.
     pub(super) fn new(rate: Rate) -> Even {
         Even { rate, due_ns: 0.0, given_up_ns: 0.0 }
     }
 
-    /// Time at which the next frame, of `wire_bytes` with FCS, is due. `now` is the current time of
-    /// the sender. If it is more than 50 ms late, the excess is given up, as in the token bucket.
+    /// Returns the time at which the next frame, of `wire_bytes` with FCS, is due. `now` is the current time of the
+    /// sender. If the sender is more than 50 ms late, the excess is given up, as in the token bucket.
     pub(super) fn next(&mut self, wire_bytes: usize, now: Duration) -> Duration {
         let behind = now.as_nanos() as f64 - self.due_ns - DEPTH_NS;
         if behind > 0.0 {
@@ -31,18 +31,18 @@ impl Even {
         }
         let due_ns = self.due_ns;
         self.due_ns += self.takes_ns(wire_bytes);
-        // At very low rates, the next frame may be due in centuries.
+        // At a very low rate, the next frame may be due in centuries.
         Duration::try_from_secs_f64(due_ns / 1e9).unwrap_or(Duration::MAX)
     }
 
-    /// How long a frame of `wire_bytes` may wait for later frames; 0 if the next frame is due after
-    /// more than a grant's time.
+    /// Returns how long a frame of `wire_bytes` may wait for later frames; 0 if the next frame is due only after a
+    /// grant's duration.
     pub(super) fn gather(&self, wire_bytes: usize) -> Duration {
         let close = self.takes_ns(wire_bytes) < GRANT_NS;
         Duration::from_nanos(if close { GRANT_NS as u64 } else { 0 })
     }
 
-    /// Time given up.
+    /// Returns the time that was given up.
     pub(super) fn given_up(&self) -> Duration {
         Duration::from_nanos(self.given_up_ns as u64)
     }

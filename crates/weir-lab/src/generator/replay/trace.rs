@@ -1,4 +1,4 @@
-//! The frames of a file, and whether they can be sent unchanged.
+//! Reads the frames of a file, and decides whether they can be sent unchanged.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ impl Trace {
         let failed = |message: String| Error::Trace { path: path.to_owned(), message };
         let file =
             File::open(path).map_err(|error| failed(format!("cannot be opened: {error}")))?;
-        // Opening a folder succeeds. Reading it would fail with a less helpful message.
+        // Opening a directory succeeds. Reading it would fail with a less helpful message.
         if file.metadata().is_ok_and(|metadata| metadata.is_dir()) {
             return Err(failed("is a folder; name a file in it".to_owned()));
         }
@@ -29,7 +29,7 @@ impl Trace {
         Ok(Trace { path: path.to_owned(), reader })
     }
 
-    /// The next frame. An error gives the place of the damage, and ends the file.
+    /// Returns the next frame. An error gives the place of the damage; no frames follow it.
     pub(super) fn next(&mut self) -> std::result::Result<Option<Frame<'_>>, String> {
         let path = &self.path;
         self.reader.next().map_err(|error| format!("{}: {error}", path.display()))
@@ -39,19 +39,19 @@ impl Trace {
 /// Frames that were not sent, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Longer than the MTU, an Ethernet header and a VLAN tag allow, and not a TCP frame that can
-    /// be segmented.
+    /// Frames longer than the MTU, an Ethernet header and a VLAN tag allow, except for TCP frames that can be
+    /// segmented.
     pub too_long: u64,
-    /// Shorter than an Ethernet header.
+    /// Frames shorter than an Ethernet header.
     pub too_short: u64,
-    /// Truncated when recorded: the rest of their bytes is not in the file.
+    /// Frames that were truncated when recorded: the rest of their bytes is not in the file.
     pub cut: u64,
-    /// Recorded on a link that is not Ethernet.
+    /// Frames that were recorded on a link that is not Ethernet.
     pub not_ethernet: u64,
 }
 
 impl Skipped {
-    /// Every reason with its count.
+    /// Returns every reason with its count.
     pub fn by_name(&self) -> [(&'static str, u64); 4] {
         let Skipped { too_long, too_short, cut, not_ethernet } = *self;
         [
@@ -62,7 +62,7 @@ impl Skipped {
         ]
     }
 
-    /// The sum of all reasons.
+    /// Returns the sum of all reasons.
     pub fn total(&self) -> u64 {
         self.by_name().iter().map(|(_, count)| count).sum()
     }
@@ -78,7 +78,7 @@ impl Skipped {
     }
 }
 
-/// Fate of a frame. A frame has one reason: the first that applies, in the order of [`Fate::of`].
+/// What happens to a frame. If several reasons apply, the first in the order of [`Fate::of`] counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Sent,
@@ -107,13 +107,12 @@ impl Fate {
     }
 }
 
-/// Most bytes of a frame with this Ethernet header.
+/// Returns the most bytes of a frame with this Ethernet header.
 fn bytes_max(data: &[u8], frame_bytes_max: usize) -> usize {
     frame_bytes_max + if data[12..14] == [0x81, 0] { 4 } else { 0 }
 }
 
-/// The segments that replace a frame that is too long ([`Fate::TooLong`]); `None` if it cannot be
-/// segmented.
+/// Returns the segments that replace a frame that is too long ([`Fate::TooLong`]); `None` if it cannot be segmented.
 pub(super) fn segments<'a>(data: &'a [u8], frame_bytes_max: usize) -> Option<Segments<'a>> {
     let link_bytes = data.len() - FrameView::parse(data).packet().len();
     let mtu = bytes_max(data, frame_bytes_max).checked_sub(link_bytes)?;

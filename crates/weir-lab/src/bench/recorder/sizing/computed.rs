@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-/// Preamble, start delimiter and inter-frame gap, which a link carries with each frame. Source:
-/// IEEE 802.3.
+/// Bytes that a link carries with each frame: preamble, start delimiter and inter-frame gap. Source: IEEE 802.3.
 const GAP_BYTES: u32 = 20;
 /// Links for which the needs are computed, Gbit/s.
 pub(super) const LINKS_GBPS: [f64; 3] = [10.0, 40.0, 100.0];
@@ -32,25 +31,25 @@ pub struct Need {
     pub mpps: f64,
     /// GB of pcapng records a second.
     pub records_gbytes_per_second: f64,
-    /// Number of drives like the measured one.
+    /// Number of drives of the measured kind.
     pub drives: u64,
-    /// Number of CPU cores like those of this machine that the recorder uses, without the capture.
+    /// Number of CPU cores of this machine's kind that the recorder uses, without the capture.
     pub cpu_cores: f64,
 }
 
-/// A link that a number of drives can hold. Computed, not measured.
+/// The fastest link whose traffic a number of drives can record. Computed, not measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Link {
-    /// Number of drives like the measured one.
+    /// Number of drives of the measured kind.
     pub drives: u32,
     /// Mean size on the wire, FCS included.
     pub size_on_wire: u32,
-    /// Rate of the fully loaded link that the drives can hold.
+    /// Rate of the fully loaded link that the drives can record.
     pub link_gbps: f64,
 }
 
 impl Drive {
-    /// Bytes of records a second of a fully loaded link.
+    /// Returns the bytes of records a second of a fully loaded link.
     fn link_bytes_per_second(&self, link_gbps: f64) -> f64 {
         self.frames_per_second(link_gbps) * self.record_bytes
     }
@@ -59,7 +58,7 @@ impl Drive {
         link_gbps * 1e9 / 8.0 / f64::from(self.size_on_wire + GAP_BYTES)
     }
 
-    /// Needs of a fully loaded link; `None` for a drive that kept nothing.
+    /// Returns the needs of a fully loaded link; `None` for a drive that kept nothing.
     pub(super) fn need(&self, link_gbps: f64) -> Option<Need> {
         if self.bytes_per_second <= 0.0 {
             return None;
@@ -75,7 +74,7 @@ impl Drive {
         })
     }
 
-    /// The link that this number of drives can hold.
+    /// Returns the link that this number of drives can record.
     pub(super) fn link(&self, drives: u32) -> Link {
         let share = self.bytes_per_second / self.link_bytes_per_second(1.0);
         let link_gbps = f64::from(drives) * share;

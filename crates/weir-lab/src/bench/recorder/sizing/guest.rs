@@ -1,9 +1,8 @@
-//! The same measurements with virtio-blk: `weir lab disk` runs in a guest whose disk is a file in
-//! the measured directory.
+//! Makes the same measurements with virtio-blk: `weir lab disk` runs in a guest whose disk is a file in the measured
+//! directory.
 //!
-//! The file is fully written before, so that the guest writes to allocated blocks, as on a disk of
-//! its own. QEMU bypasses the host's page cache. The guest measures one round after each round on
-//! the host.
+//! The file is fully written first, so that the guest writes to allocated blocks, as on a disk of its own. QEMU
+//! bypasses the host's page cache. The guest measures one round after each round on the host.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,18 +23,17 @@ use crate::{Error, Result};
 const GBPS: &str = "GB/s";
 /// Size of the guest's disk beyond one and a half times the longest file: journal and inodes.
 const MORE_BYTES: u64 = 512 << 20;
-/// Memory of the guest: the system and the rings of two sources. The buffers of [`WRITES`] writes
-/// are added.
+/// Memory of the guest, for the system and the rings of two sources. The buffers of [`WRITES`] writes are added.
 const MEMORY_MIB: u64 = 2048;
 const WRITES: u64 = 16;
 /// Time limit of a short command in the guest.
 const ASKING: Duration = Duration::from_secs(60);
-/// Time limit of a round without its measurements, in an emulated guest.
+/// Time limit of a round in an emulated guest, in addition to its measurements.
 const ROUND_LIMIT: Duration = Duration::from_secs(600);
 /// Most measurements of a round, without those of each block size.
 const MEASUREMENTS: f64 = 24.0;
 
-/// The rows of the guest, and the reason why there are no more.
+/// The rows of the guest, and the reason why the measurement ended, if it failed.
 pub(super) struct InGuest {
     machine: Option<Machine>,
     accelerator: Option<Accelerator>,
@@ -78,8 +76,7 @@ struct ToldRow {
 }
 
 impl InGuest {
-    /// Boots a guest if a kernel was named. A failure is kept as the reason for a row without
-    /// values.
+    /// Boots a guest if a kernel was named. A failure is kept as the reason, for a row without values.
     pub(super) fn start(
         options: &Options,
         place: &Place,
@@ -111,7 +108,7 @@ impl InGuest {
         all
     }
 
-    /// Measures a round in the guest. After a failure there are no further rounds.
+    /// Measures a round in the guest. After a failure there are no more rounds.
     pub(super) fn round(&mut self, options: &Options, round: u32, stop: &AtomicBool) {
         let Some(machine) = &mut self.machine else { return };
         match machine.round(options, stop) {
@@ -150,8 +147,7 @@ impl InGuest {
         }
     }
 
-    /// The guest's rows, compared with those of the host. Without any, gives one row with the
-    /// reason.
+    /// Returns the guest's rows, compared with those of the host. If there are none, returns one row with the reason.
     pub(super) fn rows(self, bare: &[Row]) -> Vec<Row> {
         if self.rows.is_empty() {
             let mut row = Row::new(GUEST, "the same on virtio-blk", GBPS);
@@ -178,7 +174,7 @@ impl InGuest {
     }
 }
 
-/// Remark in every row of an emulated guest.
+/// Remark in every row of a guest that is emulated.
 const EMULATED: &str = "by emulation (no KVM here), slower than a guest on KVM";
 
 impl Machine {
@@ -189,7 +185,7 @@ impl Machine {
     }
 }
 
-/// The command of a round, which is stored as a script in the guest.
+/// Returns the command of a round, which is stored as a script in the guest.
 fn command(options: &Options) -> String {
     let blocks: Vec<String> =
         options.block_bytes.iter().map(|bytes| format!("{}KiB", bytes >> 10)).collect();
@@ -247,9 +243,9 @@ fn boot(
     Ok((machine, accelerator, about))
 }
 
-/// Makes the file system on the whole file, initialized now and without discarding blocks.
+/// Creates the file system on the whole file. It is initialized now, and no blocks are discarded.
 fn make_file_system(disk: &Path) -> Result<()> {
-    // Users without root have no sbin directories on their PATH.
+    // Users other than root have no sbin directories on their PATH.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let options = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
     let made = Command::new("mkfs.ext4")

@@ -1,4 +1,4 @@
-//! The rounds: disk only, capture only, both. Each is measured once per round, so that a drift of
+//! The rounds of the measurement: disk only, capture only, both. Each is measured once per round, so that a drift of
 //! the machine affects all.
 
 use std::sync::atomic::AtomicBool;
@@ -19,8 +19,8 @@ use crate::bench::stats::Spread;
 
 const GBPS: &str = "GB/s";
 const MPPS: &str = "Mpps";
-/// The file for the disk alone is as long as a drive of this rate writes in one measurement. At its
-/// end, writing starts again at the front.
+/// The file for the disk alone is as long as a drive of this rate writes in one measurement. At its end, writing
+/// continues at the beginning.
 const FILE_BYTES_PER_SECOND: f64 = 4e9;
 const FILE_BYTES_LEAST: u64 = 256_000_000;
 const FILE_BYTES_MAX: u64 = 16_000_000_000;
@@ -37,7 +37,7 @@ struct Rows {
     both: Vec<Row>,
 }
 
-/// Measures, and computes the needs of links. A stop ends it with the rounds so far.
+/// Measures, and computes the needs of links. A stop ends the measurement, with the rounds so far.
 ///
 /// # Errors
 /// [`Error::Measure`] if the directory is missing, cannot be written to, is in memory or has too
@@ -95,7 +95,7 @@ fn summarize(row: &mut Row) {
     row.value = Spread::of(row.rounds.iter().map(|round| round.value));
 }
 
-/// Length of the file for the disk alone, bytes.
+/// Returns the length of the file for the disk alone, in bytes.
 fn file_bytes(seconds: f64) -> u64 {
     ((seconds * FILE_BYTES_PER_SECOND) as u64).clamp(FILE_BYTES_LEAST, FILE_BYTES_MAX)
 }
@@ -183,7 +183,7 @@ fn capture(
     Ok(())
 }
 
-/// Measures the recorder, offered a little more than the disk alone wrote in this round.
+/// Measures the recorder, to which a little more is offered than the disk alone wrote in this round.
 fn both(
     options: &Options,
     place: &Place,
@@ -220,13 +220,13 @@ fn both(
 }
 
 impl Trace {
-    /// Mean size of a record, bytes.
+    /// Returns the mean size of a record, in bytes.
     fn record_bytes(&self) -> f64 {
         let all: u64 = self.sizes.iter().map(|size| record_bytes(*size)).sum();
         all as f64 / self.sizes.len() as f64
     }
 
-    /// Sources without a rate limit.
+    /// Returns sources without a rate limit.
     fn unlimited(&self) -> Vec<String> {
         self.sizes.iter().map(|size| format!("gen:size={size},flows=1000")).collect()
     }
@@ -254,7 +254,7 @@ impl Rows {
         }
     }
 
-    /// The figures of this drive, for each traffic that has been measured.
+    /// Returns the figures of this drive, for each traffic that has been measured.
     fn drives(&self) -> Vec<Drive> {
         let of = |(row, trace): (&Row, &Trace)| {
             let cpu = |round: &crate::bench::row::Round| {

@@ -1,4 +1,4 @@
-//! The disk alone: sequential writes as the recorder makes them, from memory that does not change.
+//! Measures the disk alone: sequential writes as the recorder makes them, from memory that does not change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::{Error, Result};
 /// Writes in flight, as many as the recorder has on a volume.
 const WRITES: u64 = 16;
 
-/// Writes blocks in sequence into a new file for `seconds`, or until `stop` is set. At `bytes_max`
-/// it starts again at the front, as fio does. The file is deleted. The second value is the disk's
-/// note on its way of writing.
+/// Writes blocks in sequence into a new file for `seconds`, or until `stop` is set. At `bytes_max` it continues at the
+/// beginning of the file, as fio does. The file is deleted. The second value is the disk's note on its method of
+/// writing.
 ///
 /// # Errors
 /// [`Error::Measure`] with the kernel's error.
@@ -69,13 +69,13 @@ pub(super) fn fill(path: &Path, mib: u64, stop: &AtomicBool) -> Result<()> {
     }
 }
 
-/// Buffers of one block each, one for each write in flight.
+/// Creates buffers of one block each, one for each write in flight.
 fn buffers(block_bytes: u64) -> Vec<Buffer> {
     (0..WRITES).map(|_| filled(block_bytes)).collect()
 }
 
-/// Writes the buffers in sequence into a new file while `go_on` is true for the number of writes so
-/// far. After `blocks_max` blocks it starts again at the front. Gives the bytes written.
+/// Writes the buffers in sequence into a new file, as long as `go_on` returns true for the number of writes so far.
+/// After `blocks_max` blocks it continues at the beginning of the file. Returns the bytes written.
 fn write_blocks(
     disk: &mut AnyDisk,
     file: &Arc<DiskFile>,
@@ -113,8 +113,8 @@ fn failed(error: std::io::Error) -> Error {
     Error::Measure { what: "writing to the disk".to_owned(), reason: error.to_string() }
 }
 
-/// A buffer of pseudo-random bytes, which no disk can compress or deduplicate: a sequence of
-/// xorshift (Marsaglia 2003).
+/// Creates a buffer of pseudo-random bytes, which no disk can compress or deduplicate: a sequence of xorshift
+/// (Marsaglia 2003).
 fn filled(block_bytes: u64) -> Buffer {
     let mut buffer = Buffer::new(block_bytes as usize);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;

@@ -31,22 +31,22 @@ pub struct Sizing {
     pub interrupted: bool,
     /// The measured rows, with all rounds.
     pub rows: Vec<Row>,
-    /// Needs of links. Computed, not measured.
+    /// Needs of fully loaded links. Computed, not measured.
     #[serde(rename = "computed_needs")]
     pub needs: Vec<Need>,
-    /// Links that drives can hold. Computed, not measured.
+    /// Links that drives can record. Computed, not measured.
     #[serde(rename = "computed_links")]
     pub links: Vec<Link>,
 }
 
 impl Sizing {
-    /// Everything as JSON.
+    /// Formats the result as JSON.
     #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("rows are plain values")
     }
 
-    /// Everything as tables.
+    /// Formats the result as tables.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = self.machine.text();
@@ -90,8 +90,8 @@ impl Sizing {
         text
     }
 
-    /// A row of the needs, with the share of the link's frames that one ring and a counting
-    /// consumer held here.
+    /// Returns the row of a need, with the share of the link's frames that the capture to one ring and a counting
+    /// consumer kept on this machine.
     fn need_line(&self, need: &Need) -> Vec<String> {
         let size = Some(need.size_on_wire);
         let held = self.rows.iter().find(|row| row.section == CAPTURE && row.size_on_wire == size);
