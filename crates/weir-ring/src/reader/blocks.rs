@@ -43,7 +43,7 @@ pub struct FrameHead<'a> {
 /// Description of a closed block, as it was during the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// Its number since the ring began.
+    /// Number of the block since the ring began.
     pub block: u64,
     /// Offset of the block in the ring's memory.
     pub at: usize,
