@@ -1,4 +1,4 @@
-//! Large writes to a disk, several at a time, from ring memory without a copy if the kernel allows that.
+//! Writes large blocks to a disk, several at a time. Copies nothing from ring memory if the kernel allows that.
 //!
 //! | module | contents |
 //! |---|---|
