@@ -43,7 +43,7 @@ pub struct Plan<C: ?Sized> {
     pub slack: Duration,
     /// Called after each step; dropped when the consumer has ended.
     pub progress: Box<dyn FnMut(&C) + Send>,
-    /// How long it sleeps at a time, if nothing wakes it.
+    /// Longest sleep of the consumer, if nothing wakes it.
     pub sleep_max: Duration,
     /// Called once, on the consumer's thread, with the final counters, before other threads see that the consumer has
     /// ended.

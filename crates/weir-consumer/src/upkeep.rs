@@ -57,7 +57,7 @@ pub(crate) struct Upkeep {
     gone: Option<RingError>,
     /// Channels whose writers are gone. A feed of theirs may join after that.
     gone_channels: BTreeSet<usize>,
-    /// When gone writers were looked for last.
+    /// When the consumer last looked for writers that are gone.
     looked: Instant,
     /// When the consumer last reported how far it has read.
     noted: Instant,

@@ -11,7 +11,7 @@ const TIMES_MAX: usize = 4;
 /// Used buffers, kept for reuse.
 #[derive(Default)]
 pub struct Spare {
-    /// The last returned buffer is taken first, because it may still be in a CPU's cache.
+    /// The buffer that was returned last is taken first, because it may still be in a CPU's cache.
     buffers: Vec<Buffer>,
 }
 
