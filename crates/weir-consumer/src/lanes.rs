@@ -286,7 +286,8 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
     fn leave(&mut self, key: u64, until: &[u64]) {
         let mut output = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.key == key) {
-            // The limit of a ring that its writer left open. A source leaves it open if its stop fails.
+            // `written` is the limit of a ring without an ordinal. If a source's stop fails, it may leave such a ring
+            // open.
             let written = lane.cursor.reader().ring().frames_written();
             lane.cursor.leave(until.get(lane.ring).copied().unwrap_or(written));
             lane.cursor.end_if_read();

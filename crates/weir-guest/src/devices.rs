@@ -214,9 +214,10 @@ fn look(pci: &Path, token: Token) -> std::io::Result<Found> {
     Ok(found)
 }
 
-/// Enables a device and reads its header, which must have the token and fit its BAR.
+/// Enables a device and reads its header, which must have the token and state the size of the BAR.
 fn identify(device: &Device, token: Token) -> Result<Header, DeviceError> {
-    // Checked before the device is enabled: without an address the kernel refuses that, and logs it each time.
+    // Checked before the device is enabled: without an address the kernel refuses to enable it, and logs that each
+    // time.
     let bar = device.bar_bytes()?;
     device.enable()?;
     if bar < WORDS_BYTES {

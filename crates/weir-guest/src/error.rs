@@ -75,7 +75,7 @@ pub enum GuestError {
     Line {
         /// The line.
         line: usize,
-        /// Those that there are.
+        /// Number of lines of the page.
         lines: usize,
     },
     /// A system call failed.
