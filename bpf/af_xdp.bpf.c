@@ -87,7 +87,7 @@ static __always_inline int steer(struct xdp_md *ctx, const struct weir_words *wo
 	}
 	if (with_filters && !weir_judge_xsk(ctx, words->kind & WEIR_WORDS_TAG ? words->tag : 0)) {
 		mine->unwanted++;
-		return XDP_DROP;	/* the stack gets none of this queue, whether or not a feed wants it */
+		return XDP_DROP;	/* the stack gets no frame of this queue, wanted or not */
 	}
 	/* Remove metadata of other programs, because the copier expects the words directly before the frame. */
 	if (with_words && before_us)

@@ -34,7 +34,7 @@
 struct weir_blocklist_front {
 	__u64 entries;			/* number of all entries; if 0, the list is empty and nothing else is read */
 	__u64 prefixes_v4, prefixes_v6;
-	__u64 wide_v6;			/* IPv6 prefixes that would set too many bits; with one, every address may match */
+	__u64 wide_v6;			/* IPv6 prefixes that would set too many bits: then every address may match */
 	__u64 unused[4];
 	__u64 bits[WEIR_BLOCKLIST_BITS / 64];
 };

@@ -50,7 +50,7 @@ const volatile __u32 by_flow;		/* whether a feed selects by the flow's hash */
 const volatile __u32 by_queue;		/* whether a feed selects by the RX queue */
 const volatile __u32 may_block;	/* whether feeds have block lists, which may be empty */
 const volatile __u32 with_filters;	/* whether weir_judge_*() decides which feeds want a frame */
-const volatile __u32 chooses;		/* whether to count the frames that each feed chooses: one excludes some */
+const volatile __u32 chooses;		/* whether a feed excludes frames: then the frames of each feed are counted */
 const volatile __u32 with_flags;	/* whether to write epb_flags */
 const volatile __u32 with_queue;	/* whether to write epb_queue */
 const volatile __u32 consume;		/* XDP: whether to drop frames after capturing them */
