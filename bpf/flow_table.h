@@ -93,7 +93,7 @@ const volatile __u32 half_buckets;	/* buckets in each half of one CPU's table */
 const volatile __u32 ring_records;	/* records in one CPU's ring, a power of two */
 const volatile __u64 idle_ns;		/* all ones: no time-out */
 const volatile __u64 active_ns;
-const volatile __u64 look_ns;		/* after a pause this long, the times tell whether a flow has ended, not ticks */
+const volatile __u64 look_ns;		/* after a pause this long, times decide whether a flow has ended, not ticks */
 const volatile __u32 tick_shift;
 const volatile __u32 idle_ticks;	/* a flow without a frame for so many has ended; above 16 bits: never */
 const volatile __u32 active_ticks;	/* a flow that began fewer ticks ago than this goes on */

@@ -73,7 +73,7 @@ impl Step {
     }
 }
 
-/// Takes the frames of a run, for example to write them to a file.
+/// An output of a run, with its rings: it takes frames, for example to write them to a file.
 pub trait Consumer<M: Words = Mapping> {
     /// Adds a feed, whose frames are taken beginning with the oldest.
     ///

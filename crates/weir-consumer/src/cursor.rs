@@ -34,7 +34,7 @@ pub struct Cursor<M: Words = Mapping> {
 }
 
 impl<M: Words> Cursor<M> {
-    /// Creates a cursor at the beginning of a ring, which is number `ring` of its feed.
+    /// Creates a cursor that reads a ring from `begin` on. `number` is the number of the ring in its feed.
     ///
     /// # Errors
     /// [`RingError`] if the ring is inconsistent.
@@ -170,8 +170,9 @@ impl<M: Words> Cursor<M> {
 
     pub(crate) fn leave(&mut self, until: u64) {
         self.until = self.until.min(until);
-        // Frames that were overwritten before the cursor began do not belong to a feed that left before that. If frames
-        // were read or lapped since, the feed has not left before that.
+        // The feed ends before the frame at which this cursor began. Of the frames that were overwritten by then, only
+        // those before `until` count as lapped. If frames were read or lapped since, the feed cannot end before that
+        // frame.
         if self.ordinal == self.began && self.until < self.began {
             self.lapped = self.until.saturating_sub(self.from);
         }

@@ -47,8 +47,8 @@ pub struct JoinedFeed<M: Words = Mapping> {
     pub rings: Vec<Ring<M>>,
     /// The line of the first ring in the consumer's sleeper; the others follow.
     pub first_line: usize,
-    /// The sleeper's channel to the feed's writers, if they are in another process, which can end at any time. If it
-    /// leaves rings open, they are read to their last frame; then the consumer fails with
+    /// The sleeper's channel to the feed's writers, if they are in another process, which can end at any time. If that
+    /// process leaves rings open, they are read to their last frame; then the consumer fails with
     /// [`weir_ring::RingError::WriterGone`].
     pub channel: Option<usize>,
     /// At which frames the consumer begins to read and to count.

@@ -7,7 +7,7 @@ use std::{error, fmt, io};
 pub struct Stalled;
 
 impl Stalled {
-    /// Whether this is the cause of a failed write. Other than `TimedOut`, which a network disk can also return.
+    /// Whether this is the cause of a failed write. `TimedOut` would not be enough: a network disk can also return it.
     #[must_use]
     pub fn is_why(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Stalled>())

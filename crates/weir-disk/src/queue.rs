@@ -80,8 +80,8 @@ pub trait Disk: Send + 'static {
     /// are [pending](Disk::pending).
     fn completed(&mut self, wait: bool, out: &mut Vec<Completed>);
 
-    /// Makes dropping this disk not wait for writes in progress, and leak their memory. To be called if these writes
-    /// may never complete. Later writes work as before.
+    /// Lets this disk be dropped without waiting for writes in progress; their memory is then leaked. To be called if
+    /// these writes may never complete. Later writes work as before.
     fn abandon(&mut self);
 
     /// Returns notes for the user on how the disk is written, for example that io_uring is refused: all notes so far,

@@ -6,8 +6,8 @@ use std::time::Duration;
 pub const DEVICES_MAX: usize = 64;
 /// Most bytes that are read, each twice, to measure the speed of the region.
 pub const MEASURED_BYTES_MAX: u64 = 4 << 20;
-/// Longest time for the measurement, except that the current piece of 64 KiB is finished: 4 ms if the mapping is not
-/// cached. There is some time because other programs may use the processor meanwhile.
+/// Time after which the measurement ends. The current piece of 64 KiB is still finished, which takes up to 4 ms if the
+/// mapping is not cached. The time is not shorter, because other programs may use the processor meanwhile.
 pub const MEASURING_TIME_MAX: Duration = Duration::from_millis(20);
 /// Bytes a second below which the region's mapping counts as uncached. Uncached reads of 8 bytes each reach 30 to 100
 /// MB/s; a cached mapping reaches more than 1 GB/s. So does QEMU's emulation; it reached 378 MB/s when other programs

@@ -153,8 +153,8 @@ impl Batch {
         }
     }
 
-    /// Walks over the copied bytes and drops what follows the last complete record. Returns the number of bytes that
-    /// the complete records have, and why the walk stopped.
+    /// Walks over the copied bytes and drops those after the last complete record. Returns the number of bytes that the
+    /// complete records have, and why the walk stopped.
     pub(crate) fn keep_whole(&mut self) -> (u32, WalkEnd) {
         let (start, end) = (self.start, self.end);
         let bytes = &self.bytes()[start..end];

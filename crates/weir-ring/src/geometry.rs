@@ -38,8 +38,8 @@ const ENTRY_WORDS: usize = 8;
 /// The longest frame of each size class, and the free space that its record needs in a block: 28 bytes of header, 20 of
 /// options and 4 of length, and 12 for the padding block that must still fit behind the record.
 ///
-/// A record may begin only where its size class fits. The classes exist for the BPF verifier, which must see `offset +
-/// length` bounded by constants. All writers follow the same rule, so that the same frames make the same bytes. See
+/// A record may begin only where its size class fits. The BPF verifier needs the classes: it must see constant bounds
+/// of `offset + length`. All writers follow the same rule, so that the same frames make the same bytes. See
 /// `docs/decisions/0002-size-classes.md`.
 ///
 /// The classes are for short frames, jumbo frames, super-frames of 64 KiB, those of BIG TCP with its usual limit (192

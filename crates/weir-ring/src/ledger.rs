@@ -1,4 +1,4 @@
-//! Counts of a source's frames by what became of them.
+//! Counts the frames of a source by their fate.
 
 use std::collections::BTreeMap;
 use std::fmt;

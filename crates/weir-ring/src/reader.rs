@@ -131,7 +131,7 @@ impl<M: Words> Reader<M> {
         self.ordinal
     }
 
-    /// Returns the ordinal of the frame at which this reader began.
+    /// Returns the ordinal of the first frame that counts for this reader, as delivered or as lapped.
     #[must_use]
     pub fn joined_at(&self) -> u64 {
         self.joined_at

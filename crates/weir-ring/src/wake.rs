@@ -232,14 +232,15 @@ impl Sleeper {
                 None if is_ready() => return Ok(Woken::Frames),
                 None if received.news => {}
                 None if piece == left => return Ok(Woken::Limit),
-                // No frame came for a while, so it is worth to let the owners wait for all their programs.
+                // No frame came for a while, so a confirmation is worth its cost: the owners wait for all their
+                // programs.
                 None if !is_confirmed && quiet.is_zero() => self.request(),
                 None => {}
             }
         }
     }
 
-    /// Tells every writer's side that confirms thresholds that there are new ones.
+    /// Reports new thresholds to every writer's side that confirms thresholds.
     fn tell_new(&self) {
         for channel in self.channels().iter_mut() {
             channel.asked = channel.asked.wrapping_add(1);

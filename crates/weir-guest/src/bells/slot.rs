@@ -94,8 +94,8 @@ impl Slot {
         words.set_position(number, positions.min().unwrap_or(0));
     }
 
-    /// Confirms thresholds to the sleepers that have asked for it. Before this, all slots were armed for these
-    /// thresholds, and were looked at after that.
+    /// Confirms thresholds to the sleepers that have asked for it. All slots must have been armed for these thresholds,
+    /// and then looked at once more.
     pub(super) fn confirm(&mut self) {
         for Bell { waker, .. } in &mut self.bells {
             waker.begin_confirmation();

@@ -129,8 +129,8 @@ impl Sleeper {
         if is_new {
             self.tell_new();
         } else if !is_confirmed && !received.news {
-            // No message came since the descriptor was armed last, so it is worth to let the owners wait for all their
-            // programs.
+            // No message came since the descriptor was armed last, so a confirmation is worth its cost: the owners wait
+            // for all their programs.
             self.request();
         }
         // The caller must look at its rings again after an interruption, and its last look was before this call.
