@@ -3,7 +3,7 @@
 /// Counts of frames that reached a consumer, and of frames that did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivered {
-    /// Frames.
+    /// Frames that the consumer took.
     pub frames: u64,
     /// Bytes of these frames on the wire. Both counts include frames that the output refused.
     pub wire_bytes: u64,
@@ -21,9 +21,9 @@ pub struct Delivered {
 /// Counts of the frames of one feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Frames.
+    /// Frames that the consumer took.
     pub frames: u64,
-    /// Frames that the writers overtook.
+    /// Frames that the writers overwrote before they were read.
     pub lapped: u64,
     /// See [`Delivered::untriggered`].
     pub untriggered: u64,

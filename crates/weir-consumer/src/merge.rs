@@ -35,7 +35,7 @@ use crate::source::JoinedFeed;
 use copied::Copied;
 use lateness::Lateness;
 
-/// Result of a [`Merge::turn`].
+/// Result of [`Merge::turn`] and [`Merge::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// This many frames were delivered.

@@ -108,7 +108,7 @@ impl Script {
         self.state().preallocate = errno;
     }
 
-    /// Holds requests about whole files (cut, sync, remove), or releases them.
+    /// Holds requests for whole files (cut, sync, remove), or releases them.
     pub fn hold_whole_files(&self, is_holding: bool) {
         self.state().is_holding_files = is_holding;
         self.0.changed.notify_all();
@@ -286,7 +286,7 @@ fn refuse(errno: Option<i32>) -> io::Result<()> {
     errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
 }
 
-/// Requests about whole files of a [`Fake`].
+/// Requests for whole files of a [`Fake`].
 #[derive(Clone)]
 pub struct FakeFiles(Script);
 

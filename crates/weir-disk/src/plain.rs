@@ -112,11 +112,11 @@ fn carry_out(write: &mut Write) -> Result<usize, Errno> {
         Step::Write { from, bytes, at } => unsafe {
             libc::pwrite(fd, from.cast(), bytes as usize, at as libc::off_t)
         },
-        // SAFETY: takes no memory; the descriptor is open.
+        // SAFETY: the call uses no memory; the descriptor is open.
         Step::Preallocate { at, bytes } => unsafe {
             libc::fallocate(fd, 0, at as libc::off_t, bytes as libc::off_t) as isize
         },
-        // SAFETY: takes no memory; the descriptor is open.
+        // SAFETY: the call uses no memory; the descriptor is open.
         Step::Flush { at, bytes } => unsafe {
             libc::sync_file_range(fd, at as libc::off64_t, libc::off64_t::from(bytes), FLUSH)
                 as isize

@@ -52,7 +52,7 @@ pub struct Completed {
 pub trait Disk: Send + 'static {
     /// An open file of this disk. It must not be dropped before its writes have completed.
     type File: Send + Sync + 'static;
-    /// Requests about whole files.
+    /// Requests for whole files.
     type Files: Files<File = Self::File>;
 
     /// Returns the requests for whole files, which can be used on any thread.

@@ -32,7 +32,7 @@ pub enum GuestError {
     /// The folder of PCI devices cannot be read.
     #[error("cannot list the PCI devices in {}; is sysfs mounted, and has this machine PCI?", folder.display())]
     NoPci {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
         /// The kernel's error.
         #[source]
@@ -56,9 +56,9 @@ pub enum GuestError {
         place.offset, place.bytes
     )]
     Ring {
-        /// The place.
+        /// The place that the host named.
         place: Place,
-        /// The error.
+        /// Error of the ring.
         #[source]
         source: RingError,
     },
@@ -73,7 +73,7 @@ pub enum GuestError {
     /// The sleeper's wake page does not have this line.
     #[error("the sleeper has {lines} lines and waits on line {line}; refuse it")]
     Line {
-        /// The line.
+        /// Number of the line.
         line: usize,
         /// Number of lines of the page.
         lines: usize,
@@ -113,7 +113,7 @@ pub enum DeviceError {
     File {
         /// The action that failed: reading, writing, opening.
         doing: &'static str,
-        /// The file.
+        /// Name of the file.
         file: &'static str,
         /// The kernel's error.
         #[source]

@@ -29,7 +29,7 @@ pub struct Batch {
     /// Offset of the end of the last complete record.
     end: usize,
     frames: u32,
-    /// Highest interface id among the records.
+    /// Highest interface id that `keep_whole` found, as the ring numbers interfaces.
     highest_id: u32,
 }
 

@@ -21,7 +21,7 @@ pub enum RingError {
         "a ring cannot have {blocks} data blocks of 1 MiB; use a power of two from {min} to {max}"
     )]
     BadBlockCount {
-        /// The requested or found value.
+        /// Requested or found number of data blocks.
         blocks: u64,
         /// Fewest blocks.
         min: u64,
@@ -54,7 +54,7 @@ pub enum RingError {
     HeaderTooLong {
         /// Interfaces to describe.
         interfaces: usize,
-        /// Bytes that they need.
+        /// Bytes that the descriptions need.
         need: usize,
         /// Bytes of the header area.
         have: usize,
@@ -65,7 +65,7 @@ pub enum RingError {
          this interface a feed of its own"
     )]
     OtherKind {
-        /// The interface.
+        /// Name of the interface that was to be added.
         interface: String,
         /// Link type of the ring.
         link_type: u16,
@@ -82,7 +82,7 @@ pub enum RingError {
         block: u64,
         /// Byte offset in the block.
         offset: u32,
-        /// The value that does not fit.
+        /// The value that is not valid.
         what: &'static str,
     },
     /// The owner of the memory could take it away from a reader.

@@ -97,7 +97,7 @@ const _: () = assert!(size_of::<crate::AtomicU64>() == 8 && align_of::<crate::At
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum WriterWord {
-    /// Blocks opened since the ring began; the newest is this minus one.
+    /// Blocks opened since the ring began. The number of the newest block is one less.
     Opened = 0,
     /// Frames published since the ring began: the ordinal of the next frame.
     Ordinal = 1,

@@ -48,7 +48,7 @@ pub enum WriterKind {
     Bpf,
 }
 
-/// Settings with which a ring is made.
+/// Settings of a new ring.
 #[derive(Clone, Debug)]
 pub struct RingSpec {
     /// Data blocks of 1 MiB, a power of two.

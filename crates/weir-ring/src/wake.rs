@@ -70,7 +70,7 @@ pub use waker::{Asked, RING_GAP, ReadPositions, Waker};
 
 /// How often a sleeper looks at rings that BPF programs write, until their owner has confirmed its thresholds.
 pub const UNCONFIRMED_LIMIT: Duration = Duration::from_millis(8);
-/// Longest sleep; longer limits are cut to it.
+/// The longest sleep. A longer limit is reduced to this one.
 const LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Result of a sleep.

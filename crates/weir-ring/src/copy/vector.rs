@@ -44,7 +44,7 @@ pub fn prefetch(words: &[AtomicU64], at: u32) {
 ///
 /// # Panics
 /// If the frame is longer than [`CAPLEN_MAX`], or the record does not fit the words.
-#[inline(always)] // into the writer: otherwise engines that push frames one by one make one more call for each
+#[inline(always)] // else engines that push frames one by one make one more call for each frame
 pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
     assert!(frame.len() <= CAPLEN_MAX as usize, "a frame is cut before");
     let caplen = frame.len() as u32;
@@ -134,7 +134,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
 /// As [`copy`], with 1 to 3 bytes.
 #[inline(always)]
 unsafe fn copy_1_to_3(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the first, the middle and the last of 1 to 3 bytes are all of them.
+    // SAFETY: copies the first, the middle and the last byte, which are all of 1 to 3 bytes.
     unsafe {
         asm!(
             "movzx {a:e}, byte ptr [{from}]",
@@ -190,7 +190,7 @@ copy_both_ends!(copy_16_to_32, 16, xmm_reg, "movups", "xmmword", "{a}", "{b}");
 /// As [`copy`], with 32 to 64 bytes.
 #[inline(always)]
 unsafe fn copy_32_to_64(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the first 32 bytes and the last 32.
+    // SAFETY: copies the first 32 bytes and the last 32, which are all of 32 to 64 bytes.
     unsafe {
         asm!(
             "movups {a}, xmmword ptr [{from}]",

@@ -41,14 +41,13 @@ unsafe impl Sync for Mapping {}
 impl Words for Mapping {
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes, or of a part of one,
-        // that only the `Drop` of its owner removes, which `backing` holds; and the borrow ends before.
+        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes, or of a part of one. Only
+        // the `Drop` of its owner unmaps this memory; `backing` holds the owner, and the borrow ends before.
         // Aligned: mmap returns whole pages, and parts begin at whole words.
-        // Races: every process of ours touches this memory as `AtomicU64`, or by `copy` (decision 0003); BPF programs
-        // store to it from the kernel, outside this language's memory model, with the ordering that
-        // `bpf/ring.h` argues. A read-only mapping is sound because readers only load, relaxed
-        // (`std::sync::atomic`, "Atomic accesses to read-only memory"; `sync::load_acquire`), and a
-        // `Writer` asks `is_writable` first.
+        // Races: every process of Weir accesses this memory as `AtomicU64`, or by `copy` (decision 0003); BPF programs
+        // store to it from the kernel, outside of Rust's memory model, with the ordering that `bpf/ring.h` describes. A
+        // read-only mapping is sound because readers make only relaxed loads (`std::sync::atomic`, "Atomic accesses to
+        // read-only memory"; `sync::load_acquire`), and a `Writer` checks `is_writable` first.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
@@ -71,8 +70,8 @@ impl Drop for Mapping {
         if let Backing::Whole(_) = self.backing {
             return;
         }
-        // SAFETY: exactly the range that `map` got from mmap, and nothing borrows it any more.
-        // A failure could only leave it mapped.
+        // SAFETY: the range is exactly the one that `map` got from mmap, and nothing borrows it any more. If the call
+        // fails, the memory only stays mapped.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.words * 8) };
     }
 }
@@ -235,18 +234,18 @@ fn map_aligned(
         )
     }?;
     let before = reserved.addr().next_multiple_of(HUGE_PAGE_BYTES) - reserved.addr();
-    // SAFETY: exactly the reserved range, to which nothing refers.
+    // SAFETY: the range is exactly the reserved one, and nothing refers to it.
     unsafe { rustix::mm::munmap(reserved, reserved_bytes) }?;
     let at = reserved.wrapping_byte_add(before);
     // SAFETY: `FIXED_NOREPLACE` touches no other mapping.
     unsafe { rustix::mm::mmap(at, bytes, prot, flags | MapFlags::FIXED_NOREPLACE, fd, 0) }
 }
 
-/// The use of a mapping.
+/// Whether a mapping may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Readers.
+    /// Read-only: for readers.
     Read,
-    /// The one writer, or the process that formats the ring.
+    /// Read and write: for the one writer, or the process that formats the ring.
     Write,
 }

@@ -28,9 +28,9 @@ const LINE_BYTES: u32 = 64;
 /// A frame of a block: the fields of its record, and its first bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHead<'a> {
-    /// Number of its interface in the ring.
+    /// Number of the frame's interface in the ring.
     pub interface_id: u32,
-    /// Nanoseconds since the Unix epoch.
+    /// Timestamp of the frame, nanoseconds since the Unix epoch.
     pub ts_ns: u64,
     /// Bytes kept of the frame.
     pub caplen: u32,
@@ -78,7 +78,7 @@ pub enum BlockLook {
 pub struct BlockRest {
     /// The block's number since the ring began.
     pub block: u64,
-    /// Number of its frames that the reader has not read yet.
+    /// Number of the block's frames that the reader has not read yet.
     pub frames: u64,
     /// Times of the first and the last frame of the block, nanoseconds since the Unix epoch.
     pub first_ns: u64,
@@ -98,8 +98,8 @@ pub enum RestLook {
 }
 
 impl<M: Words> Reader<M> {
-    /// Describes, by the index, the rest of the block that the reader is in, if that block is closed. For readers that
-    /// skip most of a ring.
+    /// Describes the rest of the reader's block, if the block is closed, as the index describes it: for readers
+    /// that skip most of a ring.
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).

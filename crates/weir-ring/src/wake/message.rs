@@ -42,7 +42,7 @@ pub(super) const LOOK: u8 = 3;
 pub(super) const REQUEST: u8 = 4;
 /// To the consumer: all programs see the thresholds.
 pub(super) const CONFIRMED: u8 = 5;
-/// To the writer's side: thresholds are new, among them some for each quarter of a ring. Requests to be told when the
+/// To the writer's side: thresholds are new, among them some for each quarter of a ring. Asks for a message when the
 /// doorbell is armed for them.
 pub(super) const ARM: u8 = 6;
 /// To the consumer: the doorbell is armed for the thresholds of this number.
