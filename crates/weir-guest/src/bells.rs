@@ -4,7 +4,7 @@
 //! and a channel (`weir_ring::wake`). The host sees neither. It sees a word for each ring: the lowest of the
 //! thresholds. It sends a *bell*, which is a byte on a serial port, once the ring reaches this word, and another one at
 //! the ring's end. So the broker has the role of the *owner* in `weir_ring::doorbell`, and [`arming`](crate::arming)
-//! shows why no sleeper is missed. The broker announces to sleepers that it confirms thresholds, so that they report
+//! shows why every sleeper is woken. The broker announces to sleepers that it confirms thresholds, so that they report
 //! new thresholds, which it would not notice otherwise.
 //!
 //! One thread does all of this. It waits for the channels and for [`Bells::ring`], without a timeout, so it does not

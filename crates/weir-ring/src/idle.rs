@@ -188,8 +188,8 @@ impl IdleStrategy {
         self.slow_fill * LONG_PAUSE.as_secs_f64() / self.slow_for.as_secs_f64()
     }
 
-    /// Records the result of a wait. Returns the time since the last frame that came before this wait, at the end of
-    /// the wait.
+    /// Records the result of a wait. Returns how much time has passed, at the end of the wait, since the last frame
+    /// before the wait.
     fn note(&mut self, waited: Waited) -> Duration {
         let quiet = self.quiet.saturating_add(waited.lasted);
         self.quiet = if waited.came { Duration::ZERO } else { quiet };

@@ -98,8 +98,8 @@ pub enum RestLook {
 }
 
 impl<M: Words> Reader<M> {
-    /// Describes the rest of the reader's block, if the block is closed, as the index describes it: for readers
-    /// that skip most of a ring.
+    /// Describes the rest of the reader's block, if the block is closed, from the block's index entry: for readers that
+    /// skip most of a ring.
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).
