@@ -82,6 +82,7 @@ impl Mapping {
     /// # Errors
     /// [`RingError::Os`] with the kernel's error.
     ///
+    /// # Safety
     /// `fd` must not become shorter than `bytes` while it is mapped: borrowed words would lose their pages. Sealed
     /// memfds and BPF arrays cannot become shorter. And nothing in this process may access the memory except as
     /// `AtomicU64`, or by `copy` (decision 0003).
