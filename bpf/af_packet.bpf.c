@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The socket filter of the engine af_packet. It counts every frame of the wanted directions, and takes the frames
- * that a feed wants. The socket's own statistics would not do: they omit frames that a filter rejects, and the code
- * that loses frames also counts them. At stop the owner replaces this filter by one that takes nothing.
+ * The socket filter of the engine af_packet. It counts every frame of the wanted directions, and accepts the frames
+ * that a feed wants. The socket's own statistics would not be enough: they omit frames that a filter rejects, and they
+ * are counted by the same code that loses frames. When the engine stops, the owner replaces this filter by one that
+ * rejects all frames.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -11,14 +12,17 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define PACKET_OUTGOING 4	/* linux/if_packet.h */
 
-/* Set before loading: the directions that are offered, and the most bytes that the socket copies. */
+/* Set before loading: whether each direction is captured, and the most bytes that the socket copies. */
 const volatile __u32 take_in;
 const volatile __u32 take_out;
 const volatile __u32 snaplen;
-const volatile __u32 with_filters;	/* weir_judge() tells whether any feed wants a frame */
+const volatile __u32 with_filters;	/* whether weir_judge() decides if any feed wants a frame */
 
-/* Separate counters, because only outgoing frames need atomic ones: they also come in process context, where a
- * softirq that sends may interrupt. Incoming frames come in softirqs, which do not interrupt each other. */
+/*
+ * Separate counters for the directions, because only those of outgoing frames need atomic additions: outgoing frames
+ * also come in process context, which a softirq that sends frames may interrupt. Incoming frames come in softirqs,
+ * which do not interrupt each other.
+ */
 enum { INCOMING, OUTGOING, UNWANTED_IN, UNWANTED_OUT, COUNTERS };
 
 struct {
@@ -28,7 +32,7 @@ struct {
 	__type(value, __u64);
 } offered SEC(".maps");
 
-/* Tells which feeds want the frame. The owner replaces this body by the filters, as in bpf.bpf.c. */
+/* Returns which feeds want the frame, a bit each. The owner replaces this body by the filters, as in bpf.bpf.c. */
 __noinline __weak int weir_judge(struct __sk_buff *skb)
 {
 	return -1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The socket filter of the engine af_packet for interfaces by pattern. Its socket gets the frames of every
- * interface of the network namespace. The filter rejects frames of interfaces that are not members, counts the
- * others by member, and takes those that a feed wants. See af_packet.bpf.c for why a filter counts.
+ * The socket filter of the engine af_packet for interfaces by pattern. Its socket gets the frames of all interfaces of
+ * the network namespace. The filter rejects frames of interfaces that are not members, counts the others for each
+ * member, and accepts those that a feed wants. See af_packet.bpf.c for the reason why a filter counts.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -12,11 +12,11 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define PACKET_OUTGOING 4	/* linux/if_packet.h */
 #define INTERFACES_MAX 1024	/* weir-capture/src/limits.rs */
 
-/* Set before loading: the directions that are offered, and the most bytes that the socket copies. */
+/* Set before loading: whether each direction is captured, and the most bytes that the socket copies. */
 const volatile __u32 take_in;
 const volatile __u32 take_out;
 const volatile __u32 snaplen;
-const volatile __u32 with_filters;	/* weir_judge() tells whether any feed wants a frame */
+const volatile __u32 with_filters;	/* whether weir_judge() decides if any feed wants a frame */
 
 /* Separate counters, because only outgoing frames need atomic ones; see af_packet.bpf.c. */
 enum { INCOMING, OUTGOING, UNWANTED_IN, UNWANTED_OUT, COUNTERS };
@@ -32,7 +32,7 @@ struct {
 	__type(value, __u32);
 } members SEC(".maps");
 
-/* By number in the rings; number 0 has the sums. */
+/* Counts of each interface, by its number in the rings; number 0 has the sums. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, INTERFACES_MAX + 1);
@@ -40,7 +40,7 @@ struct {
 	__type(value, struct weir_counts);
 } by_member SEC(".maps");
 
-/* Tells which feeds want the frame. The owner replaces this body by the filters, as in bpf.bpf.c. */
+/* Returns which feeds want the frame, a bit each. The owner replaces this body by the filters, as in bpf.bpf.c. */
 __noinline __weak int weir_judge(struct __sk_buff *skb)
 {
 	return -1;

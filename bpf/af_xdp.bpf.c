@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The program of the engine af_xdp. It redirects the frames of a queue to the queue's socket, with a few words in
- * front of each frame that only the hook can give: its time stamp, and the VLAN tag that the driver removed.
+ * The program of the engine af_xdp. It redirects the frames of a queue to the queue's socket. In front of each frame it
+ * puts a few words that only the hook knows: the timestamp, and the VLAN tag that the driver removed.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -17,9 +17,9 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 /* Set before loading. */
 const volatile __u32 with_words;	/* put words in front of frames; without them the copier stamps frames */
 const volatile __u32 takes_parts;	/* sockets take frames in several parts (Linux 6.6) */
-const volatile __u32 with_filters;	/* weir_judge_xsk() tells whether any feed wants a frame */
+const volatile __u32 with_filters;	/* whether weir_judge_xsk() decides if any feed wants a frame */
 
-/* By RX queue. */
+/* The sockets, by RX queue. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, 1);		/* set before loading: queues of the interface */
@@ -51,8 +51,8 @@ extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *vlan_p
 					__u16 *vlan_tci) __ksym __weak;
 
 /*
- * Tells which feeds want the frame. The owner replaces this body by the filters, as in bpf.bpf.c. `tag`: the VLAN tag
- * that the driver removed from the frame, as on the wire; 0: none.
+ * Returns which feeds want the frame, a bit each. The owner replaces this body by the filters, as in bpf.bpf.c. `tag`
+ * is the VLAN tag that the driver removed from the frame, in network byte order; 0: none.
  */
 __noinline __weak int weir_judge_xsk(struct xdp_md *xdp, __u32 tag)
 {
@@ -78,18 +78,18 @@ static __always_inline int steer(struct xdp_md *ctx, const struct weir_words *wo
 	mine = bpf_map_lookup_elem(&control, &line);
 	if (!mine)
 		return XDP_PASS;
-	/* One program at a time on a CPU: XDP runs with softirqs off. */
+	/* Needs no atomics: XDP runs with softirqs off, so no other run on this CPU interrupts this one. */
 	mine->offered++;
 	if (!takes_parts && bpf_xdp_get_buff_len(ctx) != end - data) {
-		/* Older kernels drop such a frame after the redirect, and do not count it. */
+		/* Older kernels drop a frame in several parts after the redirect, and do not count it. */
 		mine->in_parts++;
 		return XDP_PASS;
 	}
 	if (with_filters && !weir_judge_xsk(ctx, words->kind & WEIR_WORDS_TAG ? words->tag : 0)) {
 		mine->unwanted++;
-		return XDP_DROP;	/* the stack does not get it, as it does not get frames that feeds take */
+		return XDP_DROP;	/* the stack gets no frame of this queue, wanted or not */
 	}
-	/* Remove metadata of other programs: the copier expects the words directly before the frame. */
+	/* Remove metadata of other programs, because the copier expects the words directly before the frame. */
 	if (with_words && before_us)
 		bpf_xdp_adjust_meta(ctx, before_us);
 	if (with_words && bpf_xdp_adjust_meta(ctx, -(int)sizeof(*words)) == 0) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Block lists: the frames that a feed excludes by their addresses. crates/weir-filter/src/block.rs is the same
- * in Rust, crates/weir-capture/src/engines/bpf/block.rs owns the maps, and a test compares them
+ * Block lists: each excludes frames of one feed by addresses and flows. crates/weir-filter/src/block.rs does the same
+ * in Rust, crates/weir-capture/src/engines/bpf/block.rs owns the maps, and a test compares the two implementations
  * (crates/weir-capture/tests/flow.rs).
  *
- * Entries are in three maps: addresses, prefixes, and flows (5-tuples with their ends in order). A front for each
- * feed is read before the maps; for nearly every frame it shows that no entry can match. It has bits for the
- * hashes of addresses and flows, and a cell for each 4,096 addresses of IPv4. False positives are possible (how
- * often: docs/decisions/0010-block-front.md), false negatives are not. A cell that is marked as covered lies
- * completely within a prefix. Only the owner writes the front.
+ * Entries are in three maps: addresses, prefixes, and flows (5-tuples with their ends in order). Each feed also has a
+ * *front*, a bitmap that is read before the maps; for nearly every frame it shows that no entry can match. The front
+ * has bits for the hashes of addresses and flows, and a cell for each 4,096 IPv4 addresses. False positives are
+ * possible (how often: docs/decisions/0010-block-front.md), false negatives are not. A cell is marked as covered if it
+ * lies completely within a prefix. Only the owner writes the front.
  *
- * What a capture program does for a feed:
+ * A capture program uses the list of a feed in this way:
  *
  *	struct weir_blocklist_front *front = weir_blocklist_of(feed);
  *
@@ -26,15 +26,15 @@
 #include "compiler.h"
 #include "flow.h"
 
-/* Numbers of the front's bits. */
-#define WEIR_BLOCKLIST_HASHES (1u << 20)	/* addresses, flows, prefixes of IPv6 */
-#define WEIR_BLOCKLIST_CELLS (1u << 20)	/* behind them, two bits each: prefixes of IPv4 */
+/* Sizes of the front in bits. */
+#define WEIR_BLOCKLIST_HASHES (1u << 20)	/* hashes of addresses, flows and IPv6 prefixes */
+#define WEIR_BLOCKLIST_CELLS (1u << 20)	/* the cells follow the hashes, with two bits each, for IPv4 prefixes */
 #define WEIR_BLOCKLIST_BITS (WEIR_BLOCKLIST_HASHES + 2 * WEIR_BLOCKLIST_CELLS)
 
 struct weir_blocklist_front {
-	__u64 entries;			/* of all kinds; if 0, the list is empty and nothing else is read */
+	__u64 entries;			/* number of all entries; if 0, the list is empty and nothing else is read */
 	__u64 prefixes_v4, prefixes_v6;
-	__u64 wide_v6;			/* prefixes that would need too many bits: then every address may match */
+	__u64 wide_v6;			/* IPv6 prefixes that would set too many bits: then every address may match */
 	__u64 unused[4];
 	__u64 bits[WEIR_BLOCKLIST_BITS / 64];
 };
@@ -62,7 +62,7 @@ _Static_assert(sizeof(struct weir_blocklist_address) == 24, "shared with Rust");
 _Static_assert(sizeof(struct weir_blocklist_flow) == 40, "shared with Rust");
 _Static_assert(sizeof(struct weir_blocklist_prefix) == 24, "shared with Rust");
 
-/* By feed. The owner makes all four maps and puts them in place of these. */
+/* Fronts by feed. The owner creates all four maps, and uses them in place of these. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -101,16 +101,16 @@ enum {
 	WEIR_SUSPECT_FLOW = 4,
 	WEIR_SUSPECT_SRC_PREFIX = 8,
 	WEIR_SUSPECT_DST_PREFIX = 16,
-	WEIR_SUSPECT_COVERED = 32,	/* a certain match: a prefix holds all of the cell */
+	WEIR_SUSPECT_COVERED = 32,	/* a certain match: a prefix contains the whole cell */
 };
 
-/* Multipliers as in flow.h. The upper bits of a product are mixed best. */
+/* Maps an address to a number. The multipliers are those of flow.h. The upper bits of a product are mixed best. */
 static __always_inline __u64 weir_blocklist_number(const __u64 *address)
 {
 	return bpf_be64_to_cpu(address[1]) + bpf_be64_to_cpu(address[0]) * WEIR_MIX_1;
 }
 
-/* front.rs, address_bit. The bit after it, end_bit, is set if this is an end of a flow: one load reads both. */
+/* As address_bit in front.rs. The next bit, end_bit, is set if the address is an end of a flow: one load reads both. */
 static __always_inline __u64 weir_blocklist_address_bit(const __u64 *address)
 {
 	return (weir_blocklist_number(address) * WEIR_MIX_0) >> 44 & ~1ull;
@@ -128,7 +128,7 @@ static __always_inline __u64 weir_blocklist_end(const __u64 *address, __u64 port
 	return end ^ end >> 32;
 }
 
-/* front.rs, flow_bit: the same for both directions. A fifth of the cost of weir_flow_hash. */
+/* As flow_bit in front.rs: the same bit for both directions. Takes a fifth of the time of weir_flow_hash. */
 static __always_inline __u64 weir_blocklist_flow_bit(const struct weir_flow_key *key)
 {
 	__u64 ends = weir_blocklist_end(key->src, key->src_port) + weir_blocklist_end(key->dst, key->dst_port);
@@ -136,7 +136,7 @@ static __always_inline __u64 weir_blocklist_flow_bit(const struct weir_flow_key 
 	return ((ends + key->protocol) * WEIR_MIX_1) >> 44;
 }
 
-/* front.rs, cell_bit: set if a prefix holds a part of the cell; the bit after it: if a prefix holds all of it. */
+/* As cell_bit in front.rs: set if a prefix contains a part of the cell. The next bit: if it contains the whole cell. */
 static __always_inline __u64 weir_blocklist_cell_bit(const __u64 *address)
 {
 	return WEIR_BLOCKLIST_HASHES + (bpf_ntohl(address[1] >> 32) >> 11 & ~1u);
@@ -147,13 +147,13 @@ enum {
 	WEIR_IS_COVERED = 2,
 };
 
-/* front.rs, v6_bit: a hash of the upper 32 bits. */
+/* As v6_bit in front.rs: a hash of the upper 32 bits. */
 static __always_inline __u64 weir_blocklist_v6_bit(const __u64 *address)
 {
 	return (bpf_ntohl((__u32)address[0]) * WEIR_MIX_2) >> 44;
 }
 
-/* The bit, and those behind it in its word. */
+/* Returns the bit, followed by the next ones of its word. */
 static __always_inline __u64 weir_blocklist_bits(const struct weir_blocklist_front *front, __u64 bit)
 {
 	__u64 word = bit >> 6;
@@ -168,7 +168,7 @@ static __always_inline int weir_blocklist_bit(const struct weir_blocklist_front 
 	return weir_blocklist_bits(front, bit) & 1;
 }
 
-/* The feed's front if its list has entries, else 0: then no key is needed. */
+/* Returns the feed's front if its list has entries, else 0; then the frame's key is not needed. */
 static __always_inline struct weir_blocklist_front *weir_blocklist_of(__u32 feed)
 {
 	struct weir_blocklist_front *front = bpf_map_lookup_elem(&block_front, &feed);
@@ -176,7 +176,7 @@ static __always_inline struct weir_blocklist_front *weir_blocklist_of(__u32 feed
 	return front && front->entries ? front : 0;
 }
 
-/* The parts of the key that may be in the list, a bit each. */
+/* Returns the parts of the key that may be in the list, a bit each. */
 static __always_inline __u32 weir_blocklist_suspects(const struct weir_blocklist_front *front,
 						 const struct weir_flow_key *key)
 {
@@ -234,7 +234,7 @@ static __always_inline int weir_blocklist_has_prefix(__u32 feed, const struct we
 	return bpf_map_lookup_elem(&block_prefixes, &entry) != 0;
 }
 
-/* Whether the ends must change places to be in order: by address, then by port. */
+/* Whether source and destination must be exchanged to be in order: by address, then by port. */
 static __always_inline int weir_blocklist_swaps(const struct weir_flow_key *key)
 {
 	int i;
@@ -278,7 +278,7 @@ static __noinline int weir_blocklist_asks_maps(__u32 feed, const struct weir_flo
 	return suspects & WEIR_SUSPECT_DST_PREFIX && weir_blocklist_has_prefix(feed, key, key->dst);
 }
 
-/* Whether the list blocks the key. The list is not empty. In Rust: BlockList::contains. */
+/* Whether the list, which is not empty, blocks the key. In Rust: BlockList::contains. */
 static __always_inline int weir_blocked(const struct weir_blocklist_front *front, __u32 feed,
 					const struct weir_flow_key *key)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The bpf engine: frames are copied from the driver's buffer or the skb into the CPU's ring as
- * pcapng records. Passive at TC ingress and egress; at XDP the frame may end here.
+ * The bpf engine: its programs copy frames from the driver's buffer or the skb into the CPU's ring, as pcapng records.
+ * At TC ingress and egress, frames pass on. At XDP, the program may drop them after that.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -15,17 +15,17 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-/* Places of one hook, each for a feed. Each feed that takes a frame costs the CPU one copy. */
+/* Most feeds of one hook. A feed's *place* is its number there. Each feed that takes a frame costs the CPU one copy. */
 #define WEIR_FEEDS_MAX 17
 
 struct weir_feed {
 	__u32 snaplen;
-	__u32 one_in;		/* of the frames that it chose, one in so many is kept */
-	__u32 flows_one_in;	/* of the flows, the frames of one in so many are kept */
-	__u32 shard_index;	/* it chooses only frames of this shard */
-	__u32 shard_of;		/* number of shards; 1: all frames are of the shard */
-	__u32 queue;		/* it chooses only frames of this RX queue; all ones: of all queues */
-	__u32 list;		/* number of its block list, which stays the same if the feed moves to another place */
+	__u32 one_in;		/* of the frames that the feed chose, one in this many is kept */
+	__u32 flows_one_in;	/* of the flows, one in this many is kept, with all its frames */
+	__u32 shard_index;	/* the feed chooses only frames of this shard */
+	__u32 shard_of;		/* number of shards; 1: all frames belong to the shard */
+	__u32 queue;		/* the feed chooses only frames of this RX queue; all ones: of all queues */
+	__u32 list;		/* number of its block list; stays the same if the feed moves to another place */
 };
 
 #define WEIR_ANY_QUEUE 0xffffffffu
@@ -34,27 +34,27 @@ struct weir_feed {
 #define WEIR_XDP_LOAD_MAX 0xffff
 
 /*
- * Set before loading. Each generation of a program with filters has its own map of these. A place whose bit is neither
- * in `wanted_in` nor in `wanted_out` is free.
+ * Set before loading. Each generation of a program with filters has its own map of these constants. A place whose bit
+ * is neither in `wanted_in` nor in `wanted_out` is free.
  */
 const volatile __u32 block_mask;	/* data blocks of a ring - 1 */
 const volatile struct weir_feed feed_of[WEIR_FEEDS_MAX];
 const volatile __u32 only;		/* the place of the only feed, plus 1: its writer is inline; 0: several feeds */
 const volatile __u32 shard_of;		/* number of shards, if each feed is a different shard; else 0 */
 const volatile __u32 shard_place[WEIR_FEEDS_MAX];	/* the place of each shard's feed; WEIR_FEEDS_MAX: none */
-const volatile __u32 generation;	/* below WEIR_GENERATIONS: which words count offered frames */
+const volatile __u32 generation;	/* below WEIR_GENERATIONS: decides which words count offered frames */
 const volatile __u32 rings_per_feed;	/* highest possible CPU + 1 */
-const volatile __u32 wanted_in;		/* feeds of received frames, a bit each */
-const volatile __u32 wanted_out;	/* feeds of sent frames */
-const volatile __u32 by_flow;		/* a feed selects by the flow's hash */
-const volatile __u32 by_queue;		/* a feed selects by the RX queue */
-const volatile __u32 may_block;	/* feeds have block lists, which may be empty */
-const volatile __u32 with_filters;	/* weir_judge_*() tells which feeds want a frame */
-const volatile __u32 chooses;		/* a feed excludes frames: count the frames that each feed takes */
-const volatile __u32 with_flags;	/* write epb_flags */
-const volatile __u32 with_queue;	/* write epb_queue */
-const volatile __u32 consume;		/* XDP: the frame ends here */
-const volatile __u32 several;		/* TC: interfaces by pattern, each with its own counts */
+const volatile __u32 wanted_in;		/* feeds that take received frames, a bit each */
+const volatile __u32 wanted_out;	/* feeds that take sent frames, a bit each */
+const volatile __u32 by_flow;		/* whether a feed selects by the flow's hash */
+const volatile __u32 by_queue;		/* whether a feed selects by the RX queue */
+const volatile __u32 may_block;	/* whether feeds have block lists, which may be empty */
+const volatile __u32 with_filters;	/* whether weir_judge_*() decides which feeds want a frame */
+const volatile __u32 chooses;		/* whether a feed excludes frames: then the frames of each feed are counted */
+const volatile __u32 with_flags;	/* whether to write epb_flags */
+const volatile __u32 with_queue;	/* whether to write epb_queue */
+const volatile __u32 consume;		/* XDP: whether to drop frames after capturing them */
+const volatile __u32 several;		/* TC: whether there are interfaces by pattern, each with its own counts */
 
 struct weir_ring_map {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -64,7 +64,7 @@ struct weir_ring_map {
 	__uint(value_size, WEIR_BLOCK_BYTES);
 };
 
-/* By ring. */
+/* The rings by number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);		/* set before loading: places x rings_per_feed */
@@ -73,7 +73,7 @@ struct {
 	__array(values, struct weir_ring_map);
 } rings SEC(".maps");
 
-/* [0] is shared by all CPUs, [1 + ring] belongs to that ring. */
+/* [0] is shared by all CPUs. [1 + ring] belongs to that ring. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -88,7 +88,7 @@ struct {
 	__uint(max_entries, 4096);
 } doorbell SEC(".maps");
 
-/* The flow key of the frame, once it was looked for. */
+/* The flow key of the frame; not valid before `looked` is set. */
 struct found_key {
 	struct weir_flow_key key;
 	__u64 looked;
@@ -98,9 +98,8 @@ static __always_inline long load(void *ctx, enum weir_hook hook, __u32 from, voi
 				 __u64 len_max)
 {
 	/*
-	 * 1 <= len <= len_max. clang would test both bounds at once on a copy, `len - 1`, and then use
-	 * `len`, for which the verifier of Linux 6.1 then knows no bounds. So `len` itself is decremented,
-	 * tested and incremented.
+	 * Checks 1 <= len <= len_max. clang would test both bounds at once on a copy, `len - 1`, and then use `len`,
+	 * for which the verifier of Linux 6.1 knows no bounds. So `len` itself is decremented, tested and incremented.
 	 */
 	len -= 1;
 	weir_opaque(len);
@@ -114,8 +113,8 @@ static __always_inline long load(void *ctx, enum weir_hook hook, __u32 from, voi
 }
 
 /*
- * Copies up to 128 bytes without a helper call: 8 at a time, the last 8 overlapping. `caplen` is 8 or
- * more. Non-zero: not all bytes are in the linear part.
+ * Copies up to 128 bytes without a helper call: 8 at a time, and the last 8, which may overlap. `caplen` is at least 8.
+ * Returns non-zero if not all bytes are in the linear part.
  */
 static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u64 caplen)
 {
@@ -132,7 +131,10 @@ static __always_inline int copy_short(struct xdp_md *ctx, __u8 *to, __u64 caplen
 			return -1;
 		*(__u64 *)(to + i * 8) = *(__u64 *)(data + i * 8);
 	}
-	/* Hides what the loop has shown about `last`: else the verifier follows the rest once for each loop exit. */
+	/*
+	 * Hides the bounds of `last` that the loop has shown: else the verifier follows the rest once for each loop
+	 * exit.
+	 */
 	last = weir_caplen_of(to - WEIR_HEADER_BYTES) - 8;
 	weir_opaque(last);
 	if (last > 120)
@@ -160,7 +162,7 @@ static __always_inline long copy_frame(void *ctx, enum weir_hook hook, __u8 *to,
 	return load(ctx, hook, 0, to, caplen, caplen_max);
 }
 
-/* Wakes the owner when the first block of a quarter was opened, if readers wait for that or for anything else. */
+/* Wakes the owner if the block that was opened is the first of a quarter, and any reader waits for a threshold. */
 static __always_inline void ring_for_quarter(__u32 number, __u64 opened)
 {
 	__u32 ring_line = number + 1;
@@ -174,8 +176,9 @@ static __always_inline void ring_for_quarter(__u32 number, __u64 opened)
 }
 
 /*
- * Opens the next block of a ring. That happens once a MiB, so looking up the ring again costs nothing. Global, so that
- * the kernel verifies it once instead of once for each size class, which was two fifths of a program's loading time.
+ * Opens the next block of a ring. This happens once for each MiB, so the cost of looking up the ring again is
+ * negligible. Global, so that the kernel verifies the function once instead of once for each size class, which took two
+ * fifths of a program's loading time.
  */
 __noinline int weir_next_block(__u32 number, __u64 first_ns)
 {
@@ -195,7 +198,7 @@ __noinline int weir_next_block(__u32 number, __u64 first_ns)
 	return 0;
 }
 
-/* Writes one frame of a size class that is a constant, so that every bound is a constant, too. */
+/* Writes one frame. Its size class is a constant, so that every bound is a constant, too. */
 static __always_inline int write_class(void *ctx, enum weir_hook hook, __u32 number, void *ring,
 				       void *meta, struct weir_writer *w, const struct weir_frame *frame,
 				       __u32 interface, __u32 caplen_max)
@@ -233,8 +236,8 @@ static __always_inline void ring_doorbell(struct weir_control *line, __u64 ordin
 }
 
 /*
- * Whether the feed's block list has the frame. `found` keeps the frame's key from one feed to the next; the key is not
- * looked for while all lists are empty.
+ * Whether the feed's block list excludes the frame. `found` keeps the frame's key from one feed to the next. The key is
+ * not computed while all lists are empty.
  */
 static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 list,
 				      const struct weir_frame *frame, struct found_key *found)
@@ -250,7 +253,7 @@ static __always_inline int is_blocked(void *ctx, enum weir_hook hook, __u32 list
 	return weir_blocked(front, list, &found->key);
 }
 
-/* Whether the frame came by the feed's queue. */
+/* Whether the frame was received by the feed's queue. */
 static __always_inline int is_of_queue(__u32 feed, const struct weir_frame *frame)
 {
 	if (feed >= WEIR_FEEDS_MAX)
@@ -258,7 +261,7 @@ static __always_inline int is_of_queue(__u32 feed, const struct weir_frame *fram
 	return !by_queue || feed_of[feed].queue == WEIR_ANY_QUEUE || feed_of[feed].queue == frame->queue;
 }
 
-/* Whether the frame is of the feed's queue and shard. Checked before a function is called for the feed. */
+/* Whether the frame belongs to the feed's queue and shard. Checked before a function is called for the feed. */
 static __always_inline int is_of_part(__u32 feed, const struct weir_frame *frame)
 {
 	const volatile struct weir_feed *setup;
@@ -270,7 +273,7 @@ static __always_inline int is_of_part(__u32 feed, const struct weir_frame *frame
 	       weir_shard_takes(frame->flow_hash, setup->shard_index, setup->shard_of);
 }
 
-/* The place of the feed whose shard the frame is of. Every feed is one of `shard_of` shards. */
+/* Returns the place of the feed to whose shard the frame belongs. Every feed has one of `shard_of` shards. */
 static __always_inline __u32 place_of_shard(__u64 flow_hash)
 {
 	__u64 shard = weir_shard_index(flow_hash, shard_of);
@@ -280,10 +283,10 @@ static __always_inline __u32 place_of_shard(__u64 flow_hash)
 }
 
 /*
- * Writes the frame into this CPU's ring of a feed whose filter takes it, unless its block list or sampling excludes it.
- * Inline if there is one feed of one interface: returns are slow where the kernel makes them safe (SRSO, retbleed).
- * `number`: the ring; `line`: that ring's words in the control map; `interface`: number of the frame's interface in the
- * rings, 0 if the source has only one.
+ * Writes the frame into this CPU's ring of a feed whose filter takes the frame, unless the feed's block list or
+ * sampling excludes it. Inline if there is one feed of one interface: returns are slow on kernels with mitigations for
+ * them (SRSO, retbleed). `number` is the number of the ring, `line` is that ring's words in the control map, and
+ * `interface` is the number of the frame's interface in the rings, 0 if the source has only one.
  */
 static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 feed, __u32 number,
 				       struct weir_control *line, struct weir_frame *frame,
@@ -375,7 +378,7 @@ static __always_inline void write_feed(void *ctx, enum weir_hook hook, __u32 fee
 	ring_doorbell(line, w->ordinal, number);
 }
 
-/* Looks up the words of the ring of one of several feeds, and writes. */
+/* Looks up the words of this CPU's ring of one of several feeds, and writes the frame. */
 static __always_inline void write_one_of(void *ctx, enum weir_hook hook, __u32 feed,
 					 struct weir_frame *frame, struct found_key *found,
 					 __u32 interface)
@@ -387,7 +390,7 @@ static __always_inline void write_one_of(void *ctx, enum weir_hook hook, __u32 f
 		write_feed(ctx, hook, feed, number, line, frame, found, interface);
 }
 
-/* Verified once, and called for each of several feeds. */
+/* Verified once, and called for each feed if there are several. */
 __noinline int weir_write_tc(struct __sk_buff *skb, __u32 feed, struct weir_frame *frame,
 			     struct found_key *found, __u32 interface)
 {
@@ -405,23 +408,25 @@ __noinline int weir_write_xdp(struct xdp_md *xdp, __u32 feed, struct weir_frame 
 }
 
 /*
- * Tells which feeds' filters take the frame, a bit each. The owner replaces these bodies by the compiled filters before
- * it loads the program. To change filters while it runs, it loads a new program and exchanges them
- * (docs/decisions/0012-filters-in-the-program.md). Global, so that the kernel verifies these functions separately;
- * weak, so that clang does not use what it sees in the bodies.
+ * Returns which feeds' filters take the frame, a bit each. The owner replaces these bodies by the compiled filters
+ * before it loads the program. To change the filters of a running program, it loads a new program and replaces the old
+ * one (docs/decisions/0012-filters-in-the-program.md). Global, so that the kernel verifies these functions separately;
+ * weak, so that clang does not rely on these bodies.
  */
 __noinline __weak int weir_judge_tc(struct __sk_buff *skb)
 {
 	return -1;
 }
 
-/* `tag`: the VLAN tag that the driver removed, as on the wire; 0: none. The filters see it as part of the frame. */
+/*
+ * `tag` is the VLAN tag that the driver removed, in network byte order; 0: none. Filters see it as part of the frame.
+ */
 __noinline __weak int weir_judge_xdp(struct xdp_md *xdp, __u32 tag)
 {
 	return -1;
 }
 
-/* The hash of the frame's flow, for shards and samples. Not inline, so that the key has its own stack frame. */
+/* Returns the hash of the frame's flow, for shards and samples. Not inline, so that the key has its own stack frame. */
 static __noinline __u64 flow_hash_tc(struct __sk_buff *skb, __u32 tag_protocol)
 {
 	struct weir_flow_key key;
@@ -439,14 +444,14 @@ static __noinline __u64 flow_hash_xdp(struct xdp_md *xdp, __u32 tag_protocol)
 }
 
 /*
- * 1 unless the number is 0, without a branch: after a branch, the verifier would follow the writer once for each way
- * that leads to it.
+ * Returns 1 unless the number is 0, without a branch: after a branch, the verifier would follow the writer once for
+ * each path to it.
  */
 static __always_inline __u32 weir_is_set(__u32 number)
 {
 	__u64 below = -(__u64)number;
 
-	weir_opaque(below);	/* clang knows the trick, and would branch */
+	weir_opaque(below);	/* clang knows the identity, and would branch */
 	return below >> 63;
 }
 
@@ -481,9 +486,11 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		if (!own)
 			return;
 	}
-	/* Counted at the hook, whatever becomes of the frame. `busy` keeps re-entries on this CPU from changing
-	 * `offered`. Re-entries can interrupt one another, so they add atomically. At XDP there are none:
-	 * it runs with softirqs off. */
+	/*
+	 * Frames are counted at the hook, before anything decides about them. `busy` keeps runs that interrupt this one
+	 * on this CPU from changing `offered_by`. Such runs can interrupt one another, so they add atomically. There
+	 * are none at XDP, which runs with softirqs off.
+	 */
 	if (hook == WEIR_TC) {
 		if (mine->busy) {
 			__sync_fetch_and_add(&mine->nested_by[generation & (WEIR_GENERATIONS - 1)], 1);
@@ -505,7 +512,7 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 	}
 	if (!wanted)
 		goto done;
-	/* Not earlier: often no feed wants the frame, and then this work is saved. */
+	/* Done only now, because often no feed wants the frame. */
 	if (hook == WEIR_XDP)
 		describe_xdp(ctx, frame, tag);
 	if (by_flow) {
@@ -517,7 +524,10 @@ static __always_inline void capture(void *ctx, enum weir_hook hook, __u32 wanted
 		struct found_key found;
 
 		found.looked = 0;
-		/* At the first place, the ring's number is the CPU's: its line is the one that counts offered frames. */
+		/*
+		 * At the first place the ring's number is the CPU's number, so its line is `mine`, which counts offered
+		 * frames.
+		 */
 		if (place) {
 			__u32 ring_line = number + 1;
 
@@ -561,7 +571,7 @@ done:
 
 static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 {
-	/* A missing protocol means 802.1Q, as elsewhere in the kernel. */
+	/* No protocol means 802.1Q, as elsewhere in the kernel. */
 	__u32 protocol = skb->vlan_proto, interface = 0;
 	__u32 present = weir_is_set(skb->vlan_present);
 	struct weir_frame frame = {
@@ -575,12 +585,12 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 
 		number = bpf_map_lookup_elem(&members, &ifindex);
 		if (!number)
-			return -1;	/* it has just left */
+			return -1;	/* the interface has just left */
 		interface = *number;
 	}
 	protocol |= bpf_htons(ETH_P_8021Q) & (weir_is_set(protocol) - 1);
 	frame.tag = tag_of(protocol, bpf_htons(skb->vlan_tci), present);
-	/* Received skbs have their queue plus one, 0 for none. The queue of a sent one is chosen later. */
+	/* A received skb has the number of its queue plus one; 0: none. The queue of a sent skb is chosen later. */
 	if ((with_queue || by_queue) && direction == WEIR_FLAG_INBOUND) {
 		frame.has_queue = with_queue & weir_is_set(skb->queue_mapping);
 		frame.queue = skb->queue_mapping - 1;	/* 0: WEIR_ANY_QUEUE */
@@ -589,7 +599,7 @@ static __always_inline int tc(struct __sk_buff *skb, __u32 direction)
 	return -1;	/* TCX_NEXT, TC_ACT_UNSPEC: the next program decides */
 }
 
-/* Holds the place at the hook until the capture starts. Frames pass, uncounted. */
+/* Occupies the position at the hook until the capture starts. Frames pass, and are not counted. */
 SEC("tc")
 int weir_tc_wait(struct __sk_buff *skb)
 {
@@ -650,8 +660,8 @@ struct close_args {
 };
 
 /*
- * Called by the owner, which cannot write a frozen ring itself, once no program writes the ring any more: closes the
- * open block and marks the ring as closed.
+ * Closes the open block, and marks the ring as closed. The owner, which cannot write a frozen ring itself, runs this
+ * program once no other program writes the ring.
  */
 SEC("syscall")
 int weir_close(struct close_args *args)
@@ -692,8 +702,9 @@ struct store_args {
 };
 
 /*
- * Stores a word of the pcapng header, or the word that counts the interfaces, with release. The owner uses it to
- * describe one more interface in a frozen ring (weir-ring, header.rs, `Append`). It cannot change any other word.
+ * Stores a word of the pcapng header, or the word that counts the interfaces, with release ordering. The owner runs
+ * this program to describe one more interface in a frozen ring (weir-ring, header.rs, `Append`). It cannot change any
+ * other word.
  */
 SEC("syscall")
 int weir_store(struct store_args *args)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The flow key of a frame at TC or XDP, its hashes, and how shards and samples use them. crates/weir-frame
- * (headers.rs, flow.rs, shard.rs) does the same in Rust; a test compares the two
- * (crates/weir-capture/tests/flow.rs).
+ * The flow key of a frame at TC or XDP, hashes of keys, and their use for shards and samples. crates/weir-frame
+ * (headers.rs, flow.rs, shard.rs) does the same in Rust; a test compares the two (crates/weir-capture/tests/flow.rs).
  *
- * There are two ways to find the key. weir_flow_fast reads the bytes directly; it is for nearly all frames: at
- * most one VLAN tag in the bytes, no IP options, no extension headers, all headers in the linear part.
- * weir_flow_walk is for all others: it walks header by header through the kernel's helper, and knows everything
- * that FrameView::parse knows, with the same bounds.
+ * Two functions find the key. weir_flow_fast reads the bytes directly. It works for nearly all frames: at most one VLAN
+ * tag in the bytes, no IP options, no extension headers, all headers in the linear part. weir_flow_walk is for all
+ * other frames: it reads one header after the other through the kernel's helper, and supports everything that
+ * FrameView::parse supports, with the same limits.
  */
 #ifndef WEIR_FLOW_H
 #define WEIR_FLOW_H
@@ -23,7 +22,7 @@
 struct weir_flow_key {
 	__u64 src[2], dst[2];		/* as in the packet; IPv4 as ::ffff:a.b.c.d */
 	__u16 src_port, dst_port;	/* in host order; 0 where there are none */
-	__u8 protocol;			/* behind the extension headers */
+	__u8 protocol;			/* of the header after the extension headers */
 	__u8 version;			/* 4 or 6; 0: no IP packet, and all other fields are 0 */
 	__u8 fragment;			/* a fragment of a packet, also the first one */
 	__u8 unused;			/* 0: keys are compared byte by byte */
@@ -31,10 +30,10 @@ struct weir_flow_key {
 
 _Static_assert(sizeof(struct weir_flow_key) == 40, "shared with Rust");
 
-/* The hook decides which helper reads the bytes of a frame. */
+/* The hook, which decides by which helper the bytes of a frame are read. */
 enum weir_hook { WEIR_TC, WEIR_XDP };
 
-/* Comes before an IPv4 address in a key: the bytes 00 00 ff ff. */
+/* The first bytes of an IPv4 address in a key: 00 00 ff ff. */
 #define WEIR_V4_MAPPED 0xffff0000ull
 
 enum weir_protocol {
@@ -64,7 +63,7 @@ static __always_inline int weir_has_ports(__u8 protocol)
 	       protocol == WEIR_DCCP || protocol == WEIR_UDP_LITE;
 }
 
-/* Mobility, HIP and SHIM6 headers carry nothing above them in practice: they end the walk. */
+/* Mobility, HIP and SHIM6 headers have no header after them in practice, so they end the walk. */
 static __always_inline int weir_is_v6_extension(__u8 next)
 {
 	return next == WEIR_HOP_BY_HOP || next == WEIR_ROUTING || next == WEIR_FRAGMENT ||
@@ -85,7 +84,7 @@ static __always_inline void weir_put_ports(struct weir_flow_key *key, __u32 port
 	key->dst_port = bpf_ntohs(ports >> 16);
 }
 
-/* `key` is zero before. 1: it has the key; 0: the frame has none; -1: only weir_flow_walk can tell. */
+/* Reads the key, which must be zero before. Returns 1: found; 0: the frame has none; -1: weir_flow_walk must decide. */
 static __always_inline int weir_flow_fast(void *data, void *end, struct weir_flow_key *key)
 {
 	void *ip = data + ETH_HLEN;
@@ -106,7 +105,7 @@ static __always_inline int weir_flow_fast(void *data, void *end, struct weir_flo
 			return -1;
 		total = bpf_ntohs(*(__be16 *)(ip + 2));
 		protocol = *(__u8 *)(ip + 9);
-		/* Options; a fragment; a packet too short for ports, unless its length is unknown (0). */
+		/* Excluded: options; a fragment; a packet too short for ports, unless its length is unknown (0). */
 		if (*(__u8 *)ip != 0x45 || *(__be16 *)(ip + 6) & bpf_htons(0x3fff) ||
 		    (total && total < 24) || protocol == WEIR_AH)
 			return -1;
@@ -139,7 +138,7 @@ static __always_inline int weir_flow_fast(void *data, void *end, struct weir_flo
 	return weir_is_vlan(type) ? -1 : 0;
 }
 
-/* Copies bytes of the frame to the stack. Non-zero: not all of them are there. */
+/* Copies bytes of the frame to the stack. Returns non-zero if the frame does not have all of them. */
 static __always_inline long weir_peek(void *ctx, enum weir_hook hook, __u32 at, void *to, __u32 bytes)
 {
 	if (hook == WEIR_TC)
@@ -147,15 +146,17 @@ static __always_inline long weir_peek(void *ctx, enum weir_hook hook, __u32 at, 
 	return bpf_xdp_load_bytes(ctx, at, to, bytes);
 }
 
-/* The state of the walk: ip.rs, Chain. */
+/* The state of the walk, as Chain in ip.rs. */
 struct weir_chain {
 	__u32 at;
-	__u32 end;	/* of the packet, or of the frame if that comes first */
-	__u32 later;	/* a later fragment, without headers above IP */
+	__u32 end;	/* end of the packet, or of the frame if that comes first */
+	__u32 later;	/* non-zero: a later fragment, which has no headers above IP */
 	__u32 identified_at;	/* where a fragment header has the packet's identification; 0: there is none */
 };
 
-/* Reads the fixed part of an IP header. 0: there is no packet; -1: only its addresses can be read. */
+/*
+ * Reads the fixed part of an IP header. Returns 0 if there is no packet, -1 if only its addresses can be read, else 1.
+ */
 static __always_inline int weir_flow_ip(void *ctx, enum weir_hook hook, __u32 len, __be16 type,
 					struct weir_chain *chain, struct weir_flow_key *key)
 {
@@ -195,8 +196,8 @@ static __always_inline int weir_flow_ip(void *ctx, enum weir_hook hook, __u32 le
 }
 
 /*
- * Steps over extension headers as ip.rs, walk_extensions, does. Non-zero: the headers that follow them cannot be
- * reached. The key keeps the protocol of the last header that was reached.
+ * Steps over extension headers, as walk_extensions in ip.rs. Returns non-zero if the headers after them cannot be
+ * reached. Then the key has the protocol of the last header that was reached.
  *
  * Loops here are unrolled. clang may put a loop's head behind its body, so that the body falls into it, and
  * Linux 6.1 refuses that as a back-edge; it accepts jumps backwards.
@@ -222,7 +223,7 @@ static __always_inline int weir_flow_extensions(void *ctx, enum weir_hook hook,
 		if (protocol == WEIR_FRAGMENT)
 			bytes = 8;
 		if (protocol == WEIR_AH) {
-			/* Shorter than its own sequence number (RFC 4302, section 2.2). */
+			/* The header is too short for its own sequence number (RFC 4302, section 2.2). */
 			if (!head[1])
 				return -1;
 			bytes = (head[1] + 2) * 4;
@@ -243,7 +244,10 @@ static __always_inline int weir_flow_extensions(void *ctx, enum weir_hook hook,
 	return -1;
 }
 
-/* Like weir_flow_fast, for any frame. `len`: the frame's length at this hook; `tags`: number of VLAN tags beside it. */
+/*
+ * Reads the key of any frame. `len` is the frame's length at this hook, `tags` the number of VLAN tags beside the
+ * bytes.
+ */
 static __always_inline int weir_flow_walk(void *ctx, enum weir_hook hook, __u32 len, __u32 tags,
 					  struct weir_flow_key *key)
 {
@@ -271,7 +275,7 @@ static __always_inline int weir_flow_walk(void *ctx, enum weir_hook hook, __u32 
 	return 1;
 }
 
-/* Not inline: they are seldom called, and the verifier would follow them at each place of a call. */
+/* Not inline: they are rarely called, and the verifier would follow them at each call. */
 static __noinline int weir_flow_walk_tc(struct __sk_buff *skb, __u32 tags, struct weir_flow_key *key)
 {
 	return weir_flow_walk(skb, WEIR_TC, skb->len, tags, key);
@@ -283,9 +287,9 @@ static __noinline int weir_flow_walk_xdp(struct xdp_md *ctx, __u32 tags, struct 
 }
 
 /*
- * Finds the flow key of the frame at a hook. `tag` is the protocol, as on the wire, of a VLAN tag that was
- * removed from the frame and is kept beside its bytes; 0: there is none. Non-zero: there is a key. If not, `key`
- * is all zero.
+ * Finds the flow key of the frame at a hook. `tag` is the protocol, in network byte order, of a VLAN tag that was
+ * removed from the frame and is kept beside its bytes; 0: there is none. Returns non-zero if there is a key. If not,
+ * `key` is all zero.
  */
 static __always_inline int weir_flow(void *ctx, enum weir_hook hook, __be16 tag,
 				     struct weir_flow_key *key)
@@ -308,7 +312,7 @@ static __always_inline int weir_flow(void *ctx, enum weir_hook hook, __be16 tag,
 	}
 }
 
-/* XOR of the two halves of a 128-bit product: flow.rs, multiply_fold. BPF multiplies 64 bits. */
+/* Returns the XOR of the two halves of a 128-bit product, as multiply_fold in flow.rs. BPF multiplies only 64 bits. */
 static __always_inline __u64 weir_multiply_fold(__u64 a, __u64 b)
 {
 	__u64 a_low = (__u32)a, a_high = a >> 32, b_low = (__u32)b, b_high = b >> 32;
@@ -318,7 +322,7 @@ static __always_inline __u64 weir_multiply_fold(__u64 a, __u64 b)
 	return (a_high * b_high + (first >> 32) + (second >> 32) + (carry >> 32)) ^ (a * b);
 }
 
-/* Constants of wyhash; flow.rs, MIX. */
+/* Constants of wyhash, as MIX in flow.rs. */
 #define WEIR_MIX_0 0x2d358dccaa6c78a5ull
 #define WEIR_MIX_1 0x8bb84b93962eacc9ull
 #define WEIR_MIX_2 0x4b33a62ed433d4a3ull
@@ -348,13 +352,13 @@ static __always_inline __u64 weir_flow_hash_of(const struct weir_flow_key *key, 
 				  WEIR_MIX_1);
 }
 
-/* FlowKey::symmetric_hash. The frame must have a key. */
+/* As FlowKey::symmetric_hash. The frame must have a key. */
 static __always_inline __u64 weir_flow_hash(const struct weir_flow_key *key)
 {
 	return weir_flow_hash_of(key, key->src_port, key->dst_port, key->protocol);
 }
 
-/* flow.rs, shard_hash: the same for all fragments of a packet. 0 if there is no key. */
+/* As shard_hash in flow.rs: the same for all fragments of a packet. 0 if there is no key. */
 static __always_inline __u64 weir_shard_hash(const struct weir_flow_key *key)
 {
 	__u8 whole = !key->fragment;
@@ -365,19 +369,19 @@ static __always_inline __u64 weir_shard_hash(const struct weir_flow_key *key)
 				 whole ? key->protocol : 0);
 }
 
-/* The frame's shard, of `of` shards. */
+/* Returns the frame's shard, of `of` shards. */
 static __always_inline __u32 weir_shard_index(__u64 shard_hash, __u32 of)
 {
 	return ((shard_hash >> 32) * of) >> 32;
 }
 
-/* Shard::takes. */
+/* As Shard::takes. */
 static __always_inline int weir_shard_takes(__u64 shard_hash, __u32 index, __u32 of)
 {
 	return weir_shard_index(shard_hash, of) == index;
 }
 
-/* Sample::takes. */
+/* As Sample::takes. */
 static __always_inline int weir_sample_takes(__u64 shard_hash, __u32 one_in)
 {
 	return ((shard_hash & 0xffffffff) * one_in) >> 32 == 0;

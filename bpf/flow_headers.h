@@ -73,7 +73,7 @@ struct {
 	__type(value, struct weir_fragment_ports);
 } flow_fragments SEC(".maps");
 
-/* weir_flow::limits::REASSEMBLY_TIME_MAX */
+/* As weir_flow::limits::REASSEMBLY_TIME_MAX. */
 #define WEIR_REASSEMBLY_NS 60000000000ull
 
 /*
@@ -132,7 +132,7 @@ static __always_inline int weir_headers_fast(void *data, void *end, struct weir_
 	return 0;
 }
 
-/* The reason why an IP header could not be read. */
+/* Returns the reason why an IP header could not be read. */
 static __always_inline int weir_no_ip(void *ctx, enum weir_hook hook, __u32 len, __u32 at, __u32 version)
 {
 	__u8 first;

@@ -12,7 +12,7 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-const volatile __u32 consume;	/* XDP: the frame ends here */
+const volatile __u32 consume;	/* XDP: whether to drop frames after counting them */
 
 #define WEIR_TC_NEXT (-1)	/* TCX_NEXT, TC_ACT_UNSPEC */
 
@@ -30,7 +30,7 @@ static __always_inline struct weir_flow_counts *begin_frame(struct weir_counted 
 	return counts;
 }
 
-/* Counts the result of a walk. `not_flow`: why the frame has no flow, or below 0. Non-zero: it has no flow. */
+/* Counts the result of a walk: `not_flow` is why the frame has no flow, or below 0. Returns non-zero if it has none. */
 static __always_inline int was_walked(struct weir_flow_counts *counts, int not_flow,
 				      const struct weir_headers *headers)
 {
@@ -55,7 +55,7 @@ int weir_flow_at_xdp(struct xdp_md *ctx)
 	if (!counts)
 		return verdict;
 	if (weir_headers_fast(data, end, &frame.headers)) {
-		/* Separate memory, so that the headers of most frames stay in registers. */
+		/* A separate variable, so that the headers of most frames stay in registers. */
 		struct weir_headers walked;
 
 		if (was_walked(counts, weir_headers_walk_xdp(ctx, &walked), &walked))

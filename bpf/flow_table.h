@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * The flow table in the kernel: its memory, which user space maps and only reads
- * (crates/weir-flow-kernel/src/layout.rs), and how a frame is counted there.
+ * (crates/weir-flow-kernel/src/layout.rs), and the code that counts a frame there.
  *
  * Each CPU has its own table, which only programs on that CPU write. They run with bottom halves off, so only hard
- * interrupts can interrupt one, and those run no such program. So atomics are needed only for memory order on arm64.
+ * interrupts can interrupt such a program, and these run no such program. So atomics are needed only for memory order
+ * on arm64.
  *
- * A flow has two buckets, one in each half of the table, and begins in the emptier one (Voecking, "How asymmetry
- * helps load balancing", 1999). If both are full, the flow that was seen least recently is recorded and evicted.
- * Flows that ended by a time-out keep their slots until they are evicted; user space finds and reports them.
+ * A flow may be in two buckets, one in each half of the table, and begins in the emptier one (Voecking, "How asymmetry
+ * helps load balancing", 1999). If both are full, the flow that was seen least recently is recorded and evicted. A flow
+ * that ended by a time-out keeps its slot until it is evicted; user space finds and reports such flows.
  *
- * Readers rely on this: `changes` of a bucket is odd while a flow of the bucket begins or ends; WEIR_BUSY of `packets`
- * is set while a frame is counted; a record is complete before `head` includes it, and is written before its slot is
+ * Readers rely on this: `changes` of a bucket is odd while a flow of the bucket begins or ends. WEIR_BUSY of `packets`
+ * is set while a frame is counted. A record is complete before `head` includes it, and is written before its slot is
  * used again.
  */
 #ifndef WEIR_FLOW_TABLE_H
@@ -22,7 +23,7 @@
 
 #define WEIR_BUCKET_SLOTS 8
 
-/* A frame of a known flow reads the first cache line of a bucket, and reads and writes this one. */
+/* Of a bucket, a frame of a known flow reads the first cache line, and reads and writes the cache line of its slot. */
 struct weir_flow_slot {
 	__u64 key[WEIR_KEY_WORDS];
 	__u64 last_ns;		/* CLOCK_MONOTONIC_COARSE, as are all times here */
@@ -30,7 +31,7 @@ struct weir_flow_slot {
 	__u64 bytes;		/* 56 bits; TCP flags in the upper 8 */
 };
 
-/* Written when the flow begins. */
+/* Fields of a flow that are written only when it begins. */
 struct weir_flow_origin {
 	__u64 first_ns;
 	__u64 id;		/* interface (16 bits), ICMP code (8), type (8), whether there are code and type (1) */
@@ -38,8 +39,8 @@ struct weir_flow_origin {
 };
 
 struct weir_flow_bucket {
-	__u64 tags[2];		/* 16 bits a slot: 15 bits of the hash; 0: the slot never had a flow */
-	__u16 last[WEIR_BUCKET_SLOTS];	/* ticks */
+	__u64 tags[2];		/* for each slot 16 bits: 15 bits of the hash; 0: the slot never had a flow */
+	__u16 last[WEIR_BUCKET_SLOTS];	/* tick of each flow's last frame */
 	__u16 first[WEIR_BUCKET_SLOTS];
 	__u64 changes;
 	__u64 unused;
@@ -54,18 +55,18 @@ _Static_assert(sizeof(struct weir_flow_bucket) == 768, "shared with Rust");
 #define WEIR_FLAGS_SHIFT 56
 #define WEIR_HAS_ICMP (1ull << 32)
 
-/* A flow that has ended. */
+/* The record of a flow that has ended. */
 struct weir_flow_record {
 	struct weir_flow_slot slot;
 	struct weir_flow_origin origin;
-	__u64 place;		/* 56 bits: number of its slot in the table of all CPUs; 8 bits: the reason */
+	__u64 place;		/* 56 bits: number of the flow's slot in the table of all CPUs; 8 bits: the reason */
 };
 
 _Static_assert(sizeof(struct weir_flow_record) == 96, "shared with Rust");
 
 #define WEIR_REASON_SHIFT 56
 
-/* flowEndReason (IPFIX 136). */
+/* flowEndReason (IPFIX element 136). */
 enum weir_reason { WEIR_GOES_ON = 0, WEIR_IDLE = 1, WEIR_ACTIVE = 2, WEIR_EVICTED = 5 };
 
 /* Counts of one CPU. */
@@ -74,13 +75,13 @@ struct weir_flow_counts {
 	__u64 not_flows[WEIR_NOT_FLOWS];
 	__u64 began;
 	__u64 evicted;
-	__u64 lost_records;	/* user space was behind: not in the ring */
+	__u64 lost_records;	/* records that were not written, because user space had not read older ones */
 	__u64 lost_packets;
 	__u64 lost_bytes;
 	__u64 fragments_attributed;
 	__u64 fragments_unattributed;
-	__u64 head;		/* records that were written */
-	__u64 recent;		/* slot of the last frame's flow, from 1 on; 0: none */
+	__u64 head;		/* number of records that were written */
+	__u64 recent;		/* slot of the last frame's flow, numbered from 1; 0: none */
 	struct weir_clock clock;
 	__u64 unused[7];
 };
@@ -88,17 +89,17 @@ struct weir_flow_counts {
 _Static_assert(sizeof(struct weir_flow_counts) == 192, "shared with Rust");
 
 /* Set before loading, constant afterwards. */
-const volatile __u32 half_buckets;	/* of one CPU's table, in each half */
-const volatile __u32 ring_records;	/* of one CPU, a power of two */
+const volatile __u32 half_buckets;	/* buckets in each half of one CPU's table */
+const volatile __u32 ring_records;	/* records in one CPU's ring, a power of two */
 const volatile __u64 idle_ns;		/* all ones: no time-out */
 const volatile __u64 active_ns;
-const volatile __u64 look_ns;		/* behind so long a pause, ticks do not tell whether a flow has ended */
+const volatile __u64 look_ns;		/* after a pause this long, times decide whether a flow has ended, not ticks */
 const volatile __u32 tick_shift;
-const volatile __u32 idle_ticks;	/* a flow with so many has ended; above 16 bits: never */
-const volatile __u32 active_ticks;	/* a flow with fewer goes on */
-const volatile __u32 interface;		/* of this program, as the records have it */
+const volatile __u32 idle_ticks;	/* a flow without a frame for so many has ended; above 16 bits: never */
+const volatile __u32 active_ticks;	/* a flow that began fewer ticks ago than this goes on */
+const volatile __u32 interface;		/* number of this program's interface in the records */
 const volatile __u32 by_interface;
-const volatile __u32 wire_bytes;	/* count these, not those of the IP packet */
+const volatile __u32 wire_bytes;	/* whether to count the bytes on the wire instead of those of the IP packet */
 const volatile __u64 secret[WEIR_SECRET_WORDS];
 
 struct {
@@ -117,7 +118,7 @@ struct {
 	__type(value, struct weir_flow_record);
 } flow_records SEC(".maps");
 
-/* By CPU. */
+/* Counts, by CPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -128,10 +129,10 @@ struct {
 
 struct weir_flow_tail {
 	__u64 records;		/* number of records that user space has read */
-	__u64 unused[15];	/* pads to two cache lines: the neighbour is fetched together with the first */
+	__u64 unused[15];	/* pads to two cache lines, because the processor fetches them together */
 };
 
-/* By CPU; the only memory here that user space writes. */
+/* How far user space has read the records, by CPU. User space writes no other memory of these. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -147,8 +148,9 @@ static __always_inline __u64 weir_zero_lanes(__u64 lanes)
 }
 
 /*
- * The slot, 0 to 7, of one bit: the top bit of a lane stands for a slot of the first word, the bit below it for one of
- * the second word. BPF has no instruction that counts zeroes; a multiplication moves the lane's number to the top.
+ * Returns the slot, 0 to 7, of one bit. The top bit of a lane is for a slot of the first word, the bit below it for a
+ * slot of the second word. BPF has no instruction that counts zeros; a multiplication moves the lane's number to the
+ * top.
  */
 static __always_inline __u32 weir_lane(__u64 bit)
 {
@@ -158,7 +160,7 @@ static __always_inline __u32 weir_lane(__u64 bit)
 	return ((0x0000000100020003ull * bit >> 48) & 3) + second * 4;
 }
 
-/* The number of bits, in the form that weir_lane takes. */
+/* Returns the number of bits, which are in the form of weir_lane. */
 static __always_inline __u32 weir_count_lanes(__u64 bits)
 {
 	bits = (bits >> 15 & 0x0001000100010001ull) + (bits >> 14 & 0x0001000100010001ull);
@@ -179,7 +181,7 @@ static __always_inline void weir_store_ordered(__u64 *word, __u64 value)
 
 static __always_inline int weir_is_key(const struct weir_flow_slot *slot, const __u64 *key)
 {
-	/* The other words of an IPv4 key are 0. */
+	/* Words 1 to 3 of an IPv4 key are 0. */
 	if (slot->key[4] != key[4] || slot->key[0] != key[0])
 		return 0;
 	return !(key[4] & WEIR_KEY_V6) ||
@@ -197,15 +199,16 @@ static __always_inline int weir_try(const struct weir_flow_bucket *bucket, const
 }
 
 /*
- * The slot of the flow, or -1. Only four slots with the same tag are compared. Five of eight have the same tag less
- * than once in 10^18 lookups; a flow that is then not found begins a second time, and is reported in two records.
+ * Returns the slot of the flow, or -1. Compares only the first four slots with the same tag. That five of eight have
+ * the same tag happens less than once in 10^18 lookups; a flow that is not found for this reason begins a second time,
+ * and is reported in two records.
  */
 static __always_inline int weir_find(struct weir_flow_bucket *bucket, __u64 tag, const __u64 *key)
 {
 	__u64 same = tag * 0x0001000100010001ull, equal;
 	int slot;
 
-	/* Both words in one: the bits of the second word are shifted by one. */
+	/* Both words are combined in one: the bits of the second word are shifted by one. */
 	equal = weir_zero_lanes(bucket->tags[0] ^ same) | weir_zero_lanes(bucket->tags[1] ^ same) >> 1;
 	if (!equal)
 		return -1;
@@ -221,13 +224,15 @@ static __always_inline int weir_find(struct weir_flow_bucket *bucket, __u64 tag,
 	return weir_try(bucket, key, &equal);
 }
 
-/* The slots that no flow ever had, as bits for weir_lane. */
+/* Returns the slots that never had a flow, as bits for weir_lane. */
 static __always_inline __u64 weir_free(const struct weir_flow_bucket *bucket)
 {
 	return weir_zero_lanes(bucket->tags[0]) | weir_zero_lanes(bucket->tags[1]) >> 1;
 }
 
-/* All ones if `a` < `b`, both below 2^63. Without a jump: the verifier would follow both branches. */
+/*
+ * Returns all ones if `a` < `b`, else 0; both are below 2^63. Without a jump: the verifier would follow both branches.
+ */
 static __always_inline __u64 weir_below(__u64 a, __u64 b)
 {
 	__s64 difference = a - b;
@@ -236,14 +241,16 @@ static __always_inline __u64 weir_below(__u64 a, __u64 b)
 	return difference >> 63;
 }
 
-/* Low 3 bits: the slot that was seen least recently; from bit 6 on: its age in ticks. `ended`: ended flows. */
+/*
+ * Returns the slot that was seen least recently (low 3 bits) and its age in ticks (from bit 6 on). Counts ended flows.
+ */
 static __always_inline __u64 weir_oldest(const struct weir_flow_bucket *bucket, __u64 tick, __u64 turn, __u64 *ended)
 {
 	__u64 oldest = 0, count = 0, i;
 
 #pragma unroll
 	for (i = 0; i < WEIR_BUCKET_SLOTS; i++) {
-		/* Volatile: else clang reads all of them first, and keeps them on the stack, which is small. */
+		/* Volatile: else clang reads all values first, and keeps them on the stack, which is small. */
 		__u64 age = (tick - ((const volatile __u16 *)bucket->last)[i]) & 0xffff;
 		/* If several are equally old, the frame's hash selects one. Opaque: else clang keeps all eight values. */
 		weir_opaque(turn);
@@ -256,7 +263,7 @@ static __always_inline __u64 weir_oldest(const struct weir_flow_bucket *bucket, 
 	return oldest;
 }
 
-/* A frame between its headers and the table. */
+/* A frame whose headers were read, before it is counted in the table. */
 struct weir_counted {
 	struct weir_headers headers;
 	__u64 now_ns;
@@ -289,7 +296,7 @@ static __always_inline void weir_emit(__u32 cpu, struct weir_flow_counts *counts
 	weir_store_ordered(&counts->head, head + 1);
 }
 
-/* Begins the flow of a frame in a slot. If `reason` is not 0, the flow that is there ends for that reason. */
+/* Begins the flow of a frame in a slot. If `reason` is not 0, the flow in the slot ends for that reason. */
 static __always_inline void weir_begin(struct weir_flow_counts *counts, struct weir_flow_bucket *bucket, __u32 number,
 				       __u32 at, __u64 reason, __u64 tag, const struct weir_counted *frame)
 {
@@ -321,7 +328,10 @@ static __always_inline void weir_begin(struct weir_flow_counts *counts, struct w
 	weir_store_ordered(&bucket->changes, changes + 2);
 }
 
-/* Counts a frame of the flow in a slot. If that flow has ended, returns why and counts nothing: a new flow begins. */
+/*
+ * Counts a frame of the flow in a slot. If that flow has ended, counts nothing and returns the reason; the caller then
+ * begins a new flow.
+ */
 static __always_inline __u64 weir_add(struct weir_flow_bucket *bucket, __u32 at, const struct weir_counted *frame)
 {
 	struct weir_flow_slot *slot = &bucket->slots[at & 7];
@@ -388,7 +398,7 @@ static __always_inline void weir_count(struct weir_flow_counts *counts, struct w
 
 	if (by_interface)
 		frame->headers.key[4] |= (__u64)interface << WEIR_KEY_INTERFACE_SHIFT;
-	/* Often the frame is of the same flow as the one before it. */
+	/* Often the frame belongs to the same flow as the frame before it. */
 	number = (recent - 1) / WEIR_BUCKET_SLOTS;
 	if (recent) {
 		at = (recent - 1) & 7;
@@ -399,7 +409,7 @@ static __always_inline void weir_count(struct weir_flow_counts *counts, struct w
 	if (!bucket) {
 		hash = weir_keyed_hash(frame->headers.key, secret);
 		number = base + (__u32)((hash & 0xffffffff) * half_buckets >> 32);
-		/* Those bits of each half of the hash on which its bucket depends least. */
+		/* The tag takes the bits on which the bucket depends least, of both halves of the hash. */
 		tag = (hash & 0xff) | (hash >> 24 & 0x7f00);
 		tag += !tag;
 		bucket = bpf_map_lookup_elem(&flow_table, &number);

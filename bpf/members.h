@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Interfaces by pattern: the number that each has in the rings, and its counts. In Rust:
+ * Interfaces by pattern: their numbers in the rings, and their counts. In Rust:
  * crates/weir-capture/src/engines/bpf/members/counts.rs.
  */
 #ifndef WEIR_MEMBERS_H
@@ -10,7 +10,7 @@
 /* Number 0 is the pattern itself, which has no frames. */
 #define WEIR_ROWS (WEIR_INTERFACES_MAX + 1)
 
-/* Frames of an interface that came to a CPU: like `offered_by` and `nested_by` of struct weir_control. */
+/* Frames of an interface that came to the hook on one CPU. As `offered_by` and `nested_by` of struct weir_control. */
 struct weir_came {
 	__u64 judged[WEIR_GENERATIONS];
 	__u64 nested[WEIR_GENERATIONS];
@@ -34,7 +34,7 @@ struct {
 	__type(value, __u32);
 } members SEC(".maps");
 
-/* The rows of one CPU, then those of the next. */
+/* All rows of the first CPU, then those of the next. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -43,7 +43,7 @@ struct {
 	__type(value, struct weir_came);
 } came SEC(".maps");
 
-/* The rows of one ring, then those of the next. */
+/* All rows of the first ring, then those of the next. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * The writer of a Weir ring, in BPF. crates/weir-ring/src/geometry.rs has the same layout in Rust; a test
- * compares the two byte by byte.
+ * The writer of a Weir ring, in BPF. crates/weir-ring/src/geometry.rs has the same layout in Rust; a test compares the
+ * two byte by byte.
  *
- * One ring per CPU and feed, one writer per ring: the program that runs on that CPU. TC and XDP programs
- * run with softirqs off, so they do not interrupt each other; control.h's busy word counts it if they do.
+ * There is one ring for each CPU and feed, and one writer of each ring: the program that runs on that CPU. TC and XDP
+ * programs run with softirqs off, so they do not interrupt each other; if one does, the programs drop and count its
+ * frame (`busy` in control.h).
  *
- * Ordering. clang 14 has neither BPF fences nor release stores. On x86 stores are seen in program order,
- * so a compiler barrier and a plain store are a release. On arm64 they are not, so a release is an xchg,
- * which orders everything around it. On both, a load may still be reordered before an earlier store: the doorbell
- * can miss a threshold that is set in the same instant (weir-ring, doorbell.rs). The sleeper's time limit covers
- * that case.
+ * Ordering. clang 14 has neither BPF fences nor release stores. On x86 stores become visible in program order, so a
+ * compiler barrier and a plain store are a release. On arm64 they do not, so a release is an xchg, which orders all
+ * accesses around it. On both, a load may still be reordered before an earlier store: the doorbell can miss a threshold
+ * that is set at the same moment. So the owner confirms thresholds, and until then the sleeper has a time limit
+ * (weir-ring, doorbell.rs).
  */
 #ifndef WEIR_RING_H
 #define WEIR_RING_H
@@ -30,8 +31,10 @@
 #define WEIR_PADDING_TYPE 0x80005745u
 #define WEIR_HEADER_BYTES 28
 
-/* Longest frame of each size class, and the room for its record: 28 header, 20 options, 4 length,
- * 12 for the padding block behind it. */
+/*
+ * Longest frame of each size class. WEIR_ROOM adds the rest of its record: 28 bytes of header, 20 of options, 4 of
+ * length, and 12 for the padding block behind the record.
+ */
 #define WEIR_CAPLEN_SMALL 2048
 #define WEIR_CAPLEN_JUMBO 10240
 #define WEIR_CAPLEN_SUPER 69632		/* super-frames of 64 KiB */
@@ -47,10 +50,10 @@
 #define WEIR_FLAG_SUPER_FRAME (1 << 11)
 
 struct weir_writer {
-	/* published: one line */
+	/* published: one 128-byte line */
 	__u64 opened, ordinal, kept_bytes, wire_bytes, super_frames, closed;
 	__u64 unused[10];
-	/* the writer's own: another line */
+	/* used by the writer only: another line */
 	__u64 offset, drops_unreadable;
 };
 
@@ -62,7 +65,7 @@ struct weir_entry {
 _Static_assert(sizeof(struct weir_entry) == 64, "shared with Rust");
 _Static_assert(__builtin_offsetof(struct weir_writer, offset) == 128, "shared with Rust");
 
-/* The description of a frame in its record. */
+/* The fields of a frame's record. */
 struct weir_frame {
 	__u64 ts_ns;	/* 0: no feed has stamped it yet */
 	__u32 caplen;
@@ -74,7 +77,7 @@ struct weir_frame {
 	__u64 flow_hash;	/* not written; feeds with shards or samples select by it */
 };
 
-/* No padding: before Linux 6.3, memory that a function is given must be initialized completely. */
+/* Without padding: before Linux 6.3, memory that is passed to a function must be initialized completely. */
 _Static_assert(sizeof(struct weir_frame) == 40, "no padding");
 
 static __always_inline void weir_store_release(__u64 *word, __u64 value)
@@ -117,7 +120,7 @@ static long weir_zero_step(__u32 index, struct weir_zero *zero)
 	return 0;
 }
 
-/* Zeroes the block's last bytes, from `at`, a multiple of 8, on. */
+/* Zeroes the block's bytes from `at`, a multiple of 8, to the end. */
 static __always_inline void weir_zero_tail(__u8 *block, __u64 at)
 {
 	struct weir_zero zero = { .block = block, .at = at };
@@ -128,7 +131,7 @@ static __always_inline void weir_zero_tail(__u8 *block, __u64 at)
 			 weir_zero_step, &zero, 0);
 		return;
 	}
-	/* Too short to zero its last 256 bytes at once: a record ends among them. */
+	/* The last 256 bytes cannot be zeroed at once, because a record ends within them. */
 	for (i = 0; i < WEIR_ZERO_BYTES / 8; i++) {
 		weir_opaque(at);
 		if (at > WEIR_BLOCK_BYTES - 8)
@@ -138,7 +141,7 @@ static __always_inline void weir_zero_tail(__u8 *block, __u64 at)
 	}
 }
 
-/* Ends the open block with a padding block, zeroed. `at` is where its last record ends. */
+/* Ends the open block with a padding block, zeroed. `at` is the end of its last record. */
 static __always_inline void weir_close_block(struct weir_writer *w, struct weir_entry *entry,
 					     __u8 *block, __u64 at)
 {
@@ -150,7 +153,7 @@ static __always_inline void weir_close_block(struct weir_writer *w, struct weir_
 	if (at > WEIR_BLOCK_BYTES - 12)
 		return;
 	bytes = WEIR_BLOCK_BYTES - at;
-	/* Zero first, in 8-byte steps from a multiple of 8, then put the words in. */
+	/* Zero the bytes first, in steps of 8 from a multiple of 8, then store the type and the lengths. */
 	if (at & 4)
 		*(__u32 *)(block + at) = 0;
 	weir_zero_tail(block, (at + 7) & ~7ull);
@@ -161,7 +164,7 @@ static __always_inline void weir_close_block(struct weir_writer *w, struct weir_
 	w->offset = WEIR_BLOCK_BYTES;
 }
 
-/* Claims the next block and announces it. */
+/* Claims the next block, and announces it. */
 static __always_inline void weir_open_block(struct weir_writer *w, struct weir_entry *entry,
 					    __u64 number, __u64 first_ns)
 {
@@ -193,7 +196,7 @@ static __always_inline struct weir_entry *weir_entry_of(void *meta, __u64 number
 	return meta + WEIR_INDEX_AT + slot * sizeof(struct weir_entry);
 }
 
-/* Closes the open block, if there is one, and opens the next. Non-zero only if the maps are not what they should be. */
+/* Closes the open block, if there is one, and opens the next. Returns non-zero only if the maps are not as expected. */
 static __always_inline int weir_advance(void *ring, void *meta, struct weir_writer *w, __u32 mask,
 					__u64 first_ns)
 {
@@ -211,15 +214,15 @@ static __always_inline int weir_advance(void *ring, void *meta, struct weir_writ
 	return 0;
 }
 
-/* Whether the open block, if there is one, has no room for a record of the class. */
+/* Whether there is no open block, or it has no space for a record of the class. */
 static __always_inline int weir_is_full(const struct weir_writer *w, __u32 room)
 {
 	return !w->opened || w->offset > WEIR_BLOCK_BYTES - room;
 }
 
 /*
- * Where the next record of the class goes in the open block, which has room; in *entry_out the block's entry. 0 only if
- * the maps are not what they should be.
+ * Returns the address of the next record of the class in the open block, which has space for it, and the block's entry
+ * in *entry_out. Returns 0 only if the maps are not as expected.
  */
 static __always_inline __u8 *weir_reserve(void *ring, void *meta, struct weir_writer *w, __u32 mask,
 					  __u32 room, struct weir_entry **entry_out)
@@ -238,7 +241,7 @@ static __always_inline __u8 *weir_reserve(void *ring, void *meta, struct weir_wr
 	return block + at;
 }
 
-/* The words before the frame. */
+/* Writes the words before the frame. */
 static __always_inline void weir_put_header(__u8 *record, const struct weir_frame *frame,
 					    __u32 interface_id, __u32 bytes)
 {
@@ -253,20 +256,23 @@ static __always_inline void weir_put_header(__u8 *record, const struct weir_fram
 	words[6] = frame->wire_len;
 }
 
-/* The length that weir_put_header wrote. The verifier has no bounds for it yet. */
+/* Returns the length that weir_put_header wrote. The verifier does not know bounds for it yet. */
 static __always_inline __u64 weir_caplen_of(const __u8 *record)
 {
 	return *(const volatile __u32 *)(record + 20);
 }
 
-/* Padding, options and the closing length. `caplen` must be bounded by the class. */
+/* Writes padding, options and the closing length. `caplen` must be bounded by the class. */
 static __always_inline void weir_put_tail(__u8 *record, const struct weir_frame *frame,
 					  __u64 caplen, __u32 bytes, int with_flags, int with_queue)
 {
 	__u8 *end = record + WEIR_HEADER_BYTES + (caplen & ~3ull);
 	__u32 *words;
 
-	/* Zero the rest of the frame's last word. If the frame fills it, this is the next word, which is overwritten. */
+	/*
+	 * Zero the rest of the frame's last word. If the frame ends with a word, this is the next one, which is
+	 * overwritten below.
+	 */
 	*(__u32 *)end &= (1u << ((caplen & 3) * 8)) - 1;
 	words = (__u32 *)(record + WEIR_HEADER_BYTES + ((caplen + 3) & ~3ull));
 	if (with_flags) {

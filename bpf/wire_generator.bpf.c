@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The two ends of generated traffic: `weir_gen` makes numbered frames and sends them out, run by
- * BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES; `weir_sink` counts and drops them at a
- * receiving interface. User space loads one or the other.
+ * The two ends of generated traffic. `weir_gen` makes numbered frames and sends them; it is run by BPF_PROG_TEST_RUN
+ * with BPF_F_TEST_XDP_LIVE_FRAMES. `weir_sink` counts and drops them at a receiving interface. User space loads one of
+ * the two.
  *
- * crates/weir-lab/src/generator/template.rs describes the frames, and makes the same ones for AF_PACKET.
- * Change both together; a test compares them byte by byte.
+ * crates/weir-lab/src/generator/template.rs describes the frames, and makes the same frames for AF_PACKET. Change both
+ * together; a test compares them byte by byte.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -21,22 +21,24 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define AT_UDP_BYTES 38
 #define AT_NUMBER 42
 #define AT_STAMP 50
-#define AT_END 58		/* always there: the smallest frame has 60 bytes */
+#define AT_END 58		/* within every frame: the smallest has 60 bytes */
 
 /* Set before loading, constant afterwards. */
 const volatile __u32 out_ifindex;
 const volatile __u32 with_stamp;
-const volatile __u64 flow_count;	/* 0: each frame has its own flow, of 2^32 */
-const volatile __u32 check_base;	/* sum of the IP header without source address */
+const volatile __u64 flow_count;	/* 0: each frame has its own flow, of 2^32 flows */
+const volatile __u32 check_base;	/* sum of the IP header without the source address */
 const volatile __u64 header[5];		/* frame bytes 0..40 */
 
-/* A mix: frame sizes without FCS, by frame number modulo `turn_frames`. If that is 0, all frames have the same size. */
-#define TURN_MAX 4096		/* generator/sizes.rs has the same */
+/*
+ * Frame sizes without FCS, by frame number modulo `turn_frames`. If `turn_frames` is 0, all frames have the same size.
+ */
+#define TURN_MAX 4096		/* as in generator/sizes.rs */
 const volatile __u32 turn_frames;
-const volatile __u32 largest_bytes;	/* the size of the frame that the program gets, and of header and check_base */
+const volatile __u32 largest_bytes;	/* of the frame that the program gets, and of `header` and `check_base` */
 const volatile __u16 turn_bytes[TURN_MAX];
 
-/* The number of the next frame. One thread runs the program, so it needs no atomics. */
+/* The number of the next frame. Only one thread runs the program, so this needs no atomics. */
 __u64 next_number;
 
 /* murmur3's 32-bit finalizer: each step can be undone, so no two inputs share an output. */
@@ -81,14 +83,14 @@ int weir_gen(struct xdp_md *ctx)
 	saddr = 0xc6120000 | (mixed >> 15);
 	sum = check_base + (saddr >> 16) + (saddr & 0xffff);
 	if (turn_frames)
-		sum -= largest_bytes - bytes;	/* the IP length, which is in check_base */
+		sum -= largest_bytes - bytes;	/* the IP length, which is part of check_base */
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 
 	/*
-	 * The kernel reuses the pages of a call and fills them only once. Meanwhile a receiver may have
-	 * changed a frame (a router the time to live, a bridge the VLAN), so every byte up to the payload
-	 * is written each time. Unaligned, which BPF allows on x86-64 and arm64.
+	 * The kernel reuses the pages of a call and fills them only once. Meanwhile a receiver may have changed a frame
+	 * (a router the time to live, a bridge the VLAN), so all bytes up to the payload are written each time. The
+	 * accesses are unaligned, which BPF allows on x86-64 and arm64.
 	 */
 	*(__u64 *)(data + 0) = header[0];
 	*(__u64 *)(data + 8) = header[1];
@@ -110,8 +112,8 @@ int weir_gen(struct xdp_md *ctx)
 }
 
 /*
- * The form of frames to addresses that the user chose; crates/weir-frame/src/datagram.rs makes the same ones for
- * AF_PACKET. It is constant when the program is loaded, so the verifier knows every offset.
+ * The layout of frames to addresses that the user chose. crates/weir-frame/src/datagram.rs makes the same frames for
+ * AF_PACKET. The layout is constant when the program is loaded, so the verifier knows every offset.
  */
 struct form {
 	__u32 payload_at;	/* the end of the headers: 42 to 70, even */
@@ -123,12 +125,12 @@ struct form {
 	__u32 varies_source;
 	__u32 varies_port;
 	__u32 has_number;
-	__u32 ip_sum;		/* without the parts that depend on flow and number */
+	__u32 ip_sum;		/* sum of the IP header without the parts that depend on flow and number */
 	__u32 udp_sum;
 };
 _Static_assert(sizeof(struct form) == 44, "shared with Rust");
 const volatile struct form form;
-const volatile __u64 headers[8];	/* the headers, in whole words */
+const volatile __u64 headers[8];	/* the headers, as far as they fill whole words */
 const volatile __u16 headers_end[3];	/* the rest of the headers */
 
 static __always_inline __u64 words(__u64 number)
@@ -179,7 +181,7 @@ int weir_gen_addressed(struct xdp_md *ctx)
 	ip_sum = form.ip_sum;
 	udp_sum = form.udp_sum;
 
-	/* Every byte up to the payload, as above. */
+	/* All bytes up to the payload are written, as in weir_gen. */
 #pragma unroll
 	for (i = 0; i < 8; i++)
 		if (8 * i + 8 <= form.payload_at)
@@ -219,17 +221,17 @@ int weir_gen_addressed(struct xdp_md *ctx)
 	return bpf_redirect(out_ifindex, 0);
 }
 
-/* Counts of one CPU. Same layout in src/generator/sink.rs. */
+/* Counts of one CPU. crates/weir-lab/src/generator/sink.rs has the same layout. */
 struct sink_counts {
 	__u64 frames;
 	__u64 bytes;		/* without FCS */
 	__u64 foreign;		/* frames that are not from the generator; no other field includes them */
-	__u64 sum;		/* of the frame numbers, modulo 2^64 */
+	__u64 sum;		/* sum of the frame numbers, modulo 2^64 */
 	__u64 lowest;
 	__u64 highest;
 	__u64 jumps;		/* frames whose number is not the last one plus one */
-	__u64 flows;		/* 5-tuples seen for the first time, if asked for */
-	__u64 flows_full;	/* the table had no room */
+	__u64 flows;		/* 5-tuples seen for the first time, if `sink_with_flows` is set */
+	__u64 flows_full;	/* new 5-tuples for which the table had no space */
 	__u64 last;
 };
 _Static_assert(sizeof(struct sink_counts) == 80, "shared with Rust");
@@ -285,7 +287,7 @@ int weir_sink(struct xdp_md *ctx)
 	counts = bpf_map_lookup_elem(&sink_counts, &zero);
 	if (!counts)
 		return XDP_ABORTED;
-	/* IPv4 without options, UDP, our destination port. */
+	/* Expected: IPv4 without options, UDP, and the generator's destination port. */
 	if (data + AT_END > data_end || *(__u16 *)(data + AT_PROTOCOLS) != bpf_htons(0x0800) ||
 	    *(__u8 *)(data + 14) != 0x45 || *(__u8 *)(data + 23) != 17 ||
 	    *(__u16 *)(data + AT_SPORT + 2) != bpf_htons(9)) {

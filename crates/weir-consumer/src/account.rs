@@ -1,11 +1,11 @@
-//! The account of a consumer: frames delivered, lapped, left in the rings.
+//! Counts of a consumer: frames delivered, lapped, and left in the rings.
 
 /// Counts of frames that reached a consumer, and of frames that did not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delivered {
-    /// Frames.
+    /// Frames that the consumer took.
     pub frames: u64,
-    /// Their bytes on the wire. Both include frames that the output refused.
+    /// Bytes of these frames on the wire. Both counts include frames that the output refused.
     pub wire_bytes: u64,
     /// Frames that the writers overtook, or that were dropped unread with feeds that had left
     /// ([`Rings::let_go`](crate::Rings::let_go)).
@@ -18,12 +18,12 @@ pub struct Delivered {
     pub late: u64,
 }
 
-/// The same counts for one feed.
+/// Counts of the frames of one feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Frames.
+    /// Frames that the consumer took.
     pub frames: u64,
-    /// Frames that the writers overtook.
+    /// Frames that the writers overwrote before they were read.
     pub lapped: u64,
     /// See [`Delivered::untriggered`].
     pub untriggered: u64,

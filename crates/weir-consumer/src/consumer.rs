@@ -12,10 +12,10 @@ use crate::counted::Count;
 use crate::lanes::Rings;
 use crate::source::JoinedFeed;
 
-/// Frames that are taken between two checks of the clock and of signals.
+/// Most frames that a consumer takes between two checks of the clock and of signals.
 pub const TURN_FRAMES: u64 = 1 << 16;
 
-/// Why a consumer cannot go on.
+/// Why a consumer cannot continue.
 #[derive(Debug, Error)]
 pub enum ConsumerError {
     /// A ring is inconsistent, has lost its writer, or cannot be waited for. The output has lost nothing.
@@ -24,10 +24,10 @@ pub enum ConsumerError {
     /// The output failed: frames that it did not take are lost.
     #[error(transparent)]
     Output(Box<dyn Error + Send + Sync>),
-    /// The reader of the output has closed it, and wants no more.
+    /// The reader of the output has closed it, and wants no more frames.
     #[error(transparent)]
     ReaderGone(Box<dyn Error + Send + Sync>),
-    /// The run was to stop, but the reader of the output did not take the rest.
+    /// The run was about to stop, but the reader of the output did not read the remaining data.
     #[error(transparent)]
     ReaderStalled(Box<dyn Error + Send + Sync>),
     /// The output has reached its limit, and must be finished as usual.
@@ -36,8 +36,8 @@ pub enum ConsumerError {
 }
 
 impl ConsumerError {
-    /// Whether no more frames are wanted: the reader of the output ended it, or it is complete. Later frames are not
-    /// lost.
+    /// Whether the consumer wants no more frames, because the reader of the output has ended it, or the output is
+    /// complete. Later frames are not lost.
     #[must_use]
     pub fn wants_no_more(&self) -> bool {
         use ConsumerError::{Complete, ReaderGone, ReaderStalled};
@@ -45,23 +45,24 @@ impl ConsumerError {
     }
 }
 
-/// The result of a turn.
+/// Result of a [`Consumer::step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Frames came.
+    /// Frames were taken.
     Busy,
-    /// No frames now.
+    /// There are no frames now.
     Idle,
-    /// Frames are there, but must wait for other rings.
+    /// There are frames, but they must wait for other rings.
     Waiting,
-    /// Frames were taken, or are there, and wait for an output that is busy.
+    /// The output is busy: frames that were taken, or are in the rings, wait for it.
     Writing,
     /// Every ring that has joined was read to its end.
     Ended,
 }
 
 impl Step {
-    /// The result of a round through all rings: whether frames came, and whether no ring is left.
+    /// Returns the result of a round through all rings: `moved` tells whether frames were taken, `is_empty` whether no
+    /// ring is left.
     #[must_use]
     pub fn of_round(moved: bool, is_empty: bool) -> Step {
         match (moved, is_empty) {
@@ -72,35 +73,36 @@ impl Step {
     }
 }
 
-/// A consumer: it takes the frames of a run.
+/// An output of a run, with its rings: it takes frames, for example to write them to a file.
 pub trait Consumer<M: Words = Mapping> {
-    /// Adds a feed, whose frames are taken from the oldest on.
+    /// Adds a feed, whose frames are taken beginning with the oldest.
     ///
     /// # Errors
     /// [`ConsumerError`] for a ring that is inconsistent, and for an output that does not support its interfaces.
     fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), ConsumerError>;
 
-    /// Its rings.
+    /// Returns the consumer's rings.
     fn rings(&self) -> &dyn Rings<M>;
 
-    /// Its rings, to release some.
+    /// Returns the consumer's rings, so that feeds can leave.
     fn rings_mut(&mut self) -> &mut dyn Rings<M>;
 
     /// Takes available frames, at most `frames_max`.
     ///
     /// # Errors
-    /// [`ConsumerError`]; frames that were taken before the error count.
+    /// [`ConsumerError`]; frames that were taken before the error are counted.
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError>;
 
-    /// Frames taken so far.
+    /// Returns the counts of frames so far.
     fn delivered(&self) -> Delivered;
 
-    /// The same by feed, at the number of the feed's first interface in the output. Empty if feeds are not counted.
+    /// Returns the same counts for each feed, at the index of the feed's first interface in the output. Empty if the
+    /// consumer does not count by feed.
     fn by_interface(&self) -> Vec<Taken> {
         Vec::new()
     }
 
-    /// Writes out taken frames. Called when the rings are empty.
+    /// Writes out frames that were taken. Called when the rings are empty.
     ///
     /// # Errors
     /// [`ConsumerError`].
@@ -108,7 +110,7 @@ pub trait Consumer<M: Words = Mapping> {
         Ok(())
     }
 
-    /// Writes out the rest, when no more frames will come; `statistics` are those of the run.
+    /// Writes out the remaining data when no more frames will come. `statistics` are those of the run.
     ///
     /// # Errors
     /// [`ConsumerError`].
@@ -116,23 +118,26 @@ pub trait Consumer<M: Words = Mapping> {
         Ok(())
     }
 
-    /// Of the taken frames, those that the output has kept.
+    /// Returns how many of the taken frames the output has kept.
     fn kept(&self) -> Count {
         let Delivered { frames, wire_bytes, .. } = self.delivered();
         Count { frames, wire_bytes }
     }
 
-    /// Whether it waits when the rings are empty. If not, it never sleeps, and waits itself in its output.
+    /// Whether the consumer waits when the rings are empty. If not, its thread never sleeps: the consumer itself waits
+    /// in its output.
     fn rests(&self) -> bool {
         true
     }
 
-    /// Whether frames may wait for 100 ms, or 200 if they are merged, while few come: nobody waits for the output.
+    /// Whether frames may be delayed by 100 ms, or 200 ms if they are merged, while few come, because nobody waits for
+    /// the output.
     fn allows_delay(&self) -> bool {
         false
     }
 
-    /// After [`Step::Waiting`] and [`Step::Writing`]: the time until frames that wait for other rings may be passed on.
+    /// Returns the time until frames that wait for other rings may be delivered. Called after [`Step::Waiting`] and
+    /// [`Step::Writing`].
     fn due(&self) -> Duration {
         Duration::ZERO
     }

@@ -1,4 +1,4 @@
-//! Writing with a count of the bytes and frames that were written.
+//! Writes bytes, and counts bytes and frames that were written.
 
 use std::io::{self, Write};
 use std::ops::{AddAssign, SubAssign};
@@ -8,12 +8,12 @@ use std::ops::{AddAssign, SubAssign};
 pub struct Count {
     /// The number of frames.
     pub frames: u64,
-    /// The sum of their `wire_len`.
+    /// The sum of these frames' `wire_len`.
     pub wire_bytes: u64,
 }
 
 impl Count {
-    /// One frame.
+    /// Returns the count of one frame.
     #[must_use]
     pub fn one(wire_len: u32) -> Count {
         Count { frames: 1, wire_bytes: u64::from(wire_len) }
@@ -34,7 +34,7 @@ impl AddAssign for Count {
     }
 }
 
-/// As [`Write::write_all`], but an error has the number of bytes that were written before it.
+/// Does the same as [`Write::write_all`], but also returns how many bytes were written before an error.
 pub fn write_counted(out: &mut (impl Write + ?Sized), bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut taken = 0;
     while taken < bytes.len() {

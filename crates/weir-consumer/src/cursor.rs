@@ -1,4 +1,4 @@
-//! The position of a consumer in one ring, which it reads to the end or to a given ordinal.
+//! A consumer's position in one ring, which it reads to the end or to a given ordinal.
 
 mod ahead;
 
@@ -9,35 +9,35 @@ use weir_ring::{Batch, Mapping, Poll, Reader, Ring, RingError, Start, Tally, Wor
 
 use crate::source::Begin;
 
-/// A reader of one ring, and the account of the frames that the consumer has taken from it.
+/// A reader of one ring, and the counts of the frames that the consumer has taken from it.
 ///
-/// A consumer copies records and reports how many of them it took ([`take`](Cursor::take)), or counts them in place.
-/// [`Poll::Closed`] is the end of the ring, or of the part that is to be read.
+/// A consumer copies records and reports how many of them it took ([`take`](Cursor::take)), or counts records in place.
+/// [`Poll::Closed`] is the end of the ring, or of the part that the consumer reads.
 pub struct Cursor<M: Words = Mapping> {
     reader: Reader<M>,
     /// Ordinal of the next frame that the consumer has not taken.
     ordinal: u64,
-    /// Ordinal of the first frame that is not to be read.
+    /// Ordinal of the first frame that the consumer does not read.
     until: u64,
     taken: u64,
     lapped: u64,
     untriggered: u64,
     /// Ordinal of the first frame that belongs to the consumer.
     from: u64,
-    /// Ordinal of the first frame that was there when it began.
+    /// Ordinal of the first frame that the ring still had when the cursor was created.
     began: u64,
-    /// The writer has gone without closing the ring: the end is where no more frames are found.
+    /// Whether the writer is gone and has not closed the ring. Then the ring ends where no more frames are found.
     is_abandoned: bool,
     has_ended: bool,
-    /// Blocks that were still to be read were removed with a device.
+    /// Whether blocks that the consumer has not read yet were removed with a device.
     is_gone_ahead: bool,
 }
 
 impl<M: Words> Cursor<M> {
-    /// Begins to read a ring, which is number `ring` of its feed.
+    /// Creates a cursor that reads a ring from `begin` on. `number` is the number of the ring in its feed.
     ///
     /// # Errors
-    /// [`RingError`] for a ring that is inconsistent.
+    /// [`RingError`] if the ring is inconsistent.
     pub fn new(ring: &Ring<M>, begin: &Begin, number: usize) -> Result<Cursor<M>, RingError> {
         let from = match begin {
             Begin::Oldest => None,
@@ -50,7 +50,7 @@ impl<M: Words> Cursor<M> {
         };
         let reader = Reader::new(ring, start)?;
         let began = reader.ordinal();
-        // An ordinal that the ring has not reached yet does not count.
+        // An ordinal that the ring has not reached yet is ignored.
         let from = from.map_or(began, |from| from.min(began));
         Ok(Cursor {
             ordinal: began,
@@ -67,12 +67,12 @@ impl<M: Words> Cursor<M> {
         })
     }
 
-    /// As [`Reader::keep_distance`].
+    /// Does the same as [`Reader::keep_distance`].
     pub fn keep_distance(&mut self, bytes: u32) {
         self.reader.keep_distance(bytes);
     }
 
-    /// As [`Reader::poll`]. All frames of the batch before must have been taken.
+    /// Does the same as [`Reader::poll`]. All frames of the last batch must have been taken before.
     ///
     /// # Errors
     /// As [`Reader::poll`].
@@ -87,7 +87,7 @@ impl<M: Words> Cursor<M> {
         Ok(Poll::Frames(wanted))
     }
 
-    /// As [`Reader::count_in_place`]; counted frames are taken.
+    /// Does the same as [`Reader::count_in_place`]. The counted frames are taken.
     ///
     /// # Errors
     /// As [`Reader::count_in_place`].
@@ -107,7 +107,7 @@ impl<M: Words> Cursor<M> {
         Ok(poll)
     }
 
-    /// The consumer took the next `frames` of the batch.
+    /// Records that the consumer took the next `frames` of the batch.
     #[inline]
     pub fn take(&mut self, frames: u64) {
         self.ordinal += frames;
@@ -119,7 +119,8 @@ impl<M: Words> Cursor<M> {
         mut look: impl FnMut(&mut Reader<M>) -> Result<Poll, RingError>,
     ) -> Result<Poll, RingError> {
         let mut poll = look(&mut self.reader)?;
-        // Poll a second time, because the first poll omits frames that are too near to the writer (`keep_distance`).
+        // Poll a second time, because the first poll omits frames that are too near to the writer's position
+        // (`keep_distance`).
         if poll == Poll::Empty && self.is_abandoned {
             poll = look(&mut self.reader)?;
         }
@@ -141,21 +142,21 @@ impl<M: Words> Cursor<M> {
         })
     }
 
-    /// Whether the ring was in a device that is unplugged: it was to be read further, but now reads as a ring that
-    /// never had a frame. Its unread frames cannot be read any more.
+    /// Whether the ring was in a device that is unplugged: the ring has unread frames, but its memory now reads as that
+    /// of a ring that never had a frame. These frames can no longer be read.
     fn is_taken_away(&self) -> bool {
         let ring = self.reader.ring();
         self.until != u64::MAX && !self.is_read() && ring.writer_word(WriterWord::Opened) == 0
     }
 
-    /// Whether everything that is to be read was taken.
+    /// Whether all frames before `until` were taken.
     #[must_use]
     #[inline]
     pub fn is_read(&self) -> bool {
         self.ordinal >= self.until
     }
 
-    /// Ends it now, instead of at the next poll, if it has left and everything that is to be read was taken.
+    /// Ends the cursor now instead of at the next poll, if its feed has left and all its frames were taken.
     pub fn end_if_read(&mut self) {
         if self.is_read() {
             self.end();
@@ -169,8 +170,9 @@ impl<M: Words> Cursor<M> {
 
     pub(crate) fn leave(&mut self, until: u64) {
         self.until = self.until.min(until);
-        // Frames that were overwritten before it began do not belong to it. If frames were read or lapped since, it
-        // began before that.
+        // The feed ends before the frame at which this cursor began. Of the frames that were overwritten by then, only
+        // those before `until` count as lapped. If frames were read or lapped since, the feed cannot end before that
+        // frame.
         if self.ordinal == self.began && self.until < self.began {
             self.lapped = self.until.saturating_sub(self.from);
         }
@@ -180,63 +182,64 @@ impl<M: Words> Cursor<M> {
         self.is_abandoned = true;
     }
 
-    /// Whether it is read only to a known ordinal.
+    /// Whether the ring is read only to a known end: its feed has left, or its writer is gone.
     #[must_use]
     pub fn has_left(&self) -> bool {
         self.until != u64::MAX || self.is_abandoned
     }
 
-    /// Whether nothing more is to be read.
+    /// Whether the consumer has read everything.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    /// The reader, whose position is after the copied frames.
+    /// Returns the reader, whose position is after the copied frames.
     #[must_use]
     pub fn reader(&self) -> &Reader<M> {
         &self.reader
     }
 
-    /// Ordinal of the next frame that was not taken.
+    /// Returns the ordinal of the next frame that was not taken.
     #[must_use]
     #[inline]
     pub fn ordinal(&self) -> u64 {
         self.ordinal
     }
 
-    /// Ordinal of the first frame that is not to be read.
+    /// Returns the ordinal of the first frame that the consumer does not read.
     #[must_use]
     #[inline]
     pub fn until(&self) -> u64 {
         self.until
     }
 
-    /// Frames that the consumer took.
+    /// Returns the number of frames that the consumer took.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Frames that the writer overwrote before they were read, or that were removed with a device.
+    /// Returns the number of frames that the writer overwrote before they were read, or that were removed with a
+    /// device.
     #[must_use]
     pub fn lapped(&self) -> u64 {
         self.lapped
     }
 
-    /// Frames that were kept in the ring for a trigger, and that no trigger selected.
+    /// Returns the number of frames that were kept in the ring for a trigger, and that no trigger selected.
     #[must_use]
     pub fn untriggered(&self) -> u64 {
         self.untriggered
     }
 
-    /// Frames that were copied and not taken.
+    /// Returns the number of frames that were copied and not taken.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.reader.ordinal().min(self.until).saturating_sub(self.ordinal)
     }
 
-    /// Frames that are there and were neither taken nor lapped.
+    /// Returns the number of frames in the ring, or already copied, that were neither taken nor lapped.
     #[must_use]
     pub fn unread(&self) -> u64 {
         let written = self.reader.ring().frames_written().max(self.reader.ordinal());

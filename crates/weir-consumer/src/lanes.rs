@@ -1,4 +1,4 @@
-//! The rings of a consumer, which join and leave while it runs.
+//! The rings of a consumer, which join and leave while the consumer runs.
 
 use std::collections::BTreeSet;
 
@@ -11,53 +11,56 @@ use crate::limits::PAST_FEEDS_MAX;
 use crate::numbering::Numbering;
 use crate::source::JoinedFeed;
 
-/// The rings of a consumer, for code that waits for it, wakes it or computes its account.
+/// The rings of a consumer, for code that waits for frames, wakes the consumer or computes its counts.
 pub trait Rings<M: Words = Mapping> {
-    /// Limits a feed to these ordinals, ring by ring; a ring without an ordinal gets no more frames, and is read to its
-    /// end. Of an output's past feeds that are not read to the end, [`PAST_FEEDS_MAX`] are kept. Unread frames of older
-    /// ones count as lapped.
+    /// Limits a feed to these ordinals, ring by ring. A ring without an ordinal gets no more frames, and is read to its
+    /// end. The feed is then a *past* feed. For each output, [`PAST_FEEDS_MAX`] past feeds are kept until they are
+    /// read. Older ones are dropped, and their unread frames count as lapped.
     fn leave(&mut self, key: u64, until: &[u64]);
 
-    /// To be called when the writers at a channel of the sleeper are gone: rings that they left open end with their
-    /// present frames. Returns the number of frames that such rings have had, if there are any.
+    /// Ends the rings that were left open by the writers at a channel of the sleeper: they have no frames after the
+    /// present ones. Must be called when these writers are gone. Returns the number of frames that such rings have had,
+    /// if there are such rings.
     fn writer_gone(&mut self, channel: usize) -> Option<u64>;
 
-    /// Rings that may get more frames, each with its line in the sleeper.
+    /// Returns readers of the rings that may get more frames, each with its line in the sleeper.
     fn readers(&self) -> Vec<(usize, Reader<M>)>;
 
-    /// For each ring that may get more frames: its line, and the ordinal of the next frame that is still needed. A
-    /// source that waits for its consumers may overwrite frames before that.
+    /// Returns, for each ring that may get more frames, its line and the ordinal of the next frame that is still
+    /// needed. A source that waits for its consumers may overwrite the frames before that.
     fn needed_from(&self) -> Vec<(usize, u64)> {
         self.readers().iter().map(|(line, reader)| (*line, reader.ordinal())).collect()
     }
 
-    /// The ordinal of the next frame of a feed's ring that is still needed. `None` once the ring is not read any more.
+    /// Returns the ordinal of the next frame of a feed's ring that is still needed. `None` once the ring is no longer
+    /// read.
     fn ordinal(&self, key: u64, ring: usize) -> Option<u64>;
 
-    /// The output's number of the first interface of a feed's `output`, if such a feed has joined.
+    /// Returns the number in the output of the first interface of a feed with this `output`, if such a feed has joined.
     fn first_interface(&self, output: usize) -> Option<u32>;
 
-    /// The output's numbers of all its interfaces, by the rings' own numbers: those that were described when the feed
-    /// joined, or have had frames since.
+    /// Returns the numbers in the output of all interfaces of this `output`: those that the rings described when the
+    /// feed joined, and those that have had frames since.
     fn interfaces(&self, output: usize) -> Vec<u32>;
 
-    /// Number of frames that these rings have had so far.
+    /// Returns the number of frames that these rings have had so far.
     fn written(&self) -> u64;
 
-    /// Number of frames that were written, and neither taken nor lapped: they are in the rings, or copied and held.
+    /// Returns the number of frames that were written, and neither taken nor lapped: they are in the rings, or copied
+    /// and held.
     fn unread(&self) -> u64;
 
-    /// Number of lapped frames that were dropped unread with past feeds.
+    /// Returns the number of lapped frames that were dropped unread with past feeds.
     fn let_go(&self) -> u64;
 
-    /// The unread fraction of its fullest ring, from 0 to 1. At 1 it is lapped.
+    /// Returns the unread fraction of the fullest ring, from 0 to 1. At 1 the ring is lapped.
     fn fill(&self) -> f64;
 
-    /// Bytes of the smallest ring; 0 if there is none.
+    /// Returns the bytes of the smallest ring; 0 if there is none.
     fn ring_bytes_min(&self) -> u64;
 }
 
-/// One ring, and the consumer's data for it.
+/// A ring, and the consumer's data for it.
 pub struct Lane<T, M: Words = Mapping> {
     /// Key of the feed.
     pub(crate) key: u64,
@@ -66,13 +69,13 @@ pub struct Lane<T, M: Words = Mapping> {
     ring: usize,
     line: usize,
     channel: Option<usize>,
-    /// The output's number of the feed's first interface.
+    /// Number in the output of the feed's first interface.
     first: u32,
-    /// Whether it is dropped when one more feed of its output leaves unread.
+    /// Whether this ring is dropped when one more feed of its output leaves with unread frames.
     pub(crate) is_next_to_go: bool,
-    /// The position in the ring.
+    /// The consumer's position in the ring.
     pub cursor: Cursor<M>,
-    /// The consumer's own data.
+    /// The consumer's data for this ring.
     pub work: T,
 }
 
@@ -80,9 +83,9 @@ pub struct Lane<T, M: Words = Mapping> {
 pub struct Lanes<T = (), M: Words = Mapping> {
     lanes: Vec<Lane<T, M>>,
     numbering: Numbering,
-    /// The lane with which the next round begins.
+    /// Index of the lane with which the last round began.
     first: usize,
-    /// Counts of released rings, by the number of their feed's first interface.
+    /// Counts of released rings, at the index of their feed's first interface.
     gone: Vec<Taken>,
     gone_unread: u64,
     let_go: u64,
@@ -95,7 +98,7 @@ impl<T: Default, M: Words> Default for Lanes<T, M> {
 }
 
 impl<T: Default, M: Words> Lanes<T, M> {
-    /// No rings yet.
+    /// Creates a value without rings.
     #[must_use]
     pub fn new() -> Self {
         let numbering = Numbering::default();
@@ -103,10 +106,10 @@ impl<T: Default, M: Words> Lanes<T, M> {
         Lanes { lanes, numbering, first: 0, gone, gone_unread: 0, let_go: 0 }
     }
 
-    /// Adds the rings of a feed, which are read from their oldest frames on.
+    /// Adds the rings of a feed, which are read beginning with their oldest frames.
     ///
     /// # Errors
-    /// [`RingError`] for a ring that is inconsistent; then none is added.
+    /// [`RingError`] if a ring is inconsistent; then no ring is added.
     pub fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), RingError> {
         let JoinedFeed { key, output, label, rings, first_line, channel, begin } = feed;
         let cursors = rings.iter().enumerate().map(|(at, ring)| Cursor::new(ring, &begin, at));
@@ -129,7 +132,7 @@ impl<T: Default, M: Words> Lanes<T, M> {
 }
 
 impl<T, M: Words> Lane<T, M> {
-    /// Whether it is this ring of the feed with this key, and is still read.
+    /// Whether this lane is that ring of the feed with this key, and its feed has not left.
     #[must_use]
     pub fn is_ring(&self, key: u64, ring: usize) -> bool {
         self.key == key && self.ring == ring && !self.cursor.has_left()
@@ -137,18 +140,18 @@ impl<T, M: Words> Lane<T, M> {
 }
 
 impl<T, M: Words> Lanes<T, M> {
-    /// The rings that are being read.
+    /// Iterates over the rings that are being read.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Lane<T, M>> {
         self.lanes.iter()
     }
 
-    /// The same, mutable.
+    /// Iterates over the rings that are being read, and allows changes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane<T, M>> {
         self.lanes.iter_mut()
     }
 
-    /// The same, beginning with another ring each time, because a busy ring that always came first would starve the
-    /// others.
+    /// Iterates over the rings, beginning with another ring in each call, because a busy ring that always came first
+    /// would starve the others.
     pub fn round(&mut self) -> impl Iterator<Item = &mut Lane<T, M>> {
         self.first = (self.first + 1) % self.lanes.len().max(1);
         let (later, sooner) = self.lanes.split_at_mut(self.first);
@@ -175,7 +178,7 @@ impl<T, M: Words> Lanes<T, M> {
         lanes.retain(|lane| {
             if lane.cursor.has_ended() {
                 add(gone, lane);
-                // For a ring that claims more frames than could be read.
+                // Saturating, because a hostile ring may claim more frames than could ever be read.
                 *gone_unread = gone_unread.saturating_add(lane.cursor.unread());
                 keys.push(lane.key);
                 outputs.insert(lane.output);
@@ -187,8 +190,8 @@ impl<T, M: Words> Lanes<T, M> {
         outputs.into_iter().for_each(|output| self.mark_next_to_go(output));
     }
 
-    /// The past feeds of this output that have unread frames, oldest first. One that was read meanwhile is released at
-    /// the end of the turn.
+    /// Returns the keys of the past feeds of this output that have unread frames, oldest first. Past feeds that were
+    /// read are released at the end of the turn.
     fn past(&self, output: usize) -> Vec<u64> {
         let unread = |lane: &&Lane<T, M>| lane.cursor.has_left() && !lane.cursor.is_read();
         let past = self.lanes.iter().filter(|lane| lane.output == output).filter(unread);
@@ -198,7 +201,8 @@ impl<T, M: Words> Lanes<T, M> {
         keys
     }
 
-    /// Marks the feed that is dropped when one more leaves this output unread, if there is one.
+    /// Marks the feed that will be dropped when one more feed of this output leaves with unread frames, if there is
+    /// one.
     fn mark_next_to_go(&mut self, output: usize) {
         let past = self.past(output);
         let next = past.first().filter(|_| past.len() >= PAST_FEEDS_MAX);
@@ -207,13 +211,14 @@ impl<T, M: Words> Lanes<T, M> {
         }
     }
 
-    /// Drops the oldest unread past feeds of this output, because each holds the memory of its rings.
+    /// Drops the oldest unread past feeds of this output, if they are too many, because each holds the memory of its
+    /// rings.
     fn let_oldest_go(&mut self, output: usize) {
         let keys = self.past(output);
         let Lanes { lanes, gone, let_go, numbering, .. } = self;
         let surplus = keys.len().saturating_sub(PAST_FEEDS_MAX);
         for key in &keys[..surplus] {
-            // Without the frames that it reads since it joined such a feed again.
+            // Lanes with this key that have not left are those of the same feed after it joined again.
             let is_past = |lane: &mut Lane<T, M>| lane.key == *key && lane.cursor.has_left();
             for lane in lanes.extract_if(.., is_past) {
                 add(gone, &lane);
@@ -229,20 +234,20 @@ impl<T, M: Words> Lanes<T, M> {
         self.mark_next_to_go(output);
     }
 
-    /// Numbers of the interfaces in the output.
+    /// Returns the numbers of the interfaces in the output.
     #[must_use]
     pub fn numbering(&self) -> &Numbering {
         &self.numbering
     }
 
-    /// For each ring of a feed that is read, the ordinal of the next frame that was not taken.
+    /// Returns, for each ring of a feed that is being read, the ordinal of the next frame that was not taken.
     #[must_use]
     pub fn positions(&self, key: u64) -> Vec<u64> {
         let own = self.lanes.iter().filter(|lane| lane.key == key);
         own.map(|lane| lane.cursor.ordinal()).collect()
     }
 
-    /// Frames taken and lapped so far, by the number of their feed's first interface, including released rings.
+    /// Returns the counts of frames so far, at the index of their feed's first interface. Includes released rings.
     #[must_use]
     pub fn by_interface(&self) -> Vec<Taken> {
         let mut all = self.gone.clone();
@@ -250,7 +255,7 @@ impl<T, M: Words> Lanes<T, M> {
         all
     }
 
-    /// The same, summed over all feeds.
+    /// Returns the sum of these counts over all feeds.
     #[must_use]
     pub fn taken(&self) -> Taken {
         let mut all = Taken::default();
@@ -281,7 +286,8 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
     fn leave(&mut self, key: u64, until: &[u64]) {
         let mut output = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.key == key) {
-            // Also for a ring that its writer left open, as a source does whose stop fails.
+            // `written` is the limit of a ring without an ordinal. If a source's stop fails, it may leave such a ring
+            // open.
             let written = lane.cursor.reader().ring().frames_written();
             lane.cursor.leave(until.get(lane.ring).copied().unwrap_or(written));
             lane.cursor.end_if_read();
@@ -297,7 +303,7 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
         let mut frames: Option<u64> = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.channel == Some(channel)) {
             let ring = lane.cursor.reader().ring();
-            // A ring that was closed before its writer went is complete, and a ring that has left was read to its
+            // A ring that was closed before its writer went is complete. A ring whose feed has left is read to its
             // limit.
             if !ring.is_closed() && !lane.cursor.has_left() {
                 frames = Some(ring.frames_written().saturating_add(frames.unwrap_or_default()));
@@ -308,7 +314,7 @@ impl<T, M: Words> Rings<M> for Lanes<T, M> {
     }
 
     fn readers(&self) -> Vec<(usize, Reader<M>)> {
-        // A ring that has left gets no more frames, and another ring may have its line by now.
+        // A ring whose feed has left gets no more frames, and another ring may have its line by now.
         let live = self.lanes.iter().filter(|lane| !lane.cursor.has_left());
         live.map(|lane| (lane.line, lane.cursor.reader().clone())).collect()
     }

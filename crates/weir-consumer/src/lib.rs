@@ -1,5 +1,4 @@
-//! Common parts of all consumers: rings read one by one or merged by time, the account of taken frames,
-//! and sinks.
+//! Common parts of all consumers: reading rings one by one or merged by time, counting frames, and sinks.
 //!
 //! | module | contents |
 //! |---|---|

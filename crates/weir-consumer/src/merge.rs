@@ -1,19 +1,19 @@
-//! Reads several rings as one stream in time stamp order.
+//! Reads several rings as one stream in timestamp order.
 //!
-//! Each ring is in order, or nearly so. But a frame of one ring can become visible a little after a newer frame of
-//! another ring. So while a ring is *empty*, frames of other rings are passed on only after they have been in their own
-//! ring for `slack`: by then the empty ring has published its older frames. A frame that is older than one that was
-//! passed on already is *late*: it is passed on, too, and counted. No frame is late because a clock was set back
-//! (`lateness`).
+//! The frames of each ring are in order, or nearly so. But a frame of one ring can become visible a little after a
+//! newer frame of another ring. So while a ring is *empty*, frames of other rings are delivered only after they have
+//! been in their own ring for `slack`: by then the empty ring has published its older frames. A frame that is older
+//! than one that was already delivered is *late*: it is delivered, too, and counted. A clock that was set back makes no
+//! frame late (`lateness`).
 //!
-//! The time that a frame has been in its ring is known without reading clocks or stamps for each frame: several
-//! times in each slack the merge records how far every ring is written, and a record that is a slack old releases
-//! the frames before it.
+//! The merge knows how long a frame has been in its ring without reading clocks or timestamps for each frame. Several
+//! times in each slack it records up to which ordinal every ring is written. A record that is as old as the slack
+//! releases the frames before its ordinal.
 //!
-//! A small ring can fill up within the slack. So once a ring is half full, frames do not wait for empty rings any more,
-//! and frames that an empty ring publishes after that may be late. Frames out of order can be sorted later, but
-//! overwritten frames are lost (decision 0004). The same holds for the rings of a past feed that is the next one to be
-//! dropped unread.
+//! A small ring can fill up within the slack. So once a ring is half full, frames no longer wait for empty rings, and
+//! frames that an empty ring publishes after that may be late. Frames out of order can be sorted later, but overwritten
+//! frames are lost (decision 0004). The same applies to the rings of the past feed that is the next to be dropped
+//! unread.
 
 mod copied;
 mod lateness;
@@ -35,35 +35,36 @@ use crate::source::JoinedFeed;
 use copied::Copied;
 use lateness::Lateness;
 
-/// Result of a [`Merge::turn`].
+/// Result of [`Merge::turn`] and [`Merge::advance`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Frames were passed on.
+    /// This many frames were delivered.
     Passed(u64),
-    /// Frames are there, but they must wait for a ring that may still have older ones.
+    /// There are frames, but they must wait for a ring that may still have older ones.
     Waiting,
-    /// No frames.
+    /// There are no frames.
     Empty,
     /// Every ring was read to its end.
     Ended,
 }
 
-/// Bytes that are copied at a time from a single ring, if the sink takes frames in runs: a run should be worth a system
-/// call. With several rings less is copied, because frames that other rings publish during a long run would be late.
+/// Bytes that are copied at a time if there is only one ring, and the sink takes frames in runs: a run should be worth
+/// a system call. With several rings less is copied, because frames that other rings publish during a long run would be
+/// late.
 const RUN_BYTES: u32 = 256 * 1024;
 
-/// From this fill on (`Reader::fill`), frames of a ring do not wait for other rings. The other half is for frames that
-/// come until the reader has caught up.
+/// From this fill on (`Reader::fill`), frames of a ring do not wait for other rings. The rest of the ring is for frames
+/// that come until the reader has caught up.
 const PRESSED: f64 = 0.5;
 
-/// Records of positions in each slack. More of them cost time; with fewer, frames wait longer.
+/// Number of records of positions in each slack. More of them cost time; with fewer, frames wait longer.
 const NOTES: u32 = 4;
 
-/// A merging reader of some rings.
+/// Reads some rings, and merges their frames.
 pub struct Merge<M: Words = Mapping> {
     lanes: Lanes<Copied, M>,
     slack: Duration,
-    /// Most frames that are passed on at a time.
+    /// Most frames that are delivered at a time.
     run_frames_max: u64,
     /// Time of the last record of the rings' positions.
     noted: Option<Instant>,
@@ -71,11 +72,11 @@ pub struct Merge<M: Words = Mapping> {
     lateness: Lateness,
     /// Number of calls of `advance`.
     runs: u32,
-    /// The frames that the last turn passed on.
+    /// The frames that the last call of `advance` delivered.
     last: Option<Last>,
 }
 
-/// A run in the batch of a lane, up to its used part.
+/// A run in the batch of a lane: it begins at byte `begin`, and ends where the lane's next record begins.
 #[derive(Clone, Copy)]
 struct Last {
     lane: usize,
@@ -84,7 +85,7 @@ struct Last {
 }
 
 impl<M: Words> Merge<M> {
-    /// A merge without rings. `run_frames_max`: most frames that are passed on at a time, 1 or more.
+    /// Creates a merge without rings. `run_frames_max`: most frames that are delivered at a time, 1 or more.
     #[must_use]
     pub fn new(slack: Duration, run_frames_max: u64) -> Merge<M> {
         Merge {
@@ -99,74 +100,74 @@ impl<M: Words> Merge<M> {
         }
     }
 
-    /// Adds the rings of a feed, which are read from their oldest frames on. Frames that are older than one that was
-    /// passed on already are late.
+    /// Adds the rings of a feed, which are read beginning with their oldest frames. Those that are older than a frame
+    /// that was already delivered are late.
     ///
     /// # Errors
-    /// [`RingError`] for a ring that is inconsistent.
+    /// [`RingError`] if a ring is inconsistent.
     pub fn join(&mut self, feed: JoinedFeed<M>) -> Result<(), RingError> {
         self.lanes.join(feed)
     }
 
-    /// Its rings.
+    /// Returns the rings.
     #[must_use]
     pub fn rings(&self) -> &dyn Rings<M> {
         &self.lanes
     }
 
-    /// Its rings, to release some.
+    /// Returns the rings, so that feeds can leave.
     pub fn rings_mut(&mut self) -> &mut dyn Rings<M> {
         self.last = None;
         &mut self.lanes
     }
 
-    /// The ordinals of the next frames of a feed, ring by ring, that were not passed on.
+    /// Returns, for each ring of a feed, the ordinal of the next frame that was not delivered.
     #[must_use]
     pub fn positions(&self, key: u64) -> Vec<u64> {
         self.lanes.positions(key)
     }
 
-    /// The numbers of the interfaces so far.
+    /// Returns the numbers of the interfaces so far.
     #[must_use]
     pub fn numbering(&self) -> &Numbering {
         self.lanes.numbering()
     }
 
-    /// Frames passed on so far.
+    /// Returns the number of frames delivered so far.
     #[must_use]
     pub fn passed(&self) -> u64 {
         self.passed
     }
 
-    /// Frames that came after a younger one of the same run of the clock had been passed on.
+    /// Returns the number of frames that came after a newer frame of the same run of the clock had been delivered.
     #[must_use]
     pub fn late(&self) -> u64 {
         self.lateness.late()
     }
 
-    /// Frames that the writers overwrote before they were read.
+    /// Returns the number of frames that the writers overwrote before they were read.
     #[must_use]
     pub fn lapped(&self) -> u64 {
         self.lanes.taken().lapped
     }
 
-    /// Frames passed on and lapped, by the number of their feed's first interface.
+    /// Returns the counts of delivered and lapped frames, at the index of their feed's first interface.
     #[must_use]
     pub fn by_interface(&self) -> Vec<Taken> {
         self.lanes.by_interface()
     }
 
-    /// Frames that were copied from the rings and not passed on: 0 after `Turn::Ended`.
+    /// Returns the number of frames that were copied from the rings and not delivered: 0 after `Turn::Ended`.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.cursor.held()).sum()
     }
 
-    /// Passes on at most `frames_max` frames that are due, oldest first. `pass` gets consecutive frames, and the
-    /// interfaces of the output so far, of which each frame names one.
+    /// Delivers at most `frames_max` frames that are due, oldest first. `pass` gets consecutive frames, and all
+    /// interfaces of the output so far; the frames name only these.
     ///
     /// # Errors
-    /// The error of `pass`, after which the frames that it refused are skipped; and [`RingError`].
+    /// The error of `pass`, after which the frames that it refused are skipped; or [`RingError`].
     pub fn turn<E: From<RingError>>(
         &mut self,
         frames_max: u64,
@@ -179,7 +180,7 @@ impl<M: Words> Merge<M> {
             let Some(choice) = self.choose()? else { break };
             let (lanes, numbering) = self.lanes.parts();
             let Lane { cursor, work, .. } = &mut lanes[choice.lane];
-            // All frames of this lane up to the next frame of another lane, so that one choice is enough for many
+            // Deliver all frames of this lane up to the next frame of another lane, so that one choice serves many
             // frames.
             loop {
                 let left = frames_max - (self.passed - before);
@@ -207,8 +208,8 @@ impl<M: Words> Merge<M> {
         self.lanes.iter().any(|lane| lane.work.is_waiting())
     }
 
-    /// Passes on the next frames that are due, at most `frames_max`, all of one ring: for callers that ask for frames.
-    /// [`run`](Merge::run) has them.
+    /// Delivers the next frames that are due, at most `frames_max`, all of one ring: for callers that ask for frames.
+    /// [`run`](Merge::run) returns them.
     ///
     /// # Errors
     /// [`RingError`].
@@ -243,7 +244,7 @@ impl<M: Words> Merge<M> {
         Ok(Turn::Passed(count.frames))
     }
 
-    /// Whether [`advance`](Merge::advance) would pass on a frame now.
+    /// Whether [`advance`](Merge::advance) would deliver a frame now.
     ///
     /// # Errors
     /// [`RingError`].
@@ -252,8 +253,8 @@ impl<M: Words> Merge<M> {
         Ok(self.choose()?.is_some())
     }
 
-    /// The frames that [`advance`](Merge::advance) passed on; may be empty. Its records name interfaces of
-    /// [`numbering`](Merge::numbering).
+    /// Returns the frames that [`advance`](Merge::advance) delivered, perhaps none. Their records use the interface
+    /// numbers of [`numbering`](Merge::numbering).
     #[must_use]
     pub fn run(&self) -> Run<'_> {
         let Some(Last { lane, begin, count }) = self.last else {
@@ -264,25 +265,25 @@ impl<M: Words> Merge<M> {
         Run { block_bytes: copied.unwrap_or_default(), count }
     }
 
-    /// The time until frames that wait for other rings are released, if no frames come in those.
+    /// Returns the time until frames that wait for empty rings are released, if no frames come in the empty rings.
     #[must_use]
     pub fn due(&self) -> Duration {
         let notes =
             self.lanes.iter().filter_map(|lane| lane.work.notes.when_beyond(lane.cursor.ordinal()));
         match notes.min() {
             Some(taken) => self.slack.saturating_sub(taken.elapsed()),
-            // They came after the last record of positions: the next one will include them.
+            // The waiting frames came after the last record of positions. The next record will include them.
             None => self.slack / NOTES,
         }
     }
 
-    /// Bytes of a ring that are copied at a time; 0: the default.
+    /// Returns how many bytes of a ring are copied at a time; 0: the default.
     fn chunk_bytes(&self) -> u32 {
         let reads_one = self.lanes.iter().len() == 1;
         if reads_one && self.run_frames_max > 1 { RUN_BYTES } else { 0 }
     }
 
-    /// Records the rings' positions, and releases the frames below an old enough record.
+    /// Records the rings' positions, if it is time, and releases the frames before the positions of old records.
     fn release(&mut self, now: Instant) {
         let is_due = |noted| now.saturating_duration_since(noted) >= self.slack / NOTES;
         let is_due = self.noted.is_none_or(is_due);
@@ -297,8 +298,8 @@ impl<M: Words> Merge<M> {
         }
     }
 
-    /// The lane with the oldest frame, and the time stamp up to which it may be read without checking the others again;
-    /// `None` if there is no frame, or it must wait.
+    /// Chooses the lane with the oldest frame, and the timestamp up to which it may be read before the others must be
+    /// checked again. Returns `None` if there is no frame, or if it must wait.
     fn choose(&mut self) -> Result<Option<Choice>, RingError> {
         let mut oldest: Option<(usize, u64)> = None;
         let mut until_ns = u64::MAX;
@@ -307,7 +308,7 @@ impl<M: Words> Merge<M> {
         let (lanes, numbering) = self.lanes.parts();
         for (index, lane) in lanes.iter_mut().enumerate() {
             if !lane.fill(numbering, chunk_bytes)? {
-                // A ring that has left gets no more frames.
+                // A ring whose feed has left gets no more frames.
                 somebody_may_come |= !lane.cursor.has_ended() && !lane.cursor.has_left();
                 continue;
             }
@@ -326,22 +327,23 @@ impl<M: Words> Merge<M> {
         let until_ordinal = match somebody_may_come {
             true if cursor.ordinal() < released => released,
             true if !is_pressed(lanes) => return Ok(None),
-            // A ring is nearly full: pass on the whole batch of this lane, then check again.
+            // Either no ring may get older frames, or a ring is nearly full: deliver the whole batch of this lane, then
+            // check again.
             _ => u64::MAX,
         };
         Ok(Some(Choice { lane: index, until_ns, until_ordinal: until_ordinal.min(cursor.until()) }))
     }
 }
 
-/// Whether some ring may soon be lapped or dropped. All rings are checked, because the oldest frame, of whichever ring,
-/// delays all others. Checked only if a frame would wait, because it takes a cache line from each writer.
+/// Whether some ring may soon be lapped or dropped. All rings are checked, because the oldest frame, in whichever ring,
+/// delays all others. Called only if a frame would have to wait, because the check takes a cache line from each writer.
 fn is_pressed<M: Words>(lanes: &[Lane<Copied, M>]) -> bool {
     lanes.iter().any(|lane| {
         lane.is_next_to_go && !lane.cursor.is_read() || lane.cursor.reader().fill() >= PRESSED
     })
 }
 
-/// The frames that may be passed on next.
+/// The frames that may be delivered next.
 struct Choice {
     lane: usize,
     until_ns: u64,

@@ -1,4 +1,4 @@
-//! The null monitor: it counts frames in place.
+//! The null monitor, a consumer that only counts frames.
 
 use weir_ring::{Poll, Tally};
 
@@ -15,7 +15,7 @@ pub struct Null {
 }
 
 impl Null {
-    /// A null monitor without feeds.
+    /// Creates a null monitor without feeds.
     #[must_use]
     pub fn new() -> Null {
         Null::default()

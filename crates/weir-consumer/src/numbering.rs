@@ -1,9 +1,9 @@
-//! Numbers of interfaces in an output of several rings.
+//! Numbers the interfaces in an output of several rings.
 //!
 //! A ring numbers only its own interfaces, from 0. All rings of one feed describe the same interfaces in the same
-//! order, even if they have no frames of some. An output gives each interface of each feed its own number, in the
-//! order in which feeds join and describe interfaces. A feed that ended and came back gets its former numbers for
-//! interfaces that are described as before.
+//! order, even those of which they have no frames. An output gives each interface of each feed its own number, in the
+//! order in which feeds join and describe interfaces. If a feed ended and joins again, its interfaces get their former
+//! numbers if their descriptions are the same.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use weir_ring::{Ring, RingError, Words};
 /// An interface of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputInterface {
-    /// The description in its ring. Another process may have written its texts, so they can have any characters,
-    /// and any length that fits a ring.
+    /// The description of the interface in its ring. Another process may have written the texts, so they can have any
+    /// characters, and any length that fits a ring.
     pub interface: Interface,
-    /// The label of its feed.
+    /// The label of the interface's feed.
     pub label: String,
 }
 
@@ -35,15 +35,16 @@ pub struct Numbering {
 struct Feed {
     output: usize,
     label: String,
-    /// Numbers in the output, by the rings' own numbers.
+    /// Numbers in the output, at the index of the rings' own numbers.
     numbers: Vec<u32>,
 }
 
 impl Numbering {
-    /// Adds a feed: gives numbers to the interfaces that its first ring describes. Returns the number of the first one.
+    /// Adds a feed, and gives numbers to the interfaces that its first ring describes. Returns the number of the first
+    /// one.
     ///
     /// # Errors
-    /// [`RingError`] for a ring that is inconsistent.
+    /// [`RingError`] if the ring is inconsistent.
     pub fn join<M: Words>(
         &mut self,
         key: u64,
@@ -62,11 +63,11 @@ impl Numbering {
         self.feeds.remove(&key);
     }
 
-    /// The output's numbers of a feed's interfaces, by the rings' own numbers, at least up to `highest`, which a record
-    /// of `ring` has named.
+    /// Returns the numbers in the output of a feed's interfaces, at the index of the rings' own numbers. Includes at
+    /// least the interfaces up to `highest`, which a record of `ring` has named.
     ///
     /// # Errors
-    /// [`RingError`] if the ring does not describe it.
+    /// [`RingError`] if the ring does not describe interface `highest`.
     #[inline]
     pub fn numbers<M: Words>(
         &mut self,
@@ -86,19 +87,19 @@ impl Numbering {
         })
     }
 
-    /// The interfaces of the output in the order of their numbers.
+    /// Returns the interfaces of the output in the order of their numbers.
     #[must_use]
     pub fn interfaces(&self) -> &[OutputInterface] {
         &self.interfaces
     }
 
-    /// The number of the interface that was the first of this output.
+    /// Returns the number of the first interface of this output.
     #[must_use]
     pub fn first_interface(&self, output: usize) -> Option<u32> {
         self.outputs.get(&output)?.first().copied()
     }
 
-    /// The numbers of this output's interfaces, in the order in which they had frames or were described.
+    /// Returns the numbers of this output's interfaces, in the order in which they had frames or were described.
     #[must_use]
     pub fn interfaces_of(&self, output: usize) -> &[u32] {
         self.outputs.get(&output).map(Vec::as_slice).unwrap_or_default()
@@ -124,12 +125,12 @@ impl Numbering {
     }
 }
 
-/// The interfaces that a ring describes.
+/// Returns the interfaces that a ring describes.
 fn described<M: Words>(ring: &Ring<M>) -> Result<Vec<Interface>, RingError> {
     let header = ring.identity()?.pcapng_header;
     let corrupt =
         |_| RingError::Corrupt { block: 0, offset: 0, what: "the description of an interface" };
-    // The header is the beginning of a pcapng file, without frames.
+    // The header is the beginning of a pcapng file, and has no frames.
     let mut reader = FrameReader::open(&header[..]).map_err(corrupt)?;
     while reader.next().map_err(corrupt)?.is_some() {}
     Ok(reader.interfaces().to_vec())

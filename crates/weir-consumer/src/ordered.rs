@@ -1,4 +1,4 @@
-//! Passes frames in time order to a sink.
+//! Passes frames to a sink in timestamp order.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::numbering::OutputInterface;
 use crate::sink::Sink;
 use crate::source::JoinedFeed;
 
-/// Passes frames in time order to a sink.
+/// Passes frames to a sink in timestamp order.
 pub struct Ordered<S, M: Words = Mapping> {
     merge: Merge<M>,
     output: Output<S>,
     wire_bytes: u64,
 }
 
-/// The sink, and the state of the output.
+/// The sink, and how many interfaces it knows.
 struct Output<S> {
     sink: S,
-    /// Interfaces that the sink knows.
+    /// Number of interfaces that were described to the sink.
     described: usize,
 }
 
@@ -40,20 +40,20 @@ impl<S: Sink> Output<S> {
 }
 
 impl<S: Sink, M: Words> Ordered<S, M> {
-    /// A consumer without feeds; `slack` as in [`Merge`].
+    /// Creates a consumer without feeds. `slack` as in [`Merge`].
     #[must_use]
     pub fn new(slack: Duration, sink: S) -> Ordered<S, M> {
         let merge = Merge::new(slack, sink.run_frames_max());
         Ordered { merge, output: Output { sink, described: 0 }, wire_bytes: 0 }
     }
 
-    /// The sink.
+    /// Returns the sink.
     #[must_use]
     pub fn sink(&self) -> &S {
         &self.output.sink
     }
 
-    /// The sink, when no more frames will be passed to it.
+    /// Returns the sink. To be called when no more frames will be passed to it.
     pub fn sink_mut(&mut self) -> &mut S {
         &mut self.output.sink
     }
@@ -68,7 +68,7 @@ impl<S: Sink, M: Words> Consumer<M> for Ordered<S, M> {
     fn step(&mut self, frames_max: u64) -> Result<Step, ConsumerError> {
         let Ordered { output, wire_bytes, .. } = self;
         let turn = self.merge.turn(frames_max.min(TURN_FRAMES), |run, interfaces| {
-            // Counted before anything can fail, because the merge has counted the frames as passed on in any case.
+            // Counted before an error can return, because the merge counts the frames as delivered in any case.
             *wire_bytes += run.count.wire_bytes;
             output.describe(interfaces)?;
             output.sink.take_run(run)

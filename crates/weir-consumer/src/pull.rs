@@ -1,7 +1,7 @@
 //! A consumer that its caller drives by asking for frames.
 //!
-//! For libraries, whose programs decide when they call. Frames are merged by time, as [`Ordered`](crate::Ordered)
-//! passes them to a sink. Between two calls nothing runs.
+//! It is for libraries: the program decides when it calls them. Frames are merged by time, as for
+//! [`Ordered`](crate::Ordered). Nothing runs between two calls.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -24,13 +24,13 @@ use crate::waiting::Waiting;
 /// Result of a [`Pull::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pulled {
-    /// This many frames came: [`Pull::run`] has them.
+    /// This many frames were taken: [`Pull::run`] returns them.
     Frames(u64),
-    /// No frame came within the limit.
+    /// No frame was taken within the limit.
     Nothing,
     /// A signal or the sleeper's [`Interrupter`](weir_ring::wake::Interrupter) has ended the wait.
     Interrupted,
-    /// No more frames will come: every ring was read to its end, and no feed joins any more.
+    /// No more frames will come: every ring was read to its end, and no more feeds will join.
     Ended,
 }
 
@@ -41,14 +41,15 @@ pub struct Pull<S: FrameSource> {
     wire_bytes: u64,
     upkeep: Upkeep,
     waiting: Waiting,
-    /// Longest pause while frames come, for which a frame may have to wait.
+    /// Longest pause while frames come: a frame may have to wait for its end.
     pause_max: Duration,
     /// Number of calls until changes and the clock are checked again.
     left: u32,
 }
 
 impl<S: FrameSource> Pull<S> {
-    /// A consumer of `source`; `slack` as in [`Merge`]. `run_frames_max` is a hint: above 1, more is copied at a time.
+    /// Creates a consumer of `source`. `slack` as in [`Merge`]. `run_frames_max` is a hint: above 1, more is copied at
+    /// a time.
     pub fn new(source: S, slack: Duration, run_frames_max: u64) -> Pull<S> {
         Pull {
             source,
@@ -61,13 +62,13 @@ impl<S: FrameSource> Pull<S> {
         }
     }
 
-    /// Sets the longest pause while frames come, for which a frame may have to wait. By default the idle strategy
-    /// chooses it.
+    /// Sets the longest pause while frames come. A frame may have to wait for the end of the pause. By default the idle
+    /// strategy chooses the length.
     pub fn set_pause_max(&mut self, pause_max: Duration) {
         self.pause_max = pause_max;
     }
 
-    /// Its source.
+    /// Returns the source.
     pub fn source(&self) -> &S {
         &self.source
     }
@@ -80,7 +81,7 @@ impl<S: FrameSource> Pull<S> {
         let mut begun = None;
         loop {
             let mut is_complete = false;
-            // Most calls find frames, and then read no clock and take no lock.
+            // Most calls find frames. They read no clock and take no lock.
             self.left = self.left.saturating_sub(1);
             if self.left == 0 {
                 self.left = RUNS_PER_UPKEEP;
@@ -96,7 +97,7 @@ impl<S: FrameSource> Pull<S> {
                 Turn::Waiting => Step::Waiting,
                 Turn::Ended | Turn::Empty => Step::Idle,
             };
-            // After a call without frames, the next one checks everything.
+            // A round without frames must have checked everything before the call waits.
             if std::mem::replace(&mut self.left, 0) != RUNS_PER_UPKEEP {
                 continue;
             }
@@ -121,18 +122,19 @@ impl<S: FrameSource> Pull<S> {
         }
     }
 
-    /// Makes the next call apply changes before it takes frames, so that feeds that have left are not read further.
+    /// Makes the next call of [`next`](Pull::next) apply changes before it takes frames, so that feeds that have left
+    /// are not read further.
     pub fn look_at_changes(&mut self) {
         self.left = 0;
     }
 
-    /// The frames that [`next`](Pull::next) took.
+    /// Returns the frames that [`next`](Pull::next) took.
     #[must_use]
     pub fn run(&self) -> Run<'_> {
         self.merge.run()
     }
 
-    /// A descriptor for `poll`, `select` and `epoll`, the same one each time. It is readable if
+    /// Returns a descriptor for `poll`, `select` and `epoll`, the same one each time. It is readable when
     /// [`next`](Pull::next) may find frames, and before it is armed for the first time.
     ///
     /// # Errors
@@ -141,12 +143,13 @@ impl<S: FrameSource> Pull<S> {
         self.source.sleeper().pollable()
     }
 
-    /// Arms [`pollable`](Pull::pollable): it becomes readable when there is something to do, or after `limit`.
+    /// Arms [`pollable`](Pull::pollable): the descriptor becomes readable when [`next`](Pull::next) should be called,
+    /// or after `limit`.
     ///
     /// # Errors
     /// [`RingError::Os`].
     pub fn arm(&mut self, limit: Duration) -> Result<(), RingError> {
-        // For frames that were copied already, no threshold will be reached.
+        // Frames that were copied already do not reach a threshold.
         let limit = match self.merge.held() {
             0 => limit.min(SLEEP_MAX),
             _ if self.merge.is_due()? => Duration::ZERO,
@@ -161,13 +164,14 @@ impl<S: FrameSource> Pull<S> {
         Ok(())
     }
 
-    /// Its rings.
+    /// Returns the rings.
     #[must_use]
     pub fn rings(&self) -> &dyn Rings {
         self.merge.rings()
     }
 
-    /// For each ring of a feed, the ordinal of the next frame that was not taken: another reader can go on there.
+    /// Returns, for each ring of a feed, the ordinal of the next frame that was not taken. Another reader can continue
+    /// there.
     #[must_use]
     pub fn positions(&self, key: u64) -> Vec<u64> {
         self.merge.positions(key)
@@ -178,19 +182,20 @@ impl<S: FrameSource> Pull<S> {
         self.upkeep.take_gone()
     }
 
-    /// Frames that were copied from rings and not taken, because they wait for older ones of other rings.
+    /// Returns the number of frames that were copied from rings and not taken, because they wait for older frames of
+    /// other rings.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.merge.held()
     }
 
-    /// The numbers of the interfaces so far, by which records name them.
+    /// Returns the numbers of the interfaces so far. Records use these numbers.
     #[must_use]
     pub fn numbering(&self) -> &Numbering {
         self.merge.numbering()
     }
 
-    /// Frames taken so far.
+    /// Returns the counts of frames so far.
     #[must_use]
     pub fn delivered(&self) -> Delivered {
         Delivered {

@@ -7,17 +7,17 @@ use weir_ring::batch::Records;
 use crate::consumer::ConsumerError;
 use crate::counted::Count;
 
-/// Consecutive frames of one ring, which are also consecutive in the output.
+/// Consecutive frames of one ring that are also consecutive in the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Their records end to end: pcapng blocks that can be written to a file unchanged.
+    /// The consecutive records of these frames: pcapng blocks that can be written to a file unchanged.
     pub block_bytes: &'a [u8],
-    /// Their number, and their bytes on the wire.
+    /// The number of frames, and their bytes on the wire.
     pub count: Count,
 }
 
 impl<'a> Run<'a> {
-    /// The records, in order.
+    /// Returns the records, in order.
     #[must_use]
     pub fn records(&self) -> Records<'a> {
         Records::of(self.block_bytes)
@@ -26,8 +26,8 @@ impl<'a> Run<'a> {
 
 /// An output for merged frames: a file, a pipe, lines of text.
 pub trait Sink {
-    /// Describes interface number `number`, before its first frame; numbers come in order, from 0. The interface's
-    /// texts come from a ring's memory, so they may contain anything. `label` is that of its feed.
+    /// Describes interface number `number` before its first frame. Numbers come in order, from 0. The texts of the
+    /// interface come from a ring's memory, so they may contain anything. `label` is that of the interface's feed.
     ///
     /// # Errors
     /// As [`take`](Sink::take).
@@ -41,10 +41,10 @@ pub trait Sink {
     /// Takes a frame.
     ///
     /// # Errors
-    /// [`ConsumerError`] for an output; [`kept`](Sink::kept) tells how many frames were written.
+    /// [`ConsumerError`] if the output fails; [`kept`](Sink::kept) returns how many frames were written.
     fn take(&mut self, record: &Record<'_>) -> Result<(), ConsumerError>;
 
-    /// Most frames that it takes at a time ([`take_run`](Sink::take_run)): by default 1.
+    /// Returns how many frames [`take_run`](Sink::take_run) gets at most: by default 1.
     fn run_frames_max(&self) -> u64 {
         1
     }
@@ -57,12 +57,12 @@ pub trait Sink {
         run.records().try_for_each(|record| self.take(&record))
     }
 
-    /// As [`Consumer::allows_delay`](crate::Consumer::allows_delay).
+    /// The same as [`Consumer::allows_delay`](crate::Consumer::allows_delay).
     fn allows_delay(&self) -> bool {
         false
     }
 
-    /// Called when no more frames are due for now. The next ones come in another turn, perhaps after a wait.
+    /// Ends a turn. Called when no more frames are due now. The next frames come in another turn, perhaps after a wait.
     ///
     /// # Errors
     /// As [`take`](Sink::take).
@@ -76,12 +76,12 @@ pub trait Sink {
     /// As [`take`](Sink::take).
     fn flush(&mut self) -> Result<(), ConsumerError>;
 
-    /// Writes the rest, and completes the output; `statistics` are those of the run.
+    /// Writes the remaining data, and completes the output. `statistics` are those of the run.
     ///
     /// # Errors
     /// As [`take`](Sink::take).
     fn finish(&mut self, statistics: &[Statistics]) -> Result<(), ConsumerError>;
 
-    /// Frames that the output has kept.
+    /// Returns how many frames the output has kept.
     fn kept(&self) -> Count;
 }

@@ -8,67 +8,68 @@ use weir_ring::{Mapping, Ring, RingError, Words, pass};
 
 /// The feeds that a consumer reads, and how they change while it runs.
 pub trait FrameSource: Send {
-    /// The changes since the last call. Called before each turn, so it must be cheap if there are none.
+    /// Returns the changes since the last call. Called before each turn, so it must be cheap if there are none.
     fn take_changes(&mut self) -> Vec<FeedChange>;
 
-    /// The sleeper of the consumer. A thread that makes a change wakes it.
+    /// Returns the consumer's sleeper. A thread that makes a change must wake it.
     fn sleeper(&self) -> &Sleeper;
 
-    /// Whether no feed will join any more. Then the consumer ends once all rings are closed and read. Earlier
-    /// changes may not have been taken yet.
+    /// Whether no more feeds will join. If so, the consumer ends once all rings are closed and read. Earlier changes
+    /// may not have been taken yet.
     fn is_complete(&self) -> bool;
 }
 
 /// A change of the feeds that a consumer reads.
 #[derive(Debug)]
 pub enum FeedChange {
-    /// The consumer reads this feed from its oldest frames on.
+    /// The consumer reads this feed, beginning with its oldest frames or as [`JoinedFeed::begin`] says.
     Joined(JoinedFeed),
-    /// The consumer reads a feed only to these ordinals.
+    /// The consumer reads a feed only up to these ordinals.
     Left {
         /// The feed's key.
         key: u64,
-        /// Ordinals of the first frames that are not read any more, ring by ring. A ring without an ordinal gets no
-        /// more frames, and is read to its end.
+        /// Ordinals of the first frames that are no longer read, ring by ring. A ring without an ordinal gets no more
+        /// frames, and is read to its end.
         until: Vec<u64>,
     },
 }
 
 /// A feed that a consumer reads.
 pub struct JoinedFeed<M: Words = Mapping> {
-    /// Unique in the run.
+    /// Key of the feed, unique in the run.
     pub key: u64,
-    /// Feeds with the same number share interfaces in the output: the lives of a feed that ended and came back.
+    /// Number of the output. Feeds with the same number share interfaces in the output: those of a feed that ended and
+    /// was opened again.
     pub output: usize,
-    /// A name for lines of text: that of the feed, or of its subscribers; may be empty.
+    /// Name in lines of text: that of the feed, or of its subscribers; may be empty.
     pub label: String,
     /// The rings: one for each thread or CPU that writes.
     pub rings: Vec<Ring<M>>,
     /// The line of the first ring in the consumer's sleeper; the others follow.
     pub first_line: usize,
-    /// The sleeper's channel to the feed's writers, if they are in another process, which can end at any time.
-    /// Rings that it leaves open are read to their last frame; then the consumer fails with
+    /// The sleeper's channel to the feed's writers, if they are in another process, which can end at any time. If that
+    /// process leaves rings open, they are read to their last frame; then the consumer fails with
     /// [`weir_ring::RingError::WriterGone`].
     pub channel: Option<usize>,
-    /// Where the consumer begins to read, and where its account begins.
+    /// At which frames the consumer begins to read and to count.
     pub begin: Begin,
 }
 
-/// Where a consumer begins to read the rings of a feed.
+/// At which frames a consumer begins to read the rings of a feed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
-    /// With the oldest frames that are there.
+    /// At the oldest frames that the rings have.
     #[default]
     Oldest,
-    /// With the first frames of the rings: frames that were overwritten before the consumer joined are lapped.
+    /// At the first frames of the rings: frames that were overwritten before the consumer joined count as lapped.
     First,
-    /// With the frames of these ordinals, ring by ring: frames that were overwritten since are lapped.
+    /// At the frames with these ordinals, ring by ring: frames that were overwritten since count as lapped.
     At(Vec<u64>),
 }
 
 impl JoinedFeed {
-    /// Makes feeds that never change: keys and outputs are numbered, and the rings have the lines of a sleeper in
-    /// order.
+    /// Creates feeds that never change: their keys and outputs are numbered from 0, and the rings use the lines of a
+    /// sleeper in order.
     #[must_use]
     pub fn in_order(feeds: Vec<Vec<Ring<Mapping>>>) -> Vec<JoinedFeed> {
         let mut lines = 0;
@@ -112,7 +113,7 @@ impl<M: Words> std::fmt::Debug for JoinedFeed<M> {
     }
 }
 
-/// Feeds that never change: for tests and benches, or received from another process.
+/// Feeds that never change: for tests and benches, or from another process.
 #[derive(Debug)]
 pub struct Static {
     sleeper: Sleeper,
@@ -120,14 +121,14 @@ pub struct Static {
 }
 
 impl Static {
-    /// These feeds join at the consumer's start; `sleeper` has their lines.
+    /// Creates a source whose feeds join at the consumer's start. `sleeper` has their lines.
     #[must_use]
     pub fn new(sleeper: Sleeper, feeds: Vec<JoinedFeed>) -> Static {
         Static { sleeper, feeds }
     }
 
     /// Receives the feed that another process sends by [`pass::send_feed`], with at most `rings_max` rings. If that
-    /// process ends without closing them, the consumer reads the present frames and then fails with
+    /// process ends without closing the rings, the consumer reads the present frames and then fails with
     /// [`RingError::WriterGone`].
     ///
     /// # Errors

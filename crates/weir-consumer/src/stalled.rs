@@ -1,14 +1,13 @@
-//! The reader of a pipe that stays and reads nothing.
+//! Error of an output whose reader stays, but reads nothing.
 
 use std::{error, fmt, io};
 
-/// Error of an output, inside an [`io::Error`], if its reader took nothing for longer than the
-/// output was to wait.
+/// Error of an output, inside an [`io::Error`]: its reader has read nothing for longer than the output's time limit.
 #[derive(Debug)]
 pub struct Stalled;
 
 impl Stalled {
-    /// Whether that is why a write failed. Not the same as `TimedOut`: a network disk can say that.
+    /// Whether this is the cause of a failed write. `TimedOut` would not be enough: a network disk can also return it.
     #[must_use]
     pub fn is_why(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Stalled>())

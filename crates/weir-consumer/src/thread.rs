@@ -1,4 +1,4 @@
-//! A consumer on its own thread: it takes frames until their end, its limit, or an error.
+//! Runs a consumer on its own thread: it takes frames until all rings are read, a limit is reached, or an error occurs.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,9 +17,9 @@ use crate::source::FrameSource;
 use crate::upkeep::{self, Upkeep};
 use crate::waiting::Waiting;
 
-/// The name of the threads, by which tools find them.
+/// Name of the consumers' threads, by which tools find them.
 pub const THREAD_NAME: &str = "weir-consumer";
-/// The pause while the sources stop: their last frames come within milliseconds.
+/// Length of pauses while the sources stop: their last frames come within milliseconds.
 const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 /// How long to wait for frames of a ring that stays open after its source has ended.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -33,21 +33,22 @@ const STOPPED: u8 = 2;
 
 /// Parameters of a consumer's thread.
 pub struct Plan<C: ?Sized> {
-    /// Its source.
+    /// The consumer's source.
     pub source: Box<dyn FrameSource>,
-    /// Ends its sleep when the sources stop.
+    /// Ends the consumer's sleep when the sources stop.
     pub waker: Waker,
-    /// It ends after this many frames.
+    /// Number of frames after which the consumer ends.
     pub frames_max: Option<u64>,
     /// How long frames may be held ([`Merge`](crate::Merge)).
     pub slack: Duration,
     /// Called after each step; dropped when the consumer has ended.
     pub progress: Box<dyn FnMut(&C) + Send>,
-    /// How long it sleeps at a time, if nothing wakes it.
+    /// Longest sleep of the consumer, if nothing wakes it.
     pub sleep_max: Duration,
-    /// Called once, on its thread, with its last counters, before others see that it has ended.
+    /// Called once, on the consumer's thread, with the final counters, before other threads see that the consumer has
+    /// ended.
     pub last: Box<dyn FnOnce(&C) + Send>,
-    /// Called once, on its thread, when it has ended. A panic drops it without a call.
+    /// Called once, on the consumer's thread, when the consumer has ended. Not called if the thread panics.
     pub ended: Ended<C>,
 }
 
@@ -55,10 +56,10 @@ pub struct Plan<C: ?Sized> {
 pub type Ended<C> = Box<dyn FnOnce(&Finished<C>) + Send>;
 
 impl<C: ?Sized> Plan<C> {
-    /// Takes all frames of `source`, with no slack and no callbacks.
+    /// Creates parameters for a consumer that takes all frames of `source`, with no slack and no callbacks.
     ///
     /// # Errors
-    /// [`RingError::Os`]: no descriptors are left.
+    /// [`RingError::Os`] if no descriptors are left.
     pub fn new(source: Box<dyn FrameSource>) -> Result<Plan<C>, RingError> {
         let waker = source.sleeper().waker()?;
         let (progress, last) = (Box::new(|_: &C| ()), Box::new(|_: &C| ()));
@@ -80,45 +81,45 @@ pub struct Running<C: ?Sized> {
 pub struct Observer(Arc<Shared>);
 
 impl Observer {
-    /// As [`Running::delivered`].
+    /// Returns the same as [`Running::delivered`].
     #[must_use]
     pub fn delivered(&self) -> Delivered {
         *self.0.delivered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it has ended. For one that panicked, only [`Running::has_ended`] knows.
+    /// Whether the consumer has ended. If its thread panicked, only [`Running::has_ended`] returns true.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.end().is_some()
     }
 
-    /// How it ended, once it has.
+    /// Returns how the consumer ended, once it has.
     #[must_use]
     pub fn end(&self) -> Option<&Ending> {
         self.0.end.get()
     }
 }
 
-/// How a consumer ended, for threads that only look.
+/// How a consumer ended, as observers see it.
 #[derive(Clone, Debug)]
 pub struct Ending {
-    /// As [`Finished::failure`].
+    /// The same as [`Finished::failure`].
     pub failure: Option<Arc<ConsumerError>>,
-    /// As [`Finished::limited`].
+    /// The same as [`Finished::limited`].
     pub limited: bool,
-    /// Frames that were safely out then. Those that it collected may follow when it is finished.
+    /// Frames that the output had kept at that time. Collected frames may be added when the output is finished.
     pub kept: Count,
 }
 
 /// A consumer that has ended.
 pub struct Finished<C: ?Sized> {
-    /// The consumer. Its rings still tell how many frames it has not read.
+    /// The consumer. Its rings still have the number of frames that were not read.
     pub consumer: Box<C>,
-    /// The error that ended it.
+    /// The error that ended the consumer.
     pub failure: Option<Arc<ConsumerError>>,
-    /// When it took the last frame, if that was after the sources were told to stop.
+    /// When the consumer took the last frame, if that was after the sources were told to stop.
     pub last: Option<Instant>,
-    /// Whether it has reached its limit of frames.
+    /// Whether the consumer has reached its limit of frames.
     pub limited: bool,
 }
 
@@ -131,7 +132,7 @@ struct Shared {
 /// Starts a consumer on its own thread.
 ///
 /// # Errors
-/// The kernel's error, if no thread can be made.
+/// The kernel's error, if it cannot create a thread.
 pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
     consumer: Box<C>,
     plan: Plan<C>,
@@ -159,7 +160,7 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
         let failure = work.run().err().map(Arc::new);
         let limited = work.left() == 0;
         let Work { consumer, shared, last, progress, .. } = work;
-        // Threads that wait for this consumer's progress must not wait any more.
+        // Dropping `progress` ends the wait of threads that wait for this consumer's progress.
         drop(progress);
         let (delivered, kept) = (consumer.delivered(), consumer.kept());
         *shared.delivered.lock().unwrap_or_else(PoisonError::into_inner) = delivered;
@@ -173,62 +174,63 @@ pub fn spawn<C: Consumer + Send + ?Sized + 'static>(
 }
 
 impl<C: ?Sized> Running<C> {
-    /// Frames taken so far, up to the last step.
+    /// Returns the counts of frames up to the last step.
     #[must_use]
     pub fn delivered(&self) -> Delivered {
         *self.shared.delivered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An observer for other threads.
+    /// Returns an observer for other threads.
     #[must_use]
     pub fn observer(&self) -> Observer {
         Observer(Arc::clone(&self.shared))
     }
 
-    /// Whether it has ended.
+    /// Whether the consumer has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shared.end.get().is_some() || self.thread.is_finished()
     }
 
-    /// To be called when the sources are told to stop: from now on it reads without pauses.
+    /// Makes the consumer read without long pauses. To be called when the sources are told to stop.
     pub fn drain(&self) {
         self.shared.phase.store(DRAINING, Ordering::Release);
         self.waker.wake();
     }
 
-    /// To be called when the sources have stopped: it reads the remaining frames and ends. Waits for that.
+    /// Makes the consumer read the remaining frames and end, and waits until it has ended. To be called when the
+    /// sources have stopped.
     ///
     /// # Panics
-    /// If the thread panicked: a bug of ours, passed on.
+    /// If the thread panicked: a bug in this program, passed on.
     #[must_use]
     pub fn finish(self) -> Finished<C> {
         self.stop();
         self.wait()
     }
 
-    /// As [`finish`](Running::finish), without waiting: [`Plan::ended`] is called at the end.
+    /// Does the same as [`finish`](Running::finish) without waiting: [`Plan::ended`] is called at the end.
     pub fn stop(&self) {
         self.shared.phase.store(STOPPED, Ordering::Release);
         self.waker.wake();
     }
 
-    /// Waits until it ends by itself: all rings are closed and read, or it has failed.
+    /// Waits until the consumer ends by itself, because all rings are closed and read, or because it has failed.
     ///
     /// # Panics
-    /// If the thread panicked: a bug of ours, passed on.
+    /// If the thread panicked: a bug in this program, passed on.
     #[must_use]
     pub fn wait(self) -> Finished<C> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Applies the changes of feeds to a consumer. Its thread does so before each turn. Called before the thread is
-/// started, it finds outputs that do not support the feeds before anything has begun. If one feed fails, the others
-/// still join, so that their frames are in the consumer's account.
+/// Applies the changes of feeds to a consumer. The consumer's thread does this before each turn. If it is also called
+/// before the thread is started, it finds outputs that do not support the feeds before the run begins. If one feed
+/// fails, the others still join, so that their frames are in the consumer's counts.
 ///
 /// # Errors
-/// [`ConsumerError`] for a ring that is inconsistent, and for an output that does not support its interfaces.
+/// [`ConsumerError`] if a ring is inconsistent, or if an output does not support its interfaces.
 pub fn take_changes<C: Consumer + ?Sized>(
     source: &mut dyn FrameSource,
     consumer: &mut C,
@@ -273,7 +275,7 @@ impl<C: Consumer + ?Sized> Work<C> {
         let mut quiet_since = Instant::now();
         while self.left() > 0 {
             let phase = self.shared.phase.load(Ordering::Acquire);
-            // Read before the changes are taken: if it is true, all changes have been made by then.
+            // Read before the changes are taken: if it is true, no changes come after those.
             let is_complete = self.source.is_complete() || phase == STOPPED;
             self.upkeep.before_turn(self.source.as_mut(), self.consumer.as_mut())?;
             let step = self.consumer.step(self.left());
@@ -284,9 +286,9 @@ impl<C: Consumer + ?Sized> Work<C> {
                 Step::Ended if is_complete => break,
                 Step::Busy => self.last = (phase != RUNNING).then(Instant::now),
                 step if phase == RUNNING => self.wait(step)?,
-                // The output is slow, but will end by itself, so the remaining frames are not given up.
+                // The output is slow but will become free, so the remaining frames are not given up.
                 Step::Writing => thread::sleep(DRAIN_PAUSE),
-                // A source that failed at its stop may leave a ring open.
+                // A source whose stop failed may leave a ring open.
                 _ if phase == STOPPED && quiet_since.elapsed() > self.patience => break,
                 _ => {
                     thread::sleep(DRAIN_PAUSE);

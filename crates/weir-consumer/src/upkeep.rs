@@ -1,4 +1,4 @@
-//! Duties of a consumer besides taking frames: it reads feeds that join, finds writers that have gone, and reports
+//! Tasks of a consumer besides taking frames: it lets feeds join and leave, finds writers that are gone, and reports
 //! how far it has read.
 
 use std::collections::BTreeSet;
@@ -11,12 +11,12 @@ use crate::lanes::Rings;
 use crate::merge::Merge;
 use crate::source::{FeedChange, FrameSource, JoinedFeed};
 
-/// How often a consumer that is never asleep looks for writers that have gone.
+/// How often a consumer that never sleeps looks for writers that are gone.
 const GONE_EVERY: Duration = Duration::from_secs(1);
-/// How often it says how far it has read, for those who watch how far behind it is.
+/// How often a consumer reports how far it has read, for programs that monitor its lag.
 const POSITION_EVERY: Duration = Duration::from_millis(100);
 
-/// Whatever reads feeds that come and go.
+/// A reader of feeds that join and leave.
 pub(crate) trait Reads {
     fn join(&mut self, feed: JoinedFeed) -> Result<(), ConsumerError>;
     fn rings(&self) -> &dyn Rings;
@@ -51,15 +51,15 @@ impl Reads for Merge {
     }
 }
 
-/// The state of that.
+/// State of these tasks.
 pub(crate) struct Upkeep {
-    /// A writer has gone without an end.
+    /// The error of a writer that is gone and left rings open.
     gone: Option<RingError>,
-    /// Channels whose writers have gone: a feed of theirs may join only now.
+    /// Channels whose writers are gone. A feed of theirs may join after that.
     gone_channels: BTreeSet<usize>,
-    /// When gone writers were looked for last.
+    /// When the consumer last looked for writers that are gone.
     looked: Instant,
-    /// When it last said how far it has read.
+    /// When the consumer last reported how far it has read.
     noted: Instant,
 }
 
@@ -69,10 +69,10 @@ impl Upkeep {
         Upkeep { gone: None, gone_channels: BTreeSet::new(), looked: now, noted: now }
     }
 
-    /// Duties before frames are taken.
+    /// Does the tasks that are due before frames are taken.
     ///
     /// # Errors
-    /// Of a feed that cannot join.
+    /// [`ConsumerError`] if a feed cannot join.
     pub(crate) fn before_turn(
         &mut self,
         source: &mut dyn FrameSource,
@@ -98,7 +98,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Rings that the writers at this channel have left open end here. Other rings are read on.
+    /// Ends the rings that the writers at this channel have left open. Other rings are still read.
     pub(crate) fn writer_gone(&mut self, rings: &mut dyn Rings, channel: usize) {
         self.gone_channels.insert(channel);
         self.end_open_rings(rings, channel);
@@ -116,7 +116,8 @@ impl Upkeep {
     }
 }
 
-/// Takes what has changed; gives the channels of the feeds that have joined. Feeds behind one that fails join, too.
+/// Applies the changes of the source. Returns the channels of the feeds that have joined. If one feed fails, the
+/// following ones still join.
 pub(crate) fn take_changes(
     source: &mut dyn FrameSource,
     reads: &mut (impl Reads + ?Sized),
@@ -125,7 +126,7 @@ pub(crate) fn take_changes(
     for change in source.take_changes() {
         match change {
             FeedChange::Joined(feed) => {
-                // A threshold of a ring that had the line before is not this one's.
+                // The line may still have the threshold of a ring that used it before.
                 let lines = feed.first_line..feed.first_line + feed.rings.len();
                 lines.for_each(|line| source.sleeper().free_line(line));
                 channels.extend(feed.channel);

@@ -1,4 +1,4 @@
-//! Waits of a consumer without frames: pauses while frames come, then sleep until it is woken.
+//! Waits of a consumer when there are no frames: it pauses while frames come, then sleeps until it is woken.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use weir_ring::wake::{Sleeper, Woken};
 use crate::consumer::{Consumer, ConsumerError, Step};
 use crate::lanes::Rings;
 
-/// How long frames may stay in the consumer's buffer while more come.
+/// Longest time that frames stay in the consumer's buffer while more frames come.
 const FLUSH_EVERY: Duration = Duration::from_millis(5);
-/// Before a pause of this length or longer the buffer is written, because its frames would have to wait.
+/// The buffer is written before a pause of this length or longer, because its frames would have to wait.
 const FLUSH_PAUSE_MIN: Duration = Duration::from_millis(1);
 
 /// Carries out the decisions of the [`IdleStrategy`].
@@ -20,10 +20,10 @@ const FLUSH_PAUSE_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct Waiting {
     strategy: IdleStrategy,
     waited: Waited,
-    /// Frames that had been written when the last wait ended.
+    /// Number of frames that had been written when the last wait ended.
     written: u64,
     flushed: Instant,
-    /// A pause that filling rings end has set thresholds for that in the sleeper's lines.
+    /// Whether a pause that filling rings can end has set thresholds in the sleeper's lines.
     has_set_lines: bool,
 }
 
@@ -61,7 +61,7 @@ impl Waiting {
                 sleep_max,
             )?);
         }
-        // Thresholds stand while an output is busy, because long pauses go on after that.
+        // While an output is busy the thresholds stay set, because the long pauses continue after that.
         if step != Step::Writing && std::mem::take(&mut self.has_set_lines) {
             consumer.rings().readers().iter().for_each(|(line, _)| sleeper.free_line(*line));
         }
@@ -73,7 +73,7 @@ impl Waiting {
         Ok(self.carry_out(wait, consumer.rings(), sleeper, sleep_max)?)
     }
 
-    /// How to wait after a step without frames; `due` is that of [`Consumer::due`].
+    /// Returns how to wait after a step without frames. `due` returns the time of [`Consumer::due`].
     pub(crate) fn next(
         &mut self,
         rings: &dyn Rings,
@@ -89,7 +89,7 @@ impl Waiting {
         }
     }
 
-    /// Waits in this way, at most for `limit`. Returns how a sleep ended.
+    /// Waits as `wait` says, but at most for `limit`. Returns how a sleep ended.
     ///
     /// # Errors
     /// [`RingError`] if the kernel refuses to wait.
@@ -113,7 +113,7 @@ impl Waiting {
         })
     }
 
-    /// Waits for `long` if a ring that fills ends that, else for `pause`.
+    /// Waits for `long` if a filling ring can end this wait, else for `pause`.
     fn pause_until_quarter(
         &mut self,
         pause: Duration,
@@ -134,7 +134,7 @@ impl Waiting {
         })
     }
 
-    /// Carries out a wait, and measures what comes meanwhile.
+    /// Carries out a wait, and measures the frames that come meanwhile.
     fn timed(
         &mut self,
         rings: &dyn Rings,

@@ -1,4 +1,4 @@
-//! Opens the best kind of disk that the kernel supports.
+//! Opens a directory for writing in the best way that the kernel supports.
 
 use std::io;
 use std::path::Path;
@@ -10,10 +10,10 @@ use crate::plain::Plain;
 use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::uring::Uring;
 
-/// The way in which a disk is written.
+/// How a disk is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum How {
-    /// By io_uring; if the kernel refuses that, as with [`How::Plain`].
+    /// By io_uring; if the kernel refuses that, as [`How::Plain`].
     #[default]
     Best,
     /// By io_uring.
@@ -22,7 +22,7 @@ pub enum How {
     Plain,
 }
 
-/// A disk of either kind.
+/// A disk, written in either way.
 pub enum AnyDisk {
     /// By io_uring.
     Uring(Box<Uring>),
@@ -30,10 +30,10 @@ pub enum AnyDisk {
     Plain(Plain),
 }
 
-/// Opens the disk of a directory.
+/// Opens a disk for files in this directory.
 ///
 /// # Errors
-/// The kernel's error: there is no such directory; or, with [`How::Uring`], io_uring is refused.
+/// The kernel's error: the directory does not exist; or, with [`How::Uring`], io_uring is refused.
 pub fn open(directory: &Path, how: How) -> io::Result<AnyDisk> {
     if !std::fs::metadata(directory)?.is_dir() {
         return Err(io::ErrorKind::NotADirectory.into());
@@ -57,7 +57,7 @@ fn without_uring(error: &io::Error) -> AnyDisk {
     AnyDisk::Plain(plain)
 }
 
-/// Applies an expression to the disk of either kind.
+/// Evaluates an expression for the disk inside an [`AnyDisk`].
 macro_rules! either {
     ($disk:expr, $inner:ident => $body:expr) => {
         match $disk {

@@ -6,61 +6,61 @@ use weir_ring::AtomicU64;
 
 use crate::memory::{Memory, PAGE_BYTES};
 
-/// Address, length and file offset of a direct write are multiples of this many bytes. It is the largest
-/// block size of common disks; files for which `statx` (`STATX_DIOALIGN`) reports a larger alignment are
-/// not written directly.
+/// Address, length and file offset of a direct write are multiples of this number of bytes. It is the largest block
+/// size of common disks. Files for which `statx` (`STATX_DIOALIGN`) reports a larger alignment are not written
+/// directly.
 pub const ALIGN_BYTES: usize = PAGE_BYTES;
 
-/// Memory aligned for direct writes, filled from the front. Its size is fixed when it is made.
+/// Memory aligned for direct writes, filled from the front. Its size is fixed.
 pub struct Buffer {
     memory: Memory,
     filled: usize,
 }
 
 impl Buffer {
-    /// Allocates room for `bytes` bytes, rounded up to [`ALIGN_BYTES`].
+    /// Creates a buffer for `bytes` bytes, rounded up to [`ALIGN_BYTES`].
     #[must_use]
     pub fn new(bytes: usize) -> Buffer {
         Buffer { memory: Memory::new(Buffer::rounded(bytes)), filled: 0 }
     }
 
-    /// Capacity of a buffer that is made for `bytes` bytes.
+    /// Returns the capacity of a buffer that is created for `bytes` bytes.
     pub(crate) fn rounded(bytes: usize) -> usize {
         bytes.max(1).next_multiple_of(ALIGN_BYTES)
     }
 
-    /// Bytes that it can hold.
+    /// Returns the number of bytes that the buffer can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.memory.bytes().len()
     }
 
-    /// Bytes that it holds.
+    /// Returns the number of bytes that the buffer holds.
     #[must_use]
     pub fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Bytes that it can still take.
+    /// Returns the number of bytes that can still be added.
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.capacity() - self.filled
     }
 
-    /// Number of bytes to add until [`filled`](Buffer::filled) is a multiple of [`ALIGN_BYTES`], as writing
+    /// Returns the number of bytes to add until [`filled`](Buffer::filled) is a multiple of [`ALIGN_BYTES`], as a write
     /// requires.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.filled.next_multiple_of(ALIGN_BYTES) - self.filled
     }
 
-    /// The bytes that it holds.
+    /// Returns the bytes that the buffer holds.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.memory.bytes()[..self.filled]
     }
 
-    /// The bytes that it holds, mutable.
+    /// Returns the bytes that the buffer holds, for changes.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         let filled = self.filled;
         &mut self.memory.bytes_mut()[..filled]
@@ -69,7 +69,7 @@ impl Buffer {
     /// Appends bytes.
     ///
     /// # Panics
-    /// If there is no room for them: see [`remaining`](Buffer::remaining).
+    /// If they do not fit: see [`remaining`](Buffer::remaining).
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         self.grow(bytes.len()).copy_from_slice(bytes);
     }
@@ -77,7 +77,7 @@ impl Buffer {
     /// Appends `bytes` bytes, and returns them for writing. Their contents are unspecified.
     ///
     /// # Panics
-    /// If there is no room for them.
+    /// If they do not fit.
     pub fn grow(&mut self, bytes: usize) -> &mut [u8] {
         let (from, room) = (self.filled, self.remaining());
         assert!(bytes <= room, "{bytes} bytes for a buffer with room for {room}");
@@ -91,25 +91,25 @@ impl Buffer {
         self.grow(missing).fill(0);
     }
 
-    /// Keeps only the first `bytes` bytes.
+    /// Removes all but the first `bytes` bytes.
     ///
     /// # Panics
-    /// If it holds fewer.
+    /// If the buffer holds fewer.
     pub fn truncate(&mut self, bytes: usize) {
         assert!(bytes <= self.filled, "{bytes} of {} bytes", self.filled);
         self.filled = bytes;
     }
 
-    /// Removes the contents, and keeps the memory.
+    /// Removes all bytes. The memory stays allocated.
     pub fn clear(&mut self) {
         self.filled = 0;
     }
 
-    /// Replaces its contents by these words of a ring. They are loaded atomically, because the ring's
-    /// writer may be changing them.
+    /// Replaces the contents by these words of a ring. The words are loaded atomically, because the ring's writer may
+    /// be changing them.
     ///
     /// # Panics
-    /// If there is no room for them.
+    /// If they do not fit.
     pub fn fill_from_ring(&mut self, words: &[AtomicU64]) {
         let (bytes, room) = (words.len() * 8, self.capacity());
         assert!(bytes <= room, "{bytes} bytes for a buffer of {room}");

@@ -1,4 +1,4 @@
-//! Renaming of files, and the size and mount options of a file system.
+//! Renames files, and returns the size and mount options of file systems.
 
 use std::fs::File;
 use std::io;
@@ -47,14 +47,14 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Size of the file system of a path.
+/// Returns the size of the file system of a path.
 ///
 /// # Errors
 /// The kernel's error.
 pub fn space(path: &Path) -> io::Result<Space> {
     let stat = rustix::fs::statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-    // Blocks reserved for root (5 % on ext4) are free, but not for other users.
+    // Blocks that are reserved for root (5 % on ext4) count as free, but other users cannot use them.
     let kept_back = stat.f_bfree.saturating_sub(stat.f_bavail);
     let total = stat.f_blocks.saturating_sub(kept_back);
     Ok(Space { total: bytes(total), free: bytes(stat.f_bavail) })
@@ -70,7 +70,7 @@ pub fn discards(path: &Path) -> bool {
     discards_in(&mounts, device)
 }
 
-/// As [`discards`], for a text in the format of `/proc/self/mountinfo`. Source: proc(5).
+/// Does the same as [`discards`] with a text in the format of `/proc/self/mountinfo`. Source: proc(5).
 fn discards_in(mounts: &str, (major, minor): (u32, u32)) -> bool {
     let device = format!("{major}:{minor}");
     let of_device = |line: &&str| line.split(' ').nth(2) == Some(&device);

@@ -1,4 +1,4 @@
-//! A disk for tests: it writes real files, and fails, holds and reorders writes on command.
+//! A disk for tests: it writes real files, and can be told to fail, hold and reorder writes.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -54,7 +54,7 @@ struct State {
     shortened: Vec<u64>,
     note: Option<&'static str>,
     is_holding: bool,
-    /// Directories whose files' writes are held, or fail.
+    /// Directories: writes to their files are held.
     holding: Vec<PathBuf>,
     failing_files: Vec<(PathBuf, i32)>,
     takes_last_first: bool,
@@ -71,7 +71,7 @@ struct Held {
 }
 
 impl Fake {
-    /// A disk that carries out all requests at once, until its script changes that.
+    /// Creates a disk that carries out all requests at once, until its script changes that.
     #[must_use]
     pub fn new() -> (Fake, Script) {
         let script = Script::default();
@@ -80,15 +80,15 @@ impl Fake {
 }
 
 impl Script {
-    /// Makes the `n`-th write from now on fail (0: the next one) without writing anything.
+    /// Makes the `n`-th next write (0: the next one) fail without writing anything.
     pub fn fail_write(&self, n: u64, errno: i32) {
         let mut state = self.state();
         let write = state.writes + n;
         state.failing.push((write, errno));
     }
 
-    /// Makes all writes fail that would exceed this total of bytes since the disk was made, as on a full
-    /// disk; `None` ends this. Failed writes count too, so that later ones also fail.
+    /// Makes all writes fail that would exceed this total number of bytes since the disk was created, as on a full
+    /// disk; `None` ends this. Failed writes count, too, so that later ones also fail.
     pub fn fail_from_byte(&self, limit: Option<(u64, i32)>) {
         self.state().fail_from = limit;
     }
@@ -108,7 +108,7 @@ impl Script {
         self.state().preallocate = errno;
     }
 
-    /// Holds requests about whole files (cut, sync, remove), or releases them.
+    /// Holds requests for whole files (cut, sync, remove), or releases them.
     pub fn hold_whole_files(&self, is_holding: bool) {
         self.state().is_holding_files = is_holding;
         self.0.changed.notify_all();
@@ -147,28 +147,28 @@ impl Script {
         self.state().remove = errno;
     }
 
-    /// Sets the reported size of its file system; `None`: the real size.
+    /// Sets the reported size of the disk's file system; `None`: the real size.
     pub fn set_space(&self, space: Option<Space>) {
         self.state().space = space;
     }
 
-    /// Sets whether its file system is reported as mounted with `discard`.
+    /// Sets whether the disk's file system is reported as mounted with `discard`.
     pub fn set_discards(&self, discards: bool) {
         self.state().discards = discards;
     }
 
-    /// The lengths to which removed files were truncated, in order.
+    /// Returns the lengths to which removed files were truncated, in order.
     #[must_use]
     pub fn shortened(&self) -> Vec<u64> {
         self.state().shortened.clone()
     }
 
-    /// Sets the note for the user.
+    /// Sets the note that the disk has for the user.
     pub fn set_note(&self, note: Option<&'static str>) {
         self.state().note = note;
     }
 
-    /// Holds writes from now on: they stay in progress, and their bytes are read only when they are
+    /// Holds writes from now on: they stay in progress, and their bytes are not read until they are
     /// [released](Script::release).
     pub fn hold(&self) {
         self.state().is_holding = true;
@@ -184,13 +184,12 @@ impl Script {
         self.state().failing_files.push((directory.to_owned(), errno));
     }
 
-    /// Completes writes in reverse order (those that are held, and those that have completed but were not
-    /// taken).
+    /// Makes writes complete in reverse order: those that are held, and those that have completed but were not taken.
     pub fn take_last_first(&self) {
         self.state().takes_last_first = true;
     }
 
-    /// Number of held writes.
+    /// Returns the number of held writes.
     #[must_use]
     pub fn held(&self) -> usize {
         self.state().held.len()
@@ -199,7 +198,7 @@ impl Script {
     /// Waits until at least this many writes are held.
     ///
     /// # Panics
-    /// After 30 seconds.
+    /// If that takes more than 30 seconds.
     pub fn wait_held(&self, writes: usize) {
         let state = self.state();
         let wait = |state: &mut State| state.held.len() < writes;
@@ -222,7 +221,7 @@ impl Script {
         self.0.changed.notify_all();
     }
 
-    /// Carries out all held writes, and ends holding.
+    /// Carries out all held writes, and holds no more.
     pub fn release_all(&self) {
         let mut state = self.state();
         (state.is_holding, state.holding) = (false, Vec::new());
@@ -287,7 +286,7 @@ fn refuse(errno: Option<i32>) -> io::Result<()> {
     errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)))
 }
 
-/// Requests about whole files of a [`Fake`].
+/// Requests for whole files of a [`Fake`].
 #[derive(Clone)]
 pub struct FakeFiles(Script);
 

@@ -1,4 +1,4 @@
-//! A file of a disk: direct, or through the page cache if direct writes are refused.
+//! A file of a disk: written directly, or through the page cache if direct writes are refused.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,16 +18,16 @@ use crate::shared::Shared;
 pub struct DiskFile {
     file: File,
     is_direct: AtomicBool,
-    /// Whether its file system preallocates without writing zeros.
+    /// Whether the file system preallocates without writing zeros.
     can_preallocate: bool,
-    /// The queue that writes it, for a disk with several queues.
+    /// Index of the queue that writes the file, for a disk with several queues.
     queue: usize,
 }
 
 impl DiskFile {
     /// Creates a file, which must not exist.
     pub(crate) fn create(path: &Path, mode: u32, shared: &Shared) -> io::Result<DiskFile> {
-        // O_DIRECT is set only afterwards: a file system that refuses it may leave the new file behind.
+        // O_DIRECT is set only after the file was created: a file system that refuses it may leave the new file behind.
         // Source: open(2), BUGS.
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
         let refusal = make_direct(&file).err();
@@ -40,17 +40,17 @@ impl DiskFile {
         Ok(DiskFile { file, is_direct, can_preallocate, queue: 0 })
     }
 
-    /// Sets the queue of its disk that writes it.
+    /// Sets the index of the disk's queue that writes the file.
     pub(crate) fn with_queue(self, queue: usize) -> DiskFile {
         DiskFile { queue, ..self }
     }
 
-    /// The queue of its disk that writes it.
+    /// Returns the index of the disk's queue that writes the file.
     pub(crate) fn queue(&self) -> usize {
         self.queue
     }
 
-    /// Whether its writes bypass the page cache.
+    /// Whether writes to the file bypass the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.is_direct.load(Relaxed)
@@ -74,7 +74,7 @@ impl DiskFile {
         self.file.set_len(length)
     }
 
-    /// Waits until its bytes, and the metadata that is needed to read them, are on the disk.
+    /// Waits until the file's bytes, and the metadata that is needed to read them, are on the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }
@@ -86,8 +86,8 @@ impl AsFd for DiskFile {
     }
 }
 
-/// File systems that preallocate by marking extents as unwritten. Others write zeros (vfat), or reserve
-/// memory (tmpfs). Source: fallocate(2), and each file system's own `fallocate`.
+/// File systems that preallocate by marking extents as unwritten. Others write zeros (vfat), or use memory (tmpfs).
+/// Source: fallocate(2), and each file system's own `fallocate`.
 const PREALLOCATING: [libc::__fsword_t; 4] = [
     libc::EXT4_SUPER_MAGIC,
     libc::XFS_SUPER_MAGIC,
@@ -99,8 +99,8 @@ const REFUSED: &str =
     "the file system refuses direct writes (O_DIRECT), so they go through the page cache";
 
 fn make_direct(file: &File) -> Result<(), String> {
-    // Since Linux 6.1. If the kernel or the file system does not report it, the first write shows whether
-    // direct writes work.
+    // `STATX_DIOALIGN` exists since Linux 6.1. If the kernel or the file system does not report it, the first write
+    // shows whether direct writes work.
     if let Ok(stat) = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)
         && StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::DIOALIGN)
     {

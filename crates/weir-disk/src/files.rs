@@ -1,4 +1,4 @@
-//! Requests about whole files. They may be slow, so they can be made on any thread.
+//! Requests for whole files. They may be slow, so they can be made on any thread.
 
 use std::fs::File;
 use std::io;
@@ -8,19 +8,19 @@ use crate::directory::{self, Space};
 use crate::file::DiskFile;
 use crate::removed;
 
-/// Requests about whole files of a disk.
+/// Requests for whole files of a disk.
 pub trait Files: Clone + Send + 'static {
     /// An open file.
     type File: Send + Sync + 'static;
 
-    /// Truncates a file to `length` bytes, and frees space that was preallocated after that. No write may
-    /// be in progress there.
+    /// Truncates a file to `length` bytes, and frees the space that was preallocated after them. No write may be in
+    /// progress in that part.
     ///
     /// # Errors
     /// The kernel's error.
     fn cut(&self, file: &Self::File, length: u64) -> io::Result<()>;
 
-    /// Writes a file's bytes to the disk, and waits for that.
+    /// Writes a file's bytes to the disk, and waits until they are there.
     ///
     /// # Errors
     /// The kernel's error.
@@ -38,8 +38,8 @@ pub trait Files: Clone + Send + 'static {
     /// The kernel's error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Truncates a removed file to `length` bytes, and waits until the file system has freed the space.
-    /// False, and nothing was changed: another process has the file open, or it has another name.
+    /// Truncates a removed file to `length` bytes, and waits until the file system has freed the space. Returns false
+    /// and changes nothing if another process has the file open, or if the file has another name.
     ///
     /// # Errors
     /// The kernel's error.
@@ -48,14 +48,14 @@ pub trait Files: Clone + Send + 'static {
     /// Whether the directory's file system is mounted with `discard`: see [`discards`](crate::discards).
     fn discards(&self, directory: &Path) -> bool;
 
-    /// Total and free bytes of the directory's file system.
+    /// Returns the total and free bytes of the directory's file system.
     ///
     /// # Errors
     /// The kernel's error.
     fn space(&self, directory: &Path) -> io::Result<Space>;
 }
 
-/// Requests to the kernel.
+/// Makes the requests to the kernel.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelFiles;
 

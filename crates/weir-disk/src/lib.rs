@@ -1,4 +1,4 @@
-//! Large writes to a disk, several at a time, from ring memory without a copy if the kernel allows that.
+//! Writes large blocks to a disk, several at a time. Copies nothing from ring memory if the kernel allows that.
 //!
 //! | module | contents |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`file`](mod@file) | a file: direct, or through the page cache if direct writes are refused |
 //! | `memory` | page-aligned memory, in huge pages if it is large |
 //! | `spare` | buffers for reuse |
-//! | [`files`] | requests about whole files, on any thread |
+//! | [`files`] | requests for whole files, on any thread |
 //! | `write` | the state of a write: continued, copied or repeated if necessary |
 //! | `directory` | renaming files, space of file systems |
 //! | `removed` | frees the space of a removed file step by step |

@@ -1,11 +1,11 @@
 //! Limits of this crate. ARCHITECTURE.md lists them all.
 
-/// Most writes in progress at a time; another one waits until one completes. This limits only memory: a
-/// recorder has fewer for each volume.
+/// Most writes in progress; a further write waits until one completes. The limit is only for memory: a recorder has
+/// fewer writes in progress for each volume.
 pub const WRITES_MAX: usize = 256;
 
-/// Successive steps that write nothing (interrupted, no resources, nothing accepted) after which a write
-/// fails.
+/// Consecutive steps that write nothing (because they are interrupted, lack resources, or write 0 bytes) after which a
+/// write fails.
 pub const TRIES_MAX: u32 = 1000;
 
 /// Most buffers that are kept for reuse.

@@ -1,15 +1,15 @@
 //! Page-aligned memory, in huge pages if it is large.
 //!
-//! A direct write passes each page of its memory to the disk as a separate segment, unless pages are
-//! physically contiguous: 1 MiB is 256 pages of 4 KiB, and a virtio-blk disk takes 254 segments at a time,
-//! so that it becomes two writes. A huge page is one segment: on the disk that was measured, this gave 2.7
-//! to 4.1 GB/s, against 1.9 to 2.2 GB/s from ordinary pages, at a third of the CPU time (eight threads,
-//! `pwrite` of 1 MiB, preallocated, alternating).
+//! A direct write passes each page of its memory to the disk as a separate segment, unless pages are physically
+//! contiguous. 1 MiB has 256 pages of 4 KiB, and a virtio-blk disk takes 254 segments at a time, so the write is split
+//! into two. A huge page is one segment. On the disk that was measured, huge pages gave 2.7 to 4.1 GB/s, ordinary pages
+//! 1.9 to 2.2 GB/s; huge pages took a third of the CPU time (eight threads, `pwrite` of 1 MiB, preallocated,
+//! alternating).
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
-/// Alignment for direct writes: address, length and file offset are multiples of it.
+/// Alignment for direct writes: address, length and file offset are multiples of this number.
 pub const PAGE_BYTES: usize = 4096;
 /// Size of a huge page on x86-64 and most other architectures. Source:
 /// Documentation/admin-guide/mm/transhuge.rst.
@@ -21,20 +21,20 @@ const LARGE_BYTES: usize = 512 << 10;
 pub struct Memory {
     start: NonNull<u8>,
     bytes: usize,
-    /// Mapped bytes: the request, rounded up to whole pages or whole huge pages.
+    /// Bytes of the mapping: the requested bytes, rounded up to whole pages or whole huge pages.
     mapped: usize,
 }
 
-// SAFETY: it is memory like that of a `Vec<u8>`, to which no other pointer exists.
+// SAFETY: the memory is like that of a `Vec<u8>`: no other pointer to it exists.
 unsafe impl Send for Memory {}
-// SAFETY: as above; it is changed only through `&mut`.
+// SAFETY: as above; the memory is changed only through `&mut`.
 unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Allocates `bytes` bytes, which must not be 0.
     ///
     /// # Panics
-    /// Never. Without memory it ends the process, as other allocations do.
+    /// Never. If there is no memory, the process ends, as with other allocations.
     pub fn new(bytes: usize) -> Memory {
         let is_large = bytes >= LARGE_BYTES;
         let (align, mapped) = match is_large {
@@ -45,7 +45,7 @@ impl Memory {
             handle_alloc_error(Layout::from_size_align(mapped, align).expect("powers of two"));
         };
         if is_large {
-            // SAFETY: all of it was just mapped. A kernel without huge pages returns an error and changes
+            // SAFETY: the whole range was just mapped. A kernel without huge pages returns an error and changes
             // nothing.
             unsafe { libc::madvise(start.as_ptr().cast(), mapped, libc::MADV_HUGEPAGE) };
         }
@@ -65,7 +65,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, and nothing else uses it.
+        // SAFETY: `new` mapped this range, and nothing else uses it.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.mapped) };
     }
 }

@@ -1,6 +1,6 @@
-//! Writes by `pwrite` on two threads for each directory, for kernels and containers that refuse io_uring.
-//! The caller's thread does not block, the disk always has a write while the next one is prepared, and a
-//! disk that does not respond does not block writes to other directories.
+//! Writes by `pwrite` on two threads for each directory, for kernels and containers that refuse io_uring. The caller's
+//! thread does not block. The disk always has a write in progress while the next one is prepared. A disk that does not
+//! respond does not block writes to other directories.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -18,7 +18,7 @@ use crate::queue::{Bytes, Completed, Disk, Ticket};
 use crate::shared::{Notes, Shared};
 use crate::write::{NO_PREALLOCATION, Next, Step, Write};
 
-/// Writes pages to the disk and waits for that. Source: sync_file_range(2).
+/// Flags that write pages to the disk and wait until they are written. Source: sync_file_range(2).
 pub(crate) const FLUSH: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE
     | libc::SYNC_FILE_RANGE_WRITE
     | libc::SYNC_FILE_RANGE_WAIT_AFTER;
@@ -43,7 +43,7 @@ impl Default for Plain {
 }
 
 impl Plain {
-    /// A disk without threads: they start with the first file of a directory.
+    /// Creates a disk without threads. They start with the first file of a directory.
     #[must_use]
     pub fn new() -> Plain {
         let (done, over) = mpsc::channel();
@@ -59,7 +59,7 @@ impl Plain {
         }
     }
 
-    /// Index of a directory's queue. Starts its threads if necessary.
+    /// Returns the index of a directory's queue. Starts its threads if necessary.
     fn queue(&mut self, directory: &Path) -> io::Result<usize> {
         if let Some(at) = self.queues.iter().position(|(own, _)| own == directory) {
             return Ok(at);
@@ -72,7 +72,7 @@ impl Plain {
             let thread = std::thread::Builder::new().name("weir-disk".to_owned());
             thread.spawn(move || work(&writes, &done, &shared))
         };
-        // If a thread cannot be started, dropping `asked` ends those that have started.
+        // If a thread cannot be started, `asked` is dropped, which ends the threads that have started.
         let threads = (0..PLAIN_THREADS).map(start).collect::<io::Result<Vec<_>>>()?;
         self.threads.extend(threads);
         self.queues.push((directory.to_owned(), asked));
@@ -112,11 +112,11 @@ fn carry_out(write: &mut Write) -> Result<usize, Errno> {
         Step::Write { from, bytes, at } => unsafe {
             libc::pwrite(fd, from.cast(), bytes as usize, at as libc::off_t)
         },
-        // SAFETY: takes no memory; the descriptor is open.
+        // SAFETY: the call uses no memory; the descriptor is open.
         Step::Preallocate { at, bytes } => unsafe {
             libc::fallocate(fd, 0, at as libc::off_t, bytes as libc::off_t) as isize
         },
-        // SAFETY: takes no memory; the descriptor is open.
+        // SAFETY: the call uses no memory; the descriptor is open.
         Step::Flush { at, bytes } => unsafe {
             libc::sync_file_range(fd, at as libc::off64_t, libc::off64_t::from(bytes), FLUSH)
                 as isize
@@ -184,7 +184,7 @@ impl Drop for Plain {
             return;
         }
         for thread in self.threads.drain(..) {
-            // A panic was already reported by its thread.
+            // If the thread panicked, it has already reported that.
             let _ = thread.join();
         }
     }

@@ -35,8 +35,8 @@ fn is_only_ours(file: &File) -> io::Result<bool> {
 const F_SETSIG: libc::c_int = 10;
 
 fn control(file: &File, command: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: F_SETSIG and F_SETLEASE take an integer and touch no memory of ours; the descriptor is open as long as
-    // `file` is.
+    // SAFETY: F_SETSIG and F_SETLEASE take an integer and access no memory of this process; the descriptor is open as
+    // long as `file` is.
     match unsafe { libc::fcntl(file.as_raw_fd(), command, value) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

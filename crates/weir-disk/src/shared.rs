@@ -1,4 +1,4 @@
-//! State that all writes of a disk share, on any thread.
+//! State that all writes of a disk share, on all threads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -22,28 +22,28 @@ impl Shared {
         lock(&self.refused).iter().any(|refused| refused.as_ptr() == Arc::as_ptr(mapping))
     }
 
-    /// From now on, bytes of this mapping are copied before they are written.
+    /// Makes writes copy the bytes of this mapping first, from now on.
     pub fn refuse(&self, mapping: &Arc<Mapping>) {
         self.say("the kernel does not write from this ring's memory, so it is copied first");
         if !self.is_refused(mapping) {
             let mut refused = lock(&self.refused);
-            // A `Weak` keeps the allocation of a dropped object, so remove those.
+            // A `Weak` keeps the allocation of its dropped object, so those are removed.
             refused.retain(|mapping| mapping.strong_count() > 0);
             refused.push(Arc::downgrade(mapping));
         }
     }
 
-    /// A buffer for at least `bytes` bytes.
+    /// Returns a buffer for at least `bytes` bytes.
     pub fn take_buffer(&self, bytes: usize) -> Buffer {
         lock(&self.spare).take(bytes)
     }
 
-    /// Takes a buffer back.
+    /// Takes a used buffer for reuse.
     pub fn give_buffer(&self, buffer: Buffer) {
         lock(&self.spare).give(buffer);
     }
 
-    /// Adds a note for the user, once.
+    /// Adds a note for the user, unless it was added before.
     pub fn say(&self, note: &str) {
         let mut notes = lock(&self.notes);
         if !notes.iter().any(|said| said == note) {
@@ -51,7 +51,7 @@ impl Shared {
         }
     }
 
-    /// Updates a disk's notes.
+    /// Updates a disk's copy of the notes.
     pub fn refresh(&self, note: &mut Notes) {
         let notes = lock(&self.notes);
         if notes.len() != note.count {
@@ -68,13 +68,14 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// The text of all notes, if there are any.
+    /// Returns the text of all notes, if there are any.
     pub fn text(&self) -> Option<&str> {
         (self.count > 0).then_some(&self.text)
     }
 }
 
-/// The data is valid even if a thread panicked while holding it: each change is made in one step.
+/// Locks a mutex. The data is valid even if a thread panicked while it held the lock, because each change is made in
+/// one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

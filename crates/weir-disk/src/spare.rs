@@ -1,5 +1,5 @@
-//! Used buffers that are kept for reuse. Allocating new memory costs more than copying into it, because the
-//! kernel clears and maps each page at its first access.
+//! Used buffers that are kept for reuse. To allocate new memory costs more than to copy into it, because the kernel
+//! clears and maps each page on first access.
 
 use crate::buffer::Buffer;
 use crate::limits::SPARE_BUFFERS_MAX;
@@ -8,15 +8,15 @@ use crate::limits::SPARE_BUFFERS_MAX;
 /// buffers.
 const TIMES_MAX: usize = 4;
 
-/// Used buffers.
+/// Used buffers, kept for reuse.
 #[derive(Default)]
 pub struct Spare {
-    /// The last returned buffer is taken first, because it may still be in a CPU's cache.
+    /// The buffer that was returned last is taken first, because it may still be in a CPU's cache.
     buffers: Vec<Buffer>,
 }
 
 impl Spare {
-    /// An empty buffer for at least `bytes` bytes.
+    /// Returns an empty buffer for at least `bytes` bytes.
     pub fn take(&mut self, bytes: usize) -> Buffer {
         let fits = |buffer: &Buffer| {
             let room = buffer.capacity();
@@ -28,7 +28,7 @@ impl Spare {
         buffer
     }
 
-    /// Takes a buffer back. If there are too many, drops the oldest.
+    /// Keeps a used buffer. If there are too many, drops the oldest.
     pub fn give(&mut self, buffer: Buffer) {
         if self.buffers.len() == SPARE_BUFFERS_MAX {
             self.buffers.remove(0);

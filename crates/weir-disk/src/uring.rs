@@ -1,8 +1,7 @@
-//! Writes by io_uring. Requests and completions are handled on the caller's thread.
+//! Writes by io_uring. The caller's thread submits requests and handles completions.
 //!
-//! No buffers are registered, because the kernel refuses that (EFAULT) for memory that is mapped read-only,
-//! as other processes' rings are. Source: io_uring_register(2); `io_sqe_buffer_register` pins pages for
-//! writing.
+//! No buffers are registered: the kernel refuses (EFAULT) to register memory that is mapped read-only, such as other
+//! processes' rings. Source: io_uring_register(2); `io_sqe_buffer_register` pins pages for writing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -24,7 +23,7 @@ use crate::write::{NO_PREALLOCATION, Next, Step, Write};
 /// A disk that is written by io_uring.
 pub struct Uring {
     ring: IoUring,
-    /// The writes in progress, each at the index that is its `user_data`. They hold the memory that the
+    /// The writes in progress. The index of each is the `user_data` of its requests. They hold the memory that the
     /// kernel reads.
     writes: Vec<Option<Write>>,
     free: Vec<usize>,
@@ -44,8 +43,8 @@ impl Uring {
     /// io_uring, `ENOSYS` if the kernel was built without it.
     pub fn new() -> io::Result<Uring> {
         let mut ring = IoUring::new(WRITES_MAX as u32)?;
-        // A seccomp profile may allow the setup and forbid the rest. SAFETY: an operation that does nothing
-        // takes no memory.
+        // A seccomp profile may allow the setup and forbid further calls. SAFETY: an operation that does nothing uses
+        // no memory.
         let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
         pushed.expect("a new queue is empty");
         while ring.completion().next().is_none() {
@@ -75,10 +74,10 @@ impl Uring {
         let write = self.writes[index].as_mut().expect("a write that is under way");
         let step = write.step();
         let entry = entry(write.file(), step).user_data(index as u64);
-        // SAFETY: the memory stays where it is, and readable, until the kernel has answered: `write`, which
-        // holds it (a mapping, or a buffer that nobody changes), stays in `writes` until then, and `drop`
-        // waits or leaks it. So does the file. Other processes may change a ring meanwhile, which is sound,
-        // since the kernel only reads bytes.
+        // SAFETY: the memory stays in place and readable until the kernel has completed the request: `write` holds it
+        // (a mapping, or a buffer that nobody changes) and stays in `writes` until then, and `drop` waits for it or
+        // leaks it. The same applies to the file. Other processes may change a ring meanwhile, which is sound, since
+        // the kernel only reads bytes.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.expect("there is room for a step of each write");
     }
@@ -89,7 +88,7 @@ impl Uring {
             let Err(error) = self.ring.submit_and_wait(answers) else { return Ok(()) };
             match Errno::from_io_error(&error) {
                 Some(Errno::INTR) => {}
-                // No memory for requests now, or completions that were not taken yet. Source:
+                // The kernel has no memory for requests now, or has completions that were not taken yet. Source:
                 // io_uring_enter(2).
                 Some(Errno::AGAIN | Errno::BUSY) => {
                     if !self.ring.completion().is_empty() {
@@ -139,7 +138,7 @@ fn entry(file: &DiskFile, step: Step) -> squeue::Entry {
     }
 }
 
-/// The kernel has accepted requests from this queue before, so a refusal is a bug in this code.
+/// Message of a panic: the kernel has accepted requests from this queue before, so a refusal is a bug in this code.
 const TAKEN_BEFORE: &str = "the kernel has taken requests from this queue before";
 
 impl Disk for Uring {

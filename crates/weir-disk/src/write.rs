@@ -1,6 +1,5 @@
-//! The state of a write: it is continued after a short write, copied if the kernel cannot read its memory,
-//! and repeated if the kernel requests that. This module decides on the next step, and the disks carry it
-//! out.
+//! The state of a write. A write is continued after a short write, copied if the kernel cannot read its memory, and
+//! repeated if the kernel requests that. This module decides on the next step, and the disks carry it out.
 
 use std::io;
 use std::sync::Arc;
@@ -20,11 +19,11 @@ pub struct Write {
     at: u64,
     bytes: Bytes,
     ticket: Ticket,
-    /// A copy that is written in place of ring memory which the kernel cannot read.
+    /// A copy of the bytes, which is written if the kernel cannot read them from ring memory.
     copy: Option<Buffer>,
     /// Number of bytes written.
     done: usize,
-    /// Number of successive steps that wrote nothing.
+    /// Number of consecutive steps that wrote nothing.
     fruitless: u32,
     /// Whether the last step was a direct write.
     was_direct: bool,
@@ -35,13 +34,12 @@ pub struct Write {
 /// A step of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Write `bytes` bytes of memory at offset `at` of the file. The memory stays valid as long as the
-    /// write.
+    /// Write `bytes` bytes of memory at offset `at` of the file. The memory stays valid as long as the write exists.
     Write { from: *const u8, bytes: u32, at: u64 },
     /// Allocate `bytes` bytes of the file at offset `at`, as zeros.
     Preallocate { at: u64, bytes: u64 },
-    /// Write a part of the file from the page cache to the disk, so that the page cache holds only the
-    /// writes in progress.
+    /// Write a part of the file from the page cache to the disk, so that the page cache has only the bytes of writes in
+    /// progress.
     Flush { at: u64, bytes: u32 },
 }
 
@@ -94,7 +92,7 @@ impl Write {
         write
     }
 
-    /// Whether it is a preallocation that the file system does not support.
+    /// Whether this is a preallocation that the file system does not support.
     pub fn is_refused(&self) -> bool {
         matches!(self.bytes, Bytes::Preallocate { .. }) && !self.file.takes_preallocation()
     }
@@ -103,7 +101,7 @@ impl Write {
         &self.file
     }
 
-    /// The next step to carry out.
+    /// Returns the next step to carry out.
     pub fn step(&mut self) -> Step {
         if let Bytes::Preallocate { bytes } = self.bytes {
             return Step::Preallocate { at: self.at, bytes };
@@ -114,7 +112,7 @@ impl Write {
             (None, ring @ Bytes::Ring { bytes, .. }) => (ring_words(ring).as_ptr().cast(), *bytes),
         };
         if self.is_flushing {
-            // In one step. A length of 0 means up to the end of the file.
+            // All bytes are flushed in one step. A length of 0 means up to the end of the file.
             let bytes = u32::try_from(length).unwrap_or(0);
             return Step::Flush { at: self.at, bytes };
         }
@@ -129,15 +127,14 @@ impl Write {
             Ok(_) if self.is_flushing || matches!(self.bytes, Bytes::Preallocate { .. }) => {
                 Next::Over(Ok(()))
             }
-            // The file has no pages to flush.
+            // The file has no pages in the page cache that could be flushed.
             Err(Errno::INVAL | Errno::SPIPE | Errno::NOSYS | Errno::OPNOTSUPP)
                 if self.is_flushing =>
             {
                 Next::Over(Ok(()))
             }
             Ok(bytes) => self.wrote(bytes),
-            // ECANCELED: the thread that made the request has ended, and the kernel has cancelled its
-            // requests.
+            // ECANCELED: the thread that submitted the request has ended, so the kernel has cancelled its requests.
             Err(error @ (Errno::INTR | Errno::AGAIN | Errno::CANCELED)) => self.again(error.into()),
             Err(Errno::FAULT) if self.copy.is_none() => match &self.bytes {
                 Bytes::Ring { memory, bytes, .. } => {
@@ -169,7 +166,7 @@ impl Write {
             self.is_flushing = !self.file.is_direct();
             return if self.is_flushing { Next::Step } else { Next::Over(Ok(())) };
         }
-        // A write that continues directly begins at a multiple of the alignment.
+        // A direct write must continue at a multiple of the alignment.
         let reached = if self.was_direct { reached - reached % ALIGN_BYTES } else { reached };
         if reached <= self.done {
             return self.again(io::ErrorKind::WriteZero.into());
@@ -193,7 +190,7 @@ impl Write {
 /// Checks a request against the rules of [`Disk::write`](crate::Disk::write), and returns its length.
 ///
 /// # Panics
-/// As [`Write::new`].
+/// The panics of [`Write::new`].
 pub fn check(at: u64, bytes: &Bytes) -> usize {
     let length = length(bytes);
     assert!(
@@ -207,7 +204,7 @@ pub fn check(at: u64, bytes: &Bytes) -> usize {
     length
 }
 
-/// Number of bytes.
+/// Returns the number of bytes.
 pub fn length(bytes: &Bytes) -> usize {
     match bytes {
         Bytes::Own(own) => own.filled(),
@@ -216,7 +213,7 @@ pub fn length(bytes: &Bytes) -> usize {
     }
 }
 
-/// The words of a part of a ring; empty for other kinds of bytes.
+/// Returns the words of a part of a ring; none for other kinds of bytes.
 pub fn ring_words(bytes: &Bytes) -> &[AtomicU64] {
     match bytes {
         Bytes::Own(_) | Bytes::Preallocate { .. } => &[],

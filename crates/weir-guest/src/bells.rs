@@ -1,14 +1,15 @@
-//! Sleepers in the guest: the host rings, and this wakes.
+//! Wakes sleepers in the guest when the host sends a bell.
 //!
-//! Applications in the guest sleep as they do beside a daemon: each has a wake page of thresholds and a channel
-//! (`weir_ring::wake`). The host sees neither. It has a word for each ring, the lowest of the thresholds, and sends a
-//! *bell*, a byte on a serial port, once the ring reaches it, and one at the ring's end. So the broker is the *owner*
-//! of `weir_ring::doorbell`, and [`arming`](crate::arming) argues why none of its sleepers is missed. They are told
-//! that it confirms: then they say when their thresholds are new, which it would not notice otherwise.
+//! Applications in the guest sleep in the same way as applications next to a daemon: each has a wake page of thresholds
+//! and a channel (`weir_ring::wake`). The host sees neither. It sees a word for each ring: the lowest of the
+//! thresholds. It sends a *bell*, which is a byte on a serial port, once the ring reaches this word, and another one at
+//! the ring's end. So the broker has the role of the *owner* in `weir_ring::doorbell`, and [`arming`](crate::arming)
+//! shows why every sleeper is woken. The broker announces to sleepers that it confirms thresholds, so that they report
+//! new thresholds, which it would not notice otherwise.
 //!
-//! One thread does all of it. It waits for the channels and for [`Bells::ring`], without a limit: while nothing
-//! happens, nothing runs. Each turn takes the messages, arms all slots, and then confirms. A turn must serve all slots:
-//! one sleeper may have bells of several, and send its messages through any of them.
+//! One thread does all of this. It waits for the channels and for [`Bells::ring`], without a timeout, so it does not
+//! run while nothing happens. Each turn receives the messages, arms all slots, and then confirms. A turn must serve all
+//! slots, because one sleeper may wait for several slots, and may send its messages through any of their channels.
 
 mod slot;
 
@@ -33,16 +34,17 @@ use crate::limits::TURN_TIME_MIN;
 use crate::words::Words;
 use slot::{Bell, Slot};
 
-/// Events that are taken in a turn; the others are there in the next one.
+/// Most events that one turn handles; the next turn handles the others.
 const EVENTS: usize = 64;
-/// Identifies the eventfd; bells are numbered from 1.
+/// Event data of the eventfd. Bells are numbered from 1.
 const NOTICE: u64 = 0;
 
-/// One sleeper on one slot, as [`Bells::add`] has numbered it. Never used again.
+/// Identifies a sleeper on a slot: the number that [`Bells::add`] gave it. A number is never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BellId(u64);
 
-/// All sleepers of a guest, and the thread that wakes them. Dropping it ends the thread and hangs up their channels.
+/// All sleepers of a guest, and the thread that wakes them. Dropping this value ends the thread and closes the
+/// sleepers' channels.
 #[derive(Debug)]
 pub struct Bells {
     shared: Arc<Shared>,
@@ -52,9 +54,9 @@ pub struct Bells {
 #[derive(Debug)]
 struct Shared {
     words: Words,
-    /// Of the channels and `notice`.
+    /// Polls the channels and `notice`.
     epoll: Arc<OwnedFd>,
-    /// An eventfd: there is something to look at.
+    /// An eventfd: readable when the thread should take a turn.
     notice: OwnedFd,
     is_over: AtomicBool,
     state: Mutex<State>,
@@ -65,14 +67,14 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Only slots with bells.
+    /// Slots that have bells.
     slots: BTreeMap<u32, Slot>,
-    /// Bells that were ever added.
+    /// Number of bells that were ever added.
     added: u64,
 }
 
 impl Bells {
-    /// Starts the thread. The words are this one's alone from now on; nobody sleeps on any slot.
+    /// Starts the thread. From now on only this value writes the words. No slot has sleepers yet.
     ///
     /// # Errors
     /// [`GuestError::Os`].
@@ -101,8 +103,9 @@ impl Bells {
         Ok(Bells { shared, thread: Some(thread) })
     }
 
-    /// Wakes a sleeper on a slot's ring from now on. Its line for the ring is `first_line`, as a daemon counts: a ring
-    /// of the host's is the only one of its feed. All bells of a slot are of the same ring; the last one counts.
+    /// Adds a sleeper that is woken for a slot's ring. `first_line` is its line for the ring, as a daemon counts lines:
+    /// a ring of the host is the only ring of its feed. All bells of a slot are for the same ring; the ring of the last
+    /// call is used.
     ///
     /// # Errors
     /// [`GuestError::Slot`] and [`GuestError::Line`] for slots and lines that do not exist; [`GuestError::Os`].
@@ -131,14 +134,14 @@ impl Bells {
         Ok(id)
     }
 
-    /// Wakes a sleeper no more, and hangs its channel up. Once this has returned, the ring of a slot that has no other
-    /// sleeper is not touched any more. One that is gone makes no difference.
+    /// Removes a sleeper, and closes its channel. After this call, the ring of a slot without other sleepers is no
+    /// longer accessed. Does nothing if the sleeper is gone already.
     pub fn remove(&self, id: BellId) {
         self.shared.retain(&mut self.shared.state(), |bell| bell.id != id);
         self.ring();
     }
 
-    /// The same for all sleepers of a slot: the host has taken its ring away, or is to.
+    /// Removes all sleepers of a slot, because the host has removed its ring, or will remove it.
     pub fn forget_slot(&self, slot: u32) {
         let mut state = self.shared.state();
         if state.slots.remove(&slot).is_some() {
@@ -146,9 +149,10 @@ impl Bells {
         }
     }
 
-    /// A bell came from the host, whichever ring it is for. From any thread; never waits.
+    /// Makes the thread take a turn: a bell has come from the host, for whichever ring. May be called on any thread;
+    /// never waits.
     pub fn ring(&self) {
-        // Full, it is readable already.
+        // If the eventfd is full, it is readable already.
         let _ = rustix::io::write(&self.shared.notice, &1u64.to_ne_bytes());
     }
 }
@@ -169,18 +173,18 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread.
+    /// Runs the thread.
     fn serve(&self) {
         let mut events = Vec::with_capacity(EVENTS);
         loop {
             events.clear();
             match epoll::wait(&*self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // Nobody would be woken: sleepers are told instead, by their channels.
+                // Nobody would wake the sleepers any more. Their closed channels tell them that.
                 Err(_) => return self.end(),
             }
             let turn = Instant::now();
-            // Before anything is looked at: a bell that comes meanwhile has a turn of its own.
+            // Read before the slots are looked at, so that a bell that comes meanwhile causes another turn.
             let _ = rustix::io::read(&self.notice, &mut [0; 8]);
             if self.is_over.load(Ordering::Relaxed) {
                 return;
@@ -195,16 +199,16 @@ impl Shared {
         self.turns.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
         let is_ready = |bell: &Bell| events.iter().any(|event| event.data.u64() == bell.id.0);
-        // Requests before thresholds: the thresholds for a request are in the page by then.
+        // Messages are received before thresholds are read: the thresholds of a request are in the page by then.
         self.retain(&mut state, |bell| !is_ready(bell) || bell.take_messages());
         for (number, slot) in &mut state.slots {
             slot.serve(*number, &self.words);
         }
-        // Behind all of them: a sleeper may have bells of several slots.
+        // Confirmed after all slots were served, because a sleeper may have bells of several slots.
         state.slots.values_mut().for_each(Slot::confirm);
     }
 
-    /// Lets go of bells, and of slots without any.
+    /// Drops the bells for which `keep` returns false, and slots without bells.
     fn retain(&self, state: &mut State, mut keep: impl FnMut(&mut Bell) -> bool) {
         state.slots.retain(|number, slot| {
             let has_bells = slot.retain(&mut keep);
@@ -215,7 +219,7 @@ impl Shared {
         });
     }
 
-    /// Lets go of everybody.
+    /// Drops all bells.
     fn end(&self) {
         self.retain(&mut self.state(), |_| false);
     }

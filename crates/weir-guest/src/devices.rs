@@ -1,16 +1,16 @@
-//! The two devices that the host plugs in: the region with the rings, and the words.
+//! The two devices that the host plugs in: the region with the rings, and the words that the guest writes.
 //!
-//! Both are devices `ivshmem-plain` of QEMU: PCI devices 1af4:1110 whose BAR 2 is memory that the host shares (QEMU,
-//! docs/specs/ivshmem-spec). They need no module: in sysfs root can map a BAR as the file `resource2`. Other programs
-//! may have devices of the same kind, and old devices may still be there. So the memory of each is read: that of a
-//! daemon begins with a header, which has a token that identifies the session.
+//! Both are QEMU devices of type `ivshmem-plain`: PCI devices 1af4:1110 whose BAR 2 is memory that the host shares
+//! (QEMU, docs/specs/ivshmem-spec). They need no kernel module: in sysfs, root can map a BAR as the file `resource2`.
+//! Other programs may have devices of the same type, and devices of an earlier session may still exist. So the memory
+//! of each device is read: that of a daemon begins with a header, which has a token that identifies the session.
 //!
-//! A device's files appear in sysfs before its BAR has an address, and its memory can only be read after the device was
-//! enabled. So failures are tried again until a time limit.
+//! A device's files appear in sysfs before its BAR has an address, and its memory can be read only after the device was
+//! enabled. So failures are retried until a time limit.
 //!
 //! # When the host removes a device
-//! A process that then reads its memory is killed by SIGBUS on Linux 5.10, and reads zeros on 6.1. The host is trusted
-//! not to remove a device while a feed is open.
+//! If a process then reads the device's memory, Linux 5.10 kills it by SIGBUS; on 6.1 it reads zeros. The host is
+//! trusted not to remove a device while a feed is open.
 
 mod pci;
 
@@ -31,7 +31,7 @@ use crate::limits::{MEASURED_BYTES_MAX, MEASURING_TIME_MAX, UNCACHED_BELOW};
 use crate::words::Words;
 use pci::Device;
 
-/// Words that are read at a time to measure the region.
+/// Words that are read at a time to measure the speed of the region.
 const PIECE_WORDS: usize = (64 << 10) / 8;
 /// Pause between two searches for the devices.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
@@ -50,7 +50,7 @@ impl Bandwidth {
         self.bytes_per_second >= UNCACHED_BELOW
     }
 
-    /// A note for the user if the region is uncached, with a remedy.
+    /// Returns a note for the user, with a remedy, if the region is uncached.
     #[must_use]
     pub fn note(self) -> Option<String> {
         let megabytes = self.bytes_per_second / 1e6;
@@ -74,13 +74,14 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// Finds the devices by their token in a folder of PCI devices (`/sys/bus/pci/devices`); tries for at most `limit`.
+    /// Finds the devices with this token in a folder of PCI devices (`/sys/bus/pci/devices`). Retries until `limit` has
+    /// passed.
     ///
-    /// Enables all devices of this kind, also those that turn out to belong to another program, because their memory
-    /// cannot be read before.
+    /// Enables all devices of this type, even those that turn out to belong to another program, because their memory
+    /// cannot be read before that.
     ///
     /// # Errors
-    /// [`GuestError::NotFound`], with the fault of each device of the kind; [`GuestError::NoPci`].
+    /// [`GuestError::NotFound`], with the error of each device of this type; [`GuestError::NoPci`].
     pub fn find(pci: &Path, token: Token, limit: Duration) -> Result<Devices, GuestError> {
         let begin = Instant::now();
         loop {
@@ -110,19 +111,19 @@ impl Devices {
         }
     }
 
-    /// The region's memory, opened read-only, for a reader in another process to map.
+    /// Returns the region's memory, opened read-only, for a reader in another process to map.
     #[must_use]
     pub fn region_fd(&self) -> BorrowedFd<'_> {
         self.region.as_fd()
     }
 
-    /// The size of the region in bytes.
+    /// Returns the size of the region in bytes.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
         self.region_bytes
     }
 
-    /// The words, mapped.
+    /// Maps the words.
     ///
     /// # Errors
     /// [`GuestError::Os`].
@@ -138,11 +139,11 @@ impl Devices {
         })
     }
 
-    /// The ring at a place.
+    /// Opens the ring at a place.
     ///
     /// # Errors
-    /// [`GuestError::Place`] for a place outside of the region, [`GuestError::Ring`] if there is no ring, or one
-    /// that is longer than its place.
+    /// [`GuestError::Place`] if the place is outside of the region, [`GuestError::Ring`] if it has no ring, or one that
+    /// is longer than the place.
     pub fn ring(&self, place: &Place) -> Result<Ring<Mapping>, GuestError> {
         if !place.fits(self.region_bytes) {
             return Err(GuestError::Place { place: *place, region_bytes: self.region_bytes });
@@ -157,14 +158,14 @@ impl Devices {
         ring.map_err(|source| GuestError::Ring { place: *place, source })
     }
 
-    /// Measures how fast this process reads the region: the best rate of pieces of its beginning, of at most
+    /// Measures how fast this process reads the region: the highest rate of the pieces at its beginning, of at most
     /// [`MEASURED_BYTES_MAX`] in [`MEASURING_TIME_MAX`].
     #[must_use]
     pub fn bandwidth(&self) -> Bandwidth {
         let begin = Instant::now();
         let mut best: f64 = 0.0;
         for piece in self.head.words().chunks(PIECE_WORDS) {
-            // In the second round all of its pages are mapped, here and at the host. Other programs may use the
+            // In the second round all pages of the piece are mapped, here and at the host. Other programs may use the
             // processor meanwhile, so one fast piece is enough.
             for _ in 0..2 {
                 let begin = Instant::now();
@@ -181,7 +182,7 @@ impl Devices {
     }
 }
 
-/// The devices that were found.
+/// The devices that a search has found.
 struct Found {
     /// The region's descriptor, size, and beginning.
     region: Option<(OwnedFd, u64, Mapping)>,
@@ -213,9 +214,10 @@ fn look(pci: &Path, token: Token) -> std::io::Result<Found> {
     Ok(found)
 }
 
-/// Enables a device and reads its header, which must have the token and fit its BAR.
+/// Enables a device and reads its header, which must have the token and state the size of the BAR.
 fn identify(device: &Device, token: Token) -> Result<Header, DeviceError> {
-    // Checked before the device is enabled: without an address the kernel refuses that, and logs it each time.
+    // Checked before the device is enabled: without an address the kernel refuses to enable it, and logs that each
+    // time.
     let bar = device.bar_bytes()?;
     device.enable()?;
     if bar < WORDS_BYTES {
@@ -249,8 +251,8 @@ fn map_head(device: &Device, fd: OwnedFd, bytes: u64) -> Result<Mapping, DeviceE
     if have < bytes {
         return Err(DeviceError::Short { bytes: have });
     }
-    // SAFETY: it has this size, as just checked, and a BAR keeps its size while its device exists (for when it does
-    // not, see the head of this file). It is accessed as `Words` only.
+    // SAFETY: the file has this size, as just checked, and a BAR keeps its size while its device exists (for when it
+    // does not, see the head of this file). It is accessed as `Words` only.
     unsafe { Mapping::map_part(fd, 0, bytes, Access::Read) }.map_err(DeviceError::Map)
 }
 

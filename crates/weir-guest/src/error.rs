@@ -1,4 +1,4 @@
-//! Errors of the host's devices, and of their contents.
+//! Errors of the host's devices and their contents.
 
 use std::fmt;
 use std::io;
@@ -10,35 +10,35 @@ use weir_region::limits::SLOTS_MAX;
 use weir_region::{NotOurs, Place, Token};
 use weir_ring::RingError;
 
-/// Why rings of the host cannot be reached.
+/// Why the host's rings cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum GuestError {
-    /// The devices of this token are not all there.
+    /// One or both devices with this token do not exist.
     #[error(
         "{missing} (token {token}) did not appear among the PCI devices in {} ms; {}{}",
         waited.as_millis(), SeenList(seen), remedy(seen)
     )]
     NotFound {
-        /// Which of the two, or both.
+        /// The missing device, or both.
         missing: &'static str,
-        /// The token that was searched.
+        /// The token that was searched for.
         token: Token,
-        /// For how long.
+        /// How long the search took.
         waited: Duration,
-        /// The devices of that kind that are there, and why each is not one of them.
+        /// The existing devices of this type, and why each of them was not used.
         seen: Vec<SeenDevice>,
     },
     /// The folder of PCI devices cannot be read.
     #[error("cannot list the PCI devices in {}; is sysfs mounted, and has this machine PCI?", folder.display())]
     NoPci {
-        /// The folder.
+        /// Path of the folder.
         folder: PathBuf,
         /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A place that the region cannot have.
+    /// The host named a place that is not possible in the region.
     #[error(
         "the host names a place in the region that cannot be: {} bytes at {}, slot {}, in a region of {region_bytes} \
          bytes; use the same release of Weir on both sides",
@@ -56,13 +56,13 @@ pub enum GuestError {
         place.offset, place.bytes
     )]
     Ring {
-        /// The place.
+        /// The place that the host named.
         place: Place,
-        /// The error.
+        /// Error of the ring.
         #[source]
         source: RingError,
     },
-    /// A slot that is none.
+    /// The slot does not exist.
     #[error(
         "there is no slot {slot}: the words have {SLOTS_MAX}; use the same release of Weir on both sides"
     )]
@@ -70,12 +70,12 @@ pub enum GuestError {
         /// The requested slot.
         slot: u32,
     },
-    /// A line that a sleeper's wake page does not have.
+    /// The sleeper's wake page does not have this line.
     #[error("the sleeper has {lines} lines and waits on line {line}; refuse it")]
     Line {
-        /// The line.
+        /// Number of the line.
         line: usize,
-        /// Those that there are.
+        /// Number of lines of the page.
         lines: usize,
     },
     /// A system call failed.
@@ -95,12 +95,12 @@ impl GuestError {
     }
 }
 
-/// A device that is of the right kind and not the right one, or cannot be used yet.
+/// A device of the right type that is another one, or cannot be used yet.
 #[derive(Debug)]
 pub struct SeenDevice {
-    /// Its PCI address, as sysfs writes it.
+    /// PCI address of the device, in the format of sysfs.
     pub address: String,
-    /// Why.
+    /// Why the device was not used.
     pub why: DeviceError,
 }
 
@@ -108,46 +108,47 @@ pub struct SeenDevice {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// A file of the device's in sysfs.
+    /// A file of the device in sysfs could not be used.
     #[error("{doing} `{file}` failed")]
     File {
-        /// Reading, writing, opening.
+        /// The action that failed: reading, writing, opening.
         doing: &'static str,
-        /// The file.
+        /// Name of the file.
         file: &'static str,
         /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// Its BAR has no address.
+    /// The device's BAR has no address.
     #[error("its memory (BAR 2) has no address yet, or there is no room for it")]
     NoBar,
-    /// Its BAR is too short to hold even a header.
+    /// The device's BAR is too short even for a header.
     #[error("its memory (BAR 2) has {bytes} bytes")]
     Short {
-        /// Bytes of the BAR, or of what can be mapped of it.
+        /// Bytes of the BAR, or of its file.
         bytes: u64,
     },
-    /// Its BAR cannot be mapped.
+    /// The device's BAR cannot be mapped.
     #[error("its memory (BAR 2) cannot be mapped")]
     Map(#[source] RingError),
-    /// Its memory holds something else.
+    /// The device's memory does not begin with a valid header.
     #[error("its memory is not a Weir daemon's")]
     NotOurs(#[source] NotOurs),
-    /// It is of an earlier time, or another daemon's.
+    /// The device belongs to an earlier session, or to another daemon.
     #[error("it has another token, {0}")]
     OtherToken(Token),
-    /// Its header does not fit its BAR.
+    /// The length in the device's header is not that of its BAR.
     #[error("its header says {header} bytes, and its memory (BAR 2) has {bar}")]
     Bytes {
-        /// As the header says.
+        /// Bytes that the header states.
         header: u64,
-        /// As the kernel says.
+        /// Bytes that the kernel states.
         bar: u64,
     },
 }
 
-/// The devices that were seen, each with its reason and what that came from: the caller has no other way to it.
+/// Formats the devices that were seen, each with its error and that error's sources, which the caller cannot get
+/// otherwise.
 struct SeenList<'a>(&'a [SeenDevice]);
 
 impl fmt::Display for SeenList<'_> {
@@ -168,7 +169,7 @@ impl fmt::Display for SeenList<'_> {
     }
 }
 
-/// A remedy for devices that did not appear.
+/// Returns a remedy for devices that did not appear.
 fn remedy(seen: &[SeenDevice]) -> &'static str {
     let is_denied = |why: &DeviceError| {
         let kind = match why {

@@ -1,8 +1,9 @@
-//! Inside a virtual machine: the devices that the host plugs in, the rings in them, and who is woken.
+//! Code for the inside of a virtual machine: finds the devices that the host plugs in, opens the rings in them, and
+//! wakes readers.
 //!
-//! The host writes rings into a *region*, which the guest can only read, and looks at *words*, which only the guest
-//! writes (`weir-region`). Applications in the guest read the rings as any others do (`weir-ring`); this crate has the
-//! parts that the broker needs to serve them.
+//! The host writes rings into a *region*, which the guest can only read, and reads *words*, which only the guest writes
+//! (`weir-region`). Applications in the guest read these rings like any others (`weir-ring`). This crate has the parts
+//! that the broker needs to serve these applications.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -8,7 +8,7 @@ use weir_region::words::{AWAKE, position_at, threshold_at};
 use weir_ring::memory::Access;
 use weir_ring::{AtomicU64, Mapping, RingError, Words as _};
 
-/// The words, mapped. The broker has them alone: the writer of a line decides when the host rings for it.
+/// The mapped words. Only the broker has them, because whoever writes a line decides when the host sends bells.
 #[derive(Debug)]
 pub struct Words {
     page: Mapping,
@@ -18,16 +18,16 @@ impl Words {
     /// Maps the words' BAR.
     ///
     /// # Safety
-    /// `fd` must keep [`WORDS_BYTES`] bytes while they are mapped, and nothing in this process may reach them otherwise
-    /// than as `AtomicU64`.
+    /// `fd` must keep [`WORDS_BYTES`] bytes while they are mapped, and nothing in this process may access them except
+    /// as `AtomicU64`.
     pub(crate) unsafe fn map(fd: OwnedFd) -> Result<Words, RingError> {
-        // SAFETY: the caller's word for both.
+        // SAFETY: the caller promises both.
         let page = unsafe { Mapping::map(fd, WORDS_BYTES, Access::Write) }?;
         Ok(Words { page })
     }
 
-    /// Has the host ring once the slot's ring holds `ordinal` frames; [`AWAKE`]: not at all. No fence is behind this
-    /// store: [`arming`](crate::arming) makes the one that it needs.
+    /// Makes the host send a bell once the slot's ring has `ordinal` frames; [`AWAKE`]: never. There is no fence after
+    /// this store: [`arming`](crate::arming) makes the fence that it needs.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -35,7 +35,7 @@ impl Words {
         self.threshold(slot).store(ordinal, Ordering::Relaxed);
     }
 
-    /// Says how far the slowest reader of the slot's ring has come: the ordinal of its next frame.
+    /// Reports how far the slowest reader of the slot's ring has read: the ordinal of its next frame.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -47,20 +47,20 @@ impl Words {
         self.word(threshold_at(slot))
     }
 
-    /// Nobody sleeps on this slot, or reads it.
+    /// Clears the line of a slot without sleepers and readers.
     pub(crate) fn clear(&self, slot: u32) {
         self.set_threshold(slot, AWAKE);
         self.set_position(slot, 0);
     }
 
-    /// The same for all slots: data that an earlier broker left there is invalid.
+    /// Clears the lines of all slots: values that an earlier broker left there are not valid.
     pub(crate) fn clear_all(&self) {
         (0..SLOTS_MAX).for_each(|slot| self.clear(slot));
     }
 
-    /// A word by its place in bytes.
+    /// Returns the word at byte `at`.
     fn word(&self, at: u64) -> &AtomicU64 {
-        // `weir_region::words` gives multiples of 8 on the page, and this is 64 bits wide (`weir_ring::geometry`).
+        // `weir_region::words` returns multiples of 8 within the page, and `usize` has 64 bits (`weir_ring::geometry`).
         &self.page.words()[at as usize / 8]
     }
 }

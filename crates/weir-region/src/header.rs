@@ -1,4 +1,4 @@
-//! The beginning of the region and of the words.
+//! The header at the beginning of the region and of the words.
 
 use std::fmt;
 
@@ -6,20 +6,20 @@ use thiserror::Error;
 
 use crate::limits::{LINE_BYTES, REGION_BYTES_MAX, REGION_BYTES_MIN, WORDS_BYTES};
 
-/// Of both; the last byte is the version.
+/// The first bytes of both kinds of memory; the last byte is the version.
 const MAGIC: [u8; 8] = *b"WEIR-VM\x01";
 
-/// Which of the two it is.
+/// The kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The rings.
+    /// The region, which has the rings.
     Region,
-    /// The guest's words.
+    /// The words, which the guest writes.
     Words,
 }
 
-/// A number that the host draws for each guest and each time it plugs the devices in: it tells them from those of
-/// other programs, and from those that were there before.
+/// A random number that the host draws for each guest, each time that it plugs the devices in. It distinguishes them
+/// from devices of other programs, and from those of an earlier session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Token(pub [u8; 16]);
 
@@ -51,40 +51,40 @@ impl std::str::FromStr for Token {
     }
 }
 
-/// The beginning of the memory.
+/// The contents of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which of the two it is.
+    /// The kind of memory.
     pub kind: Kind,
-    /// Whose.
+    /// The token of the session.
     pub token: Token,
-    /// Bytes of all of it.
+    /// Length of the whole memory in bytes.
     pub bytes: u64,
 }
 
-/// Why memory is none of ours, or none that can be used.
+/// Why memory does not belong to Weir, or cannot be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotOurs {
-    /// It begins otherwise.
+    /// The memory begins with other bytes.
     #[error("it does not begin as memory of a Weir daemon does")]
     Magic,
-    /// It is of another version.
+    /// The header has another version.
     #[error("it has version {0}, and this program knows version {known}", known = MAGIC[7])]
     Version(u8),
-    /// It is neither the region nor the words.
+    /// The memory is neither the region nor the words.
     #[error("it is of an unknown kind, {0}")]
     Kind(u8),
-    /// Its length makes no sense.
+    /// The length in the header is not possible.
     #[error("it says that it has {0} bytes, which it cannot have")]
     Bytes(u64),
-    /// A token that is none.
+    /// The text is not a token.
     #[error("a token has 32 hexadecimal digits")]
     Token,
 }
 
 impl Header {
-    /// Its bytes.
+    /// Encodes the header.
     #[must_use]
     pub fn encode(&self) -> [u8; LINE_BYTES as usize] {
         let mut line = [0; LINE_BYTES as usize];
@@ -98,7 +98,7 @@ impl Header {
         line
     }
 
-    /// Reads it.
+    /// Decodes a header.
     ///
     /// # Errors
     /// [`NotOurs`].

@@ -1,8 +1,8 @@
 //! The memory that a virtual machine shares with a daemon on its host.
 //!
-//! A guest has two devices of QEMU's (`ivshmem-plain`): the *region*, which it can only read, with a ring for each of
-//! its feeds; and the *words*, one page that it writes, with a line for each feed. Both begin with a [`Header`], by
-//! which the guest finds them among its devices, however many others there are.
+//! A guest has two QEMU devices (`ivshmem-plain`). The *region*, which the guest can only read, has a ring for each
+//! feed of the guest. The *words* are a page that the guest writes, with a line for each feed. Both begin with a
+//! [`Header`], by which the guest finds them among its devices.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -17,8 +17,8 @@
 //! words    header | line of slot 0 | line of slot 1 | ...              4 KiB, 64 bytes each
 //! ```
 //!
-//! Neither side trusts the other's words: the host takes a threshold as what it is, a wish to be woken; the guest
-//! reads a ring as any other (`weir-ring`), behind its own bounds.
+//! Neither side trusts the memory that the other writes. A threshold is for the host only a request to be woken. The
+//! guest reads a ring like any other (`weir-ring`), within its own bounds.
 #![forbid(unsafe_code)]
 
 pub mod header;

@@ -11,12 +11,12 @@ pub struct Place {
     pub offset: u64,
     /// Length in bytes: a multiple of [`UNIT_BYTES`].
     pub bytes: u64,
-    /// Number of the line.
+    /// Number of the line in the words.
     pub slot: u32,
 }
 
 impl Place {
-    /// Whether it is valid in a region of this many bytes.
+    /// Whether the place is valid in a region of this many bytes.
     #[must_use]
     pub fn fits(&self, region_bytes: u64) -> bool {
         let is_whole = |bytes: u64| bytes != 0 && bytes.is_multiple_of(UNIT_BYTES);

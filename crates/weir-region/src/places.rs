@@ -1,17 +1,17 @@
-//! Which places of a region are taken.
+//! Allocates places in a region, on the host.
 
 use crate::limits::{SLOTS_MAX, UNIT_BYTES};
 use crate::place::Place;
 
-/// Allocates places of a region: the first gap that is long enough.
+/// Allocates places in a region: the first gap that is long enough.
 #[derive(Clone, Debug)]
 pub struct Places {
     region_bytes: u64,
-    /// In order of their offsets.
+    /// Places in use, in order of their offsets.
     taken: Vec<Place>,
 }
 
-/// A ring finds no place.
+/// Why a ring gets no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPlace {
     /// There is no gap of this many bytes.
@@ -21,32 +21,32 @@ pub enum NoPlace {
         need.div_ceil(UNIT_BYTES), region / UNIT_BYTES, longest / UNIT_BYTES
     )]
     Room {
-        /// Bytes of the ring.
+        /// Bytes that the ring needs.
         need: u64,
-        /// Those of the region.
+        /// Bytes of the region.
         region: u64,
-        /// The longest gap.
+        /// Bytes of the longest gap.
         longest: u64,
     },
-    /// There is no line.
+    /// All lines are in use.
     #[error("a guest has {SLOTS_MAX} feeds at most; close one")]
     Slot,
 }
 
 impl Places {
-    /// All places of a region of this many bytes, after its header.
+    /// Creates an allocator for a region of this many bytes, of which only the header is in use.
     #[must_use]
     pub fn new(region_bytes: u64) -> Places {
         Places { region_bytes, taken: Vec::new() }
     }
 
-    /// Whether none is taken.
+    /// Whether no place is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.taken.is_empty()
     }
 
-    /// Those that are taken, in order.
+    /// Returns the places in use, in order of their offsets.
     #[must_use]
     pub fn taken(&self) -> &[Place] {
         &self.taken
@@ -74,7 +74,7 @@ impl Places {
         Err(NoPlace::Room { need: bytes, region: self.region_bytes, longest })
     }
 
-    /// Gives one back; one that is not taken makes no difference.
+    /// Frees a place. Does nothing if the place is not in use.
     pub fn give_back(&mut self, place: Place) {
         self.taken.retain(|other| *other != place);
     }

@@ -1,15 +1,15 @@
-//! The guest's lines: for each of its feeds, when it wants to be woken, and how far its readers have come.
+//! The guest's lines: for each of its feeds, when the guest wants to be woken, and how far its readers have read.
 //!
-//! A line has two words of 8 bytes, as the guest's processor stores them (little-endian): the *threshold*, an ordinal
-//! of the ring at which somebody in the guest wants to be woken, as in `weir-ring`'s wake pages (all ones: nobody
-//! sleeps); and the *position*, the ordinal that the slowest reader takes next.
+//! A line has two words of 8 bytes, as the guest's processor stores them (little-endian). The *threshold* is an ordinal
+//! of the ring at which some reader in the guest wants to be woken, as in `weir-ring`'s wake pages (all ones: no reader
+//! sleeps). The *position* is the ordinal of the slowest reader's next frame.
 
 use crate::limits::{LINE_BYTES, SLOTS_MAX};
 
 /// The threshold of a line without a sleeping reader.
 pub const AWAKE: u64 = u64::MAX;
 
-/// Offset of a feed's threshold, in bytes.
+/// Returns the offset of a feed's threshold, in bytes.
 ///
 /// # Panics
 /// If there is no such line.
@@ -19,7 +19,7 @@ pub fn threshold_at(slot: u32) -> u64 {
     LINE_BYTES * (u64::from(slot) + 1)
 }
 
-/// Offset of its position.
+/// Returns the offset of a feed's position, in bytes.
 ///
 /// # Panics
 /// If there is no such line.

@@ -1,5 +1,4 @@
-//! A reader's own copy of some records, for parsing and further work, so that nothing the writer
-//! does afterwards can matter.
+//! A reader's own copy of some records. Later stores of the writer cannot change the copy while it is parsed.
 
 use weir_frame::record::{EPB_TYPE, Outline, Record, RecordError};
 
@@ -7,29 +6,30 @@ use crate::copy;
 use crate::geometry::PADDING_MIN_BYTES;
 use crate::sync::AtomicU64;
 
-/// Bytes copied at a time by default: a few hundred small frames, and half of a first-level cache, so that the copy
-/// is still there when it is parsed.
+/// Default number of bytes that a poll copies: a few hundred small frames, and half of a first-level cache, so that the
+/// copy is still in the cache when it is parsed.
 const CHUNK_BYTES: u32 = 16 * 1024;
 
-/// Cache lines of the next chunk that are fetched while the caller works on this one: about as many as a core can wait
-/// for at a time. 32 were slower.
+/// Cache lines of the next chunk that are prefetched while the caller works on the current chunk: about as many as a
+/// core can have in flight. 32 were slower.
 const FETCHED_LINES: usize = 12;
 
-/// Whole records, copied out of one block and confirmed.
+/// Complete records, copied out of one block. The reader has confirmed that the writer did not overwrite them
+/// meanwhile.
 ///
-/// Made once and filled by each [`Reader::poll`](crate::Reader::poll); it grows only for records
+/// Create one batch and let each [`Reader::poll`](crate::Reader::poll) fill it. Its memory grows only for a record
 /// longer than any before.
 #[derive(Debug)]
 pub struct Batch {
     words: Vec<u64>,
-    /// Bytes that a poll copies at most, but for one longer record.
+    /// Most bytes that a poll copies, unless a single record is longer.
     chunk_bytes: u32,
-    /// Where the first record begins in `words`: 0 or 4.
+    /// Offset in `words` of the first record, in bytes: 0 or 4.
     start: usize,
-    /// Where the last whole record ends.
+    /// Offset of the end of the last complete record.
     end: usize,
     frames: u32,
-    /// Highest interface id among the records.
+    /// Highest interface id that `keep_whole` found, as the ring numbers interfaces.
     highest_id: u32,
 }
 
@@ -47,14 +47,14 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// An empty batch, of about 16 KiB at a time.
+    /// Creates an empty batch. A poll copies about 16 KiB into it.
     #[must_use]
     pub fn new() -> Self {
         Batch::default()
     }
 
-    /// From the next poll on, takes so many bytes at a time, 16 KiB or more: for callers that hand them on without
-    /// looking at each frame, such as to a file.
+    /// Sets how many bytes a poll copies, from now on: at least 16 KiB. Larger chunks are for callers that pass the
+    /// bytes on, for example to a file, without parsing each frame.
     pub fn set_chunk_bytes(&mut self, bytes: u32) {
         self.chunk_bytes = bytes.max(CHUNK_BYTES);
     }
@@ -63,41 +63,42 @@ impl Batch {
         self.chunk_bytes
     }
 
-    /// Frames in it.
+    /// Returns the number of frames.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames as usize
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no frames.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames == 0
     }
 
-    /// The records, oldest first.
+    /// Returns the records, oldest first.
     #[must_use]
     pub fn records(&self) -> Records<'_> {
         Records::of(self.block_bytes())
     }
 
-    /// The same records as one run of pcapng blocks, to be written to a file as they are.
+    /// Returns the same records as consecutive pcapng blocks, which can be written to a file unchanged.
     #[must_use]
     pub fn block_bytes(&self) -> &[u8] {
         &self.bytes()[self.start..self.end]
     }
 
-    /// Highest interface id among the records, as the ring numbers them; 0 if there are none.
+    /// Returns the highest interface id that [`Reader::poll`](crate::Reader::poll) found among the records, as the ring
+    /// numbers interfaces; 0 if there were none.
     #[must_use]
     pub fn highest_interface_id(&self) -> u32 {
         self.highest_id
     }
 
-    /// Gives each record the interface id that `number` has for its own: for a merge of rings, whose output
-    /// numbers interfaces otherwise than they do.
+    /// Replaces the interface id of each record by the result of `number`: for a merge of rings, whose output numbers
+    /// interfaces differently from the rings.
     pub fn renumber(&mut self, mut number: impl FnMut(u32) -> u32) {
         let (mut at, mut left) = (self.start, self.frames);
-        // Only complete records, because of `keep_whole`. The length is that of the copy, which does not change.
+        // All records are complete (`keep_whole`), and the lengths in this copy do not change.
         while left > 0 {
             let (bytes, id) = (self.half(at + 4), self.half(at + 8));
             self.set_half(at + 8, number(id));
@@ -106,7 +107,7 @@ impl Batch {
         }
     }
 
-    /// Keeps the first `frames` records.
+    /// Removes all records but the first `frames`.
     pub fn truncate(&mut self, frames: u32) {
         if frames < self.frames {
             let bytes: usize =
@@ -115,7 +116,7 @@ impl Batch {
         }
     }
 
-    /// The 32 bits at byte `at`, a multiple of 4.
+    /// Returns the 32 bits at byte `at`, a multiple of 4.
     fn half(&self, at: usize) -> u32 {
         (self.words[at / 8] >> (at % 8 * 8)) as u32
     }
@@ -130,7 +131,8 @@ impl Batch {
         (self.start, self.end, self.frames, self.highest_id) = (0, 0, 0, 0);
     }
 
-    /// Copies up to `bytes` bytes (at least one chunk's worth is tried first by the caller).
+    /// Copies `bytes` bytes from byte `at` of a block. The batch has no frames until [`keep_whole`](Batch::keep_whole)
+    /// has counted them.
     pub(crate) fn copy(&mut self, words: &[AtomicU64], at: u32, bytes: u32) {
         let first = at as usize / 8;
         let last = (at + bytes).div_ceil(8) as usize;
@@ -144,15 +146,15 @@ impl Batch {
         (self.frames, self.highest_id) = (0, 0);
     }
 
-    /// Fetches the first lines of what the next call copies, so that they arrive meanwhile.
+    /// Prefetches the first cache lines of the bytes that the next call of [`copy`](Batch::copy) copies.
     pub(crate) fn fetch(&self, words: &[AtomicU64], at: u32, until: u32) {
         for line in (at..until).step_by(64).take(FETCHED_LINES) {
             copy::prefetch(words, line);
         }
     }
 
-    /// Keeps the whole records: walks the copied bytes and cuts behind the last whole record.
-    /// Returns how the walk ended and the bytes that records take.
+    /// Walks over the copied bytes and drops those after the last complete record. Returns the number of bytes that the
+    /// complete records have, and why the walk stopped.
     pub(crate) fn keep_whole(&mut self) -> (u32, WalkEnd) {
         let (start, end) = (self.start, self.end);
         let bytes = &self.bytes()[start..end];
@@ -161,7 +163,7 @@ impl Batch {
             if at == bytes.len() {
                 break WalkEnd::Everything;
             }
-            // The type comes first: a padding block may be shorter than any record.
+            // The block type is checked before the length: a padding block may be shorter than any record.
             let Some(head) = bytes[at..].first_chunk::<8>() else {
                 break WalkEnd::CutOff { need: u64::from(PADDING_MIN_BYTES) };
             };
@@ -199,24 +201,24 @@ impl Batch {
 /// Why a walk over copied records stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkEnd {
-    /// At the end of the copied bytes.
+    /// The end of the copied bytes.
     Everything,
-    /// A record goes on behind the copied bytes.
+    /// A record continues behind the copied bytes.
     CutOff { need: u64 },
-    /// A block that is no frame: the padding at the end of a closed block, or corruption.
+    /// A block that is not a record of a frame: the padding at the end of a closed block, or corruption.
     OtherBlock { block_type: u32, bytes: u32 },
-    /// A record that contradicts itself.
+    /// A record whose fields contradict each other.
     Corrupt,
 }
 
-/// The records of a [`Batch`], or of a part of it.
+/// Iterator over the records of a [`Batch`], or over a part of them.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Records<'a> {
-    /// Of whole records, end to end.
+    /// Creates an iterator over consecutive, complete records.
     #[must_use]
     pub fn of(bytes: &'a [u8]) -> Records<'a> {
         Records { bytes }
@@ -228,7 +230,7 @@ impl<'a> Iterator for Records<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Record<'a>> {
-        // Whole records only, as `keep_whole` left them: there is none at the end, and not before.
+        // `keep_whole` left only complete records, so parsing fails only at the end.
         let record = Record::parse_again(self.bytes)?;
         self.bytes = &self.bytes[record.block.len()..];
         Some(record)

@@ -1,13 +1,13 @@
-//! Bytes into and out of ring memory: the one place that moves them.
+//! Copies bytes into and out of ring memory. No other module does that.
 //!
-//! | way | where | unit |
+//! | implementation | used on | unit |
 //! |---|---|---|
-//! | [`vector`] | x86-64 | up to 32 bytes, by instructions that the compiler cannot see through |
-//! | [`words`] | elsewhere; models and Miri, which cannot see through them either | a 64-bit atomic |
+//! | [`vector`] | x86-64 | up to 32 bytes, in assembly, which the compiler does not analyse |
+//! | [`words`] | other processors; under loom and Miri, which cannot run assembly | a 64-bit atomic |
 //!
-//! Both put the same bytes at the same places (a test holds them together). They differ in what somebody sees who looks
-//! at bytes that are being written: nobody believes that before they were published, or after the block was claimed
-//! again, so nothing of the algorithm rests on it (decision 0003).
+//! Both store the same bytes at the same places; a test compares them. They differ in the bytes that a reader gets that
+//! loads them while they are stored. No reader uses such bytes: they are not yet published, or the block has been
+//! claimed again. So the algorithm does not depend on the implementation (decision 0003).
 
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -21,7 +21,7 @@ pub use vector::{load, prefetch, store_record};
 #[cfg(not(all(target_arch = "x86_64", not(loom), not(miri))))]
 pub use words::{load, prefetch, store_record};
 
-/// Two halves as a word.
+/// Joins two halves to a word.
 pub const fn join(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }

@@ -4,39 +4,39 @@ use std::io;
 
 use thiserror::Error;
 
-/// Why a ring cannot be made, attached or read.
+/// Why a ring cannot be created, attached or read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RingError {
-    /// The memory ends before the ring does.
+    /// The memory is smaller than the ring.
     #[error("ring memory has {have} bytes of the {need} that its header asks for")]
     TooSmall {
-        /// Bytes that are there.
+        /// Bytes of the memory.
         have: u64,
         /// Bytes that are needed.
         need: u64,
     },
-    /// The block count is not one that a ring can have.
+    /// A ring cannot have this number of data blocks.
     #[error(
         "a ring cannot have {blocks} data blocks of 1 MiB; use a power of two from {min} to {max}"
     )]
     BadBlockCount {
-        /// The requested or found value.
+        /// Requested or found number of data blocks.
         blocks: u64,
         /// Fewest blocks.
         min: u64,
         /// Most blocks.
         max: u64,
     },
-    /// Not a ring at all.
+    /// The memory does not hold a ring.
     #[error(
         "this memory is not a Weir ring (no magic at offset {offset:#x}); was it handed over whole?"
     )]
     NotARing {
-        /// Where the magic should be.
+        /// Offset at which the magic should be.
         offset: usize,
     },
-    /// A ring of another format version.
+    /// The ring has another format version.
     #[error(
         "ring format {found}, but this build reads {known}; use the same release on both sides"
     )]
@@ -54,44 +54,44 @@ pub enum RingError {
     HeaderTooLong {
         /// Interfaces to describe.
         interfaces: usize,
-        /// Bytes that they need.
+        /// Bytes that the descriptions need.
         need: usize,
         /// Bytes of the header area.
         have: usize,
     },
-    /// An interface that cannot share a ring with those that are described in it.
+    /// The interface cannot share a ring with the interfaces that are described in it.
     #[error(
         "{interface}: a ring has interfaces of one link type and snaplen, {link_type} and {snaplen} in this one; give \
          this interface a feed of its own"
     )]
     OtherKind {
-        /// The interface.
+        /// Name of the interface that was to be added.
         interface: String,
         /// Link type of the ring.
         link_type: u16,
         /// Snaplen of the ring.
         snaplen: u32,
     },
-    /// The memory is mapped read-only: only a ring's owner describes interfaces in it.
+    /// The memory is mapped read-only: only the owner of a ring describes interfaces in it.
     #[error("this memory is a reader's; only the owner of a ring adds interfaces to it")]
     ReadOnly,
-    /// Ring memory that contradicts itself: a hostile or broken writer.
+    /// The contents of ring memory contradict each other: the writer is hostile or broken.
     #[error("ring memory is corrupt at block {block}, offset {offset}: {what}")]
     Corrupt {
         /// Number of the block since the ring began.
         block: u64,
         /// Byte offset in the block.
         offset: u32,
-        /// The value that does not fit.
+        /// The value that is not valid.
         what: &'static str,
     },
-    /// Memory that its owner could take away under a reader.
+    /// The owner of the memory could take it away from a reader.
     #[error(
         "the ring's memory is neither a memfd sealed against shrinking, growing and writing nor a frozen BPF array, so \
          its owner could end this process; refuse it, or trust the owner"
     )]
     NotSealed,
-    /// Sealed memory of which pages are missing: the reader would allocate them, and be charged for them.
+    /// Pages of the sealed memory are missing: the reader would allocate them, and be charged for them.
     #[error(
         "only {have} bytes of the {need} of the ring's memory are there; refuse it, or ask its owner to allocate it \
          whole"
@@ -102,33 +102,33 @@ pub enum RingError {
         /// Bytes of the memory.
         need: u64,
     },
-    /// Reserved huge pages that are not there.
+    /// The system does not have enough free huge pages.
     #[error(
         "a ring takes {pages} huge pages of 2 MiB, which are not free; reserve more (`sysctl vm.nr_hugepages`), or \
          take ordinary pages"
     )]
     NoHugePages {
-        /// Pages that the ring takes.
+        /// Huge pages that the ring needs.
         pages: u64,
         /// The kernel's error.
         #[source]
         source: io::Error,
     },
-    /// A wake page that a consumer's `Sleeper` did not make.
+    /// The descriptor is not a wake page, which a consumer's `Sleeper` makes.
     #[error(
         "this is no wake page (a memfd sealed against resizing and future writes); refuse the consumer"
     )]
     NotAWakePage,
-    /// A waker that a consumer's `Sleeper` did not make.
+    /// The descriptor is not a waker, which a consumer's `Sleeper` makes.
     #[error("this is no waker (a Unix socket of sequenced packets); refuse the consumer")]
     NotAWaker,
-    /// The writer's side has gone without closing its rings.
+    /// The process that wrote the rings has ended without closing them.
     #[error(
         "the process that wrote the ring has ended without closing it; what was in the ring was read, {frames} frames; \
          start the capture again"
     )]
     WriterGone {
-        /// Frames that the ring ever had.
+        /// Frames that were written into the ring.
         frames: u64,
     },
     /// A system call failed.

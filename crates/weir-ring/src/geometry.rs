@@ -1,4 +1,4 @@
-//! The offset of every word of a ring. `bpf/ring.h` has the same in C; tests compare the two.
+//! Offsets of all words of a ring. `bpf/ring.h` has the same offsets in C; tests compare the two.
 //!
 //! ```text
 //! block 0   0x00000  pcapng header area: SHB, IDBs, one local-use block that fills the area
@@ -13,12 +13,12 @@ use weir_frame::record::CAPLEN_MAX;
 
 use crate::error::RingError;
 
-/// Bytes of a block: the unit of padding, of direct writes and of being lapped.
+/// Bytes of a block. A block is padded, written to disk with direct I/O, and overwritten as a whole.
 pub const BLOCK_BYTES: u32 = 1 << 20;
 pub use crate::limits::{DATA_BLOCKS_MAX, DATA_BLOCKS_MIN};
 /// Bytes of the pcapng header area at the start of block 0.
 pub const HEADER_AREA_BYTES: u32 = 0x10000;
-/// Where the ring's own words begin.
+/// Index of the first of the ring's own words.
 pub(crate) const META_WORD: usize = HEADER_AREA_BYTES as usize / 8;
 /// Low half: interfaces described. High half: bytes of the section header and of these descriptions.
 pub(crate) const INTERFACES_WORD: usize = META_WORD + 4;
@@ -35,15 +35,15 @@ const WRITER_AT: u32 = META_AT + 0x100;
 const INDEX_AT: u32 = META_AT + 0x1000;
 const ENTRY_WORDS: usize = 8;
 
-/// The longest frame of each size class, and the room that a record of it is given: 28 header +
-/// 20 options + 4 length, and 12 for the padding block that must still fit behind it.
+/// The longest frame of each size class, and the free space that its record needs in a block: 28 bytes of header, 20 of
+/// options and 4 of length, and 12 for the padding block that must still fit behind the record.
 ///
-/// A record may begin only where its class fits. The classes are there for the BPF verifier, which
-/// must see `offset + length` bounded by constants; all writers follow the same rule, so that the
-/// same frames make the same bytes. See `docs/decisions/0002-size-classes.md`.
+/// A record may begin only where its size class fits. The BPF verifier needs the classes: it must see constant bounds
+/// of `offset + length`. All writers follow the same rule, so that the same frames make the same bytes. See
+/// `docs/decisions/0002-size-classes.md`.
 ///
-/// Short frames, jumbo frames, super-frames of 64 KiB, those of BIG TCP as it is mostly set up (192 KiB), and the
-/// longest of BIG TCP (512 KiB), each with its link-layer header and tags.
+/// The classes are for short frames, jumbo frames, super-frames of 64 KiB, those of BIG TCP with its usual limit (192
+/// KiB), and the longest of BIG TCP (512 KiB), each with its link-layer header and tags.
 pub const CLASSES: [Class; 5] =
     [class(2048), class(10 * 1024), class(68 * 1024), class(196 * 1024), class(CAPLEN_MAX)];
 
@@ -52,7 +52,7 @@ pub const CLASSES: [Class; 5] =
 pub struct Class {
     /// Longest frame in bytes.
     pub caplen_max: u32,
-    /// Bytes that must be free in the block before such a record begins.
+    /// Bytes that must be free in the block before a record of this class begins.
     pub room: u32,
 }
 
@@ -62,7 +62,7 @@ const fn class(caplen_max: u32) -> Class {
 
 const _: () = {
     use weir_frame::record::{Flags, Meta, record_bytes};
-    // The longest record of each class fits its room, with a padding block behind it.
+    // The longest record of each class fits the space of its class, with a padding block behind it.
     let meta = Meta {
         interface_id: 0,
         ts_ns: 0,
@@ -81,7 +81,8 @@ const _: () = {
 };
 
 const _: () = {
-    // The index ends before the closing length of block 0, and no writer's word shares a line with it.
+    // The index ends before the closing length of block 0. The writer's words do not share a 128-byte line with the
+    // index.
     assert!(INDEX_AT as u64 + DATA_BLOCKS_MAX * 64 <= BLOCK_BYTES as u64 - 8);
     assert!(ENTRY_WORDS * 8 == 64 && (EntryWord::LastNs as usize) < ENTRY_WORDS);
     assert!(WRITER_AT.is_multiple_of(128) && INDEX_AT.is_multiple_of(128));
@@ -92,23 +93,23 @@ const _: () = {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<crate::AtomicU64>() == 8 && align_of::<crate::AtomicU64>() == 8);
 
-/// The words that the writer alone stores to, outside the index.
+/// Words of block 0, outside the index, to which only the writer stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum WriterWord {
-    /// Blocks opened since the ring began; the newest is this minus one.
+    /// Blocks opened since the ring began. The number of the newest block is one less.
     Opened = 0,
-    /// Frames committed since the ring began: the ordinal of the next one.
+    /// Frames published since the ring began: the ordinal of the next frame.
     Ordinal = 1,
-    /// Bytes of frames kept.
+    /// Kept bytes of these frames.
     KeptBytes = 2,
-    /// Bytes of those frames on the wire.
+    /// Bytes of these frames on the wire.
     WireBytes = 3,
-    /// Offload super-frames among them.
+    /// Offload super-frames among these frames.
     SuperFrames = 4,
-    /// Not zero: nothing more will come.
+    /// Not zero: the writer has closed the ring, and writes no more frames.
     Closed = 5,
-    /// A BPF writer's own word: next free byte of the open block.
+    /// Used by BPF writers only: the offset of the next free byte of the open block.
     Offset = 16,
     /// Frames dropped because their bytes could not be read.
     DropsUnreadable = 17,
@@ -118,11 +119,11 @@ pub enum WriterWord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum EntryWord {
-    /// `2b + 2`: holds block number `b`; odd: being claimed for the next.
+    /// `2b + 2`: the entry is that of block number `b`. Odd: the writer is replacing its block by a newer one.
     Seq = 0,
-    /// Bytes that may be read; the block size once closed.
+    /// Bytes of the block that may be read; the block size once the block is closed.
     Committed = 1,
-    /// Frames among them.
+    /// Frames in the committed bytes.
     Frames = 2,
     /// Ordinal of the block's first frame.
     FirstOrdinal = 3,
@@ -132,15 +133,16 @@ pub enum EntryWord {
     LastNs = 5,
 }
 
-/// The place of everything in a ring. The fixed offsets are fields only so that models can run the
-/// same code over a few words.
+/// The offsets of everything in a ring. They are the same in all real rings, but fields here, so that models can run
+/// the same code over a few words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a block.
     pub block_bytes: u32,
     /// Data blocks, a power of two.
     pub data_blocks: u64,
-    /// Word that counts the interfaces; `None` in a model, which describes none and takes every id.
+    /// Index of the word that counts the interfaces. `None` in a model, whose ring describes no interface and accepts
+    /// every interface id.
     pub(crate) interfaces_at: Option<usize>,
     pub(crate) writer_at: usize,
     pub(crate) index_at: usize,
@@ -149,10 +151,10 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The geometry of a ring with `data_blocks` blocks of 1 MiB.
+    /// Returns the geometry of a ring with `data_blocks` blocks of 1 MiB.
     ///
     /// # Errors
-    /// [`RingError::BadBlockCount`] unless it is a power of two within the limits.
+    /// [`RingError::BadBlockCount`] unless `data_blocks` is a power of two within the limits.
     pub fn new(data_blocks: u64) -> Result<Self, RingError> {
         let (min, max) = (DATA_BLOCKS_MIN, DATA_BLOCKS_MAX);
         if !data_blocks.is_power_of_two() || !(min..=max).contains(&data_blocks) {
@@ -169,7 +171,7 @@ impl Geometry {
         })
     }
 
-    /// A toy ring without a header, for models: every block holds one or two tiny records.
+    /// Returns the geometry of a tiny ring without a header, for models: each block holds one or two small records.
     #[doc(hidden)]
     #[must_use]
     pub fn model(block_bytes: u32, data_blocks: u64, room: u32) -> Self {
@@ -186,29 +188,30 @@ impl Geometry {
         }
     }
 
-    /// Words of the whole ring.
+    /// Returns the number of words of the whole ring.
     #[must_use]
     pub fn total_words(&self) -> usize {
         self.data_at + self.block_words() * self.data_blocks as usize
     }
 
-    /// Bytes of the whole ring.
+    /// Returns the number of bytes of the whole ring.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.total_words() as u64 * 8
     }
 
-    /// Room that a record with this caplen must find in a block, or the block is closed.
+    /// Returns the free bytes that a block must have for a record with this caplen. With fewer, the writer closes the
+    /// block.
     #[inline]
     #[must_use]
     pub fn room_for(&self, caplen: u32) -> u32 {
-        // Short frames first: one comparison.
+        // Most frames are short: they need one comparison.
         let [classes @ .., longest] = &self.classes;
         let class = classes.iter().find(|class| caplen <= class.caplen_max);
         class.unwrap_or(longest).room
     }
 
-    /// Longest record that a reader accepts.
+    /// Returns the length of the longest record that a reader accepts.
     pub(crate) fn record_bytes_max(&self) -> u32 {
         self.classes[CLASSES.len() - 1].room.min(self.block_bytes)
     }
@@ -217,19 +220,20 @@ impl Geometry {
         self.block_bytes as usize / 8
     }
 
-    /// Index of a word of the writer's.
+    /// Returns the index of one of the writer's words.
     #[must_use]
     pub fn writer_word(&self, word: WriterWord) -> usize {
         self.writer_at + word as usize
     }
 
-    /// Index of a word of the index entry that block number `block` has, and others before and after it.
+    /// Returns the index of a word of the index entry for block number `block`. The entry is reused for every later
+    /// block in the same place.
     #[must_use]
     pub fn entry_word(&self, block: u64, word: EntryWord) -> usize {
         self.index_at + ENTRY_WORDS * self.slot(block) + word as usize
     }
 
-    /// First word of the data of block number `block`.
+    /// Returns the index of the first word of block number `block`.
     #[must_use]
     pub fn block_word(&self, block: u64) -> usize {
         self.data_at + self.block_words() * self.slot(block)
@@ -240,7 +244,7 @@ impl Geometry {
     }
 }
 
-/// The `seq` word of an entry that holds block number `block`.
+/// Returns the `seq` word of an index entry that holds block number `block`.
 #[inline]
 pub(crate) fn seq_of(block: u64) -> u64 {
     block.wrapping_mul(2).wrapping_add(2)

@@ -1,12 +1,13 @@
-//! Block 0: the pcapng header area, and the description of a ring.
+//! Block 0: the pcapng header area and the description of the ring.
 //!
 //! The header area is a valid start of a pcapng file: section header, one interface description for
 //! each interface of this ring's own feed, and a local-use block that fills the area. So block 0 or its
 //! trimmed header, followed by any closed data blocks, is a file that every tool reads.
 //!
-//! Interfaces are numbered in the ring, from 0. More may join while the ring is in use: the owner writes the
-//! description after the last one, and then increments the count, before the first record of the interface is
-//! written. One word has both the count and the length of the descriptions, so a reader always sees both together.
+//! Interfaces are numbered from 0 in each ring. More interfaces may join while the ring is in use: the owner writes the
+//! new description after the last one, and then increments the count, before the first record of the interface is
+//! written. The count and the length of all descriptions are in one word, so a reader always sees values that belong
+//! together.
 
 use weir_frame::pcapng::{self, Interface, SectionInfo};
 
@@ -29,12 +30,12 @@ const SECTION_BYTES_MIN: usize = 28;
 /// Most interfaces that a header can describe; a larger count is an error.
 pub(crate) const INTERFACES_MAX: u32 = HEADER_BYTES_MAX / INTERFACE_BYTES_MIN;
 
-/// The clock of the time stamps.
+/// Clock of the timestamps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// Nanoseconds since the Unix epoch, following clock steps.
     Realtime,
-    /// Stamps of a file, or generated ones: not this machine's clock.
+    /// Timestamps of a file, or generated ones: not from a clock of this machine.
     Foreign,
 }
 
@@ -43,18 +44,18 @@ pub enum Clock {
 pub enum WriterKind {
     /// A thread of the owner, which reads the wake pages itself.
     User,
-    /// BPF programs, which ring a doorbell that the owner arms. So a reader notifies the owner before it sleeps.
+    /// BPF programs. They ring a doorbell that the owner arms, so a reader notifies the owner before it sleeps.
     Bpf,
 }
 
-/// Settings with which a ring is made.
+/// Settings of a new ring.
 #[derive(Clone, Debug)]
 pub struct RingSpec {
     /// Data blocks of 1 MiB, a power of two.
     pub data_blocks: u64,
     /// The interfaces of the ring's own feed, in the order of their ids. All have the same link type and snaplen.
     pub interfaces: Vec<Interface>,
-    /// CPU whose frames come here, for per-CPU rings.
+    /// CPU whose frames are written to this ring, if there is a ring for each CPU.
     pub cpu: Option<u32>,
     /// Clock of the timestamps.
     pub clock: Clock,
@@ -62,7 +63,7 @@ pub struct RingSpec {
     pub writer: WriterKind,
 }
 
-/// Contents of block 0: the description of a ring.
+/// Description of a ring, as block 0 contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Offsets and sizes.
@@ -74,21 +75,21 @@ pub struct Identity {
     pub snaplen: u32,
     /// Link type, as in the interface description (1 = Ethernet).
     pub link_type: u16,
-    /// CPU whose frames come here, for per-CPU rings.
+    /// CPU whose frames are written to this ring, if there is a ring for each CPU.
     pub cpu: Option<u32>,
     /// Clock of the timestamps.
     pub clock: Clock,
     /// Kind of writer.
     pub writer: WriterKind,
-    /// Section header and interface descriptions, without the block that fills the area: the start
-    /// of any file made from this ring.
+    /// Section header and interface descriptions, without the block that fills the area. Every file with blocks of this
+    /// ring begins with these bytes.
     pub pcapng_header: Vec<u8>,
 }
 
 impl Identity {
-    /// The interface descriptions in the order of their ids, as pcapng blocks.
+    /// Iterates over the interface descriptions in the order of their ids, as pcapng blocks.
     pub fn interface_blocks(&self) -> impl Iterator<Item = &[u8]> {
-        // Checked by `read`: whole blocks, of which the first is the section header.
+        // `read` has checked that these are complete blocks, and that the first one is the section header.
         let mut rest = &self.pcapng_header[..];
         std::iter::from_fn(move || {
             let head = rest.get(4..8)?;
@@ -101,7 +102,7 @@ impl Identity {
     }
 }
 
-/// The section header at the beginning of Weir's rings and files.
+/// Returns the fields of the section header of Weir's rings and files.
 #[must_use]
 pub fn section_info() -> SectionInfo {
     SectionInfo {
@@ -113,7 +114,7 @@ pub fn section_info() -> SectionInfo {
 /// Writes block 0 of a new ring; the rest of the memory must be zero.
 ///
 /// # Errors
-/// [`RingError`] where the memory is too small, the block count impossible, the interfaces too many or of
+/// [`RingError`] if the memory is too small, the block count is not allowed, or the interfaces are too many or of
 /// different kinds.
 ///
 /// # Panics
@@ -169,11 +170,12 @@ pub struct Append {
     pub count: (u32, u64),
 }
 
-/// Plans the description of one more interface; stores nothing. The caller must be the only one who appends.
+/// Returns the stores that describe one more interface, without making them. Only one caller at a time may append an
+/// interface.
 ///
 /// # Errors
-/// [`RingError::HeaderTooLong`] when the header area is full, [`RingError::OtherKind`] for an interface of
-/// another link type or snaplen, and as [`read`].
+/// [`RingError::HeaderTooLong`] when the header area is full, [`RingError::OtherKind`] for an interface of another link
+/// type or snaplen, and the errors of [`read`].
 pub fn append(words: &[AtomicU64], interface: &Interface) -> Result<Append, RingError> {
     let identity = read(words)?;
     same_kind(interface, identity.link_type, identity.snaplen)?;
@@ -198,7 +200,7 @@ fn same_kind(interface: &Interface, link_type: u16, snaplen: u32) -> Result<(), 
     Err(RingError::OtherKind { interface: interface.name.clone(), link_type, snaplen })
 }
 
-/// Makes a pcapng header, if it leaves room for the block that fills the area.
+/// Checks that a pcapng header leaves space for the block that fills the area, and returns its length as `u32`.
 fn fits(bytes: usize, interfaces: usize) -> Result<u32, RingError> {
     let have = HEADER_BYTES_MAX as usize;
     if bytes > have {
@@ -207,7 +209,7 @@ fn fits(bytes: usize, interfaces: usize) -> Result<u32, RingError> {
     Ok(bytes as u32)
 }
 
-/// Reads block 0 of a ring that another process may have made; `words` may have only that block.
+/// Reads block 0 of a ring that another process may have made. `words` may end after block 0.
 ///
 /// # Errors
 /// [`RingError`] if it is not a ring, has another version, or is inconsistent.
@@ -229,7 +231,7 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
     if block_bytes != BLOCK_BYTES {
         return Err(corrupt("block size"));
     }
-    // P, pairs with O in `Ring::append_interface`: descriptions that are counted are complete.
+    // P, pairs with O in `Ring::append_interface`: the descriptions of all counted interfaces are complete.
     let (interfaces, used) = unpair(load_acquire(&words[INTERFACES_WORD]));
     let (snaplen, link_type) = unpair(fixed(5));
     let (cpu, foreign) = unpair(fixed(6));
@@ -260,16 +262,16 @@ pub fn read(words: &[AtomicU64]) -> Result<Identity, RingError> {
     })
 }
 
-/// The number of interfaces that a section header and the blocks after it describe. `None` if these are not
-/// complete little-endian blocks, or if an interface has another link type or snaplen than the ring. Files begin
-/// with these bytes, so a hostile ring must not put anything else there.
+/// Returns the number of interfaces that a section header and the blocks after it describe. Returns `None` if these
+/// bytes are not complete little-endian blocks, or if an interface has another link type or snaplen than the ring.
+/// Files begin with these bytes, so a hostile ring must not be able to put anything else there.
 fn count_interfaces(header: &[u8], link_type: u16, snaplen: u32) -> Option<u32> {
     let (mut rest, mut found) = (header, 0);
     while !rest.is_empty() {
         let (head, _) = rest.split_first_chunk::<8>()?;
         let (block_type, bytes) = unpair(u64::from_le_bytes(*head));
         let bytes = bytes as usize;
-        // The smallest size depends on the type, and is checked below.
+        // The minimum size depends on the block type, and is checked below.
         if !bytes.is_multiple_of(4) || bytes > rest.len() {
             return None;
         }

@@ -1,22 +1,23 @@
-//! Idle strategy of a reader that finds nothing: the only one, for everything that waits for frames.
+//! Idle strategy for a reader that finds no frames. All consumers that wait for frames use it.
 //!
-//! Each wake-up by a timer costs the machine some 30 us, and disturbs what is watched; each look takes a cache
-//! line away from the writer. So [`IdleStrategy`] makes pauses while frames come, as long as the rings allow: it
-//! aims for a ring that has 8 MiB of frames when the pause ends, or is a fifth full, at most 9.5 ms. How fast frames
-//! come it takes from the highest rate of the last pauses. Once frames stop it says
-//! [`Wait::Sleep`]: until a writer wakes the reader ([`wake`](crate::wake)).
+//! Each wake-up by a timer costs the machine some 30 us of CPU time, and disturbs the traffic that is measured. Each
+//! time that a reader looks at a ring, it takes a cache line away from the writer. So while frames come,
+//! [`IdleStrategy`] pauses for as long as the rings allow. It aims for a ring that has 8 MiB of frames, or is a fifth
+//! full, when the pause ends, but pauses at most 9.5 ms. It estimates the rate of frames by the highest rate of the
+//! last pauses. When no more frames come, it returns [`Wait::Sleep`]: the reader sleeps until a writer wakes it
+//! ([`wake`](crate::wake)).
 //!
-//! A frame that comes alone every now and then wakes the reader and lets it sleep again. Pauses begin with the
-//! second frame within 9.5 ms: so there are never many more than 105 wake-ups a second, whatever comes, unless a
-//! ring fills sooner.
+//! A single frame now and then wakes the reader, which then sleeps again. Pauses begin only with a second frame within
+//! 9.5 ms. So there are never many more than 105 wake-ups a second, whatever the traffic, unless a ring fills sooner.
 //!
-//! A reader whose frames may wait, such as one that writes a file, pauses up to 100 ms where a writer ends the pause
-//! when a ring fills ([`IdleStrategy::long_pause`]).
+//! A reader that may read frames late, such as one that writes a file, pauses for up to 100 ms if a writer ends the
+//! pause when a ring fills ([`IdleStrategy::long_pause`]).
 //!
-//! The strategy is arithmetic: no thread, no clock. The caller reports the result of the last wait.
+//! The strategy is only arithmetic: it has no thread and reads no clock. The caller reports the result of the last
+//! wait.
 //!
-//! A reader that polls all the time, because microseconds count, spins between two looks that found nothing
-//! ([`Spin`]), and stays a little behind ([`DISTANCE_BYTES`]):
+//! A reader that polls all the time, because it must be fast to a microsecond, spins after a poll that found nothing
+//! ([`Spin`]), and stays a little behind the writer ([`DISTANCE_BYTES`]):
 //!
 //! ```no_run
 //! # fn read(mut reader: weir_ring::Reader<weir_ring::Mapping>) -> Result<(), weir_ring::RingError> {
@@ -37,36 +38,37 @@
 
 use std::time::{Duration, Instant};
 
-/// How full the fullest ring should be when a pause ends. The rest is for a reader that is scheduled late
+/// How full the fullest ring should be when a pause ends. The rest of the ring is for a reader that is scheduled late,
 /// and for a writer that becomes faster.
 const AIM: f64 = 0.2;
-/// And at most so much, which is still in a third-level cache. A reader that must fetch everything from memory while a
-/// writer is as fast as memory may never catch up.
+/// Most bytes that the fullest ring should have when a pause ends: they are still in a third-level cache. A reader that
+/// must fetch all frames from memory may never catch up with a writer that is as fast as the memory.
 const AIM_BYTES_MAX: u64 = 8 << 20;
-/// The shortest pause: the kernel's timers are no finer.
+/// The shortest pause: the kernel's timers are not more precise.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
-/// The longest: 105 wake-ups a second. A frame that must wait for other rings as well (two pauses, when many
-/// come) is still out within 20 ms.
+/// The longest pause: 105 wake-ups a second. A frame that is held until other rings were read (two pauses, when frames
+/// come at a high rate) is still delivered within 20 ms.
 const PAUSE_MAX: Duration = Duration::from_micros(9_500);
-/// The fastest that a link becomes from one pause to the next, for the length of pauses: 10 Gbit/s. Such a burst
-/// fills three quarters of the ring in the longest pause that it allows. Frames that are made in memory come eight
-/// times as fast: they fill half of a ring in the first pause after a sleep.
+/// The highest rate that a link can reach from one pause to the next, from which the length of pauses is computed: 10
+/// Gbit/s. A burst of this rate fills three quarters of the ring in the longest pause. Frames that are generated in
+/// memory come eight times as fast: they fill half of a ring in the first pause after a sleep.
 const BURST_BYTES_PER_S: u64 = 1_250_000_000;
 /// A pause is at most this many times as long as the one before.
 const GROWTH: u32 = 4;
-/// Whole blocks of a MiB are counted. One of them within a short pause says little about a rate, which is not to be
-/// remembered then; four do.
+/// How many bytes make a measurement. Fill is counted in whole blocks of 1 MiB: one block in a short pause says little
+/// about the rate, and must not raise the highest rate; four blocks do.
 const MEASURED_BYTES_MIN: u64 = 4 << 20;
-/// How long the highest rate counts half: a writer that is held up for some milliseconds goes on as fast as before.
+/// Half-life of the highest rate. A writer that is delayed for some milliseconds continues as fast as before.
 const RATE_HALVES_IN: Duration = Duration::from_millis(20);
-/// Pauses without a frame before a sleep, all together. Less, and frames that come a little more often than
-/// pauses of the longest kind end would find the reader asleep each time, and cost several wake-ups each.
+/// Time without a frame, over several pauses, after which the reader sleeps. If it were shorter, frames that come a
+/// little more often than the longest pauses end would find the reader asleep each time, and each frame would cost
+/// several wake-ups.
 const SILENCE: Duration = PAUSE_MAX;
 
-/// The longest pause that a filling ring ends: 10 wake-ups a second.
+/// The longest pause, if a filling ring ends it: 10 wake-ups a second.
 const LONG_PAUSE: Duration = Duration::from_millis(100);
-/// Such pauses begin when frames have come so slowly for this long that a pause of [`LONG_PAUSE`] does not fill a
-/// ring to the aim.
+/// Pauses of [`LONG_PAUSE`] begin when frames have come for this long at so low a rate that such a pause does not fill
+/// a ring to the aim.
 const SLOW_AFTER: Duration = Duration::from_millis(250);
 
 pub use crate::limits::SLEEP_MAX;
@@ -74,47 +76,48 @@ pub use crate::limits::SLEEP_MAX;
 /// How to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// For so long.
+    /// For this time.
     Pause(Duration),
-    /// Until the next frame of any ring.
+    /// Until the next frame in any ring.
     Sleep,
 }
 
-/// A wait that is over.
+/// Result of a wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Waited {
-    /// How long it took.
+    /// How long the wait took.
     pub lasted: Duration,
-    /// Whether any frame was written meanwhile.
+    /// Whether any frame was written during the wait.
     pub came: bool,
     /// How much fuller the fullest ring became ([`Reader::fill`](crate::Reader::fill)).
     pub fill: f64,
 }
 
-/// How long a reader waits after it found nothing more.
+/// Decides how long a reader waits after it has read all frames.
 #[derive(Clone, Debug)]
 pub struct IdleStrategy {
-    /// The first pause after a sleep, when the rate of frames is not known yet, and the longest pause.
+    /// The first pause after a sleep, when the rate of frames is not yet known; and the longest pause.
     pause_first: Duration,
     pause_max: Duration,
     /// How full the fullest ring should be when a pause ends.
     aim: f64,
-    /// From which fill on a rate is a measurement ([`MEASURED_BYTES_MIN`]).
+    /// Lowest fill from which a rate is measured ([`MEASURED_BYTES_MIN`]).
     measured: f64,
     last: Wait,
-    /// Since the last frame that came during a wait.
+    /// Time since the last frame.
     quiet: Duration,
-    /// Rings that are filled in a second: the highest that was measured of late, which fades.
+    /// Rings filled in a second: the highest rate that was measured recently. It decays ([`RATE_HALVES_IN`]).
     highest_rate: f64,
-    /// The same of the last wait.
+    /// Rings filled in a second, during the last wait.
     last_rate: f64,
-    /// For how long pauses were made, and frames came, that did not fill a ring to the aim; and how much came in all.
+    /// Length of the consecutive pauses in which frames came but did not fill a ring to the aim; and the sum of their
+    /// fills.
     slow_for: Duration,
     slow_fill: f64,
 }
 
 impl IdleStrategy {
-    /// A strategy for rings of which the smallest has `ring_bytes`. Begins asleep.
+    /// Creates a strategy for rings of which the smallest has `ring_bytes`. It begins as after a sleep.
     #[must_use]
     pub fn new(ring_bytes: u64) -> Self {
         let mut strategy = IdleStrategy {
@@ -142,13 +145,13 @@ impl IdleStrategy {
         self.measured = MEASURED_BYTES_MIN as f64 / ring_bytes as f64;
     }
 
-    /// How to wait now that everything was read. `waited` is the last wait; before the first one, one that
-    /// brought nothing.
+    /// Returns how to wait after all frames were read. `waited` is the result of the last wait; before the first wait,
+    /// a result without frames.
     pub fn next(&mut self, waited: Waited) -> Wait {
         let quiet = self.note(waited);
         self.last = match self.last {
             Wait::Sleep if !waited.came => Wait::Sleep,
-            // Frames come one by one, and seldom: each may wake.
+            // Single frames come, rarely: each of them may wake the reader.
             Wait::Sleep if quiet >= PAUSE_MAX => Wait::Sleep,
             Wait::Sleep => Wait::Pause(self.aimed_below(self.pause_first)),
             Wait::Pause(_) if !waited.came && quiet >= SILENCE => Wait::Sleep,
@@ -157,13 +160,14 @@ impl IdleStrategy {
         self.last
     }
 
-    /// The same while frames are held that may not be passed on for another `due`: never a sleep.
+    /// Returns how long to pause while the caller holds frames that it must not deliver before `due` has passed. Never
+    /// a sleep.
     pub fn next_held(&mut self, waited: Waited, due: Duration) -> Duration {
         self.note(waited);
         let pause = match self.last {
             Wait::Sleep => self.aimed_below(self.pause_first).min(due),
             Wait::Pause(pause) if waited.came => self.after(pause),
-            // Nothing new: available frames are passed on as soon as they may be.
+            // No frame came: wait until the held frames may be delivered.
             Wait::Pause(_) => due,
         };
         let pause = pause.clamp(PAUSE_MIN, self.pause_max);
@@ -171,19 +175,21 @@ impl IdleStrategy {
         pause
     }
 
-    /// Instead of the pause that was returned last: a longer one, for a reader whose frames may wait, if a writer ends
-    /// it when a quarter of a ring was filled ([`Sleeper::wait_for_quarter`](crate::wake::Sleeper::wait_for_quarter)).
+    /// Returns a longer pause that may replace the one that was just returned. It is for a reader that may read frames
+    /// late, and only if a writer ends the pause when a quarter of a ring was filled
+    /// ([`Sleeper::wait_for_quarter`](crate::wake::Sleeper::wait_for_quarter)).
     #[must_use]
     pub fn long_pause(&self) -> Option<Duration> {
         (self.slow_for >= SLOW_AFTER).then_some(LONG_PAUSE)
     }
 
-    /// How much a ring would fill in a [`LONG_PAUSE`] at the rate so far.
+    /// Returns how much a ring would fill in a [`LONG_PAUSE`] at the rate of the slow pauses so far.
     fn expected_fill(&self) -> f64 {
         self.slow_fill * LONG_PAUSE.as_secs_f64() / self.slow_for.as_secs_f64()
     }
 
-    /// Takes in the result of a wait; returns how long it had been quiet at its end.
+    /// Records the result of a wait. Returns how much time has passed, at the end of the wait, since the last frame
+    /// before the wait.
     fn note(&mut self, waited: Waited) -> Duration {
         let quiet = self.quiet.saturating_add(waited.lasted);
         self.quiet = if waited.came { Duration::ZERO } else { quiet };
@@ -204,32 +210,32 @@ impl IdleStrategy {
         quiet
     }
 
-    /// The pause after another one.
+    /// Returns the pause that follows `pause`.
     fn after(&self, pause: Duration) -> Duration {
         self.aimed_below((pause * GROWTH).clamp(PAUSE_MIN, self.pause_max))
     }
 
-    /// As long as fills the ring to the aim, and at most this.
+    /// Returns the time in which the fullest ring fills to the aim, limited to `most`.
     fn aimed_below(&self, most: Duration) -> Duration {
         let aimed = self.aim / self.highest_rate.max(self.last_rate).max(f64::MIN_POSITIVE);
         Duration::try_from_secs_f64(aimed).map_or(most, |aimed| aimed.clamp(PAUSE_MIN, most))
     }
 }
 
-/// How far behind the writer a polling reader does not disturb it: 16 KiB, or 180 minimum frames. Found
-/// by trying; 8 KiB was not always enough.
+/// Distance in bytes at which a polling reader does not disturb the writer: 16 KiB, or 180 minimum frames. Found by
+/// experiment; 8 KiB was not always enough.
 pub const DISTANCE_BYTES: u32 = 16 * 1024;
 
-/// First and longest wait of a polling reader. At 10 Gbit/s and minimum frames, 20 us are 300 frames. Far less
-/// than a system call and a wake-up take.
+/// First and longest wait of a polling reader. At 10 Gbit/s and minimum frames, 300 frames come in 20 us. A system call
+/// and a wake-up would take much longer.
 const SPIN_MIN: Duration = Duration::from_micros(20);
 const SPIN_MAX: Duration = Duration::from_micros(50);
 
-/// How long a polling reader waits after [`Poll::Empty`](crate::Poll::Empty).
+/// Decides how long a polling reader spins after [`Poll::Empty`](crate::Poll::Empty).
 ///
-/// The index entry of the open block is a line that the writer stores to with every burst. Each look at it
-/// takes the line away from the writer, which must fetch it back; so does whatever the reader's
-/// processor fetches ahead, which is more.
+/// The index entry of the open block is in a cache line to which the writer stores with every burst. Each time that a
+/// reader loads the entry, it takes the line away from the writer, which must fetch the line back. The lines that the
+/// reader's processor prefetches have the same effect, and are more.
 #[derive(Clone, Copy, Debug)]
 pub struct Spin {
     next: Duration,
@@ -242,13 +248,14 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Begins with the shortest wait.
+    /// Creates a value whose first wait is the shortest.
     #[must_use]
     pub fn new() -> Self {
         Spin { next: SPIN_MIN }
     }
 
-    /// Spins for 20 us, and for up to 50 us when called again and again. Gives up no CPU.
+    /// Spins for 20 us, and longer when called again without [`reset`](Spin::reset), up to 50 us. Does not yield the
+    /// CPU.
     pub fn wait(&mut self) {
         let begin = Instant::now();
         while begin.elapsed() < self.next {
@@ -259,7 +266,7 @@ impl Spin {
         self.next = (self.next + self.next / 2).min(SPIN_MAX);
     }
 
-    /// Something was there: the next wait is a short one.
+    /// Makes the next wait a short one. Called when frames were found.
     pub fn reset(&mut self) {
         self.next = SPIN_MIN;
     }

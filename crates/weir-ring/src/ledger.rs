@@ -1,52 +1,53 @@
-//! Account of what became of every frame.
+//! Counts the frames of a source by their fate.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// `offered = filtered + blocked + sampled + captured + named drops`, to the frame.
+/// `offered = filtered + blocked + sampled + captured + named drops`, exact to the frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Frames that came to the hook, by a count the writer does not make.
+    /// Frames that reached the hook. Not counted by the writer of the ring.
     pub offered: u64,
-    /// Frames that a filter or the direction left out.
+    /// Frames that a filter or the direction excluded.
     pub filtered: u64,
-    /// A filter in the kernel left out others, which nobody could count: they are in no number here, not in `offered`
-    /// either.
+    /// Whether a filter in the kernel excluded further frames, which nobody could count. No count here includes them,
+    /// not even `offered`.
     pub filtered_uncounted: bool,
-    /// Frames that passed the filter, and that a block list left out.
+    /// Frames that passed the filter, and that a block list excluded.
     pub blocked: u64,
-    /// Frames that passed the filter, and that sampling left out.
+    /// Frames that passed the filter, and that sampling excluded.
     pub sampled: u64,
     /// Frames written into the ring.
     pub captured: u64,
-    /// Bytes kept of them.
+    /// Kept bytes of the captured frames.
     pub kept_bytes: u64,
-    /// Bytes of them on the wire.
+    /// Bytes of the captured frames on the wire.
     pub wire_bytes: u64,
-    /// Offload super-frames among them.
+    /// Offload super-frames among the captured frames.
     pub super_frames: u64,
-    /// Every place where a frame was lost, by name.
+    /// Lost frames by the name of the place where they were lost.
     pub drops: BTreeMap<&'static str, u64>,
-    /// Losses that the NIC or driver reports before the hook; outside the identity, because they
-    /// cannot be read at the same instant. `None` where nobody can tell.
+    /// Frames that the NIC or driver reports as lost before the hook. They are not part of the equation above, because
+    /// they cannot be read at the same instant. `None` if this number is not available.
     pub missed_before: Option<u64>,
 }
 
 impl Ledger {
-    /// All named drops together.
+    /// Returns the sum of all named drops.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }
 
-    /// Frames that the filter took. Never below 0: a source that failed at its stop may leave counts of different
-    /// moments.
+    /// Returns the number of frames that the filter accepted. Never below 0: if a source fails while it stops, its
+    /// counts may be of different moments.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.offered.saturating_sub(self.filtered)
     }
 
-    /// `offered - (filtered + blocked + sampled + captured + drops)`; 0 when the ledger closes.
+    /// Returns `offered - (filtered + blocked + sampled + captured + drops)`; 0 if every offered frame is accounted
+    /// for.
     #[must_use]
     pub fn unexplained(&self) -> i128 {
         i128::from(self.offered)
@@ -63,8 +64,8 @@ impl Ledger {
         self.unexplained() == 0
     }
 
-    /// Counts since the ledger was `base`. Offered are the frames that are accounted for, since the counts of a
-    /// running feed are not of one instant.
+    /// Returns the counts since the ledger was `base`. Its `offered` is the sum of the other counts, because the counts
+    /// of a running feed are not read at one instant.
     #[must_use]
     pub fn since(&self, base: &Ledger) -> Ledger {
         let drops = self.drops.iter().map(|(&name, &count)| {
@@ -89,13 +90,13 @@ impl Ledger {
         since
     }
 
-    /// Frames that the ledger names a fate of: as many as were offered, if it closes.
+    /// Returns the number of frames whose fate is counted: the number of offered frames, if the ledger closes.
     #[must_use]
     pub fn accounted_for(&self) -> u64 {
         self.filtered + self.blocked + self.sampled + self.captured + self.dropped()
     }
 
-    /// Adds another source's ledger.
+    /// Adds the counts of another source.
     pub fn add(&mut self, other: &Ledger) {
         self.offered += other.offered;
         self.filtered += other.filtered;

@@ -1,9 +1,8 @@
 //! The shared capture ring: one writer, any number of readers, every frame counted.
 //!
-//! A ring is `1 + N` blocks of 1 MiB. Block 0 holds a pcapng header, the writer's words and an index;
-//! the other blocks hold pcapng Enhanced Packet Blocks end to end, so that ring memory *is* file
-//! content. The writer never waits: a reader that is overtaken is *lapped*, and learns exactly how many frames
-//! it missed.
+//! A ring is `1 + N` blocks of 1 MiB. Block 0 holds a pcapng header, the writer's words and an index. The other blocks
+//! hold consecutive pcapng Enhanced Packet Blocks, so ring memory has the format of a file. The writer never waits: a
+//! reader that is overtaken is *lapped*, and learns exactly how many frames it missed.
 //!
 //! | module | contents |
 //! |---|---|
@@ -81,7 +80,7 @@ impl Words for Vec<AtomicU64> {
     }
 }
 
-/// A ring in some memory, from which writers and readers are made. Cheap to clone.
+/// A ring in memory, from which writers and readers are created. Cheap to clone.
 pub struct Ring<M> {
     memory: Arc<M>,
     geometry: Geometry,
@@ -94,7 +93,7 @@ impl<M> Clone for Ring<M> {
 }
 
 impl<M: Words> Ring<M> {
-    /// A ring of known geometry. The memory must be large enough for it.
+    /// Creates a ring of known geometry. The memory must be large enough.
     ///
     /// # Errors
     /// [`RingError::TooSmall`] if the memory is smaller.
@@ -115,13 +114,13 @@ impl<M: Words> Ring<M> {
         Ring::new(memory, geometry)
     }
 
-    /// Offsets and sizes of the ring.
+    /// Returns the offsets and sizes of the ring.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// The memory itself.
+    /// Returns the ring's memory.
     #[must_use]
     pub fn memory(&self) -> &Arc<M> {
         &self.memory
@@ -135,7 +134,7 @@ impl<M: Words> Ring<M> {
         header::read(self.words())
     }
 
-    /// Number of interfaces described so far. The interface id of every record is below this number.
+    /// Returns the number of interfaces described so far. The interface id of every record is below this number.
     ///
     /// At most `header::INTERFACES_MAX`, whatever the memory contains, so that a table of this length can be allocated
     /// (in a model, whose ring describes no interfaces, `u32::MAX`). [`identity`](Ring::identity) checks that each
@@ -169,14 +168,14 @@ impl<M: Words> Ring<M> {
         Ok(append.id)
     }
 
-    /// Number of frames published since the ring began, for ledgers and displays. The writer updates it with each
-    /// burst, once the frames of the burst can be read.
+    /// Returns the number of frames published since the ring began, for ledgers and displays. The writer updates the
+    /// number with each burst, once the frames of the burst can be read.
     #[must_use]
     pub fn frames_written(&self) -> u64 {
         self.writer_word(geometry::WriterWord::Ordinal)
     }
 
-    /// One of the writer's words, for ledgers.
+    /// Returns one of the writer's words, for ledgers.
     #[must_use]
     pub fn writer_word(&self, word: geometry::WriterWord) -> u64 {
         // J, L and N, pair with I, K and M in Writer: stores that the writer made before this one are visible, too.

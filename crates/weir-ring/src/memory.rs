@@ -1,4 +1,4 @@
-//! The memory of a ring, and who may write it.
+//! Creates and maps the memory of a ring, and restricts who may write it.
 //!
 //! | memory | protected from other writers by |
 //! |---|---|
@@ -40,24 +40,25 @@ pub use placement::{HUGE_PAGE_BYTES, Pages, Placement, prefer_node};
 /// Owners whose memory is accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Any owner who cannot make reads fail: a memfd with all seals and all its pages, or a frozen BPF array.
+    /// Any owner, but only memory that its owner cannot take away: a memfd with all seals and all its pages, or a
+    /// frozen BPF array.
     Anybody,
-    /// An owner that is trusted not to take the memory away: also files in a file system.
+    /// An owner that is trusted not to take the memory away. This also allows files in a file system.
     Owner,
 }
 
-/// Makes a ring in a new memfd, sealed so that the returned mapping stays the only writable one.
+/// Creates a ring in a new memfd, sealed so that the returned mapping stays the only writable one.
 ///
 /// # Errors
-/// [`RingError`]: impossible spec, or no memory.
+/// [`RingError`] if a ring cannot have this spec, or if memory is missing.
 pub fn create_memfd(name: &str, spec: &RingSpec) -> Result<Ring<Mapping>, RingError> {
     create_memfd_with(name, spec, Placement::default())
 }
 
-/// As [`create_memfd`], with this kind of pages, and on this NUMA node.
+/// Does the same as [`create_memfd`], with pages of this kind on this NUMA node.
 ///
 /// # Errors
-/// As [`create_memfd`], and [`RingError::NoHugePages`].
+/// The errors of [`create_memfd`], and [`RingError::NoHugePages`].
 pub fn create_memfd_with(
     name: &str,
     spec: &RingSpec,
@@ -69,11 +70,11 @@ pub fn create_memfd_with(
     Ring::new(Arc::new(mapping), geometry)
 }
 
-/// Makes zeroed memory in a new memfd, of which rings can be [parts](Mapping::part). It is sealed so that the returned
-/// mapping stays the only writable one, and that its size and its pages cannot change.
+/// Creates zeroed memory in a new memfd, for rings that are [parts](Mapping::part) of this memory. The memfd is sealed,
+/// so the returned mapping stays the only writable one, and the size and the pages cannot change.
 ///
 /// # Errors
-/// [`RingError`]: no memory, or [`RingError::NoHugePages`].
+/// [`RingError`] if memory is missing; [`RingError::NoHugePages`].
 pub fn create_region(name: &str, bytes: u64, placement: Placement) -> Result<Mapping, RingError> {
     let mapping = map_new_memfd(name, placement.pages.file_bytes(bytes), placement)
         .map_err(|error| placement.pages.explain(bytes, error))?;
@@ -112,11 +113,11 @@ fn map_new_memfd(
     Ok(mapping)
 }
 
-/// Makes a ring in a new file, meant for tmpfs or hugetlbfs. The file must not exist; its mode lets
-/// the owner write and the group read.
+/// Creates a ring in a new file, which should be on tmpfs or hugetlbfs. The file must not exist. Its mode lets the
+/// owner write and the group read.
 ///
 /// # Errors
-/// [`RingError`]: impossible spec, the file exists, or no room on the file system.
+/// [`RingError`] if a ring cannot have this spec, the file exists, or the file system has not enough free space.
 pub fn create_file(path: &Path, spec: &RingSpec) -> Result<Ring<Mapping>, RingError> {
     let bytes = Geometry::new(spec.data_blocks)?.total_bytes();
     let file = OpenOptions::new()
@@ -126,14 +127,14 @@ pub fn create_file(path: &Path, spec: &RingSpec) -> Result<Ring<Mapping>, RingEr
         .mode(0o640)
         .open(path)
         .map_err(|source| RingError::Os { doing: "creating a ring file", source })?;
-    // hugetlbfs takes whole huge pages only; its block size is the huge page size.
+    // A file on hugetlbfs has whole huge pages only. The block size of this file system is the size of a huge page.
     let page = rustix::fs::fstatfs(&file).map_err(RingError::os("asking a file system"))?.f_bsize;
     let bytes = bytes.next_multiple_of((page as u64).max(4096));
     let make = || {
         reserve(file.as_fd(), 0, bytes)?;
         let own = file.try_clone().map_err(io_error)?.into();
-        // SAFETY: only the file's owner, whose process this is, may write to it and so truncate it: its mode allows
-        // others at most to read. Ring memory is reached as `Words` only.
+        // SAFETY: only the file's owner, whose process this is, may write the file and so truncate it: its mode lets
+        // others at most read it. Ring memory is accessed only as `Words`.
         let mapping = unsafe { Mapping::map(own, bytes, Access::Write) }?;
         mapping.populate();
         let geometry = header::format(mapping.words(), spec)?;
@@ -146,8 +147,8 @@ fn io_error(source: std::io::Error) -> RingError {
     RingError::Os { doing: "duplicating a descriptor", source }
 }
 
-/// Opens a ring file read-only. A process that may write the file is trusted: truncating it kills its
-/// readers.
+/// Opens a ring file read-only. Whoever may write the file is trusted: truncating the file would kill the processes
+/// that read it.
 ///
 /// # Errors
 /// As [`attach`].
@@ -163,15 +164,15 @@ pub fn open_file(path: &Path) -> Result<Ring<Mapping>, RingError> {
 ///
 /// # Errors
 /// [`RingError::NotSealed`] and [`RingError::Sparse`] for memory that its owner could take away, or that the reader
-/// would be charged for, unless the owner is trusted; [`RingError::TooSmall`] for a truncated file; else the fault
-/// of the ring.
+/// would be charged for, unless the owner is trusted; [`RingError::TooSmall`] for a truncated file; else the errors of
+/// [`header::read`].
 pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
     // Seals are checked before the size is read: they are permanent, so the size cannot change afterwards.
     if trust == Trust::Anybody {
         check_owner(fd.as_fd())?;
     }
     let stat = rustix::fs::fstat(&fd).map_err(RingError::os("asking for the ring's size"))?;
-    // BPF arrays are anonymous inodes without a size; mapping past their end fails in mmap.
+    // BPF arrays are anonymous inodes without a size. For them mmap fails if the range is longer than the array.
     let size = is_regular(&stat).then_some(stat.st_size as u64);
     let check = |need: u64| match size {
         Some(have) if have < need => Err(RingError::TooSmall { have, need }),
@@ -184,8 +185,9 @@ pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
         Some(size) if hugetlb => size,
         _ => bytes,
     };
-    // SAFETY: long enough (checked above, or refused by mmap), and keeps its pages: a memfd by its seals, a
-    // BPF array by nature (`check_owner`), or because the caller trusts the owner. Reached as `Words`.
+    // SAFETY: the memory is long enough (checked above, or refused by mmap), and keeps its pages: a memfd because of
+    // its seals, a BPF array always (`check_owner`), other memory because the caller trusts its owner. It is accessed
+    // only as `Words`.
     let first = unsafe { Mapping::map(head, round(u64::from(BLOCK_BYTES)), Access::Read) }?;
     let geometry = header::read(first.words())?.geometry;
     drop(first);
@@ -195,10 +197,11 @@ pub fn attach(fd: OwnedFd, trust: Trust) -> Result<Ring<Mapping>, RingError> {
     Ring::new(Arc::new(mapping), geometry)
 }
 
-/// Attaches read-only to a ring that is a part of a device's memory: at most `bytes` from `offset` on.
+/// Attaches read-only to a ring in a part of a device's memory, which has at most `bytes` from `offset` on.
 ///
-/// The memory is that of a PCI device, as a file of sysfs (`resource2`). Only root can take it away, by removing the
-/// device, so no owner has to be trusted. Before our processes remove a device, they notify its readers.
+/// The memory is that of a PCI device, as a file of sysfs (`resource2`). Only root can take this memory away, by
+/// removing the device, so no owner has to be trusted. Before a process of Weir removes a device, it notifies the
+/// readers.
 ///
 /// # Errors
 /// [`RingError::NotSealed`] for any other memory, unless the owner is trusted; else as [`attach`].
@@ -218,7 +221,7 @@ pub fn attach_part(
         return Err(RingError::TooSmall { have, need });
     }
     // SAFETY: a device's memory has the size that sysfs reports, as long as the device exists; or the caller trusts the
-    // owner of the file. Reached as `Words`.
+    // owner of the file. The memory is accessed only as `Words`.
     let mapping = unsafe { Mapping::map_part(fd, offset, bytes, Access::Read) }?;
     Ring::open(Arc::new(mapping))
 }
@@ -233,7 +236,8 @@ fn check_owner(fd: BorrowedFd<'_>) -> Result<(), RingError> {
     if !is_regular(&stat) {
         return if is_frozen_array(fd) { Ok(()) } else { Err(RingError::NotSealed) };
     }
-    // A file in a file system has no such seals, also if it was unlinked and so looks like a memfd.
+    // A file in a file system never has these seals. `st_nlink` also excludes linked files; an unlinked file looks like
+    // a memfd.
     let seals = rustix::fs::fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
     let is_fixed = seals.contains(SealFlags::SHRINK | SealFlags::GROW);
     if stat.st_nlink != 0
@@ -242,7 +246,8 @@ fn check_owner(fd: BorrowedFd<'_>) -> Result<(), RingError> {
     {
         return Err(RingError::NotSealed);
     }
-    // Read again, because the state cannot change after the seals were seen.
+    // `fstat` is called again, because only now, after the seals were seen, can the number of pages not change any
+    // more.
     let stat = rustix::fs::fstat(fd).map_err(RingError::os("asking for the ring's memory"))?;
     let (have, need) = (stat.st_blocks as u64 * 512, stat.st_size as u64);
     if have < need {
@@ -251,7 +256,8 @@ fn check_owner(fd: BorrowedFd<'_>) -> Result<(), RingError> {
     Ok(())
 }
 
-/// Whether this is a BPF array that user space can no longer write. Its pages are allocated from the start, and stay.
+/// Whether this is a BPF array that user space can no longer write. The pages of such an array are allocated when it is
+/// created, and stay.
 ///
 /// The kernel reports this in `/proc`, where no other process can forge it. Without `/proc`, no memory counts as a BPF
 /// array.

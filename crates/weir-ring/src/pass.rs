@@ -1,10 +1,10 @@
-//! Descriptors handed to another process over a Unix stream socket: those of a feed's rings and of its wake-up channel
-//! ([`send_feed`], [`receive_feed`]), or any.
+//! Sends descriptors to another process over a Unix stream socket: those of a feed's rings and of its wake-up channel
+//! ([`send_feed`], [`receive_feed`]), or any others.
 //!
-//! The bytes: a count as `u32`, then one byte for each run of up to 128 descriptors, which says how many
-//! come with it. Descriptors travel beside particular bytes of the stream, and a plain read of those
-//! bytes drops them. So whatever else uses the stream must not read ahead (no `BufReader`), and the
-//! count is read alone: four bytes and never a fifth.
+//! The message in bytes: the number of descriptors as `u32`, then one byte for each group of up to 128 descriptors,
+//! which is the number of descriptors in the group. The kernel attaches descriptors to particular bytes of the stream,
+//! and a plain read of these bytes drops them. So other users of the stream must not read ahead (no `BufReader`), and
+//! the first number is read alone: four bytes and no more.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -25,9 +25,9 @@ pub use crate::limits::FDS_MAX;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(FDS_MAX));
 const _: () = assert!(FDS_MAX <= u8::MAX as usize && FDS_MAX <= 253);
 
-/// Sends `fds`, with their number as the message's four bytes. The other side must [`receive`].
+/// Sends `fds`, after their number in four bytes. The other side must call [`receive`].
 ///
-/// The stream should block, for a limited time: given up half-way, it is of no more use.
+/// The stream should be blocking, with a timeout. If sending fails half-way, the stream is no longer usable.
 ///
 /// # Errors
 /// [`RingError::Os`].
@@ -39,7 +39,7 @@ pub fn send(stream: &UnixStream, fds: &[BorrowedFd<'_>]) -> Result<(), RingError
         control.push(SendAncillaryMessage::ScmRights(some));
         let count = [some.len() as u8];
         let bytes = [IoSlice::new(&count)];
-        // A signal interrupts before anything was sent: one byte goes whole or not at all.
+        // A signal interrupts the call only before anything was sent, because a single byte cannot be sent in part.
         rustix::io::retry_on_intr(|| {
             rustix::net::sendmsg(stream, &bytes, &mut control, SendFlags::NOSIGNAL)
         })
@@ -59,8 +59,8 @@ fn stream_length(mut stream: &UnixStream, count: u32) -> Result<(), RingError> {
 /// Waits for the sender, for as long as the stream's read timeout allows.
 ///
 /// # Errors
-/// [`RingError::Os`]; `InvalidData` for a message that is not what [`send`] makes, and for one of
-/// which the kernel could not give us every descriptor (`RLIMIT_NOFILE`).
+/// [`RingError::Os`]; of kind `InvalidData` for a message that [`send`] does not make, and for one whose descriptors
+/// the kernel could not all install (`RLIMIT_NOFILE`).
 pub fn receive(mut stream: &UnixStream, fds_max: usize) -> Result<Vec<OwnedFd>, RingError> {
     use std::io::Read;
     let doing = "receiving descriptors";
@@ -96,18 +96,19 @@ pub fn receive(mut stream: &UnixStream, fds_max: usize) -> Result<Vec<OwnedFd>, 
     if fds.len() == count { Ok(fds) } else { Err(bad()) }
 }
 
-/// Sends a feed's rings to a consumer in another process, and gives what wakes it: line `i` is ring `i`. The other
-/// side must [`receive_feed`]; its channel is waited for as long as the stream's read timeout allows.
+/// Sends a feed's rings to a consumer in another process, and returns the waker for this consumer, in which line `i` is
+/// that of ring `i`. The other side must call [`receive_feed`]. Waits for its channel as long as the stream's read
+/// timeout allows.
 ///
 /// # Errors
-/// As [`receive_waker`] and [`send`].
+/// The errors of [`receive_waker`] and [`send`].
 pub fn send_feed(stream: &UnixStream, rings: &[Ring<Mapping>]) -> Result<Waker, RingError> {
     let waker = receive_waker(stream, rings.len())?;
     send_rings(stream, rings)?;
     Ok(waker)
 }
 
-/// Sends the descriptors of rings. The other side must [`receive_rings`].
+/// Sends the descriptors of rings. The other side must call [`receive_rings`].
 ///
 /// # Errors
 /// As [`send`].
@@ -116,7 +117,7 @@ pub fn send_rings(stream: &UnixStream, rings: &[Ring<Mapping>]) -> Result<(), Ri
     send(stream, &fds)
 }
 
-/// Sends one more channel of a sleeper, which the other side must [`receive_waker`].
+/// Sends one more channel of a sleeper. The other side must call [`receive_waker`].
 ///
 /// # Errors
 /// As [`Sleeper::channel`] and [`send`].
@@ -124,23 +125,23 @@ pub fn send_rings(stream: &UnixStream, rings: &[Ring<Mapping>]) -> Result<(), Ri
 /// # Panics
 /// As [`Sleeper::channel`].
 pub fn send_channel(stream: &UnixStream, sleeper: &Sleeper) -> Result<(), RingError> {
-    // Dropped once they are sent: a copy of the writer's end would hide that the writer has died.
+    // Both are dropped once they are sent: an open copy of the writer's end would hide the writer's death.
     let [page, socket] = sleeper.channel()?;
     send(stream, &[page.as_fd(), socket.as_fd()])
 }
 
-/// Receives what wakes a consumer in another process, whose page is to have `lines` lines at least.
+/// Receives the channel of a consumer in another process. Its wake page must have at least `lines` lines.
 ///
 /// # Errors
-/// As [`receive`]; as [`Waker::attach`] for descriptors that are not a consumer's.
+/// The errors of [`receive`]; those of [`Waker::attach`] if the descriptors are not a consumer's.
 pub fn receive_waker(stream: &UnixStream, lines: usize) -> Result<Waker, RingError> {
     let fds = <[OwnedFd; 2]>::try_from(receive(stream, 2)?);
     let [page, socket] = fds.map_err(|_| RingError::NotAWaker)?;
     Waker::attach(page, socket, lines)
 }
 
-/// Receives the rings that [`send_feed`] sends, 1 to `rings_max`, and gives them with what their writer wakes: ring
-/// `i` has line `i`, and the writer is at channel 0.
+/// Receives the rings that [`send_feed`] sends, 1 to `rings_max`. Returns them with the sleeper that their writer
+/// wakes: ring `i` has line `i`, and the writer has channel 0.
 ///
 /// # Errors
 /// As [`receive_rings`] and [`Sleeper::new`]; `InvalidData` if there is no ring.

@@ -1,10 +1,9 @@
-//! The reading half: any number of readers, each with a cursor of its own, none of them seen by the
-//! writer.
+//! The reading half of the algorithm. There may be any number of readers, each with its own cursor; the writer does not
+//! know of them.
 //!
-//! A reader copies, confirms that the block was not reclaimed meanwhile, and only then parses its copy:
-//! the reader half of a seqlock (Boehm, "Can seqlocks get along with programming language memory
-//! models?", MSPC 2012). Overtaken, it learns the exact number of frames it missed from the ordinal
-//! in the index.
+//! A reader copies bytes, confirms that their block was not reclaimed meanwhile, and only then parses its copy: the
+//! reader half of a seqlock (Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). If
+//! the reader was overtaken, it computes the exact number of frames that it missed from the ordinal in the index.
 
 pub mod blocks;
 mod count;
@@ -19,16 +18,17 @@ pub use blocks::{BlockLook, BlockRest, FrameHead, RestLook, Whole};
 pub use count::Tally;
 use weir_frame::record::HEADER_BYTES;
 
-/// Where a new reader begins.
+/// Position at which a new reader begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// With the first frame of all while its block has not been overwritten, else half a ring behind
-    /// the writer: older frames are about to go.
+    /// At the very first frame while its block has not been overwritten, else half a ring behind the writer: older
+    /// frames are about to be overwritten.
     Oldest,
-    /// With the first frame of the block being written now.
+    /// At the first frame of the block that is being written.
     Newest,
-    /// With the frame of this ordinal. If that was overwritten, as far behind the writer as [`Oldest`](Start::Oldest);
-    /// the frames in between count as lapped. If it is not there yet, with the last one that is.
+    /// At the frame with this ordinal. If that frame was overwritten, as far behind the writer as
+    /// [`Oldest`](Start::Oldest); the frames in between count as lapped. If the frame is not written yet, behind the
+    /// last written frame.
     Ordinal(u64),
 }
 
@@ -37,19 +37,20 @@ pub enum Start {
 pub enum Poll {
     /// Frames were delivered.
     Frames(u32),
-    /// Nothing new yet.
+    /// There are no new frames yet.
     Empty,
-    /// The writer overtook this reader, which missed exactly this many frames (never 0) and now
-    /// stands half a ring behind the writer. Loss is a result, not an error.
+    /// The writer overtook this reader, which missed exactly this many frames (never 0). The reader is now half a ring
+    /// behind the writer. Loss is a result, not an error.
     Lapped(u64),
     /// The writer has closed the ring and everything was read.
     Closed,
 }
 
-/// A cursor in a ring.
+/// A reader of a ring: a cursor and the counts of its frames.
 ///
-/// Two ways to read: [`poll`](Reader::poll) copies records into a [`Batch`]; [`count_in_place`](Reader::count_in_place)
-/// counts them where they lie. Neither lends bytes that the writer may be changing.
+/// There are two ways to read: [`poll`](Reader::poll) copies records into a [`Batch`];
+/// [`count_in_place`](Reader::count_in_place) counts records without a copy. Neither lends bytes that the writer may be
+/// changing.
 pub struct Reader<M: Words> {
     ring: Ring<M>,
     block: u64,
@@ -59,11 +60,11 @@ pub struct Reader<M: Words> {
     joined_at: u64,
     lapped: u64,
     ended: bool,
-    /// How far to stay behind the writer while it writes.
+    /// Bytes to stay behind the writer while it writes.
     distance: u32,
-    /// Position of the writer at the last look that found only frames too near to it.
+    /// Position of the writer when the reader last found only frames within this distance.
     seen: u32,
-    /// Interfaces that the ring described when this was last asked.
+    /// Number of interfaces that the ring described when the reader last loaded it.
     interfaces: u32,
 }
 
@@ -73,17 +74,17 @@ impl<M: Words> Clone for Reader<M> {
     }
 }
 
-/// No place in a block.
+/// Not a position in a block.
 const NOWHERE: u32 = u32::MAX;
-/// Blocks without a frame that are passed in one call. An honest writer leaves one behind only where
-/// a frame turned out to be unreadable; a hostile one could make them as fast as we pass them.
+/// Most blocks without frames that one call passes. An honest writer makes such a block only when it could not read the
+/// bytes of a frame; a hostile writer could make them as fast as the reader passes them.
 const STEPS_MAX: u32 = 64;
 
 impl<M: Words> Reader<M> {
-    /// A reader of `ring`.
+    /// Creates a reader of `ring`.
     ///
     /// # Errors
-    /// [`RingError::Corrupt`] if the ring contradicts itself.
+    /// [`RingError::Corrupt`] if the contents of the ring contradict each other.
     pub fn new(ring: &Ring<M>, start: Start) -> Result<Self, RingError> {
         let mut reader = Reader {
             ring: ring.clone(),
@@ -105,7 +106,7 @@ impl<M: Words> Reader<M> {
             Start::Newest => Some(opened - 1),
             Start::Ordinal(ordinal) => Some(reader.block_of(ordinal, opened)),
         };
-        // Where every try fails although blocks were opened, the index and the count disagree.
+        // If every try fails although blocks were opened, the index and the number of opened blocks disagree.
         if let Some(block) = target
             && !reader.relocate(block)?
         {
@@ -118,38 +119,39 @@ impl<M: Words> Reader<M> {
         Ok(reader)
     }
 
-    /// The ring it reads.
+    /// Returns the reader's ring.
     #[must_use]
     pub fn ring(&self) -> &Ring<M> {
         &self.ring
     }
 
-    /// Ordinal of the next frame: how many the ring had before it.
+    /// Returns the ordinal of the next frame: the number of frames that the ring had before it.
     #[must_use]
     pub fn ordinal(&self) -> u64 {
         self.ordinal
     }
 
-    /// Ordinal of the first frame this reader could have had.
+    /// Returns the ordinal of the first frame that counts for this reader, as delivered or as lapped.
     #[must_use]
     pub fn joined_at(&self) -> u64 {
         self.joined_at
     }
 
-    /// Frames that this reader missed so far.
+    /// Returns the number of frames that this reader missed so far.
     #[must_use]
     pub fn lapped(&self) -> u64 {
         self.lapped
     }
 
-    /// Frames that were delivered so far: `captured = delivered + lapped`, from `joined_at` on.
+    /// Returns the number of frames that were delivered so far: `captured = delivered + lapped`, counted from
+    /// `joined_at`.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.ordinal - self.joined_at - self.lapped
     }
 
-    /// How much of the ring lies before this reader: from 0 up to 1, where the writer overtakes it. Counts
-    /// whole blocks: those that were opened after the one it stands in.
+    /// Returns which part of the ring has not been read yet: from 0 up to 1, where the writer overtakes this reader.
+    /// Counts only whole blocks: those that were opened after the reader's current block.
     #[must_use]
     pub fn fill(&self) -> f64 {
         let newest = self.ring.writer_word(WriterWord::Opened).saturating_sub(1);
@@ -157,19 +159,19 @@ impl<M: Words> Reader<M> {
         (before as f64 / self.ring.geometry.data_blocks as f64).min(1.0)
     }
 
-    /// For readers that poll all the time: stays `bytes` behind the writer while it writes.
+    /// Makes the reader stay `bytes` behind the writer while it writes: for readers that poll all the time.
     ///
-    /// A processor fetches ahead of the bytes that are read. Right behind the writer, that takes away
-    /// lines that the writer is about to store to: some 1.6 us of its time whenever a reader catches up
-    /// with it, and nothing to be measured from [`DISTANCE_BYTES`](crate::idle::DISTANCE_BYTES) behind.
-    /// Nearer frames are delivered once the writer has not moved between two looks that found nothing
-    /// else; so wait between them ([`Spin`](crate::idle::Spin)). 0, the default, delivers everything at
-    /// once, which is right for readers that sleep ([`wake`](crate::wake)).
+    /// A processor prefetches memory beyond the bytes that are read. Directly behind the writer, this takes cache lines
+    /// to which the writer is about to store. It costs the writer some 1.6 us each time that a reader catches up with
+    /// it; from [`DISTANCE_BYTES`](crate::idle::DISTANCE_BYTES) behind, no cost can be measured. Nearer frames are
+    /// delivered once the writer has not moved between two polls that found no other frames, so wait between polls
+    /// ([`Spin`](crate::idle::Spin)). 0, the default, delivers all frames at once, which is right for readers that
+    /// sleep ([`wake`](crate::wake)).
     pub fn keep_distance(&mut self, bytes: u32) {
         self.distance = bytes;
     }
 
-    /// Whether the last look said [`Poll::Closed`]: nothing will come any more.
+    /// Whether the reader has returned [`Poll::Closed`]: there will be no more frames.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.ended
@@ -177,14 +179,13 @@ impl<M: Words> Reader<M> {
 
     /// Copies the next records into `batch` and moves past them.
     ///
-    /// A batch never spans two blocks and holds about 16 KiB, or as much as it [asks for](Batch::set_chunk_bytes), or
-    /// one longer record. `Poll::Frames(n)`
-    /// counts frames. The batch is empty unless frames were delivered.
+    /// A batch never spans two blocks. It has about 16 KiB, or as much as it [was set to](Batch::set_chunk_bytes), or
+    /// one longer record. `Poll::Frames(n)` counts frames. The batch is empty unless frames were delivered.
     ///
     /// # Errors
-    /// [`RingError::Corrupt`] if the memory contradicts itself while its block is not being reclaimed.
-    /// The reader stays where it is and says the same when asked again. Every record's interface is one that the
-    /// ring describes ([`Ring::interfaces`]).
+    /// [`RingError::Corrupt`] if the contents of the memory contradict each other while the block is not being
+    /// reclaimed, or if a record names an interface that the ring does not describe ([`Ring::interfaces`]). The reader
+    /// does not move, and returns the same error when called again.
     pub fn poll(&mut self, batch: &mut Batch) -> Result<Poll, RingError> {
         batch.clear();
         for _ in 0..STEPS_MAX {
@@ -193,12 +194,12 @@ impl<M: Words> Reader<M> {
                 Look::Other(poll) => return Ok(poll),
             };
             let ready = committed - self.at;
-            // At least a header, which says how long its record is.
+            // At least a record's header, which has the length of the record.
             let mut bytes = (until - self.at).max(HEADER_BYTES).min(batch.chunk_bytes()).min(ready);
             let Some((mut used, mut end)) = self.copy(batch, bytes) else {
                 return self.lapped_now();
             };
-            // One record longer than that: once more, and all of it.
+            // A single record is longer than these bytes: copy again, the whole record.
             if let WalkEnd::CutOff { need } = end
                 && used == 0
                 && bytes < ready
@@ -224,7 +225,7 @@ impl<M: Words> Reader<M> {
         Ok(Poll::Empty)
     }
 
-    /// Copies `bytes` from the cursor on and walks the copy; `None` if the block was reclaimed.
+    /// Copies `bytes` from the cursor on and walks over the copy. Returns `None` if the block was reclaimed.
     fn copy(&self, batch: &mut Batch, bytes: u32) -> Option<(u32, WalkEnd)> {
         batch.copy(self.block_words(), self.at, bytes);
         if self.confirm() {
@@ -234,8 +235,8 @@ impl<M: Words> Reader<M> {
         None
     }
 
-    /// Whether the ring describes the interface of a record that is confirmed. Interfaces may have joined since the
-    /// last look: each is counted before the first record that names it.
+    /// Checks that the ring describes the interface of a confirmed record. Interfaces may have joined since the number
+    /// was last loaded: each is counted before the first record that names it.
     #[inline]
     fn check_interface(&mut self, id: u32) -> Result<(), RingError> {
         if id >= self.interfaces {
@@ -249,7 +250,7 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// Moves to the next block if the walk ended at this one's padding, with nothing before it.
+    /// Moves to the next block if the walk ended at the padding of this block and found no record before it.
     fn pass_padding(&mut self, end: WalkEnd, committed: u32) -> Result<(), RingError> {
         let block_bytes = self.ring.geometry.block_bytes;
         let at_end = committed == block_bytes
@@ -269,15 +270,15 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// Loads how far the current block is readable.
+    /// Loads how many bytes of the current block are committed.
     #[inline]
     fn look(&mut self) -> Result<Look, RingError> {
-        // F, pairs with E in Writer: an entry that says `want` is whole.
+        // F, pairs with E in Writer: an entry with the expected `seq` is complete.
         let seq = load_acquire(self.entry(EntryWord::Seq));
         if seq != seq_of(self.block) {
             return self.look_elsewhere(seq).map(Look::Other);
         }
-        // D, pairs with C in Writer::publish: bytes below `committed` are whole.
+        // D, pairs with C in Writer::publish: the records below `committed` are complete.
         let committed = load_acquire(self.entry(EntryWord::Committed));
         let block_bytes = self.ring.geometry.block_bytes;
         if committed == u64::from(self.at) && self.at < block_bytes {
@@ -304,19 +305,20 @@ impl<M: Words> Reader<M> {
         Ok(Look::Committed { bytes, until: until.max(self.at) })
     }
 
-    /// Up to where records are read now.
+    /// Returns the position up to which records are read now.
     #[inline]
     fn until(&self, committed: u32) -> u32 {
         let is_quiet = committed == self.seen || committed == self.ring.geometry.block_bytes;
         if is_quiet { committed } else { committed.saturating_sub(self.distance) }
     }
 
-    /// Meaning of an entry that holds another block than ours.
+    /// Returns the result for an index entry that holds another block than the reader's.
     fn look_elsewhere(&mut self, seq: u64) -> Result<Poll, RingError> {
         if seq > seq_of(self.block) {
             return self.lapped_now();
         }
-        // Not opened yet. Closed is set after the last block was: look again before believing it.
+        // The block is not opened yet. `Closed` is set after the last block was opened, so `Opened` must be loaded
+        // again after it.
         if self.ring.is_closed() && self.ring.writer_word(WriterWord::Opened) <= self.block {
             self.ended = true;
             return Ok(Poll::Closed);
@@ -324,7 +326,7 @@ impl<M: Words> Reader<M> {
         Ok(Poll::Empty)
     }
 
-    /// Whether the block is still the one that was looked at; everything loaded before is then good.
+    /// Whether the index entry still holds the reader's block. Then everything that was loaded before is valid.
     fn confirm(&self) -> bool {
         fence(Ordering::Acquire); // B, pairs with A in Writer: new bytes imply the claim is seen
         self.entry(EntryWord::Seq).load(Ordering::Relaxed) == seq_of(self.block)
@@ -354,8 +356,8 @@ impl<M: Words> Reader<M> {
 }
 
 enum Look {
-    /// `bytes` of the block are committed. Records that end before `until` are read now, and the one
-    /// at the cursor in any case.
+    /// `bytes` of the block are committed. Records that end at or before `until` are read now, and the record at the
+    /// cursor in any case.
     Committed {
         bytes: u32,
         until: u32,

@@ -1,4 +1,4 @@
-//! A live ring as a pcapng file.
+//! Copies a live ring into a pcapng file.
 
 use std::io::{self, Write};
 
@@ -21,39 +21,40 @@ pub struct Snapshot {
 /// Why a snapshot could not be taken.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
-    /// The ring.
+    /// An error of the ring.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// The output; everything that was written before it are whole blocks.
+    /// An error of the output. Everything that was written before it is complete pcapng blocks.
     #[error("writing a snapshot")]
     Write(#[from] io::Error),
 }
 
-/// How often an empty look is repeated although frames are there: the writer was overtaking us.
+/// How often a poll is repeated that returned `Empty` although there are frames, because the writer kept overtaking the
+/// reader.
 const LOOKS_MAX: u32 = 100;
 
 /// Writes the frames that are in the ring now, oldest first, as a complete pcapng file.
 ///
-/// The ring goes on being written. Once it has wrapped, its oldest half is left out: it is about to
-/// be overwritten. Frames that come after the call are left out too, so that this ends.
+/// The writer keeps writing meanwhile. Once the ring has wrapped, its oldest half is omitted, because it is about to be
+/// overwritten. Frames that are written after the call begins are omitted, too; otherwise the copy might never end.
 ///
 /// # Errors
 /// [`SnapshotError`].
 pub fn snapshot<M: Words>(ring: &Ring<M>, out: &mut impl Write) -> Result<Snapshot, SnapshotError> {
     let (reader, until) = begin(ring)?;
-    // Read after the last frame was: an interface that joins later is named by none of these.
+    // Read after `until`: an interface that joins later has no frame before `until`.
     out.write_all(&ring.identity()?.pcapng_header)?;
     copy_frames(reader, until, out)
 }
 
-/// A reader, and the ordinal that the snapshot ends before.
+/// Returns a reader, and the ordinal of the first frame that is not part of the snapshot.
 fn begin<M: Words>(ring: &Ring<M>) -> Result<(Reader<M>, u64), RingError> {
     let reader = Reader::new(ring, Start::Oldest)?;
-    // Asked after the reader has its place, so that it is not before that place.
+    // Loaded after the reader was placed, so that it is not before the reader's position.
     Ok((reader, ring.frames_written()))
 }
 
-/// The frames without a header. Each frame up to the count at the start is in the file or lapped.
+/// Copies the frames, without a header. Each frame before `until` is either written to the file or counted as lapped.
 fn copy_frames<M: Words>(
     mut reader: Reader<M>,
     until: u64,
@@ -73,7 +74,7 @@ fn copy_frames<M: Words>(
                 taken.frames += wanted;
             }
             Poll::Lapped(_) => taken.lapped += reader.ordinal().min(until) - before,
-            // These frames were published: `Empty` is a writer that was faster than every try.
+            // These frames were published: `Empty` means that the writer was faster than every try.
             Poll::Empty if looks < LOOKS_MAX => {
                 looks += 1;
                 std::thread::yield_now();

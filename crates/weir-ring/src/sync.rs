@@ -1,14 +1,14 @@
-//! Atomics for the whole crate: those of `std` in service, those of loom in the model.
+//! Atomics for the whole crate: those of `std`, or in models those of loom.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// An acquire load, made of a relaxed load and a fence.
+/// Loads with acquire ordering, by a relaxed load and a fence.
 ///
-/// Readers map their memory read-only. There Rust guarantees only relaxed loads, and recommends this replacement
-/// (`std::sync::atomic`, "Atomic accesses to read-only memory"). On x86 the two are one `mov`.
+/// Readers map their memory read-only. For such memory Rust guarantees only relaxed loads, and recommends this
+/// replacement (`std::sync::atomic`, "Atomic accesses to read-only memory"). On x86 both together are one `mov`.
 #[inline]
 pub fn load_acquire(word: &AtomicU64) -> u64 {
     let value = word.load(Ordering::Relaxed);

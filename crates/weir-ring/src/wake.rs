@@ -1,43 +1,43 @@
-//! Sleeping until N frames have come or T ns have passed, without a system call while frames flow, and without a timer
-//! while nothing comes.
+//! Lets a consumer sleep until N frames have come or T ns have passed, without a system call while frames come, and
+//! without a timer while none come.
 //!
-//! Each consumer owns a small memfd with one line per ring: its *threshold*, the ordinal at which it wants
-//! to be woken ([`EACH_QUARTER`](crate::doorbell::EACH_QUARTER) is none, and has a meaning of its own). The writer's
-//! side maps it read-only. A consumer can write nothing there but its own thresholds: a hostile page wakes its owner
-//! too often, or never.
+//! Each consumer owns a small memfd, the *wake page*, with one line for each ring. The line has the *threshold*: the
+//! ordinal at which the consumer wants to be woken. [`EACH_QUARTER`](crate::doorbell::EACH_QUARTER) is not an ordinal,
+//! and has a special meaning. The writer's side maps the page read-only. A consumer can change nothing there but its
+//! own thresholds: with a hostile page it is woken too often, or never.
 //!
-//! Beside the page there is a *channel* to each writer's side: a pair of Unix sockets. The writer's side holds one
-//! end ([`Waker`]) and sends wake-ups; the consumer keeps the other and no copy of the first. So a writer that
-//! dies, however it dies, hangs the channel up, and the consumer is told at once ([`Woken::WriterGone`]). Every
-//! consumer has channels of its own, so none can fill or block those of another.
+//! In addition to the page there is a *channel* to each writer's side: a pair of Unix sockets. The writer's side holds
+//! one end ([`Waker`]) and sends wake-ups. The consumer keeps the other end, and no copy of the first. So when a writer
+//! dies, for any reason, the kernel closes its end, and the consumer learns this at once ([`Woken::WriterGone`]). Every
+//! consumer has channels of its own, so no consumer can fill or block another one's.
 //!
-//! A channel is no eventfd because `O_NONBLOCK`, which decides whether a write to an eventfd waits, belongs to the
-//! open file and not to the descriptor: a consumer could clear it at any time, fill the eventfd, and stop the
-//! writer for good. `MSG_DONTWAIT` belongs to the call, and both sides use nothing else.
+//! A channel is not an eventfd, because `O_NONBLOCK`, which decides whether a write to an eventfd waits, belongs to the
+//! open file and not to the descriptor: a consumer could clear the flag at any time, fill the eventfd, and block the
+//! writer forever. `MSG_DONTWAIT` belongs to the call, and both sides always use it.
 //!
 //! # Wake-ups are limited
-//! A page that changes its thresholds all the time would cost the writer a system call for every burst. So a
-//! waker sends at most once in [`RING_GAP`], and a sleeper that was woken less than a gap ago looks at its rings
-//! once more when the gap is over: frames that the writer did not announce are visible by then, and later ones
-//! wake it. No clock is read while nobody is due.
+//! A consumer that changes its thresholds all the time would cost the writer a system call for every burst. So a waker
+//! sends at most one wake-up in [`RING_GAP`]. A sleeper that was woken less than this gap ago looks at its rings once
+//! more when the gap is over: by then it sees frames for which the writer sent no wake-up, and later frames wake it.
+//! The writer reads no clock while no threshold is reached.
 //!
-//! A sleep that its limit ends leaves its thresholds standing. The next one, if nothing came, finds that it wants
-//! what its page says already, and tells nobody anew. Frames that come in between may wake for a threshold that nobody
-//! waits on; the next sleep then returns at once.
+//! When a sleep ends because its limit has passed, its thresholds stay set. If no frames came, the next sleep needs the
+//! same thresholds, and need not tell the writers. Frames that come between the two sleeps may cause a wake-up although
+//! nobody waits; the next sleep then returns at once.
 //!
 //! # Pauses that end when a ring fills
-//! A reader whose frames may wait for a while pauses by a timer, and must look again before a ring is full, however
-//! fast frames may come by then. Such a reader can wait longer where an owner wakes it when a quarter of a ring was
-//! filled ([`Sleeper::wait_for_quarter`]). The threshold for that stays the same from one wait to the next, so that
-//! nobody is told of it again.
+//! A reader that may read frames late pauses by a timer. It must look again before a ring is full, however fast frames
+//! come by then. Such a reader can wait longer if an owner wakes it each time that a quarter of a ring was filled
+//! ([`Sleeper::wait_for_quarter`]). The threshold for quarters stays the same from one wait to the next, so the owner
+//! need not be told again.
 //!
 //! # No timer
-//! A thread that writes a ring looks at the page behind a full fence ([`doorbell`]), so it misses no
-//! threshold. BPF programs have no such fence. Their owner says so on the channel
-//! ([`Waker::announce_confirmations`]); then a sleeper sends it a request with each new threshold and looks at its
-//! rings every [`UNCONFIRMED_LIMIT`] until the owner has confirmed that all programs see the threshold. Behind the
-//! confirmation it looks once more, and then sleeps for as long as it likes. An owner that is busy, or gone, costs
-//! such a sleep wake-ups and delays nothing. The argument is in [`doorbell`], letters Q to T.
+//! A thread that writes a ring loads the thresholds after a full fence ([`doorbell`]), so it misses none. BPF programs
+//! have no such fence. Their owner announces this on the channel ([`Waker::announce_confirmations`]). Then a sleeper
+//! sends the owner a message with each new threshold, and looks at its rings every [`UNCONFIRMED_LIMIT`] until the
+//! owner has confirmed that all programs see the threshold. After the confirmation it looks once more, and then sleeps
+//! without such looks. If the owner is busy, or gone, the sleep costs further wake-ups, but no frame is delayed. For
+//! the proof see [`doorbell`], letters Q to T.
 
 mod interrupt;
 mod message;
@@ -70,39 +70,39 @@ pub use waker::{Asked, RING_GAP, ReadPositions, Waker};
 
 /// How often a sleeper looks at rings that BPF programs write, until their owner has confirmed its thresholds.
 pub const UNCONFIRMED_LIMIT: Duration = Duration::from_millis(8);
-/// Longest sleep; longer limits are cut to it.
+/// The longest sleep. A longer limit is reduced to this one.
 const LIMIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Result of a sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Frames, or the end of a ring. Rarely nothing: a wake-up that crossed the look which ended the last sleep ends
-    /// this one.
+    /// There are new frames, or a ring has ended. Rarely neither: a wake-up that arrived while the last sleep was
+    /// ending ends this sleep.
     Frames,
     /// The limit has passed.
     Limit,
-    /// A signal, or [`Interrupter::interrupt`].
+    /// A signal or [`Interrupter::interrupt`] has ended the sleep.
     Interrupted,
-    /// The writer's side of the channel of this number has gone: its process ended, however it did, or it dropped the
-    /// [`Waker`]. Said once. Its rings that are not closed by now get no more frames and no end; the frames in them
-    /// can be read.
+    /// The writer's side of the channel of this number is gone: its process ended, for any reason, or it dropped the
+    /// [`Waker`]. Reported once. Its rings that are not closed by now get no more frames and are never closed; the
+    /// frames in them can be read.
     WriterGone(usize),
 }
 
-/// The consumer's end.
+/// The consumer's end of the channels, and its wake page.
 #[derive(Debug)]
 pub struct Sleeper {
     page: Mapping,
     lines: usize,
     channels: Mutex<Vec<Channel>>,
     interrupt: OwnedFd,
-    /// When a wake-up was last received: not before the writer sent it.
+    /// When a wake-up was last received, which is not before the writer sent it.
     woken_at: Mutex<Option<Instant>>,
     pollable: Pollable,
 }
 
 impl Sleeper {
-    /// A sleeper for a consumer of up to `lines` rings, some of which may join later.
+    /// Creates a sleeper for a consumer of up to `lines` rings, some of which may join later.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -116,13 +116,13 @@ impl Sleeper {
             rustix::fs::memfd_create("weir-wake", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
                 .map_err(RingError::os("creating a wake page"))?;
         rustix::fs::ftruncate(&fd, bytes).map_err(RingError::os("sizing a wake page"))?;
-        // SAFETY: the descriptor is new and ours alone until it is sealed below, which keeps its size;
-        // the page is reached through `line` only, as `AtomicU64`.
+        // SAFETY: no other process has the new descriptor before it is sealed below, which keeps its size. The page is
+        // accessed only through `line` and `position`, as `AtomicU64`.
         let page = unsafe { Mapping::map(fd, bytes, Access::Write) }?;
         for ring in 0..lines {
             line(&page, ring).store(AWAKE, Ordering::Relaxed);
         }
-        // FUTURE_WRITE keeps our mapping, and rules out that holes are punched under the writer.
+        // FUTURE_WRITE keeps this mapping writable, and prevents holes in the page, which could kill the writer.
         rustix::fs::fcntl_add_seals(&page, SEALS).map_err(RingError::os("sealing a wake page"))?;
         let interrupt = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(RingError::os("creating an eventfd"))?;
@@ -136,8 +136,8 @@ impl Sleeper {
         })
     }
 
-    /// A channel to a writer's side in this process. Channels are numbered from 0 in the order in which they are
-    /// made. One that is made while a sleep is under way is heard from the next one on.
+    /// Creates a channel to a writer's side in this process. Channels are numbered from 0 in the order of their
+    /// creation. A sleep that is in progress does not receive the messages of a new channel; the next sleep does.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -146,14 +146,14 @@ impl Sleeper {
         Waker::attach(page, socket, self.lines)
     }
 
-    /// The same for another process, which makes a [`Waker`] of these descriptors: wake page and socket. The
-    /// sender must close its own copy: an open copy hides that the other process has died.
+    /// Creates a channel to another process, which makes a [`Waker`] of the returned descriptors: wake page and socket.
+    /// The sender must close its own copies: an open copy hides that the other process has died.
     ///
     /// # Errors
     /// [`RingError::Os`].
     ///
     /// # Panics
-    /// Above [`CHANNELS_MAX`] channels that have not hung up.
+    /// If there would be more than [`CHANNELS_MAX`] open channels.
     pub fn channel(&self) -> Result<[OwnedFd; 2], RingError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, writers) =
@@ -169,14 +169,15 @@ impl Sleeper {
         Ok([page, writers])
     }
 
-    /// Hangs channel number `channel` up: its rings are read no more.
+    /// Closes channel number `channel`: the consumer no longer reads its rings.
     pub fn close_channel(&self, channel: usize) {
         if let Some(channel) = self.channels().get_mut(channel) {
             self.hang_up(channel);
         }
     }
 
-    /// Reports how far a ring was read, for those who monitor the consumer's lag: the ordinal of the next frame.
+    /// Reports how far a ring was read, for programs that monitor the consumer's lag. `ordinal` is that of the next
+    /// frame.
     ///
     /// # Panics
     /// If there is no such line.
@@ -185,7 +186,7 @@ impl Sleeper {
         position(&self.page, ring).store(ordinal, Ordering::Relaxed);
     }
 
-    /// Ends this sleeper's sleeps from another thread.
+    /// Creates an interrupter, which ends a sleep of this sleeper from another thread.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -193,8 +194,9 @@ impl Sleeper {
         Ok(Interrupter(duplicate(self.interrupt.as_fd())?))
     }
 
-    /// A channel whose writer's side has gone, if there is one that was not told of before: for a consumer that is
-    /// always busy and never sleeps. Asked once a second, it notices a dead writer within a second. A system call.
+    /// Returns a channel whose writer's side is gone, if there is one that was not reported before: for a consumer that
+    /// is always busy and never sleeps. Called once a second, it finds a dead writer within a second. Makes system
+    /// calls.
     pub fn find_gone_writer(&self) -> Option<usize> {
         match self.receive().woken {
             Some(Woken::WriterGone(channel)) => Some(channel),
@@ -217,8 +219,8 @@ impl Sleeper {
             let left = limit.saturating_sub(now.duration_since(begin));
             let is_confirmed = self.is_confirmed();
             let mut piece = if is_confirmed { left } else { left.min(UNCONFIRMED_LIMIT) };
-            // The writer reads its clock after it has published (fence H), and sent nothing only if that was
-            // before the end of the gap: the look after this piece finds frames that it published then.
+            // The writer reads its clock after it has published frames (fence H), and sends no wake-up only if that
+            // time was within the gap. So the look after this piece finds the frames that it published then.
             let quiet = self.quiet_for(now);
             if !quiet.is_zero() {
                 piece = piece.min(quiet);
@@ -226,18 +228,19 @@ impl Sleeper {
             let received = self.poll(piece)?;
             match received.woken {
                 Some(woken) => return Ok(woken),
-                // T: behind a confirmation, too.
+                // T: look also after a confirmation.
                 None if is_ready() => return Ok(Woken::Frames),
                 None if received.news => {}
                 None if piece == left => return Ok(Woken::Limit),
-                // Nothing came in a while: it is worth a wait for all programs.
+                // No frame came for a while, so a confirmation is worth its cost: the owners wait for all their
+                // programs.
                 None if !is_confirmed && quiet.is_zero() => self.request(),
                 None => {}
             }
         }
     }
 
-    /// Tells every writer's side that confirms that thresholds are new.
+    /// Reports new thresholds to every writer's side that confirms thresholds.
     fn tell_new(&self) {
         for channel in self.channels().iter_mut() {
             channel.asked = channel.asked.wrapping_add(1);
@@ -248,12 +251,12 @@ impl Sleeper {
         }
     }
 
-    /// Asks those to be told when all of their programs see the thresholds.
+    /// Asks these writers' sides to confirm when all of their programs see the thresholds.
     fn request(&self) {
         for channel in self.channels().iter_mut() {
             let wants = channel.confirms && !channel.is_sent;
             if let Some(socket) = channel.socket.as_ref().filter(|_| wants) {
-                // Refused by a side that reads nothing: then nothing is confirmed.
+                // If the socket is full because the other side reads nothing, nothing is confirmed.
                 send(socket, message::REQUEST, channel.asked);
                 channel.is_sent = true;
             }
@@ -267,9 +270,9 @@ impl Sleeper {
         !self.channels().iter().any(waits)
     }
 
-    /// Waits for messages, at most `limit`, and takes them.
+    /// Waits for messages, at most `limit`, and receives them.
     fn poll(&self, limit: Duration) -> Result<Received, RingError> {
-        // Without the lock, so that making or closing a channel does not have to wait.
+        // Waits without the lock, so that other threads can make and close channels meanwhile.
         let sockets: Vec<Arc<OwnedFd>> =
             self.channels().iter().filter_map(|channel| channel.socket.clone()).collect();
         let mut wait = vec![PollFd::new(&self.interrupt, PollFlags::IN)];
@@ -285,8 +288,8 @@ impl Sleeper {
         }
     }
 
-    /// Takes the messages of all channels that are there. The first channel found gone ends it: the next call finds
-    /// others.
+    /// Receives the available messages of all channels. Returns at the first channel whose writer is gone; the next
+    /// call finds others.
     fn receive(&self) -> Received {
         let mut received = Received { woken: None, news: false };
         if rustix::io::read(&self.interrupt, &mut [0; 8]).is_ok() {
@@ -308,7 +311,7 @@ impl Sleeper {
                             received.news = true;
                             channel.knows_quarters = number_of(&bytes) == message::QUARTERS;
                             if !std::mem::replace(&mut channel.confirms, true) {
-                                // It does not know the present thresholds yet.
+                                // The writer's side does not know the present thresholds yet.
                                 send(&socket, message::LOOK, 0);
                             }
                         }
@@ -333,12 +336,12 @@ impl Sleeper {
         received
     }
 
-    /// Nothing is sent to it or received from it from here on.
+    /// Closes the consumer's end of a channel: no more messages are sent or received.
     fn hang_up(&self, channel: &mut Channel) {
         channel.socket.take().iter().for_each(|socket| self.pollable.forget(socket));
     }
 
-    /// How long from `now` the writer may still keep quiet, because it has woken this sleeper.
+    /// Returns how long after `now` the writer may still send no wake-up, because it has just woken this sleeper.
     fn quiet_for(&self, now: Instant) -> Duration {
         let woken_at = *lock(&self.woken_at);
         woken_at.map_or(Duration::ZERO, |woken| (woken + RING_GAP).saturating_duration_since(now))
@@ -349,15 +352,16 @@ impl Sleeper {
     }
 }
 
-/// Result of the messages of all channels.
+/// Result of receiving the messages of all channels.
 struct Received {
-    /// The end of a sleep, if they are one.
+    /// Why the sleep ends, if a message ends it.
     woken: Option<Woken>,
-    /// A channel confirms from now on, has confirmed, or has armed its doorbell for quarters.
+    /// Whether a writer's side has announced confirmations, has confirmed thresholds, or has armed its doorbell for
+    /// quarters.
     news: bool,
 }
 
-/// Nothing is left half done while one of these locks is held.
+/// Locks a mutex. A poisoned one is valid, because no change is left incomplete if its holder panics.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

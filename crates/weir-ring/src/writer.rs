@@ -1,6 +1,6 @@
-//! The writing half: one thread, never waiting.
+//! The writing half of the algorithm: one thread, which never waits.
 //!
-//! A block goes through four states, seen in its index entry:
+//! A block goes through four states, which its index entry shows:
 //!
 //! ```text
 //! seq = 2b+1            claimed: a reader of the old block here is lapped
@@ -18,14 +18,14 @@ use crate::{Ring, Words};
 
 /// The one writer of a ring.
 ///
-/// Records become visible by [`publish`](Writer::publish), which costs a store to a cache line that
-/// readers look at: call it once a burst. Dropping the writer publishes and closes the ring.
+/// [`publish`](Writer::publish) makes records visible. It stores to a cache line that readers load, so call it once for
+/// each burst. Dropping the writer publishes and closes the ring.
 pub struct Writer<M: Words> {
     ring: Ring<M>,
-    /// Number of the open block; meaningless until `open`.
+    /// Number of the open block; not valid while `open` is false.
     block: u64,
     open: bool,
-    /// Next free byte of the open block.
+    /// Offset of the next free byte of the open block.
     at: u32,
     frames_in_block: u64,
     last_ns: u64,
@@ -41,11 +41,11 @@ struct Totals {
 }
 
 impl<M: Words> Writer<M> {
-    /// The writer of a freshly formatted ring, of which all but block 0 is zero: in the first round no zeros are stored
-    /// over those of the padding.
+    /// Creates the writer of a freshly formatted ring, whose memory is zero except for block 0. In the first round the
+    /// writer relies on that: it does not store the zeros of padding.
     ///
-    /// There must be one writer only; a second would be a bug of ours that readers survive (they
-    /// parse their own copies) but whose counts mean nothing.
+    /// There must be only one writer. A second writer would be a bug of this program: readers survive it, because they
+    /// parse their own copies, but their counts would be wrong.
     ///
     /// # Panics
     /// If the ring has been written before, or its memory is mapped read-only.
@@ -64,29 +64,30 @@ impl<M: Words> Writer<M> {
         }
     }
 
-    /// The ring, for attaching readers.
+    /// Returns the ring, for attaching readers.
     #[must_use]
     pub fn ring(&self) -> &Ring<M> {
         &self.ring
     }
 
-    /// Frames written so far, published or not.
+    /// Returns the number of frames written so far, whether published or not.
     #[must_use]
     pub fn frames(&self) -> u64 {
         self.totals.frames
     }
 
-    /// Writes one frame, cut at [`CAPLEN_MAX`]. Closes the block and opens the next where the frame's
-    /// size class does not fit; overwrites the oldest block without asking.
+    /// Writes one frame, cut at [`CAPLEN_MAX`]. If the frame's size class does not fit into the open block, closes the
+    /// block and opens the next one, which overwrites the oldest block.
     ///
     /// # Panics
-    /// If the ring was closed: readers have been told that nothing more will come.
+    /// If the ring was closed: readers have been told that no more frames will come.
     #[inline]
     pub fn push(&mut self, meta: &Meta, frame: &[u8]) {
         self.push_one(meta, frame);
     }
 
-    /// Writes frames one after another, each as [`push`](Writer::push) does: for a burst that is all here already.
+    /// Writes frames one after another, each as [`push`](Writer::push) does: for a burst of which all frames are
+    /// available.
     ///
     /// # Panics
     /// As [`push`](Writer::push).
@@ -97,8 +98,8 @@ impl<M: Words> Writer<M> {
         }
     }
 
-    // Always, so that a burst is one loop: common properties of its frames (no options, say) are decided outside of
-    // it.
+    // Always inlined, so that a burst is one loop: the compiler moves decisions about common properties of the frames
+    // (for example, no options) out of the loop.
     #[inline(always)]
     fn push_one(&mut self, meta: &Meta, frame: &[u8]) {
         let frame = &frame[..frame.len().min(CAPLEN_MAX as usize)];
@@ -129,7 +130,7 @@ impl<M: Words> Writer<M> {
         }
         self.entry(EntryWord::Frames).store(self.frames_in_block, Ordering::Relaxed);
         self.entry(EntryWord::LastNs).store(self.last_ns, Ordering::Relaxed);
-        // C, pairs with D in Reader::poll: records are whole before they are offered.
+        // C, pairs with D in Reader::poll: records are complete before they are published.
         self.entry(EntryWord::Committed).store(u64::from(self.at), Ordering::Release);
         let Totals { frames, kept_bytes, wire_bytes, super_frames } = self.totals;
         self.word(WriterWord::KeptBytes).store(kept_bytes, Ordering::Relaxed);
@@ -139,13 +140,13 @@ impl<M: Words> Writer<M> {
         self.word(WriterWord::Ordinal).store(frames, Ordering::Release);
     }
 
-    /// Ends the open block with a padding block, so that it can go to disk as it is. The next frame
-    /// opens a new one.
+    /// Ends the open block with a padding block, so that it can be written to disk unchanged. The next frame opens a
+    /// new block.
     pub fn close_block(&mut self) {
         if !self.open {
             return;
         }
-        // In its first round, all memory that nothing was written to is zero (`header::format`).
+        // In the first round, memory to which nothing was written is zero (`header::format`).
         let is_fresh = self.block < self.ring.geometry.data_blocks;
         store_padding(self.block_words(), self.at, is_fresh);
         self.at = self.ring.geometry.block_bytes;
@@ -154,7 +155,7 @@ impl<M: Words> Writer<M> {
         self.open = false;
     }
 
-    /// Says that nothing more will come. Readers read the remaining frames and then see the end.
+    /// Closes the ring: no more frames will come. Readers read the remaining frames and then see the end.
     pub fn close(&mut self) {
         self.close_block();
         // M, pairs with N in Ring::writer_word: the end comes after every frame.
@@ -173,9 +174,9 @@ impl<M: Words> Writer<M> {
         self.entry(EntryWord::FirstOrdinal).store(self.totals.frames, Ordering::Relaxed);
         self.entry(EntryWord::FirstNs).store(first_ns, Ordering::Relaxed);
         self.entry(EntryWord::LastNs).store(first_ns, Ordering::Relaxed);
-        // E, pairs with F in Reader: the entry is whole before its block is announced.
+        // E, pairs with F in Reader: the entry is complete before its block is announced.
         self.entry(EntryWord::Seq).store(seq, Ordering::Release);
-        // I, pairs with J in Ring::writer_word: the newest block is there.
+        // I, pairs with J in Ring::writer_word: the newest block is visible.
         self.word(WriterWord::Opened).store(self.block + 1, Ordering::Release);
         self.open = true;
         self.at = 0;
@@ -204,7 +205,7 @@ impl<M: Words> Drop for Writer<M> {
     }
 }
 
-/// Ends a block: a padding block from `at` to the end, zeroed unless the memory is.
+/// Ends a block: stores a padding block from `at` to the end, and its zeros unless the memory is zero already.
 #[cold]
 fn store_padding(words: &[AtomicU64], at: u32, is_zero: bool) {
     let bytes = words.len() as u32 * 8 - at;
@@ -222,8 +223,8 @@ fn store_padding(words: &[AtomicU64], at: u32, is_zero: bool) {
     if !is_zero {
         words[body.min(last)..last].iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
-    // The closing length is the upper half of the last word. The lower half is zero, unless the
-    // block is the smallest there is and its opening length is there.
+    // The closing length is the upper half of the last word. The lower half is zero, unless the padding block is the
+    // smallest possible: then the lower half is its opening length.
     let low = if body > last { bytes } else { 0 };
     words[last].store(copy::join(low, bytes), Ordering::Relaxed);
 }

@@ -1,7 +1,7 @@
-//! Reading ahead of the taken frames: for outputs that know only later whether frames were kept, such as disk writes.
+//! Reads ahead of the taken frames: for outputs that learn only later whether frames were kept, such as disk writes.
 //!
-//! Blocks that were read are settled later, in the order in which they were read: taken ([`Cursor::take`]), lost
-//! ([`Cursor::lose`]), or skipped because they had been lapped when they were to be read ([`Cursor::pass`]).
+//! Each block that was read is settled later, in the order of reading: as taken ([`Cursor::take`]), as lost
+//! ([`Cursor::lose`]), or, if it was lapped before it could be read, as passed ([`Cursor::pass`]).
 
 use weir_ring::geometry::WriterWord;
 use weir_ring::{Batch, BlockLook, BlockRest, FrameHead, Poll, RestLook, RingError, Words};
@@ -11,20 +11,20 @@ use super::Cursor;
 /// Result of [`Cursor::skip_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
-    /// The rest of a block was skipped: this many frames.
+    /// The rest of a block was skipped. It has this many frames.
     Passed(u64),
-    /// The block is to stay.
+    /// The block was not skipped.
     Stays,
-    /// The block is still written to, or is not to be read whole.
+    /// The writer has not closed the block yet, or the consumer does not read the whole block.
     Part,
-    /// No frames.
+    /// There are no frames.
     Other(Poll),
 }
 
 impl<M: Words> Cursor<M> {
-    /// As [`Reader::poll`](weir_ring::Reader::poll), whatever is still to be settled. Frames that are lapped are
-    /// counted at once and to be passed over in their turn. [`Poll::Closed`]: nothing more is to be read;
-    /// [`end`](Cursor::end_ahead) it once all is settled.
+    /// Does the same as [`Reader::poll`](weir_ring::Reader::poll), even if earlier frames are not settled yet. Lapped
+    /// frames are counted at once; they must be [passed](Cursor::pass) in their turn. [`Poll::Closed`] means that there
+    /// is nothing more to read; call [`end_ahead`](Cursor::end_ahead) once all frames are settled.
     ///
     /// # Errors
     /// As [`Reader::poll`](weir_ring::Reader::poll).
@@ -45,8 +45,9 @@ impl<M: Words> Cursor<M> {
         Ok(self.found_ahead(before, poll))
     }
 
-    /// As [`Reader::look_at_block`](weir_ring::Reader::look_at_block), and moves past a block that it finds; one that
-    /// is not to be read whole, or has more than `frames_max` frames, is a [`BlockLook::Part`].
+    /// Does the same as [`Reader::look_at_block`](weir_ring::Reader::look_at_block), and moves past the block if it is
+    /// whole. A block that the consumer does not read completely, or that has more than `frames_max` frames, is a
+    /// [`BlockLook::Part`].
     ///
     /// # Errors
     /// As [`Reader::look_at_block`](weir_ring::Reader::look_at_block).
@@ -68,14 +69,14 @@ impl<M: Words> Cursor<M> {
                 BlockLook::Whole(whole)
             }
             BlockLook::Part => BlockLook::Part,
-            // A poll looks a second time.
+            // A poll tries a second time.
             BlockLook::Other(Poll::Empty) if self.is_abandoned => BlockLook::Part,
             BlockLook::Other(poll) => BlockLook::Other(self.found_ahead(before, poll)),
         })
     }
 
-    /// Passes over the rest of a closed block, unread, if it `may_go`. Its frames are to be settled as
-    /// [`untriggered`](Cursor::let_pass).
+    /// Skips the rest of a closed block without reading it, if `may_go` returns true. The frames must be settled by
+    /// [`let_pass`](Cursor::let_pass).
     ///
     /// # Errors
     /// As [`Reader::look_at_rest`](weir_ring::Reader::look_at_rest).
@@ -95,7 +96,7 @@ impl<M: Words> Cursor<M> {
             }
             RestLook::Rest(_) => Skip::Stays,
             RestLook::Part => Skip::Part,
-            // A poll looks a second time.
+            // A poll tries a second time.
             RestLook::Other(Poll::Empty) if self.is_abandoned => Skip::Part,
             RestLook::Other(poll) => Skip::Other(self.found_ahead(before, poll)),
         })
@@ -123,36 +124,37 @@ impl<M: Words> Cursor<M> {
         is_wanted && self.reader.ring().writer_word(WriterWord::Opened) == 0
     }
 
-    /// The next `frames`, which were read, are lost: the writer had overtaken them when that was found out.
+    /// Settles the next `frames`, which were read, as lost: a check found that the writer had overwritten them
+    /// meanwhile.
     pub fn lose(&mut self, frames: u64) {
         self.ordinal += frames;
         self.lapped += frames;
     }
 
-    /// The next `frames` had been lapped when they were to be read, and are counted already.
+    /// Settles the next `frames`, which were lapped before they could be read. They are counted already.
     pub fn pass(&mut self, frames: u64) {
         self.ordinal += frames;
     }
 
-    /// The next `frames` were kept in the ring for the case that something happened, and nothing did.
+    /// Settles the next `frames` as untriggered: they were kept in the ring for a trigger, and no trigger came.
     pub fn let_pass(&mut self, frames: u64) {
         self.ordinal += frames;
         self.untriggered += frames;
     }
 
-    /// As [`pass`](Self::pass), where those frames were kept for the case that something happened, which had not by
-    /// then: they are untriggered, and lapped no more.
+    /// Settles the next `frames`, which were lapped while they were kept in the ring for a trigger that had not come.
+    /// They are counted as untriggered instead of lapped.
     pub fn pass_untriggered(&mut self, frames: u64) {
         self.lapped = self.lapped.saturating_sub(frames);
         self.let_pass(frames);
     }
 
-    /// Everything that is there and was not settled was kept for the case that something happened, and nothing did.
+    /// Settles all remaining frames as untriggered: they were kept in the ring for a trigger, and no trigger came.
     pub fn let_rest_pass(&mut self) {
         self.let_pass(self.unread());
     }
 
-    /// Nothing more is to be read, and all is settled.
+    /// Ends the cursor. Called when everything was read and settled.
     pub fn end_ahead(&mut self) {
         self.has_ended = true;
     }

@@ -14,26 +14,26 @@ use crate::sink::Run;
 #[derive(Default)]
 pub(super) struct Copied {
     batch: Batch,
-    /// Bytes of the batch that were passed on.
+    /// Bytes of the batch that were delivered.
     used: usize,
-    /// The next record; `None`: the batch is used up.
+    /// The next record; `None` if all of the batch was delivered.
     next: Option<Outline>,
     pub(super) notes: Notes,
     clock: RingClock,
 }
 
 impl Copied {
-    /// Whether there is a frame to pass on.
+    /// Whether there is a copied frame that was not delivered.
     pub(super) fn is_waiting(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Where the next record begins in the copy.
+    /// Returns the offset of the next record in the batch.
     pub(super) fn used(&self) -> usize {
         self.used
     }
 
-    /// The records from there on that were taken since.
+    /// Returns the records from offset `begin` on that were taken.
     pub(super) fn taken_since(&self, begin: usize) -> &[u8] {
         &self.batch.block_bytes()[begin..self.used]
     }
@@ -46,7 +46,7 @@ impl Copied {
         self.next.map(|next| next.ts_ns)
     }
 
-    /// Takes at most `frames_max` frames with stamps up to `until_ns`.
+    /// Takes at most `frames_max` frames with timestamps up to `until_ns`.
     pub(super) fn take(
         &mut self,
         until_ns: u64,
@@ -67,14 +67,14 @@ impl Copied {
 }
 
 impl<M: Words> Lane<Copied, M> {
-    /// Fills an empty batch. True if there is a frame to pass on.
+    /// Copies frames of the ring if all copied frames were delivered. Returns whether there is a frame to deliver.
     pub(super) fn fill(
         &mut self,
         numbering: &mut Numbering,
         chunk_bytes: u32,
     ) -> Result<bool, RingError> {
         if self.cursor.is_read() {
-            // It has left within its batch.
+            // The feed has left, and its last frame is within the batch.
             self.work.next = None;
         }
         while self.work.next.is_none() && !self.cursor.has_ended() {

@@ -1,19 +1,19 @@
 //! Counts late frames: those that come after a newer one of the same run of the clock.
 //!
-//! When a clock is set back, a new *run* begins. Frames of the new run have lower stamps than those of the run
-//! before, but are not late because of that. The frames of one ring are in order, or nearly so. If its stamps go
-//! back further than any disorder, the clock was set back, and the following frames of the ring belong to the new
-//! run. Rings enter the new run one by one.
+//! When a clock is set back, a new *run* of the clock begins. Frames of the new run have lower timestamps than those of
+//! the run before, but this does not make them late. The frames of one ring are in order, or nearly so. If its
+//! timestamps go back further than any disorder, the clock was set back, and the following frames of the ring belong to
+//! the new run. The rings enter the new run one after another.
 
-/// If the stamps of a ring go back further than this, the clock was set back.
+/// If the timestamps of a ring go back further than this, the clock was set back.
 const STEP_NS: u64 = 100_000_000;
 
-/// The remembered times of a ring.
+/// Run and timestamp of a ring's last frame.
 #[derive(Debug, Default)]
 pub(super) struct RingClock {
-    /// The run of its last frame.
+    /// The run of the ring's last frame.
     run: u64,
-    /// The stamp of its last frame; `None` before the first.
+    /// The timestamp of the ring's last frame; `None` before the first.
     last_ns: Option<u64>,
 }
 
@@ -22,39 +22,39 @@ pub(super) struct RingClock {
 pub(super) struct Lateness {
     /// The newest run.
     run: u64,
-    /// Stamps of the newest frames that were passed on, of the newest run and of the run before.
+    /// Timestamps of the newest frames that were delivered: of the newest run, and of the run before it.
     youngest_ns: [u64; 2],
     late: u64,
 }
 
 impl Lateness {
-    /// To be called for each frame of the ring that is passed on.
+    /// Counts a frame of the ring if it is late. Must be called for each frame that is delivered.
     pub(super) fn pass(&mut self, ring: &mut RingClock, ts_ns: u64) {
         match ring.last_ns.replace(ts_ns) {
             None => ring.run = self.nearest(ts_ns),
             Some(last_ns) if is_step(last_ns, ts_ns) => ring.run = self.run_after(ring.run, ts_ns),
             Some(_) => {}
         }
-        // Nothing is known any more about runs before those two.
+        // Runs before these two are no longer remembered.
         if let Some(youngest_ns) = self.youngest_ns.get_mut((self.run - ring.run) as usize) {
             self.late += u64::from(ts_ns < *youngest_ns);
             *youngest_ns = ts_ns.max(*youngest_ns);
         }
     }
 
-    /// The number of late frames.
+    /// Returns the number of late frames.
     pub(super) fn late(&self) -> u64 {
         self.late
     }
 
-    /// The run of a ring's first frame.
+    /// Returns the run of a ring's first frame: the one whose newest timestamp is nearest.
     fn nearest(&self, ts_ns: u64) -> u64 {
         let [newest, before] = self.youngest_ns.map(|youngest_ns| youngest_ns.abs_diff(ts_ns));
         if self.run > 0 && before < newest { self.run - 1 } else { self.run }
     }
 
-    /// The run of a ring that was in run number `run` when the clock was set back: the newest one, if another ring
-    /// has begun that, unless the clock was set back once more.
+    /// Returns the new run of a ring that was in run number `run` when its clock was set back: the newest run, if
+    /// another ring has begun it and the clock was not set back once more; else a new one.
     fn run_after(&mut self, run: u64, ts_ns: u64) -> u64 {
         if run == self.run || is_step(self.youngest_ns[0], ts_ns) {
             self.run += 1;

@@ -1,4 +1,4 @@
-//! Records of how far a ring was written at certain times.
+//! Records up to which ordinal a ring was written at certain times.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -26,12 +26,12 @@ impl Notes {
         }
     }
 
-    /// Frames below this ordinal need not wait for empty rings.
+    /// Returns an ordinal: frames below it need not wait for empty rings.
     pub(super) fn released(&self) -> u64 {
         self.released
     }
 
-    /// Time of the first record that includes the frame with this ordinal.
+    /// Returns the time of the first record that includes the frame with this ordinal.
     pub(super) fn when_beyond(&self, ordinal: u64) -> Option<Instant> {
         self.notes.iter().find(|(_, noted)| ordinal < *noted).map(|(taken, _)| *taken)
     }

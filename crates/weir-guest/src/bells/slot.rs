@@ -13,16 +13,16 @@ use crate::arming::{Sleepers, arm};
 use crate::error::GuestError;
 use crate::words::Words;
 
-/// One sleeper.
+/// A sleeper on this slot.
 #[derive(Debug)]
 pub(super) struct Bell {
     pub(super) id: BellId,
     waker: Waker,
-    /// Its line for the slot's ring.
+    /// The sleeper's line for the slot's ring.
     line: usize,
-    /// It was woken for the end of the ring.
+    /// Whether the sleeper was woken for the end of the ring.
     is_told_end: bool,
-    /// Polls its channel.
+    /// The epoll instance that polls the sleeper's channel.
     epoll: Arc<OwnedFd>,
 }
 
@@ -38,7 +38,7 @@ impl Bell {
         Ok(Bell { id, waker, line, is_told_end: false, epoll: Arc::clone(epoll) })
     }
 
-    /// Takes the messages of the sleeper. False: it is gone.
+    /// Receives the messages of the sleeper. Returns false if it is gone.
     pub(super) fn take_messages(&mut self) -> bool {
         self.waker.take_messages() != Asked::Gone
     }
@@ -46,13 +46,13 @@ impl Bell {
 
 impl Drop for Bell {
     fn drop(&mut self) {
-        // While its descriptor is open: another process may have a copy of the channel, and what nobody reads any
-        // more would be readable for good.
+        // Removed while the descriptor is open. Otherwise, if another process has a copy of the channel, the epoll
+        // instance would keep reporting messages that nobody receives.
         let _ = epoll::delete(&*self.epoll, &self.waker);
     }
 }
 
-/// A ring, and who sleeps on it.
+/// A ring, and the sleepers that wait for it.
 pub(super) struct Slot {
     ring: Ring<Mapping>,
     bells: Vec<Bell>,
@@ -74,14 +74,14 @@ impl Slot {
         self.bells.push(bell);
     }
 
-    /// Whether any are left.
+    /// Drops the bells for which `keep` returns false. Returns whether any are left.
     pub(super) fn retain(&mut self, keep: &mut impl FnMut(&mut Bell) -> bool) -> bool {
         self.bells.retain_mut(keep);
         !self.bells.is_empty()
     }
 
-    /// Wakes all sleepers that have reached their thresholds, lets the host ring for the others, and
-    /// reports how far they are.
+    /// Wakes all sleepers whose thresholds are reached, arms the host's bell for the others, and reports to the host
+    /// how far they have read.
     pub(super) fn serve(&mut self, number: u32, words: &Words) {
         arm(words.threshold(number), self);
         if self.ring.is_closed() {
@@ -94,8 +94,8 @@ impl Slot {
         words.set_position(number, positions.min().unwrap_or(0));
     }
 
-    /// Confirms thresholds to the sleepers that asked. All slots are armed for them, and were looked at
-    /// behind it.
+    /// Confirms thresholds to the sleepers that have asked for it. All slots must have been armed for these thresholds,
+    /// and then looked at once more.
     pub(super) fn confirm(&mut self) {
         for Bell { waker, .. } in &mut self.bells {
             waker.begin_confirmation();

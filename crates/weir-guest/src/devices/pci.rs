@@ -1,4 +1,4 @@
-//! PCI devices as sysfs has them: a folder each (Linux, Documentation/PCI/sysfs-pci.rst).
+//! PCI devices in sysfs, where each has a folder (Linux, Documentation/PCI/sysfs-pci.rst).
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -10,10 +10,10 @@ use weir_ring::memory::Access;
 use crate::error::DeviceError;
 use crate::limits::DEVICES_MAX;
 
-/// Red Hat's, and `ivshmem`'s (QEMU, docs/specs/ivshmem-spec).
+/// Vendor ID of Red Hat, and device ID of `ivshmem` (QEMU, docs/specs/ivshmem-spec).
 const VENDOR: u64 = 0x1af4;
 const DEVICE: u64 = 0x1110;
-/// BAR 2, in which an `ivshmem` device has its memory.
+/// The file of BAR 2, in which an `ivshmem` device has its memory.
 pub(super) const BAR: &str = "resource2";
 const BAR_NUMBER: usize = 2;
 
@@ -21,11 +21,11 @@ const BAR_NUMBER: usize = 2;
 #[derive(Debug)]
 pub(super) struct Device {
     folder: PathBuf,
-    /// Such as `0000:00:05.0`.
+    /// The PCI address, such as `0000:00:05.0`.
     pub(super) address: String,
 }
 
-/// Those that are there, by address; [`DEVICES_MAX`] at most.
+/// Returns the `ivshmem` devices, sorted by address; at most [`DEVICES_MAX`].
 pub(super) fn ivshmem_devices(pci: &Path) -> io::Result<Vec<Device>> {
     let mut devices = Vec::new();
     for entry in fs::read_dir(pci)? {
@@ -46,7 +46,8 @@ pub(super) fn ivshmem_devices(pci: &Path) -> io::Result<Vec<Device>> {
 }
 
 impl Device {
-    /// Has the device answer reads of its memory. The file counts who enabled the device, so only where nobody has.
+    /// Enables the device, so that it answers reads of its memory. The kernel counts how often a device was enabled, so
+    /// this writes only if nobody has enabled it.
     pub(super) fn enable(&self) -> Result<(), DeviceError> {
         if self.read("enable")?.trim() == "0" {
             let written = fs::write(self.folder.join("enable"), "1");
@@ -59,19 +60,19 @@ impl Device {
         Ok(())
     }
 
-    /// The size of BAR 2 in bytes, as the kernel has assigned it.
+    /// Returns the size of BAR 2 in bytes. It has one once the kernel has assigned an address.
     pub(super) fn bar_bytes(&self) -> Result<u64, DeviceError> {
         bar_bytes(&self.read("resource")?).ok_or(DeviceError::NoBar)
     }
 
-    /// Opens BAR 2's memory to be mapped.
+    /// Opens the file of BAR 2, for mapping.
     pub(super) fn open_bar(&self, access: Access) -> Result<OwnedFd, DeviceError> {
         let is_written = access == Access::Write;
         let file = OpenOptions::new().read(true).write(is_written).open(self.folder.join(BAR));
         Ok(file.map_err(|error| self.error("opening", error))?.into())
     }
 
-    /// An error of BAR 2's file.
+    /// Returns an error of the file of BAR 2.
     pub(super) fn error(&self, doing: &'static str, source: impl Into<io::Error>) -> DeviceError {
         DeviceError::File { doing, file: BAR, source: source.into() }
     }
@@ -85,13 +86,13 @@ impl Device {
     }
 }
 
-/// A hexadecimal number as sysfs writes it.
+/// Parses a hexadecimal number in the format of sysfs.
 fn number_of(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// The size of BAR 2 from a device's file `resource`: a line for each BAR, with its first address, its last, and flags.
-/// None while it has no address.
+/// Returns the size of BAR 2 from the contents of a device's file `resource`: a line for each BAR, with its first
+/// address, its last address, and flags. `None` while the BAR has no address.
 fn bar_bytes(resource: &str) -> Option<u64> {
     let mut numbers = resource.lines().nth(BAR_NUMBER)?.split_ascii_whitespace().map(number_of);
     let (first, last) = (numbers.next()??, numbers.next()??);

@@ -1,14 +1,15 @@
-//! x86-64: moves of 4 to 32 bytes, in assembly.
+//! x86-64: copies in units of 4 to 32 bytes, in assembly.
 //!
-//! Ring memory is shared with threads and processes that read while it is written, so a plain `memcpy` would be a data
-//! race, which is undefined behaviour in Rust. About assembly the compiler knows only that it accesses memory. The
-//! behaviour of the processor is defined (Intel SDM volume 3, section 9.2; AMD APM volume 2, section 7.2): stores
-//! become visible in program order, loads are not reordered among each other, and each byte is an old one or a new one.
-//! So a `Release` store publishes these moves, and a fence orders them, like stores and loads of atomic words.
+//! Other threads and processes read ring memory while it is written, so a plain `memcpy` would be a data race, which is
+//! undefined behaviour in Rust. The compiler knows about assembly only that it accesses memory. The behaviour of the
+//! processor is defined (Intel SDM volume 3, section 9.2; AMD APM volume 2, section 7.2): stores become visible in
+//! program order, loads are not reordered among each other, and each byte that is loaded is either the old or the new
+//! one. So a `Release` store publishes the bytes stored here, and a fence orders these loads and stores, in the same
+//! way as those of atomic words.
 //!
-//! Frames are mostly short, or longer than 1,000 bytes. Up to 64 bytes take at most four moves, which overlap in
-//! the middle, and no loop. Longer frames take a loop of 64 bytes, whose last round overlaps the one before. `rep
-//! movsb` takes longer to start than a whole copy takes this way.
+//! Frames are mostly short, or longer than 1,000 bytes. A copy of up to 64 bytes takes at most four loads and four
+//! stores, which overlap in the middle, and no loop. A longer copy takes a loop of 64 bytes, whose last round overlaps
+//! the one before. `rep movsb` takes longer to start than this whole copy takes.
 
 use std::arch::asm;
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -18,11 +19,12 @@ use weir_frame::record::{self, CAPLEN_MAX, HEADER_BYTES, Meta};
 use super::join;
 use crate::sync::AtomicU64;
 
-/// How far ahead long copies fetch memory. The processor does that by itself, but not beyond a page, and the pages of a
-/// ring are small. Of 512 to 8192 bytes, 2048 were best: flows of small frames are counted 2 to 4 % faster.
+/// How far ahead of a long copy its source is prefetched. The processor prefetches by itself, but not across the end of
+/// a page, and the pages of a ring are small. Of 512 to 8192 bytes, 2048 were best: flows of small frames are counted 2
+/// to 4 % faster.
 const AHEAD_BYTES: u32 = 2048;
 
-/// Copies words from a ring: as many as the shorter of both slices has.
+/// Copies words from a ring, as many as the shorter slice has.
 #[inline]
 pub fn load(to: &mut [u64], from: &[AtomicU64]) {
     let bytes = to.len().min(from.len()) * 8;
@@ -30,19 +32,19 @@ pub fn load(to: &mut [u64], from: &[AtomicU64]) {
     unsafe { copy(to.as_mut_ptr().cast(), from.as_ptr().cast(), bytes) }
 }
 
-/// Fetches the cache line of byte `at`, so that it is there when it is needed.
+/// Prefetches the cache line of byte `at`.
 #[inline(always)]
 pub fn prefetch(words: &[AtomicU64], at: u32) {
     let at = words.as_ptr().cast::<i8>().wrapping_add(at as usize);
-    // SAFETY: a prefetch is a hint, and of no address leads to a fault (Intel SDM volume 2, PREFETCHh).
+    // SAFETY: a prefetch is a hint, and causes no fault at any address (Intel SDM volume 2, PREFETCHh).
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at) }
 }
 
-/// Stores a record from byte `at` on, a multiple of 4. Changes no other byte.
+/// Stores a record from byte `at` on, a multiple of 4. Changes no bytes outside of the record.
 ///
 /// # Panics
 /// If the frame is longer than [`CAPLEN_MAX`], or the record does not fit the words.
-#[inline(always)] // into the writer: otherwise engines that push frames one by one make one more call for each
+#[inline(always)] // else engines that push frames one by one make one more call for each frame
 pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
     assert!(frame.len() <= CAPLEN_MAX as usize, "a frame is cut before");
     let caplen = frame.len() as u32;
@@ -52,12 +54,13 @@ pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
     let out = &words[at as usize / 8..(at + bytes).div_ceil(8) as usize];
     let begin = out.as_ptr().cast::<u8>().cast_mut().wrapping_add(at as usize % 8);
     let behind_frame = HEADER_BYTES + caplen;
-    // SAFETY: a record has 32 bytes or more, and `out` has room for all of this one: header, frame, padding to 4,
-    // tail. A frame of at most CAPLEN_MAX does not make its length wrap. Atomics may be written through a shared
-    // reference. There is one writing thread, and the frame is another borrow.
+    // SAFETY: a record has 32 bytes or more, and `out` has space for this whole record: header, frame, padding to 4,
+    // tail. With a frame of at most CAPLEN_MAX the record's length does not overflow. Atomics may be written through a
+    // shared reference. Only one thread writes, and the frame does not overlap the ring, because it is borrowed as a
+    // plain slice.
     unsafe {
         store_header(begin, header);
-        // This word has the last bytes of the frame, or follows it.
+        // This word has the last bytes of the frame, or is the one after them. Its bytes behind the frame must be 0.
         store_u32(begin.add((behind_frame & !3) as usize), 0);
         copy(begin.add(HEADER_BYTES as usize), frame.as_ptr(), frame.len());
         if meta.flags.is_some() || meta.queue.is_some() {
@@ -131,7 +134,7 @@ unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) {
 /// As [`copy`], with 1 to 3 bytes.
 #[inline(always)]
 unsafe fn copy_1_to_3(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the first, the middle and the last of 1 to 3 bytes are all of them.
+    // SAFETY: copies the first, the middle and the last byte, which are all of 1 to 3 bytes.
     unsafe {
         asm!(
             "movzx {a:e}, byte ptr [{from}]",
@@ -152,8 +155,8 @@ unsafe fn copy_1_to_3(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// Makes a function that copies at least one and at most two registers of bytes: the first and the last register, which
-/// may overlap.
+/// Defines a function that copies between one and two registers of bytes: it moves the first and the last register of
+/// the range, which may overlap.
 macro_rules! copy_both_ends {
     ($name:ident, $width:literal, $class:ident, $move:literal, $unit:literal, $a:literal, $b:literal) => {
         /// # Safety
@@ -187,7 +190,7 @@ copy_both_ends!(copy_16_to_32, 16, xmm_reg, "movups", "xmmword", "{a}", "{b}");
 /// As [`copy`], with 32 to 64 bytes.
 #[inline(always)]
 unsafe fn copy_32_to_64(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: the first 32 bytes and the last 32.
+    // SAFETY: copies the first 32 bytes and the last 32, which are all of 32 to 64 bytes.
     unsafe {
         asm!(
             "movups {a}, xmmword ptr [{from}]",
@@ -214,9 +217,9 @@ unsafe fn copy_32_to_64(to: *mut u8, from: *const u8, bytes: usize) {
 /// As [`copy`], with 64 bytes or more, on a processor that has AVX.
 #[inline]
 unsafe fn copy_from_64_avx(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: 64 bytes at a time while more than 64 are left, and then the last 64. What is fetched ahead is in `from`
-    // too. `vzeroupper` clears the upper halves of all vector registers at the end, as callers expect; no live value is
-    // in them.
+    // SAFETY: copies 64 bytes at a time while more than 64 are left, and then the last 64. The prefetched addresses are
+    // in `from`, too. `vzeroupper` clears the upper halves of all vector registers at the end, as callers expect; no
+    // live value is in them.
     unsafe {
         asm!(
             "cmp {left}, {far}",
@@ -265,7 +268,7 @@ unsafe fn copy_from_64_avx(to: *mut u8, from: *const u8, bytes: usize) {
 /// As [`copy`], with 64 bytes or more.
 #[inline]
 unsafe fn copy_from_64_sse(to: *mut u8, from: *const u8, bytes: usize) {
-    // SAFETY: 64 bytes at a time while more than 64 are left, and then the last 64.
+    // SAFETY: copies 64 bytes at a time while more than 64 are left, and then the last 64.
     unsafe {
         asm!(
             "2:",
@@ -302,7 +305,7 @@ unsafe fn copy_from_64_sse(to: *mut u8, from: *const u8, bytes: usize) {
     }
 }
 
-/// The copy of processors without AVX, for the test.
+/// Copies as on processors without AVX.
 #[cfg(test)]
 pub fn copy_without_avx(to: &mut [u8], from: &[u8]) {
     assert!(to.len() == from.len() && to.len() >= 64);

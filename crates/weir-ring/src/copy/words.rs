@@ -1,5 +1,5 @@
-//! The portable way: whole 64-bit words, each an atomic of its own. The reference for models and for comparison
-//! with other implementations.
+//! The portable implementation: copies whole 64-bit words, each of them an atomic. Models use it, and tests compare the
+//! other implementation with it.
 
 use weir_frame::record::{self, Meta};
 
@@ -13,20 +13,20 @@ pub fn load(to: &mut [u64], from: &[AtomicU64]) {
     }
 }
 
-/// Fetches nothing ahead.
+/// Does nothing: only `vector` prefetches.
 #[cfg(any(loom, miri, not(target_arch = "x86_64")))]
 pub fn prefetch(_: &[AtomicU64], _: u32) {}
 
 /// Stores a record from byte `at` on, in whole 64-bit words only.
 ///
-/// Words are the unit of atomicity: Rust does not define what atomics of different width over the same bytes see.
-/// A record may begin in the upper half of a word whose lower half is already published: that half is
-/// loaded (it is our own last store) and stored again unchanged, which no reader can tell.
+/// A word is the unit of atomicity: Rust does not define the result of atomic accesses of different widths to the same
+/// bytes. A record may begin in the upper half of a word whose lower half is already published. Then the lower half is
+/// loaded (this writer stored it) and stored again unchanged, which no reader can notice.
 #[inline(always)]
 pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
     let caplen = frame.len() as u32;
     let [h0, h1, h2, h3, h4, h5, h6] = record::header(meta, caplen);
-    // `h1` is the length of the record. Bounds are checked here, once.
+    // `h1` is the length of the record. All bounds are checked here, once.
     let out = &words[at as usize / 8..(at + h1).div_ceil(8) as usize];
     let store = |word: &AtomicU64, value: u64| word.store(value, Ordering::Relaxed);
     let Some((head, out)) = out.split_first_chunk::<4>() else { unreachable!("32 bytes or more") };
@@ -35,8 +35,8 @@ pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
         store(&head[1], join(h2, h3));
         store(&head[2], join(h4, h5));
         let Some((start, body)) = frame.split_first_chunk::<4>() else {
-            // Under 4 bytes of frame: there may be none of it behind the header, and the tail begins
-            // in the header's last word.
+            // The frame has fewer than 4 bytes, so it does not fill the last word of the header. If it is empty, the
+            // tail begins in that word.
             return store_short(&head[3], out, h6, frame, meta);
         };
         store(&head[3], join(h6, u32::from_le_bytes(*start)));
@@ -57,7 +57,7 @@ pub fn store_record(words: &[AtomicU64], at: u32, meta: &Meta, frame: &[u8]) {
     store_tail(out, end, meta, caplen);
 }
 
-/// Stores the end of an aligned record whose frame is under 4 bytes: `h6` is the last of its header.
+/// Stores the end of an aligned record whose frame has fewer than 4 bytes. `h6` is the last 32-bit word of its header.
 fn store_short(last: &AtomicU64, out: &[AtomicU64], h6: u32, frame: &[u8], meta: &Meta) {
     let tail = record::tail(meta, frame.len() as u32);
     let frame = (!frame.is_empty()).then(|| partial(frame) as u32);
@@ -69,8 +69,8 @@ fn store_short(last: &AtomicU64, out: &[AtomicU64], h6: u32, frame: &[u8], meta:
     }
 }
 
-/// Stores the last bytes of a frame, under 8, and the tail words.
-#[inline(always)] // with `store_record`, or every frame of an engine that pushes one by one costs a call more
+/// Stores the last bytes of a frame, fewer than 8, and the tail words.
+#[inline(always)] // else each frame of an engine that pushes frames one by one costs one more call
 fn store_tail(mut out: &[AtomicU64], end: &[u8], meta: &Meta, caplen: u32) {
     if meta.flags.is_none() && meta.queue.is_none() {
         return store_length(out, end, record::record_bytes(meta, caplen));
@@ -80,7 +80,7 @@ fn store_tail(mut out: &[AtomicU64], end: &[u8], meta: &Meta, caplen: u32) {
         word.store(value, Ordering::Relaxed);
         out = rest;
     };
-    // Padded to 4, what is left of the frame is no half word, one or two.
+    // Padded to a multiple of 4, the last bytes of the frame are no, one or two 32-bit words.
     let mut half = None;
     match end.len() {
         0 => {}
@@ -98,7 +98,7 @@ fn store_tail(mut out: &[AtomicU64], end: &[u8], meta: &Meta, caplen: u32) {
     }
 }
 
-/// As [`store_tail`] without options: all that follows the frame is the length.
+/// Does the same as [`store_tail`] for a record without options: only the length follows the frame.
 #[inline]
 fn store_length(out: &[AtomicU64], end: &[u8], bytes: u32) {
     match end.len() {
@@ -111,7 +111,7 @@ fn store_length(out: &[AtomicU64], end: &[u8], bytes: u32) {
     }
 }
 
-/// Under 8 bytes as the low end of a word, in at most two overlapping loads.
+/// Returns fewer than 8 bytes as the low end of a word, with at most two overlapping loads.
 #[inline]
 fn partial(bytes: &[u8]) -> u64 {
     let shift = |kept: usize| 8 * (bytes.len() - kept);

@@ -1,4 +1,4 @@
-//! Ring memory in the address space of this process.
+//! Maps ring memory into the address space of this process.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,27 +13,27 @@ use crate::Words;
 use crate::error::RingError;
 use crate::sync::AtomicU64;
 
-/// A shared mapping of a ring's memory, with the descriptor it was made from.
+/// A shared mapping of a ring's memory, with the descriptor that was mapped.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<AtomicU64>,
     words: usize,
     access: Access,
     backing: Backing,
-    /// Where in the descriptor it begins, in bytes.
+    /// Offset in the descriptor at which this mapping begins, in bytes.
     offset: u64,
 }
 
-/// Keeps the memory alive.
+/// The owner of the mapped memory, which keeps it mapped.
 #[derive(Debug)]
 enum Backing {
-    /// The mapping is its own.
+    /// The mapping owns its memory, and unmaps it when it is dropped.
     Own(OwnedFd),
-    /// It is a part of this one.
+    /// The mapping is a part of this one.
     Whole(Arc<Mapping>),
 }
 
-// SAFETY: the mapping belongs to no thread, and is only ever reached as `&[AtomicU64]`, or by `copy` (decision 0003).
+// SAFETY: the mapping belongs to no thread. It is accessed only as `&[AtomicU64]`, or by `copy` (decision 0003).
 unsafe impl Send for Mapping {}
 // SAFETY: as above; atomics may be shared.
 unsafe impl Sync for Mapping {}
@@ -41,14 +41,13 @@ unsafe impl Sync for Mapping {}
 impl Words for Mapping {
     #[inline]
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes, or of a part of one,
-        // that only the `Drop` of its owner removes, which `backing` holds; and the borrow ends before.
+        // SAFETY: in bounds and alive: `base` is the start of a mapping of `words * 8` bytes, or of a part of one. Only
+        // the `Drop` of its owner unmaps this memory; `backing` holds the owner, and the borrow ends before.
         // Aligned: mmap returns whole pages, and parts begin at whole words.
-        // Races: every process of ours touches this memory as `AtomicU64`, or by `copy` (decision 0003); BPF programs
-        // store to it from the kernel, outside this language's memory model, with the ordering that
-        // `bpf/ring.h` argues. A read-only mapping is sound because readers only load, relaxed
-        // (`std::sync::atomic`, "Atomic accesses to read-only memory"; `sync::load_acquire`), and a
-        // `Writer` asks `is_writable` first.
+        // Races: every process of Weir accesses this memory as `AtomicU64`, or by `copy` (decision 0003); BPF programs
+        // store to it from the kernel, outside of Rust's memory model, with the ordering that `bpf/ring.h` describes. A
+        // read-only mapping is sound because readers make only relaxed loads (`std::sync::atomic`, "Atomic accesses to
+        // read-only memory"; `sync::load_acquire`), and a `Writer` checks `is_writable` first.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.words) }
     }
 
@@ -71,8 +70,8 @@ impl Drop for Mapping {
         if let Backing::Whole(_) = self.backing {
             return;
         }
-        // SAFETY: exactly the range that `map` got from mmap, and nothing borrows it any more.
-        // A failure could only leave it mapped.
+        // SAFETY: the range is exactly the one that `map` got from mmap, and nothing borrows it any more. If the call
+        // fails, the memory only stays mapped.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast::<c_void>(), self.words * 8) };
     }
 }
@@ -84,9 +83,9 @@ impl Mapping {
     /// [`RingError::Os`] with the kernel's error.
     ///
     /// # Safety
-    /// `fd` must not become shorter than `bytes` while it is mapped: its pages would go away under
-    /// borrowed words. Sealed memfds and BPF arrays cannot. And nothing in this process may reach the
-    /// memory otherwise than as `AtomicU64`, or by `copy` (decision 0003).
+    /// `fd` must not become shorter than `bytes` while it is mapped: borrowed words would lose their pages. Sealed
+    /// memfds and BPF arrays cannot become shorter. And nothing in this process may access the memory except as
+    /// `AtomicU64`, or by `copy` (decision 0003).
     pub unsafe fn map(fd: OwnedFd, bytes: u64, access: Access) -> Result<Mapping, RingError> {
         let (prot, flags) = match access {
             Access::Read => (ProtFlags::READ, MapFlags::SHARED),
@@ -107,13 +106,13 @@ impl Mapping {
         })
     }
 
-    /// Maps `bytes` of `fd` from `offset` on, a multiple of the page size: a part of memory that holds more.
+    /// Maps `bytes` of `fd` from `offset` on, a multiple of the page size: a part of larger memory.
     ///
     /// # Errors
-    /// As [`map`](Mapping::map).
+    /// The errors of [`map`](Mapping::map).
     ///
     /// # Safety
-    /// As for [`map`](Mapping::map), of the whole `offset + bytes`.
+    /// The conditions of [`map`](Mapping::map), for the range up to `offset + bytes`.
     pub unsafe fn map_part(
         fd: OwnedFd,
         offset: u64,
@@ -132,10 +131,11 @@ impl Mapping {
         Ok(Mapping { base, words: bytes / 8, access, backing: Backing::Own(fd), offset })
     }
 
-    /// A part of a mapping, which keeps the whole mapping: for memory that cannot be mapped for writing again.
+    /// Returns a part of a mapping, which keeps the whole mapping alive: for memory that cannot be mapped for writing
+    /// again.
     ///
     /// # Panics
-    /// If `offset` and `bytes`, multiples of 8, are not inside of it.
+    /// If `offset` and `bytes`, multiples of 8, are not inside the mapping.
     #[must_use]
     pub fn part(whole: &Arc<Mapping>, offset: u64, bytes: u64) -> Mapping {
         let end = offset.checked_add(bytes).filter(|end| *end <= whole.words as u64 * 8);
@@ -151,7 +151,8 @@ impl Mapping {
         Mapping { base, words, access: whole.access, backing, offset }
     }
 
-    /// Where in the descriptor it begins, in bytes: 0, unless it is a [part](Mapping::map_part).
+    /// Returns the offset in the descriptor at which this mapping begins, in bytes: 0, unless it is a
+    /// [part](Mapping::map_part).
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
@@ -160,37 +161,39 @@ impl Mapping {
     /// Faults in every page of a writer's mapping before the first frame comes.
     pub(super) fn populate(&self) {
         let bytes = self.words * 8;
-        // SAFETY: this mapping, whose bytes stay as they are. Where this is refused (Linux 5.13 and before, pages that
-        // cannot be had) they are looked up when they are used.
+        // SAFETY: the range is this mapping, whose contents stay the same. If the kernel refuses (Linux 5.13 and
+        // before, or pages that it cannot allocate), the pages are mapped on first access.
         let _ = unsafe {
             rustix::mm::madvise(self.base.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite)
         };
     }
 
-    /// Makes the kernel allocate further pages on this NUMA node, if it has some.
+    /// Makes the kernel prefer this NUMA node when it allocates further pages.
     pub(super) fn prefer_node(&self, node: u32) {
         super::placement::prefer_node(self.base.cast(), self.words * 8, node);
     }
 
-    /// Makes huge pages of a writer's new memory as far as the machine has them. Best before anything is written.
+    /// Turns the pages of a writer's new memory into huge pages, as far as the machine has them. Should be called
+    /// before anything is written.
     ///
-    /// Ordinary pages are asked for one by one, 256 for each MiB, and later looked up one by one by the processor: huge
-    /// ones are there ten times as fast. This asks even where the machine's setting for shared memory is `never`, which
-    /// is the kernel's default and concerns memory whose owner did not ask (madvise(2), `MADV_COLLAPSE`, Linux 6.1).
+    /// Ordinary pages are allocated one by one, 256 for each MiB, and the processor later looks each of them up. Huge
+    /// pages are allocated ten times as fast. The kernel does this even if the machine's setting for shared memory is
+    /// `never`: that is its default, and is for memory whose owner did not ask for huge pages (madvise(2),
+    /// `MADV_COLLAPSE`, Linux 6.1).
     ///
     /// # Errors
-    /// [`RingError::Os`] where there is not even memory for a page of each.
+    /// [`RingError::Os`] if there is not even memory for one ordinary page of each huge page.
     pub(super) fn make_huge_pages(&self) -> Result<(), RingError> {
         let whole = self.words * 8 / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
         if self.access != Access::Write || !self.base.addr().get().is_multiple_of(HUGE_PAGE_BYTES) {
             return Ok(());
         }
-        // Where no page is, the kernel makes no huge one.
+        // The kernel makes no huge page where no page is allocated.
         for offset in (0..whole as u64).step_by(HUGE_PAGE_BYTES) {
             reserve(self.as_fd(), offset, 4096)?;
         }
-        // SAFETY: whole pages of this mapping. Their contents and addresses stay; only the pages change. A kernel
-        // that refuses leaves them as they are.
+        // SAFETY: the range is whole pages of this mapping. Contents and addresses stay the same; only the pages
+        // change. If the kernel refuses, nothing changes.
         let _ = unsafe { libc::madvise(self.base.as_ptr().cast(), whole, libc::MADV_COLLAPSE) };
         Ok(())
     }
@@ -199,7 +202,8 @@ impl Mapping {
 /// Allocates the pages of a part of a file.
 ///
 /// # Errors
-/// [`RingError::Os`] without memory: to touch them would end the process.
+/// [`RingError::Os`] if memory is missing. Without this check, the first access to a missing page would end the
+/// process.
 pub(super) fn reserve(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), RingError> {
     rustix::fs::fallocate(fd, FallocateFlags::empty(), offset, bytes)
         .map_err(RingError::os("reserving ring memory"))
@@ -207,9 +211,9 @@ pub(super) fn reserve(fd: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(),
 
 const HUGE_PAGE_BYTES: usize = super::placement::HUGE_PAGE_BYTES as usize;
 
-/// Maps at a multiple of a huge page, where memory in huge pages can be mapped in them: the kernel does so by itself
-/// only where such pages are its default. The place is looked for first, and may be taken by another thread meanwhile:
-/// that is an error, as is whatever the kernel does not like there.
+/// Maps the memory at a multiple of the size of a huge page, so that memory in huge pages can be mapped by huge pages.
+/// The kernel does this by itself only where huge pages are its default. This function first finds a free range. If
+/// another thread takes the range meanwhile, or the kernel refuses to map there, it returns an error.
 fn map_aligned(
     fd: &OwnedFd,
     bytes: usize,
@@ -231,18 +235,18 @@ fn map_aligned(
         )
     }?;
     let before = reserved.addr().next_multiple_of(HUGE_PAGE_BYTES) - reserved.addr();
-    // SAFETY: exactly the reserved range, to which nothing refers.
+    // SAFETY: the range is exactly the reserved one, and nothing refers to it.
     unsafe { rustix::mm::munmap(reserved, reserved_bytes) }?;
     let at = reserved.wrapping_byte_add(before);
     // SAFETY: `FIXED_NOREPLACE` touches no other mapping.
     unsafe { rustix::mm::mmap(at, bytes, prot, flags | MapFlags::FIXED_NOREPLACE, fd, 0) }
 }
 
-/// The use of a mapping.
+/// Whether a mapping may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Readers.
+    /// Read-only: for readers.
     Read,
-    /// The one writer, or the process that formats the ring.
+    /// Read and write: for the one writer, or the process that formats the ring.
     Write,
 }

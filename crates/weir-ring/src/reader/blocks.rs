@@ -1,7 +1,7 @@
-//! Whole blocks used in place: for callers that pass ring memory on without a copy, such as to a disk.
+//! Reads whole blocks in place: for callers that pass ring memory on without a copy, for example to a disk.
 //!
-//! Nothing is borrowed: the caller gets the place of the block, and copies of the first bytes of each frame. The writer
-//! may overtake the block at any time, so results are valid only if [`Reader::holds`] says so afterwards.
+//! Nothing is borrowed: the caller gets the offset of the block, and copies of the first bytes of each frame. The
+//! writer may overtake the block at any time, so results are valid only if [`Reader::holds`] returns true afterwards.
 
 use weir_frame::record::HEADER_BYTES;
 
@@ -16,21 +16,21 @@ use crate::sync::{AtomicU64, Ordering, fence, load_acquire};
 
 /// Most bytes of a frame that a walk over a block copies.
 pub const HEAD_BYTES: usize = 128;
-/// Words that hold this many bytes, if they may begin anywhere in a word.
+/// Words that are needed to hold this many bytes, wherever in a word they begin.
 const HEAD_WORDS: usize = HEAD_BYTES / 8 + 1;
-/// How far ahead of the walk a block is fetched into the cache, line by line. The place of the next record is known
-/// only when the length of this one has been read, so without fetching ahead each frame costs two accesses to
-/// memory. At 1518 bytes a recorder took 0.24 CPU s a GB when it guessed the next records, and takes 0.13; for
-/// blocks that are written in place 0.10 and 0.06.
+/// How far ahead of the walk a block is prefetched, line by line. The position of the next record is known only after
+/// the length of the current one has been read, so without prefetching each frame costs two accesses to memory. At 1518
+/// bytes a frame, a recorder took 0.24 CPU s a GB when it guessed the positions of the next records, and takes 0.13;
+/// for blocks that are written in place, 0.10 and 0.06.
 const FETCH_AHEAD_BYTES: u32 = 8 << 10;
 const LINE_BYTES: u32 = 64;
 
 /// A frame of a block: the fields of its record, and its first bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameHead<'a> {
-    /// Number of its interface in the ring.
+    /// Number of the frame's interface in the ring.
     pub interface_id: u32,
-    /// Nanoseconds since the Unix epoch.
+    /// Timestamp of the frame, nanoseconds since the Unix epoch.
     pub ts_ns: u64,
     /// Bytes kept of the frame.
     pub caplen: u32,
@@ -43,28 +43,28 @@ pub struct FrameHead<'a> {
 /// Description of a closed block, as it was during the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole {
-    /// Its number since the ring began.
+    /// Number of the block since the ring began.
     pub block: u64,
-    /// Offset at which it begins in the ring's memory.
+    /// Offset of the block in the ring's memory.
     pub at: usize,
-    /// Its length in bytes. It has only complete pcapng blocks.
+    /// Length of the block in bytes. The block has only complete pcapng blocks.
     pub bytes: usize,
-    /// Bytes of its records, after which padding follows.
+    /// Bytes of the block's records; padding follows them.
     pub used: usize,
-    /// Number of frames in it.
+    /// Number of frames in the block.
     pub frames: u64,
     /// Sum of the frames' bytes on the wire.
     pub wire_bytes: u64,
     /// Ordinal of the first frame.
     pub first_ordinal: u64,
-    /// The highest number of an interface that its frames have.
+    /// Highest interface number in the block's frames.
     pub highest_interface_id: u32,
 }
 
 /// Result of [`Reader::look_at_block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockLook {
-    /// A whole block. [`Reader::pass_block`] moves past it.
+    /// A whole block, which [`Reader::pass_block`] moves past.
     Whole(Whole),
     /// Frames, but not a whole block: the reader is within a block, or the block is still being written.
     /// [`Reader::poll`] copies the frames.
@@ -78,18 +78,18 @@ pub enum BlockLook {
 pub struct BlockRest {
     /// The block's number since the ring began.
     pub block: u64,
-    /// Number of its frames that the reader has not read yet.
+    /// Number of the block's frames that the reader has not read yet.
     pub frames: u64,
     /// Times of the first and the last frame of the block, nanoseconds since the Unix epoch.
     pub first_ns: u64,
-    /// See `first_ns`.
+    /// As `first_ns`, for the last frame.
     pub last_ns: u64,
 }
 
 /// Result of [`Reader::look_at_rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestLook {
-    /// The rest of a block, perhaps without a frame. [`Reader::pass_rest`] moves past it.
+    /// The rest of a block, perhaps without a frame, which [`Reader::pass_rest`] moves past.
     Rest(BlockRest),
     /// The block is still being written, and has frames that were not read yet.
     Part,
@@ -98,7 +98,7 @@ pub enum RestLook {
 }
 
 impl<M: Words> Reader<M> {
-    /// Describes, by the index, the rest of the block that the reader is in, if that block is closed. For readers that
+    /// Describes the rest of the reader's block, if the block is closed, from the block's index entry: for readers that
     /// skip most of a ring.
     ///
     /// # Errors
@@ -124,13 +124,14 @@ impl<M: Words> Reader<M> {
         Ok(RestLook::Rest(BlockRest { block: self.block, frames, first_ns, last_ns }))
     }
 
-    /// Time of the first frame of the block that the reader is in; `None` if the ring no longer has that block.
+    /// Returns the time of the first frame of the reader's block; `None` if the ring no longer has this block.
     #[must_use]
     pub fn block_ns(&self) -> Option<u64> {
         self.time_in_index(self.block, EntryWord::FirstNs)
     }
 
-    /// Time of the last frame of the ring; `None` if it has none, or if the writer changes it too fast to be read.
+    /// Returns the time of the last frame of the ring; `None` if the ring has no frame, or if the writer overwrites the
+    /// time before it can be confirmed.
     #[must_use]
     pub fn newest_ns(&self) -> Option<u64> {
         let newest = self.ring.writer_word(WriterWord::Opened).checked_sub(1)?;
@@ -160,8 +161,8 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// Walks over the next block, if it is closed and the reader is at its beginning, and gives its frames to `each` in
-    /// order. They are valid only if this returns [`BlockLook::Whole`].
+    /// Walks over the next block, if it is closed and the reader is at its beginning, and passes its frames to `each`
+    /// in order. They are valid only if this function returns [`BlockLook::Whole`].
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).
@@ -182,7 +183,7 @@ impl<M: Words> Reader<M> {
             if self.at == 0 {
                 break;
             }
-            // The reader is within a closed block. If all of its frames were read, go on with the next block.
+            // The reader is within a closed block. If all of the block's frames were read, go on with the next block.
             let rest = match self.at {
                 at if at == block_bytes => WalkEnd::Everything,
                 at => match Head::check(self.block_words(), at, block_bytes) {
@@ -208,7 +209,7 @@ impl<M: Words> Reader<M> {
             ..walked.whole
         };
         if whole.frames == 0 {
-            // A poll moves past it, and checks what a block without frames may have.
+            // `poll` moves past this block, and checks that only padding is in it.
             return Ok(BlockLook::Part);
         }
         let ends_well = match walked.end {
@@ -239,7 +240,7 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// Whether the ring still has this block. Then everything that was read from it before this call is valid.
+    /// Whether the ring still has this block. If so, everything that was read from the block before this call is valid.
     #[must_use]
     pub fn holds(&self, block: u64) -> bool {
         fence(Ordering::Acquire); // B, pairs with A in Writer, as in `confirm`

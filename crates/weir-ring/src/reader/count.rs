@@ -1,4 +1,4 @@
-//! Counting in place: a walk over record headers in shared words, which copies nothing.
+//! Counts frames in place: walks over record headers in shared words, without a copy.
 
 use weir_frame::record::{EPB_TYPE, HEADER_BYTES, TRAILER_BYTES, padded};
 
@@ -9,22 +9,22 @@ use crate::copy;
 use crate::error::RingError;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Frames counted without being copied.
+/// Counts of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Bytes kept of them.
+    /// Kept bytes of these frames.
     pub kept_bytes: u64,
-    /// Bytes of them on the wire.
+    /// Bytes of these frames on the wire.
     pub wire_bytes: u64,
-    /// Timestamp of the newest, nanoseconds since the Unix epoch.
+    /// Timestamp of the newest of these frames, nanoseconds since the Unix epoch.
     pub last_ns: u64,
 }
 
 impl Tally {
     fn add(&mut self, found: &Tally) {
-        // Saturating: a hostile ring may claim 4 GiB a frame, for as long as it likes.
+        // Saturating: a hostile ring may claim 4 GiB for each frame, without end.
         self.frames = self.frames.saturating_add(found.frames);
         self.kept_bytes = self.kept_bytes.saturating_add(found.kept_bytes);
         self.wire_bytes = self.wire_bytes.saturating_add(found.wire_bytes);
@@ -35,9 +35,8 @@ impl Tally {
 impl<M: Words> Reader<M> {
     /// Counts at most `frames_max` records in place, and moves past them.
     ///
-    /// Touches one or two cache lines a frame, whatever its length. Its result is valid only after
-    /// the block is confirmed; a lapped count adds nothing to `tally`. `frames_max` 0 gives
-    /// `Poll::Empty`.
+    /// Reads one or two cache lines of each frame, whatever its length. If the block is reclaimed during the walk,
+    /// nothing is added to `tally`. With `frames_max` 0, returns `Poll::Empty`.
     ///
     /// # Errors
     /// As [`poll`](Reader::poll).
@@ -72,17 +71,17 @@ impl<M: Words> Reader<M> {
     }
 }
 
-/// How many records ahead headers are fetched. Where the next one lies is known once this one is there, so without it
-/// each long frame costs a way to memory and back: 145 ns for 1518 bytes, and 33 with it. As many of the shortest are
-/// 3 KiB.
+/// How many records ahead a header is prefetched. The position of the next record is known only after the current one
+/// was read, so without prefetching each long frame costs an access to memory: 145 ns for 1518 bytes, and 33 ns with
+/// it. 32 of the shortest records are 3 KiB.
 pub(super) const RECORDS_AHEAD: u32 = 32;
 
-/// After so many records of one length, more of them are expected: [`count_alike`]. In traffic of mixed lengths each
-/// attempt would be a branch that the processor does not foresee.
+/// After this many records of the same length, more of them are expected, and [`count_alike`] counts them. In traffic
+/// of mixed lengths, each attempt would be a branch that the processor mispredicts.
 const ALIKE_MIN: u32 = 8;
 
-/// Walks record headers in shared words. Every length is loaded once and bounded by `committed`, so
-/// hostile words end the walk and no more.
+/// Walks over record headers in shared words. Every length is loaded once and bounded by `committed`, so hostile words
+/// can do no more than end the walk.
 fn count_words(
     words: &[AtomicU64],
     mut at: u32,
@@ -106,7 +105,7 @@ fn count_words(
         if bytes > until - at && tally.frames > 0 {
             break WalkEnd::Everything;
         }
-        // A guess: that they are as long as this one.
+        // Guess: the next records are as long as this one.
         let ahead = at.saturating_add(bytes.saturating_mul(RECORDS_AHEAD));
         if ahead < until {
             copy::prefetch(words, ahead);
@@ -130,9 +129,9 @@ fn count_words(
     Counted { found: tally, highest_id, at, end }
 }
 
-/// Counts up to `most` records that begin as a valid one of this length does: so they are valid, too. Gives how many
-/// there are before the first other one. Without the checks it takes a third of the time of the walk above, most of
-/// all where each branch is dear, as in an emulated guest.
+/// Counts up to `most` records, as long as their headers have the same type and lengths as a valid record: such records
+/// are valid, too. Returns their number. Without the checks this takes a third of the time of the walk above. It saves
+/// most where branches are expensive, as in an emulated guest.
 fn count_alike(
     words: &[AtomicU64],
     bytes: u32,
@@ -187,11 +186,11 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// The header of the record at `at`, which ends at `committed` or before; both are multiples of 4. Where there is
-    /// no whole record, why the walk ends.
+    /// Loads the header of the record at `at`. The record must end at `committed` or before; both are multiples of 4.
+    /// If there is no complete record, returns why the walk ends.
     #[inline]
     pub fn check(words: &[AtomicU64], at: u32, committed: u32) -> Result<Head, WalkEnd> {
-        // At least one half word is there.
+        // `left` is at least 4.
         let left = committed - at;
         if left < HEADER_BYTES + TRAILER_BYTES {
             let bytes = if left >= 8 { half(words, at + 4) } else { 0 };
@@ -210,7 +209,7 @@ impl Head {
         Ok(head)
     }
 
-    /// The header at `at`, a multiple of 4 with at least 32 bytes behind it, and the type of its block.
+    /// Returns the type of the block at `at`, and its header. `at` is a multiple of 4, and at least 32 bytes follow it.
     #[inline]
     fn load(words: &[AtomicU64], at: u32) -> (u32, Head) {
         let words = words[at as usize / 8..].first_chunk::<4>().expect("32 bytes are there");
@@ -228,7 +227,7 @@ impl Head {
     }
 }
 
-/// The 32 bits at byte `at`, a multiple of 4.
+/// Returns the 32 bits at byte `at`, a multiple of 4.
 #[inline]
 fn half(words: &[AtomicU64], at: u32) -> u32 {
     let word = words[at as usize / 8].load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Finding a place: where a new reader begins, and where one that was overtaken goes on.
+//! Finds the position at which a new reader begins, or at which a reader that was overtaken continues.
 
 use super::{NOWHERE, Poll, Reader, Tally};
 use crate::Words;
@@ -6,23 +6,24 @@ use crate::error::RingError;
 use crate::geometry::{EntryWord, WriterWord, seq_of};
 use crate::sync::{Ordering, fence, load_acquire};
 
-/// How often a reader that keeps being lapped while it looks for its new place tries again before it
-/// says `Empty` and lets the caller breathe.
+/// How often a reader looks for a new position if the writer keeps overtaking it. Then it returns `Empty`, so that the
+/// caller regains control.
 const RELOCATE_TRIES: u32 = if cfg!(loom) { 2 } else { 64 };
 
 impl<M: Words> Reader<M> {
-    /// Finds a position half a ring behind the writer, and returns the number of skipped frames.
+    /// Moves the reader to half a ring behind the writer. Returns [`Poll::Lapped`] with the number of skipped frames,
+    /// or [`Poll::Empty`] if there are none or if no position was found.
     #[cold]
     pub(super) fn lapped_now(&mut self) -> Result<Poll, RingError> {
         let before = self.ordinal;
-        // The claim of a block may be seen before the count of opened ones is: `seq` knows more.
+        // The claim of a block may be visible before the number of opened blocks is. Then `seq` is newer.
         let claimed = load_acquire(self.entry(EntryWord::Seq)).saturating_sub(1) / 2;
         let opened = self.ring.writer_word(WriterWord::Opened).max(claimed);
         let target = self.safe_block(opened).max(self.block.saturating_add(1));
         if !self.relocate(target)? {
             return Ok(Poll::Empty);
         }
-        // Every frame before the overtaken block's end had been read: nothing is lost.
+        // If the reader had read all frames of the overtaken block, nothing is lost.
         let missed = self.ordinal - before;
         if missed == 0 {
             return Ok(Poll::Empty);
@@ -31,7 +32,8 @@ impl<M: Words> Reader<M> {
         Ok(Poll::Lapped(missed))
     }
 
-    /// The block that has the frame of this ordinal, or had it; of those that were opened.
+    /// Returns the opened block that has the frame of this ordinal. If that block is overwritten, returns the block
+    /// half a ring behind the newest.
     pub(super) fn block_of(&self, ordinal: u64, opened: u64) -> u64 {
         let kept = self.ring.geometry.data_blocks.min(opened);
         let begins_before = |block: &u64| {
@@ -43,8 +45,8 @@ impl<M: Words> Reader<M> {
         found.unwrap_or_else(|| self.safe_block(opened))
     }
 
-    /// Passes the frames before this ordinal, all of which are of the block that it stands in. Those that were
-    /// overwritten from there on are lapped.
+    /// Moves past the frames before this ordinal, which are all in the reader's block. Frames from this ordinal on that
+    /// were overwritten meanwhile count as lapped.
     pub(super) fn pass_to(&mut self, ordinal: u64) -> Result<(), RingError> {
         let mut passed = Tally::default();
         while self.ordinal < ordinal {
@@ -58,13 +60,14 @@ impl<M: Words> Reader<M> {
         Ok(())
     }
 
-    /// The block half a ring behind the newest: far enough from the writer not to be lapped at once.
+    /// Returns the block half a ring behind the newest block: so far from the writer that the reader is not lapped at
+    /// once.
     pub(super) fn safe_block(&self, opened: u64) -> u64 {
         opened.saturating_sub(1 + self.ring.geometry.data_blocks / 2)
     }
 
-    /// Moves to the start of block `target`, or a later one if that is reclaimed meanwhile. False if
-    /// the writer was too fast for every try; the cursor has not moved then.
+    /// Moves to the start of block `target`, or of a later block if `target` is reclaimed meanwhile. Returns false if
+    /// the writer was too fast in every try; then the cursor has not moved.
     pub(super) fn relocate(&mut self, target: u64) -> Result<bool, RingError> {
         let mut block = target;
         for _ in 0..RELOCATE_TRIES {

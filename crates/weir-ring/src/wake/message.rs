@@ -11,11 +11,11 @@ pub(super) const MESSAGES_MAX: usize = 64;
 /// The consumer's end of its channel to one writer's side.
 #[derive(Debug, Default)]
 pub(super) struct Channel {
-    /// `None` once the writer's side has gone.
+    /// `None` once the channel is closed.
     pub(super) socket: Option<Arc<OwnedFd>>,
-    /// The writer's side confirms thresholds, because its writers are BPF programs.
+    /// Whether the writer's side confirms thresholds, because BPF programs write its rings.
     pub(super) confirms: bool,
-    /// It also wakes for each quarter of a ring.
+    /// Whether the writer's side also wakes for each quarter of a ring.
     pub(super) knows_quarters: bool,
     /// Number of the present thresholds for quarters, and of those for which the doorbell was armed last.
     pub(super) quarters_asked: u32,
@@ -25,11 +25,11 @@ pub(super) struct Channel {
     pub(super) is_sent: bool,
     /// Number of the thresholds that were confirmed last.
     pub(super) confirmed: u32,
-    /// The sleeper's epoll descriptor watches this socket.
+    /// Whether the sleeper's epoll descriptor watches this socket.
     pub(super) is_watched: bool,
 }
 
-// First byte of a message. A number of 4 bytes follows: that of a request or its answer, or as stated, else 0.
+// First byte of a message. A number of 4 bytes follows: that of a request or of its answer, or as described, else 0.
 
 /// To the consumer: read the rings.
 pub(super) const WAKE: u8 = 1;
@@ -42,7 +42,7 @@ pub(super) const LOOK: u8 = 3;
 pub(super) const REQUEST: u8 = 4;
 /// To the consumer: all programs see the thresholds.
 pub(super) const CONFIRMED: u8 = 5;
-/// To the writer's side: thresholds are new, among them some for each quarter of a ring. Requests to be told when the
+/// To the writer's side: thresholds are new, among them some for each quarter of a ring. Asks for a message when the
 /// doorbell is armed for them.
 pub(super) const ARM: u8 = 6;
 /// To the consumer: the doorbell is armed for the thresholds of this number.
@@ -51,8 +51,8 @@ pub(super) const ARMED: u8 = 7;
 /// The number of [`CONFIRMS`] of a side that wakes for each quarter of a ring.
 pub(super) const QUARTERS: u32 = 1;
 
-/// Sends a message. Failures are ignored: the socket is full, so unread messages will wake the peer; or it is broken,
-/// so there is no peer.
+/// Sends a message. Errors are ignored: if the socket is full, unread messages will wake the peer; if the connection is
+/// broken, there is no peer.
 pub(super) fn send(socket: impl AsFd, kind: u8, number: u32) {
     let mut bytes = [kind; 5];
     bytes[1..].copy_from_slice(&number.to_le_bytes());

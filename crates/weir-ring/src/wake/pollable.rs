@@ -1,10 +1,10 @@
-//! A sleep in the program's own event loop: a descriptor for `poll`, `select` and `epoll`.
+//! A sleep in a program's own event loop: a descriptor for `poll`, `select` and `epoll`.
 //!
-//! Programs with an event loop of their own cannot call [`Sleeper::sleep`]. They read until nothing is left, call
-//! [`Sleeper::arm_on`], and wait for the descriptor together with their others. It is an epoll instance of everything
-//! that a sleep waits for: the channels, the interrupter, and a timer for the looks that a sleep would make by itself.
-//! So all times that a sleep knows hold here, too: the quiet after a wake-up, unconfirmed thresholds, and the caller's
-//! limit.
+//! A program with its own event loop cannot call [`Sleeper::sleep`]. Instead it reads until there are no more frames,
+//! calls [`Sleeper::arm_on`], and waits for the descriptor together with its others. The descriptor is an epoll
+//! instance of everything for which a sleep waits: the channels, the interrupter, and a timer for the times at which a
+//! sleep would look at the rings. So all times of a sleep apply here, too: the gap after a wake-up, the limit for
+//! unconfirmed thresholds, and the caller's limit.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,7 @@ use crate::error::RingError;
 use crate::reader::Reader;
 use crate::sync::Ordering;
 
-/// Made when it is asked for first.
+/// Descriptors for the event loop, created on first use.
 #[derive(Debug, Default)]
 pub(super) struct Pollable(OnceLock<Descriptors>);
 
@@ -48,9 +48,9 @@ impl Descriptors {
         epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN)
     }
 
-    /// `None`: never.
+    /// Sets the timer. `None` stops it.
     fn set_timer(&self, after: Option<Duration>) -> rustix::io::Result<()> {
-        // Zero would stop it.
+        // Zero would stop the timer.
         let after = after.map(|after| after.clamp(Duration::from_nanos(1), LIMIT_MAX));
         let after = Timespec::try_from(after.unwrap_or_default()).expect("a day fits a timespec");
         let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: after };
@@ -59,7 +59,7 @@ impl Descriptors {
 }
 
 impl Pollable {
-    /// Watches the socket of a channel, once: from when there is a descriptor on.
+    /// Adds the socket of a channel to the epoll instance, once, if there is such an instance.
     pub(super) fn watch(&self, channel: &mut Channel) -> Result<(), RingError> {
         let (Some(own), Some(socket)) = (self.0.get(), channel.socket.as_ref()) else {
             return Ok(());
@@ -71,7 +71,8 @@ impl Pollable {
         Ok(())
     }
 
-    /// Watches it no more. Closing alone would not do while another process, or a fork, has the socket open as well.
+    /// Removes a socket from the epoll instance. Closing the socket would not be enough if another process, such as a
+    /// fork, also has it open.
     pub(super) fn forget(&self, socket: &Arc<OwnedFd>) {
         if let Some(own) = self.0.get() {
             let _ = epoll::delete(&own.epoll, &**socket);
@@ -80,8 +81,8 @@ impl Pollable {
 }
 
 impl Sleeper {
-    /// The descriptor: readable at once, until [`arm_on`](Sleeper::arm_on) says what to wait for. The same one each
-    /// time; it is not to be read.
+    /// Returns the descriptor, the same one each time. It is readable until [`arm_on`](Sleeper::arm_on) is called for
+    /// the first time. Do not read from it.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -90,17 +91,17 @@ impl Sleeper {
             let doing = "making a descriptor that can be polled";
             let new = Descriptors::new(self).map_err(RingError::os(doing))?;
             new.set_timer(Some(Duration::ZERO)).map_err(RingError::os(doing))?;
-            // Another thread may have been faster.
+            // Another thread may have made the descriptors meanwhile; then these are dropped.
             let _ = self.pollable.0.set(new);
             self.channels().iter_mut().try_for_each(|channel| self.pollable.watch(channel))?;
         }
         Ok(self.pollable.0.get().expect("made above").epoll.as_fd())
     }
 
-    /// Has [`pollable`](Sleeper::pollable) become readable once any of the readers' rings has `frames` frames more than
-    /// that reader has read, has ended, or lost its writer, or when `limit` has passed. Each reader comes with its
-    /// line, as in [`sleep_on`](Sleeper::sleep_on). It may become readable for nothing: a caller that finds nothing
-    /// arms it again.
+    /// Makes [`pollable`](Sleeper::pollable) readable as soon as one of the readers' rings has `frames` frames more
+    /// than that reader has read, has ended, or has lost its writer, or when `limit` has passed. Each reader is passed
+    /// with its line, as in [`sleep_on`](Sleeper::sleep_on). The descriptor may become readable without a reason: a
+    /// caller that finds nothing arms it again.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -114,7 +115,7 @@ impl Sleeper {
         limit: Duration,
     ) -> Result<Option<Woken>, RingError> {
         self.pollable()?;
-        // The messages that made it readable are taken, so that it is not any more.
+        // Receives the messages that made the descriptor readable, so that it is no longer readable.
         let received = self.receive();
         let mut is_new = false;
         for (ring, reader) in readers.clone() {
@@ -128,10 +129,11 @@ impl Sleeper {
         if is_new {
             self.tell_new();
         } else if !is_confirmed && !received.news {
-            // Nothing has come since it was armed last: it is worth a wait for all programs.
+            // No message came since the descriptor was armed last, so a confirmation is worth its cost: the owners wait
+            // for all their programs.
             self.request();
         }
-        // An interruption is for the caller's next look, and this is behind the last one.
+        // The caller must look at its rings again after an interruption, and its last look was before this call.
         let is_news = matches!(received.woken, Some(Woken::Interrupted | Woken::WriterGone(_)));
         let after = if is_news || readers.clone().any(|(_, reader)| is_ready(reader, frames)) {
             Duration::ZERO
@@ -145,7 +147,7 @@ impl Sleeper {
         Ok(received.woken.filter(|woken| matches!(woken, Woken::WriterGone(_))))
     }
 
-    /// Has [`pollable`](Sleeper::pollable) be readable until it is armed, whichever messages were taken meanwhile.
+    /// Makes [`pollable`](Sleeper::pollable) readable until it is armed, even if messages are received meanwhile.
     ///
     /// # Errors
     /// [`RingError::Os`].

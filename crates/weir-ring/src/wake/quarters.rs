@@ -1,4 +1,4 @@
-//! A pause that ends early when programs have begun another quarter of a ring.
+//! Pauses that end early when BPF programs have begun another quarter of a ring.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use crate::sync::Ordering;
 
 impl Sleeper {
     /// Waits until the next quarter of one of the readers' rings was begun, or until `limit` has passed. Quarters are
-    /// counted from a ring's first block, and not from the reader's place. Each reader comes with its line, as in
+    /// counted from a ring's first block, not from the reader's position. Each reader is passed with its line, as in
     /// [`sleep_on`](Sleeper::sleep_on).
     ///
-    /// Only the owners of BPF programs wake for that, and only once they have armed the doorbell: `None` means that
-    /// this is not so, or not yet, and that there was no wait.
+    /// Only owners of BPF programs send such wake-ups, and only once they have armed the doorbell. `None` means that
+    /// some owner does not, or has not armed its doorbell yet; then there was no wait.
     ///
-    /// The thresholds stand until [`free_line`](Sleeper::free_line) or another wait.
+    /// The thresholds stay set until [`free_line`](Sleeper::free_line) or another wait.
     ///
     /// # Errors
-    /// [`RingError`] of a ring's header, and if the kernel refuses to wait.
+    /// [`RingError`] if a ring's header is invalid, or if the kernel refuses to wait.
     ///
     /// # Panics
     /// If there is no such line.
@@ -33,7 +33,7 @@ impl Sleeper {
         limit: Duration,
     ) -> Result<Option<Woken>, RingError> {
         if !self.know_quarters() {
-            // An owner may have said so since messages were last read.
+            // An owner may have announced it since messages were last received.
             let received = self.receive();
             if received.woken.is_some() || !self.know_quarters() {
                 return Ok(received.woken);
@@ -83,14 +83,14 @@ impl Sleeper {
         }
     }
 
-    /// Whether there are owners of BPF programs, and all of them wake for quarters.
+    /// Whether there are owners of BPF programs, and all of them wake for each quarter.
     fn know_quarters(&self) -> bool {
         let channels = self.channels();
         let owners = channels.iter().filter(|channel| channel.socket.is_some() && channel.confirms);
         owners.clone().count() > 0 && owners.clone().all(|channel| channel.knows_quarters)
     }
 
-    /// Asks the owners that have not answered, each time: one may be new, or its socket was full.
+    /// Asks all owners that have not answered, in each call: an owner may be new, or its socket may have been full.
     fn ask_to_arm(&self) {
         for channel in self.channels().iter().filter(|channel| waits(channel)) {
             if let Some(socket) = &channel.socket {
@@ -104,7 +104,7 @@ impl Sleeper {
     }
 }
 
-/// Whether an owner has not said that its doorbell is armed for the present thresholds.
+/// Whether an owner has not reported yet that its doorbell is armed for the present thresholds.
 fn waits(channel: &Channel) -> bool {
     channel.socket.is_some() && channel.confirms && channel.quarters_asked != channel.quarters_armed
 }

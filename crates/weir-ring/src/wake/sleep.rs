@@ -1,4 +1,4 @@
-//! A sleep: thresholds set, a wait, thresholds cleared.
+//! Sleeping: sets thresholds, waits, and clears the thresholds.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::sync::Ordering;
 use crate::{Ring, Words};
 
 impl Sleeper {
-    /// Sleeps until any of the readers' rings has `frames` frames more than that reader has read, or
-    /// until `limit` has passed, whichever comes first; returns at once if it is so already.
+    /// Sleeps until any of the readers' rings has `frames` frames more than that reader has read, or until `limit` has
+    /// passed, whichever comes first. Returns at once if a ring has so many frames already.
     ///
-    /// `frames` counts per ring. Reader `i` has line `i` of this sleeper, and a writer's side must know that ring
-    /// by the same number. The end of a ring wakes too, until its reader has been told of it
-    /// ([`Reader::has_ended`]).
+    /// `frames` counts for each ring separately. Reader `i` has line `i` of this sleeper, and the writer's side must
+    /// use the same number for its ring. The end of a ring also ends the sleep, unless its reader has already reported
+    /// the end ([`Reader::has_ended`]).
     ///
     /// # Errors
     /// [`RingError::Os`] if the kernel refuses to wait.
@@ -32,8 +32,8 @@ impl Sleeper {
         self.sleep_on(readers.iter().enumerate(), frames, limit)
     }
 
-    /// The same where each reader comes with its line, which no other has: for consumers whose rings come and go.
-    /// Lines without a reader lead to no wake-up.
+    /// Does the same as [`sleep`](Sleeper::sleep) for readers with explicit lines, which must be different: for
+    /// consumers whose rings join and leave. Lines without a reader cause no wake-up.
     ///
     /// # Errors
     /// As [`sleep`](Sleeper::sleep).
@@ -60,14 +60,16 @@ impl Sleeper {
             true => Ok(self.receive().woken.unwrap_or(Woken::Frames)),
             false => self.wait(is_ready, limit, is_new),
         };
-        // Thresholds that stand were told to everybody: only a wait that told of its thresholds leaves them.
+        // Thresholds stay set only after a wait that ended by its limit, because such a wait has told the writers of
+        // them.
         if !matches!(woken, Ok(Woken::Limit)) {
             readers.for_each(|(ring, _)| self.free_line(ring));
         }
         woken
     }
 
-    /// Clears the threshold of a line whose ring is not waited for any more, so that another ring can have the line.
+    /// Clears the threshold of a line whose ring the consumer no longer waits for, so that another ring can use the
+    /// line.
     ///
     /// # Panics
     /// If there is no such line.
@@ -77,12 +79,12 @@ impl Sleeper {
     }
 }
 
-/// The ordinal that wakes: `frames` more than were read.
+/// Returns the threshold: the ordinal `frames` after the reader's position, or [`AWAKE`] after the end of the ring.
 pub(super) fn threshold_of<M: Words>(reader: &Reader<M>, frames: u64) -> u64 {
     if reader.has_ended() { AWAKE } else { reader.ordinal().saturating_add(frames) }
 }
 
-/// Wakes on enough frames, or on an end that the reader has not seen.
+/// Whether the ring has enough frames, or an end that the reader has not reported.
 pub(super) fn is_ready<M: Words>(reader: &Reader<M>, frames: u64) -> bool {
     let ring: &Ring<M> = reader.ring();
     !reader.has_ended()

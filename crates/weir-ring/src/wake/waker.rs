@@ -15,9 +15,9 @@ use crate::limits::RINGS_MAX;
 use crate::memory::{Access, Mapping};
 use crate::sync::Ordering;
 
-/// A waker sends at most one wake-up in this time. A thread takes tens of microseconds to wake.
+/// Least time between two wake-ups from one waker. A thread takes tens of microseconds to wake.
 pub const RING_GAP: Duration = Duration::from_micros(50);
-/// The file system of memfds without huge pages. Source: linux/magic.h.
+/// File system of memfds without huge pages. Source: linux/magic.h.
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 /// The writer's end of the channel by which it wakes one consumer.
@@ -28,21 +28,22 @@ pub struct Waker {
     /// For each ring, the last threshold for which a wake-up was sent.
     woken_for: Vec<u64>,
     woken_at: Option<Instant>,
-    /// The number of the request to be confirmed, and of the one that is being confirmed.
+    /// Number of the request that is to be confirmed, and number of the one that is being confirmed.
     requested: Option<u32>,
     confirming: Option<u32>,
-    /// The number of the request to be told that the doorbell is armed for quarters.
+    /// Number of the request to report when the doorbell is armed for quarters.
     arming: Option<u32>,
-    /// The consumer has got a confirmation, and may sleep without a time limit.
+    /// Whether the consumer has got a confirmation, and so may sleep without a time limit.
     is_confirmed: bool,
 }
 
-/// Requests of a consumer.
+/// A request of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// Nothing.
+    /// No request.
     Nothing,
-    /// Its thresholds are new: read them. It may also have asked for a confirmation ([`Waker::wants_confirmation`]).
+    /// The consumer's thresholds have changed: read them. It may also have asked for a confirmation
+    /// ([`Waker::wants_confirmation`]).
     Look,
     /// The consumer is gone. The descriptor is always readable from now on.
     Gone,
@@ -56,18 +57,18 @@ impl AsFd for Waker {
 }
 
 impl Waker {
-    /// The writer's end of a consumer in another process, from the descriptors it sent
-    /// ([`Sleeper::channel`]). None of them is trusted.
+    /// Creates the writer's end of a channel from the descriptors that a consumer in another process has sent
+    /// ([`Sleeper::channel`]). Neither descriptor is trusted.
     ///
     /// # Errors
     /// [`RingError::NotAWakePage`], [`RingError::TooSmall`] or [`RingError::NotAWaker`] for descriptors that no
-    /// [`Sleeper`] makes: memory that could be truncated, or a socket that could block.
+    /// [`Sleeper`] makes, because the memory could be truncated, or the socket could block.
     pub fn attach(page: OwnedFd, socket: OwnedFd, lines: usize) -> Result<Waker, RingError> {
         if !(1..=RINGS_MAX).contains(&lines) {
             return Err(RingError::NotAWakePage);
         }
         let seals = rustix::fs::fcntl_get_seals(&page).unwrap_or(SealFlags::empty());
-        // Reading a huge page that is not allocated could kill the process; a plain page is allocated on access.
+        // Access to a huge page that is not allocated could kill the process. An ordinary page is allocated on access.
         let plain = rustix::fs::fstatfs(&page).is_ok_and(|fs| fs.f_type == TMPFS_MAGIC);
         if !seals.contains(SEALS) || !plain {
             return Err(RingError::NotAWakePage);
@@ -82,8 +83,8 @@ impl Waker {
         {
             return Err(RingError::NotAWaker);
         }
-        // SAFETY: the size was read after the seals, which keep it; the page is reached through `line` only, as
-        // `AtomicU64`.
+        // SAFETY: the size was read after the seals were checked, which keep it. The page is accessed only through
+        // `line` and `position`, as `AtomicU64`.
         let page = unsafe { Mapping::map(page, need, Access::Read) }?;
         let woken_for = vec![AWAKE; lines];
         Ok(Waker {
@@ -98,14 +99,15 @@ impl Waker {
         })
     }
 
-    /// The number of rings for which its page has lines.
+    /// Returns the number of rings for which the consumer's page has lines.
     #[must_use]
     pub fn lines(&self) -> usize {
         self.woken_for.len()
     }
 
-    /// A second end of the same channel, for a writer of other rings. Each writer wakes the consumer at the thresholds
-    /// of its own rings. Only one of them may take the consumer's messages. The channel is closed with the last end.
+    /// Creates a second end of the same channel, for a writer of other rings. Each writer wakes the consumer at the
+    /// thresholds of its own rings. Only one of them may receive the consumer's messages. The channel is closed when
+    /// the last end is dropped.
     ///
     /// # Errors
     /// [`RingError::Os`].
@@ -114,7 +116,7 @@ impl Waker {
         Waker::attach(page, socket, self.woken_for.len())
     }
 
-    /// The descriptors of a second end (wake page and socket) for a writer in another process, which
+    /// Returns the descriptors of a second end (wake page and socket) for a writer in another process, which
     /// [attaches](Waker::attach) them.
     ///
     /// # Errors
@@ -123,22 +125,22 @@ impl Waker {
         Ok([duplicate(self.page.as_fd())?, duplicate(self.socket.as_fd())?])
     }
 
-    /// How far the consumer has read a ring, by its own report ([`Sleeper::note_position`](super::Sleeper)) or by its
-    /// threshold: the ordinal of its next frame. 0 if it has reported nothing yet.
+    /// Returns how far the consumer has read a ring: the ordinal of its next frame, from its own report
+    /// ([`Sleeper::note_position`](super::Sleeper)) or its threshold. 0 if it has reported nothing yet.
     #[must_use]
     pub fn position(&self, ring: usize) -> u64 {
         position_in(&self.page, ring)
     }
 
-    /// Closes this end, and keeps only the consumer's report of how far it has read, which does not keep the channel
-    /// open.
+    /// Closes this end, and returns only access to the consumer's report of how far it has read. That does not keep the
+    /// channel open.
     #[must_use]
     pub fn into_positions(self) -> ReadPositions {
         ReadPositions { page: self.page, lines: self.woken_for.len() }
     }
 
-    /// Wakes the consumer if ring number `ring`, which now has `ordinal` published frames, has reached its
-    /// threshold. At most once for each threshold, and once in [`RING_GAP`]. Never waits.
+    /// Wakes the consumer if ring number `ring`, which now has `ordinal` published frames, has reached its threshold.
+    /// Sends at most one wake-up for each threshold, and one in [`RING_GAP`]. Never waits.
     #[inline]
     pub fn wake_if_due(&mut self, ring: usize, ordinal: u64) {
         if let Some(threshold) = doorbell::due(line(&self.page, ring), ordinal) {
@@ -163,39 +165,40 @@ impl Waker {
         }
     }
 
-    /// Wakes the consumer regardless of thresholds, such as at the end of a ring.
+    /// Wakes the consumer regardless of thresholds, for example at the end of a ring.
     pub fn wake(&self) {
         send(&self.socket, message::WAKE, 0);
     }
 
-    /// Wakes the consumer if it waits for quarters of ring number `ring`, of which another one has begun. Never waits.
+    /// Wakes the consumer if it waits for quarters of ring number `ring`. Called when another quarter has begun. Never
+    /// waits.
     pub fn wake_for_quarter(&self, ring: usize) {
         if self.wake_threshold(ring) == EACH_QUARTER {
             self.wake();
         }
     }
 
-    /// The ordinal that the consumer waits for in ring number `ring`, [`EACH_QUARTER`], or [`AWAKE`].
+    /// Returns the ordinal for which the consumer waits in ring number `ring`, [`EACH_QUARTER`], or [`AWAKE`].
     #[must_use]
     pub fn wake_threshold(&self, ring: usize) -> u64 {
         line(&self.page, ring).load(Ordering::Relaxed)
     }
 
-    /// For the owner of rings that BPF programs write: asks the consumer to report new thresholds, and promises to
-    /// confirm when all programs see them. Must be called before the consumer reads its first ring.
+    /// Asks the consumer to report new thresholds, and promises to confirm when all programs see them: for the owner of
+    /// rings that BPF programs write. Must be called before the consumer reads its first ring.
     pub fn announce_confirmations(&self) {
         send(&self.socket, message::CONFIRMS, 0);
     }
 
-    /// The same of an owner that also promises to wake the consumer each time a quarter of a ring begins
-    /// ([`wake_for_quarter`](Waker::wake_for_quarter)), and to tell when its programs ring for that
-    /// ([`tell_armed`](Waker::tell_armed)).
+    /// Does the same as [`announce_confirmations`](Waker::announce_confirmations). Also promises to wake the consumer
+    /// each time that a quarter of a ring begins ([`wake_for_quarter`](Waker::wake_for_quarter)), and to report when
+    /// the doorbell is armed for this ([`tell_armed`](Waker::tell_armed)).
     pub fn announce_quarters(&self) {
         send(&self.socket, message::CONFIRMS, message::QUARTERS);
     }
 
-    /// Reads messages of the consumer. Never waits, and reads a bounded number; if more are there, the descriptor stays
-    /// readable.
+    /// Receives messages of the consumer. Never waits, and receives a limited number; if there are more, the descriptor
+    /// stays readable.
     pub fn take_messages(&mut self) -> Asked {
         let mut asked = Asked::Nothing;
         for _ in 0..MESSAGES_MAX {
@@ -218,8 +221,9 @@ impl Waker {
         asked
     }
 
-    /// To be called when the doorbell is armed for all thresholds: tells a consumer that asked for it, whose
-    /// thresholds are for quarters. Runs of programs that are under way may not see it yet, and write one frame each.
+    /// Reports to the consumer, if it has asked, that the doorbell is armed for quarters. Must be called when the
+    /// doorbell is armed for all thresholds. Programs that are running at that moment may not see this yet, and write
+    /// one frame each.
     pub fn tell_armed(&mut self) {
         if let Some(number) = self.arming.take() {
             send(&self.socket, message::ARMED, number);
@@ -232,23 +236,23 @@ impl Waker {
         self.requested.is_some()
     }
 
-    /// Whether the consumer may sleep because of a confirmation. If the doorbell is then armed for another threshold,
-    /// all programs must see that, too.
+    /// Whether the consumer may be sleeping because of a confirmation. If the doorbell is then armed for another
+    /// threshold, all programs must see the new one, too.
     #[must_use]
     pub fn relies_on_confirmation(&self) -> bool {
         self.is_confirmed || self.confirming.is_some()
     }
 
-    /// To be called when the doorbell is armed for the thresholds, before the wait for all programs (Q in
-    /// [`doorbell`]).
+    /// Begins the confirmation that was requested. Must be called when the doorbell is armed for the thresholds, before
+    /// the wait for all programs (Q in [`doorbell`]).
     pub fn begin_confirmation(&mut self) {
         if let Some(number) = self.requested.take() {
             self.confirming = Some(number);
         }
     }
 
-    /// To be called after the wait for all programs, when thresholds that were reached by then have been handled (S in
-    /// [`doorbell`]).
+    /// Sends the confirmation. Must be called after the wait for all programs, when thresholds that were reached by
+    /// then have been handled (S in [`doorbell`]).
     pub fn finish_confirmation(&mut self) {
         if let Some(number) = self.confirming.take() {
             self.is_confirmed = true;
@@ -265,7 +269,7 @@ pub struct ReadPositions {
 }
 
 impl ReadPositions {
-    /// As [`Waker::position`]; 0 for a ring that has no line.
+    /// Returns the same as [`Waker::position`]; 0 for a ring that has no line.
     #[must_use]
     pub fn position(&self, ring: usize) -> u64 {
         if ring < self.lines { position_in(&self.page, ring) } else { 0 }
@@ -276,7 +280,7 @@ fn position_in(page: &Mapping, ring: usize) -> u64 {
     let noted = position(page, ring).load(Ordering::Relaxed);
     match line(page, ring).load(Ordering::Relaxed) {
         AWAKE | EACH_QUARTER => noted,
-        // It sleeps until the frame with this ordinal is there.
+        // A consumer that sleeps until the next frame has read all frames before it.
         threshold => noted.max(threshold.saturating_sub(1)),
     }
 }
