@@ -14,9 +14,9 @@ use crate::guard::{guarded, host_name, write_error};
 use crate::handles::{self, Handle, State};
 use crate::real;
 
-/// The value that means "all of it" to libpcap.
+/// The snaplen with which libpcap keeps whole frames.
 const SNAPLEN_MAX: c_int = 262_144;
-/// Longest pause between two reads, if the program wants each frame at once.
+/// Longest pause between two reads in immediate mode.
 const IMMEDIATE: Duration = Duration::from_micros(200);
 
 fn create(name: &str) -> Result<*mut Pcap, String> {
@@ -40,9 +40,9 @@ fn create(name: &str) -> Result<*mut Pcap, String> {
 /// As libpcap demands.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pcap_create(name: *const c_char, errbuf: *mut c_char) -> *mut Pcap {
-    // SAFETY: a name and a buffer as libpcap demands.
+    // SAFETY: the name and the buffer are as libpcap demands.
     let Some(host) = (unsafe { host_name(name) }) else {
-        // SAFETY: passed on.
+        // SAFETY: the arguments are passed on.
         return unsafe { real::pcap_create(name, errbuf) };
     };
     let created = guarded(Err("a fault in libweirpcap".to_owned()), || create(host));
@@ -65,7 +65,7 @@ pub unsafe extern "C-unwind" fn pcap_open_live(
     to_ms: c_int,
     errbuf: *mut c_char,
 ) -> *mut Pcap {
-    // SAFETY: passed on, and a name as libpcap demands.
+    // SAFETY: the arguments are passed on, and the name is as libpcap demands.
     unsafe {
         if host_name(name).is_none() {
             return real::pcap_open_live(name, snaplen, promisc, to_ms, errbuf);
