@@ -112,7 +112,7 @@ impl FeedReader {
         &mut self.asked
     }
 
-    /// Longest pause between two looks while frames come, by which each may be late.
+    /// Sets the longest pause between two reads of the rings while frames come. Each frame may be late by this time.
     pub fn set_pause_max(&mut self, pause_max: Duration) {
         self.pause_max = pause_max;
         if let State::Open(reading) = &mut self.state {
