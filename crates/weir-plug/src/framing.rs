@@ -35,10 +35,10 @@ pub fn receive(stream: &mut impl Read, bytes_max: u32) -> io::Result<Option<Vec<
 /// Sends one message.
 ///
 /// # Errors
-/// `InvalidData` for one that is too long for its length to be written, and errors of the stream.
+/// `InvalidData` for a message whose length does not fit into four bytes, and errors of the stream.
 pub fn send(stream: &mut impl Write, message: &[u8]) -> io::Result<()> {
     let length = u32::try_from(message.len()).map_err(|_| ErrorKind::InvalidData)?;
-    // In one piece: a reader is not woken for the length alone.
+    // Written in one piece, so that a reader is not woken for the length alone.
     let mut bytes = Vec::with_capacity(4 + message.len());
     bytes.extend(length.to_be_bytes());
     bytes.extend(message);
