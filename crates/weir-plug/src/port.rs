@@ -52,7 +52,7 @@ struct Incoming {
     reset: Option<u64>,
 }
 
-/// The next thing that a session reads.
+/// The next item for a session.
 enum Next {
     Byte(u8),
     /// No data is available now.

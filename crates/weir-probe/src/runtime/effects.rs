@@ -1,4 +1,4 @@
-//! Effects of the core, carried out.
+//! Carries out the effects of the core.
 
 use std::error::Error;
 use std::io;
@@ -16,11 +16,11 @@ use crate::wants::Wants;
 
 type Done = Completion<CaptureError>;
 
-/// `ENODEV`. Source: linux/errno-base.h.
+/// `ENODEV`. Source: asm-generic/errno-base.h.
 const NO_DEVICE: i32 = 19;
 
 impl Shared {
-    /// Carries an effect out, on the calling thread.
+    /// Carries out an effect on the calling thread.
     pub(super) fn carry_out(self: &Arc<Self>, effect: Effect<Wants>) -> Done {
         let source = effect.source();
         let may_miss = matches!(effect, Effect::OpenSource(..) | Effect::StartSource(_));
@@ -50,8 +50,8 @@ impl Shared {
         })
     }
 
-    /// Whether a source could not be opened or started because its interface is not there, or down. It may have gone
-    /// meanwhile: the kernel refuses whatever step comes next then, with `ENODEV` or another error.
+    /// Tells whether a source could not be opened or started because its interface is missing or down. The interface
+    /// may have vanished at any step: then the kernel refuses the next step with `ENODEV` or another error.
     fn is_missing(&self, source: SourceId, error: &CaptureError) -> bool {
         if says_missing(error) {
             return true;
@@ -96,7 +96,7 @@ impl Shared {
     }
 
     fn start(&self, source: SourceId) -> Result<Done, CaptureError> {
-        // Nobody else takes it away: a source has one effect under way.
+        // No other thread removes it: a source has only one effect under way.
         let thread = self.lock().threads.remove(&source).ok_or(CaptureError::Ended)?;
         let started = thread.start();
         let mut state = self.lock();
