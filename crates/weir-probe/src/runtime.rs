@@ -50,9 +50,9 @@ pub struct SourceSpec {
     pub name: String,
     /// Opens the source.
     pub open: Opener,
-    /// Its interface, if it has one: whether that is up is told then.
+    /// The interface of the source, if it has one. Its state (up or down) is reported then.
     pub link: Option<LinkName>,
-    /// Waits for the interface where it is missing or vanishes.
+    /// Whether to wait for an interface that is missing or vanishes.
     pub follows: bool,
     /// The CPUs for its threads; `None`: any CPU.
     pub cpus: Option<CpuList>,

@@ -1,4 +1,4 @@
-//! The feeds that clients have open, and the probe's events about their sources and rings.
+//! The open feeds of clients, and the probe's events about their sources and rings.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +19,13 @@ pub struct Board(Mutex<State>);
 #[derive(Default)]
 struct State {
     readers: Vec<Arc<Reader>>,
-    /// Ledgers of closed rings that a client still has, or may be about to get; `None` if the
-    /// ledger could not be read.
+    /// Ledgers of closed rings that a client still has open, or may be about to get; `None` if the ledger could not be
+    /// read.
     closed: BTreeMap<FeedId, Option<Ledger>>,
-    /// The closed rings that no client had when they were closed, the oldest first.
+    /// Closed rings that no client had open when they were closed, the oldest first.
     unclaimed: VecDeque<FeedId>,
-    /// For rings that are not closed: the clients that were ever given them, and the source. A
-    /// client that has mapped rings sees new frames in them, even after it has released the feed.
+    /// For rings that are not closed: the clients that have ever got them, and the source. A client that has mapped
+    /// rings can see new frames in them, even after it has released the feed.
     handed: BTreeMap<FeedId, Vec<(Who, String)>>,
     /// Why sources failed. Kept until they are closed.
     reasons: BTreeMap<SourceId, String>,

@@ -8,9 +8,9 @@ use super::words::{CommandId, ConsumerId, Effect, FeedId, Wanted};
 /// The phase of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Not opened yet.
+    /// The source was not opened yet.
     New,
-    /// Open.
+    /// The source is open.
     Open,
     /// The interface is missing, or the source has had no subscription since the interface vanished. Commands change
     /// the demands of subscriptions, and have no effect outside of the core.

@@ -75,7 +75,7 @@ impl Shared {
     ) -> Result<Done, CaptureError> {
         let spec = self.lock().specs.get(&source).cloned().ok_or(CaptureError::Ended)?;
         let wanted = feeds.iter().map(|(_, wants)| wants.feed.clone()).collect();
-        // The thread holds no more than it needs: a probe that is dropped is gone, whatever its threads do.
+        // The thread has only a weak reference, so that dropping the probe frees it, even if the thread still runs.
         let shared = Arc::downgrade(self);
         let note = move |note| _ = shared.upgrade().map(|shared| shared.note(source, note));
         let (thread, info, handles) = SourceThread::open(&spec, wanted, note)?;
@@ -203,7 +203,7 @@ impl Shared {
         Ok(Completion::Done)
     }
 
-    /// Makes rings where the source's threads run, so that their memory is near.
+    /// Creates rings on the CPUs of the source's threads, so that the memory is on their NUMA node.
     fn near<T: Send>(
         &self,
         source: SourceId,
@@ -247,7 +247,7 @@ fn says_missing(error: &CaptureError) -> bool {
     )
 }
 
-/// Whether the kernel said that there is no such device, somewhere below this error.
+/// Tells whether the kernel's error `ENODEV` is among the causes of this error.
 fn has_no_device(error: &CaptureError) -> bool {
     let mut below: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = below {
@@ -260,7 +260,7 @@ fn has_no_device(error: &CaptureError) -> bool {
     false
 }
 
-/// Gives a new feed its block list.
+/// Sets the block list of a new feed.
 fn block(control: &dyn FeedControl, slot: FeedSlot, wants: &Wants) -> Result<(), CaptureError> {
     if wants.blocked.is_empty() {
         return Ok(());
