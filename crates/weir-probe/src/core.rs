@@ -321,7 +321,8 @@ impl<W: Wanted, E> Core<W, E> {
         if !self.consumers.remove(&consumer) {
             return self.reply(command, Err(Refused::Unknown));
         }
-        // Also sources to which it will be attached by a waiting command, which then finds no consumer.
+        // All sources: a waiting command may attach the consumer to any of them, and that command then finds no
+        // consumer.
         let sources: Vec<SourceId> = self.sources.keys().copied().collect();
         self.in_all(command, &sources, None, || match withdraws {
             true => Op::Withdraw(command, consumer),

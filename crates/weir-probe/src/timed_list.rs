@@ -43,7 +43,7 @@ impl Undo {
 #[derive(Clone, Debug, Default)]
 pub struct TimedList {
     entries: BTreeMap<Entry, End>,
-    /// No entry ends before.
+    /// No entry expires before this time.
     next: End,
     /// When expired entries were last removed.
     expired: Option<Instant>,

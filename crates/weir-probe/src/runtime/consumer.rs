@@ -70,7 +70,8 @@ impl Consumer {
         self.membership.updates.take()
     }
 
-    /// The next update, once it is there; `None` after `limit`, and when the probe has been stopped and told all.
+    /// Waits for the next update, and returns it; `None` after `limit`, or if the probe was stopped and all updates
+    /// were returned.
     #[must_use]
     pub fn wait_for_update(&self, limit: Duration) -> Option<Update> {
         self.membership.updates.wait(limit)

@@ -17,13 +17,13 @@ use crate::guests::hypervisor::Hypervisor;
 use crate::limits::{GUEST_LINGER, RELEASE_WAIT_MAX, UNPLUG_AGAIN_EVERY};
 use detaching::Detaching;
 
-/// Properties of a machine.
+/// Parameters of a machine.
 pub(crate) struct Spec {
     pub(crate) name: Arc<str>,
     pub(crate) hypervisor: Box<dyn Hypervisor>,
     pub(crate) region_mib: u64,
     pub(crate) pages: Pages,
-    /// The guest's sessions use its virtio-serial port, whose end QEMU reports.
+    /// Whether the guest's sessions use its virtio-serial port: QEMU reports when it is closed.
     pub(crate) has_port: bool,
     /// Ends the guest's session, if it has one.
     pub(crate) end_session: Box<dyn Fn() + Send>,
@@ -31,13 +31,13 @@ pub(crate) struct Spec {
     pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Serves a machine.
+/// Serves a machine on its thread.
 pub(crate) struct Worker {
     spec: Spec,
     inbox: Arc<Inbox>,
     status: Arc<Mutex<MachineStatus>>,
     monitor: Option<Box<dyn Monitor + Send>>,
-    /// When to look for a missing monitor again.
+    /// When to try next to connect to a missing monitor.
     connect_at: Instant,
     /// When the last connection was made.
     connected_at: Instant,
@@ -48,14 +48,13 @@ pub(crate) struct Worker {
     /// QEMU's id of the guest's port, which its events contain.
     port_id: Option<String>,
     is_paused: bool,
-    /// The monitor has events that this turn did not handle.
+    /// Whether the monitor has events that the last turn did not handle.
     has_more_events: bool,
     /// The current fault of the monitor's connection.
     fault: Option<String>,
     /// The fault that was logged last.
     reported_fault: Option<String>,
-    /// Why no devices could be plugged in, and until when this is the answer to callers that open a
-    /// feed.
+    /// The reason why no devices could be plugged in. Callers that open a feed get this answer until the given time.
     refusal: Option<(Instant, String)>,
     active: Option<Active>,
     leaving: Leaving,
