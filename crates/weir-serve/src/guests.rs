@@ -42,7 +42,7 @@ pub(crate) struct Guests {
 /// The server of guests' sessions, and the daemon's log.
 #[derive(Clone)]
 pub(crate) struct GuestServer {
-    /// The server whose connections go over their ports.
+    /// The server that serves connections over the guests' ports.
     pub(crate) serving: Weak<Serving>,
     /// Writes a message for the operator of the daemon.
     pub(crate) say: Arc<dyn Fn(&str) + Send + Sync>,

@@ -133,8 +133,8 @@ struct Past<'a> {
     joined: &'a Joined,
     /// The ordinals up to which its rings are to be read.
     until: &'a [u64],
-    /// Where among the updates it says that it was joined, and that it was left. One that says that it was left when it
-    /// was joined before, and that was taken, is none of these.
+    /// Positions of its two updates in the queue: that it was joined, and that it was left. An update of leaving does
+    /// not count if the update of joining was taken before.
     places: [usize; 2],
 }
 
