@@ -139,7 +139,7 @@ impl Options {
     }
 }
 
-/// Returns the path of the daemon's socket: `given`, else $WEIR_SOCKET, else the default. Set-user-ID programs ignore
+/// Returns the path of the daemon's socket: `given`, else `$WEIR_SOCKET`, else the default. Set-user-ID programs ignore
 /// the variable.
 pub fn socket_of(given: Option<&str>) -> PathBuf {
     // SAFETY: the call reads a value that the kernel gave the process when it started.

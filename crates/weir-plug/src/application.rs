@@ -27,8 +27,8 @@ pub trait Session: Send {
     /// Carries out a method. The calls of a connection come one after the other, on a thread of its own. Descriptors
     /// that the method does not take are closed.
     ///
+    /// # Errors
     /// The error that the peer gets as the answer.
-    /// The message for the peer.
     fn call(
         &mut self,
         method: &str,

@@ -1,4 +1,4 @@
-//! Frames of messages in a byte stream: each message follows its length, four bytes, big-endian.
+//! Messages in a byte stream: each message follows its length, four bytes, big-endian.
 
 use std::io::{self, ErrorKind, Read, Write};
 

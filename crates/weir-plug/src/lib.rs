@@ -4,7 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`message`] | JSON-RPC 2.0: requests, responses, notifications, error codes |
-//! | [`framing`] | frames of messages: a length before each message |
+//! | [`framing`] | messages in a byte stream: a length before each message |
 //! | [`descriptors`] | descriptors that are sent with a message, on Unix sockets |
 //! | [`transport`] | byte streams that carry messages |
 //! | [`port`] | a transport over a serial port of a virtual machine |

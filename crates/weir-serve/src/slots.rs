@@ -107,7 +107,7 @@ impl Slots {
     fn leave(slot: &mut Option<Open>, probe: &Probe, claim: Claim) {
         // The source may have ended, and may have been opened again.
         let own = slot.as_mut().filter(|open| open.source == claim.source);
-        // If another source or none is open now, this one has ended in the meantime.
+        // Without `own`, or after an error of the calls below, this source has ended in the meantime.
         let Some(open) = own else { return };
         open.subscriptions -= 1;
         if open.subscriptions == 0 {

@@ -68,7 +68,7 @@ impl<W: Wanted, E> Core<W, E> {
             | Op::Subscribe(command, _)
             | Op::Change(command, ..)
             | Op::Attach(command, ..) => self.reply(command, Err(why)),
-            // The subscription is gone, so the consumer does not read it any more.
+            // The source has ended, and the subscription with it: nothing is left to undo.
             Op::Unsubscribe(command, _) | Op::Detach(command, ..) => {
                 let is_gone = matches!(why, Refused::Ended);
                 self.reply(command, if is_gone { Ok(Reply::Done) } else { Err(why) });

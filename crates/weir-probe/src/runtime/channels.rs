@@ -198,7 +198,8 @@ impl GivenChannels {
     }
 
     /// Releases the channels that nobody uses any more, and returns their lines. A channel of a feed of which the other
-    /// process was never told cannot be used again: the process may have limited its use to that feed.
+    /// process was never told cannot be used again: the owner of that feed may have made requests on it that the next
+    /// owner would not make.
     fn free_lines(&mut self) -> Vec<Range<usize>> {
         let mut free = Vec::new();
         self.taken.retain(|_, taken| {
