@@ -15,7 +15,7 @@ use crate::statistics::Counts;
 use crate::text;
 use weir_abi::Stop;
 
-/// `WEIR_VERSION` of the library.
+/// Returns the library's `WEIR_VERSION`.
 #[unsafe(no_mangle)]
 pub extern "C" fn weir_version() -> u32 {
     VERSION

@@ -43,8 +43,8 @@ impl Connection {
         Connection::with(None, ignore(), |incoming| Client::connect(path, NAME, incoming))
     }
 
-    /// The name and version of the daemon, as the daemon gives them: `weir serve`, or in a virtual machine `weir
-    /// guest`.
+    /// Returns the name and version of the daemon, as the daemon gives them: `weir serve`, or in a virtual machine
+    /// `weir guest`.
     #[must_use]
     pub fn server(&self) -> &str {
         self.caller.client.server()

@@ -10,7 +10,8 @@ use crate::peer::Peer;
 
 /// An application of a server.
 pub trait Application: Send + Sync {
-    /// The prefix of the application's methods: lower-case letters. The prefix `plug` is reserved for the framework.
+    /// Returns the prefix of the application's methods: lower-case letters. The prefix `plug` is reserved for the
+    /// framework.
     fn name(&self) -> &str;
 
     /// Creates a session for a peer that calls the application for the first time. The session has all state for the

@@ -6,8 +6,9 @@ use std::time::Duration;
 /// and many entries may expire shortly after each other.
 pub const EXPIRY_PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// Most past lives of a source whose feeds a stalled consumer has not begun to read: the interface may vanish and come
-/// back any number of times, and each life holds the memory of its rings.
+/// Most past lives of a source whose feeds a stalled consumer has not begun to read. (A life begins when the source is
+/// opened, and ends when it is closed.) The interface may vanish and come back any number of times, and each life holds
+/// the memory of its rings.
 pub const PAST_LIVES_MAX: usize = 4;
 
 /// Number of sources that have ended and whose `Info` is still available.

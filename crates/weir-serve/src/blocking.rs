@@ -46,7 +46,7 @@ struct Named {
 }
 
 impl Named {
-    /// The feed's name in errors.
+    /// Returns the feed's name for error texts.
     fn title(&self) -> String {
         format!("feed {} of source '{}'", self.key, self.source)
     }
