@@ -244,8 +244,8 @@ impl OpenFeed {
         carry_out(&mut feed, &mut asked)
     }
 
-    /// Opens a feed with `open`, which has rings of its own, and makes the consumer read it. The consumer also reads
-    /// the old rings as far as they were written.
+    /// Opens a feed with `open`, and makes the consumer read it. The consumer also reads the old rings as far as they
+    /// were written.
     fn move_to(
         &self,
         feed: &mut RemoteFeed,

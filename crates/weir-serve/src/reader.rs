@@ -81,7 +81,7 @@ struct State {
 struct Sleeping {
     /// `None` if the source had ended already: its rings are closed, or will be soon.
     _consumer: Option<RemoteConsumer>,
-    /// Wakes the sleeper. Also has the reported position of its consumer.
+    /// The sleeper's channel, with the position that its consumer reports.
     waker: Waker,
     first_line: usize,
 }

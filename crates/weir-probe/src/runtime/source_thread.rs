@@ -121,7 +121,7 @@ impl SourceThread {
 /// The payload of a thread's panic.
 pub(super) type Panic = Option<Box<dyn std::any::Any + Send>>;
 
-/// Reports that the source has ended, also if its thread panics.
+/// Reports that the source has ended if its thread panics.
 struct Ending<N: Fn(Note<CaptureError>)>(N);
 
 impl<N: Fn(Note<CaptureError>)> Drop for Ending<N> {
